@@ -1,0 +1,213 @@
+"""Every error that ue_rl raises on purpose, as one tree.
+
+    UeRlError
+    ├── ConfigurationError          a wrong argument or option           (also a ValueError)
+    ├── TransportError              the way to the engine is broken
+    │   ├── EngineUnreachable       nobody listens, or the host is unknown   (also a ConnectionError)
+    │   ├── EngineTimeout           the engine did not answer in time        (also a TimeoutError)
+    │   ├── EngineDisconnected      the engine went away                     (also a ConnectionError)
+    │   └── ConnectionUnusable      used after close() or after a failure
+    ├── ProtocolError               the peer sent something that docs/protocol.md does not allow
+    │   ├── HandshakeError          the CONFIG line is missing, malformed or asks for the impossible
+    │   ├── MalformedMessage        an unparsable number, a missing or repeated field, a broken row
+    │   ├── LineTooLong             no newline within the limit
+    │   ├── WrongCount              a vector with too few or too many numbers
+    │   ├── NonFiniteValue          NaN or infinity where a number belongs
+    │   ├── UnknownEnv              an ENV id outside 0..num_envs-1, or not this socket's
+    │   ├── RepeatedEnv             a second answer where one was due
+    │   └── UnexpectedMessage       a well-formed message at the wrong moment
+    ├── ActionError                 the policy's actions have a wrong shape, dtype or value  (also a ValueError)
+    ├── UnsupportedByEngine         the engine does not offer what was asked for
+    ├── CommandError                the engine answered a command with an error
+    ├── SharedMemoryError           the segment is missing, invalid or hostile
+    │   ├── SegmentNotFound         no segment of that name
+    │   ├── SegmentInvalid          a header field that cannot be true
+    │   └── RingFull                a command ring had no room within the deadline
+    ├── ExportError                 a policy that cannot be exported, or whose file differs from predict()
+    └── InferenceError              a model that cannot be loaded or run
+        ├── ModelLoadError          not a readable ONNX policy
+        ├── ModelMismatch           sizes or names differ from what the caller needs
+        └── ModelOutputError        the model gave NaN, or a wrong shape or dtype
+
+Each carries who is at fault, the env id, the field, what was expected, what came, and a cure; `str()`
+puts them into one readable sentence. After a TransportError or a ProtocolError a connection is dead.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+_SHOWN = 120
+
+
+def shorten(value: object, limit: int = _SHOWN) -> str:
+    """`value` as text for an error message, cut to about `limit` characters."""
+    if isinstance(value, (bytes, bytearray, memoryview)):
+        raw = bytes(value[: limit * 4])
+        text = raw.decode("utf-8", "backslashreplace").rstrip("\r\n")
+        total = len(value)
+    else:
+        text = value if isinstance(value, str) else repr(value)
+        total = len(text)
+    if len(text) > limit:
+        return f"{text[:limit]}... ({total} characters)"
+    return text
+
+
+class UeRlError(Exception):
+    """Base of all errors raised on purpose.
+
+    Args:
+        message: what happened, in one sentence without a full stop.
+        fault: who has to act: "engine", "policy", "caller", "network", "model".
+        env_id: the environment concerned.
+        field: the message field concerned, such as "OBS".
+        expected: what would have been right.
+        got: what came; cut short in the text.
+        cure: what to do about it.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        fault: str | None = None,
+        env_id: int | None = None,
+        field: str | None = None,
+        expected: Any = None,
+        got: Any = None,
+        cure: str | None = None,
+    ) -> None:
+        self.message = message
+        self.fault = fault
+        self.env_id = env_id
+        self.field = field
+        self.expected = expected
+        self.got = got
+        self.cure = cure
+        super().__init__(message)
+
+    def __str__(self) -> str:
+        where = []
+        if self.env_id is not None:
+            where.append(f"env {self.env_id}")
+        if self.field is not None:
+            where.append(f"field {self.field}")
+        text = self.message + (f" ({', '.join(where)})" if where else "")
+        if self.expected is not None:
+            text += f"; expected {shorten(self.expected)}"
+        if self.got is not None:
+            text += f"; got {shorten(self.got)}"
+        if self.fault is not None:
+            text += f" [at fault: {self.fault}]"
+        if self.cure is not None:
+            text += f". {self.cure[:1].upper()}{self.cure[1:]}"
+        return text
+
+
+class ConfigurationError(UeRlError, ValueError):
+    """A wrong argument or option."""
+
+
+class TransportError(UeRlError):
+    """The way to the engine is broken."""
+
+
+class EngineUnreachable(TransportError, ConnectionError):
+    """Nobody listens at the address, or the host name is unknown."""
+
+
+class EngineTimeout(TransportError, TimeoutError):
+    """The engine did not answer within the deadline."""
+
+
+class EngineDisconnected(TransportError, ConnectionError):
+    """The engine closed the connection or died."""
+
+
+class ConnectionUnusable(TransportError):
+    """The connection was used after close() or after a failure."""
+
+
+class ProtocolError(UeRlError):
+    """The peer sent something that docs/protocol.md does not allow."""
+
+
+class HandshakeError(ProtocolError):
+    """The CONFIG line is missing, malformed or asks for the impossible."""
+
+
+class MalformedMessage(ProtocolError):
+    """An unparsable number, a missing or repeated field, a broken row."""
+
+
+class LineTooLong(ProtocolError):
+    """A line without a newline within the limit."""
+
+
+class WrongCount(ProtocolError):
+    """A vector with too few or too many numbers."""
+
+
+class NonFiniteValue(ProtocolError):
+    """NaN or infinity where a number belongs."""
+
+
+class UnknownEnv(ProtocolError):
+    """An ENV id outside 0..num_envs-1, or one that is not this socket's."""
+
+
+class RepeatedEnv(ProtocolError):
+    """A second answer of an env where one was due."""
+
+
+class UnexpectedMessage(ProtocolError):
+    """A well-formed message at the wrong moment."""
+
+
+class ActionError(UeRlError, ValueError):
+    """The policy's actions have a wrong shape, dtype or value."""
+
+
+class UnsupportedByEngine(UeRlError):
+    """The engine does not offer what was asked for."""
+
+
+class CommandError(UeRlError):
+    """The engine answered a command with an error."""
+
+
+class SharedMemoryError(UeRlError):
+    """The shared-memory segment is missing, invalid or hostile."""
+
+
+class SegmentNotFound(SharedMemoryError):
+    """No segment of that name."""
+
+
+class SegmentInvalid(SharedMemoryError):
+    """A header field that cannot be true."""
+
+
+class RingFull(SharedMemoryError):
+    """A command ring had no room within the deadline."""
+
+
+class ExportError(UeRlError):
+    """A policy that cannot be exported, or whose file differs from predict()."""
+
+
+class InferenceError(UeRlError):
+    """A model that cannot be loaded or run."""
+
+
+class ModelLoadError(InferenceError):
+    """Not a readable ONNX policy."""
+
+
+class ModelMismatch(InferenceError):
+    """The model's sizes or names differ from what the caller needs."""
+
+
+class ModelOutputError(InferenceError):
+    """The model gave NaN, or a wrong shape or dtype."""

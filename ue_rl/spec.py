@@ -1,0 +1,188 @@
+"""What engine and trainer agree on in the handshake: EnvSpec, ActionSpec, ObservationBounds.
+
+Plain, frozen, checked when made; no gymnasium here (ue_rl/spaces.py turns these into spaces), no text
+(ue_rl/wire.py reads and writes the CONFIG line). Sources: docs/protocol.md, section "Handshake".
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import Enum
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ue_rl.errors import ConfigurationError
+
+PROTOCOL_VERSION = 1
+MAX_ENVS = 65_536
+MAX_NUMBERS = 16_777_216
+FEATURES = frozenset({"TRUNC", "SEED", "OPTIONS", "INFO"})
+
+
+class EnvType(str, Enum):
+    """The ENV_TYPE of the handshake: how many envs, and which message form."""
+
+    MULTI = "MULTI"
+    SINGLE = "SINGLE"
+    RLBASE = "RLBASE"
+
+
+class Channel(str, Enum):
+    """The CHANNEL of the handshake: which wirings the engine serves."""
+
+    SHARED = "SHARED"
+    PER_ENV = "PER_ENV"
+    ANY = "ANY"
+
+
+class ActionKind(str, Enum):
+    """The kinds of action space that the wire can name."""
+
+    BOX = "BOX"
+    DISCRETE = "DISCRETE"
+    MULTI_DISCRETE = "MULTI_DISCRETE"
+    MULTI_BINARY = "MULTI_BINARY"
+
+
+@dataclass(frozen=True)
+class ActionSpec:
+    """One env's action space.
+
+    kind BOX: `low` and `high`, one float32 each per action number.
+    kind DISCRETE / MULTI_DISCRETE: `counts`, the number of choices per action number (0-based on the wire).
+    kind MULTI_BINARY: `counts` is (2,) * n.
+    """
+
+    kind: ActionKind
+    low: tuple[float, ...] = ()
+    high: tuple[float, ...] = ()
+    counts: tuple[int, ...] = ()
+
+    def __post_init__(self) -> None:
+        if self.kind is ActionKind.BOX:
+            _check_bounds("ACT_SPACE", self.low, self.high)
+            if not self.low:
+                raise ConfigurationError("a BOX action space needs at least one number", field="ACT_SPACE")
+        else:
+            if not self.counts or any(n < 1 for n in self.counts):
+                raise ConfigurationError(
+                    "an action space needs one choice or more per number", field="ACT_SPACE", got=self.counts
+                )
+            if self.kind is ActionKind.DISCRETE and len(self.counts) != 1:
+                raise ConfigurationError("DISCRETE has one count", field="ACT_SPACE", got=self.counts)
+            if self.kind is ActionKind.MULTI_BINARY and any(n != 2 for n in self.counts):
+                raise ConfigurationError("MULTI_BINARY has two choices each", field="ACT_SPACE")
+            if any(n > 2**24 for n in self.counts):
+                raise ConfigurationError("more than 2**24 choices are not exact in float32", field="ACT_SPACE")
+
+    @property
+    def size(self) -> int:
+        """How many numbers one action has on the wire (the ACT of the handshake)."""
+        return len(self.low) if self.kind is ActionKind.BOX else len(self.counts)
+
+    @classmethod
+    def box(cls, size: int, low: float = -1.0, high: float = 1.0) -> ActionSpec:
+        """A Box of `size` numbers with the same bounds for all."""
+        return cls(ActionKind.BOX, low=(float(low),) * size, high=(float(high),) * size)
+
+    @classmethod
+    def discrete(cls, n: int) -> ActionSpec:
+        """One choice out of `n`."""
+        return cls(ActionKind.DISCRETE, counts=(n,))
+
+    @classmethod
+    def multi_discrete(cls, counts: tuple[int, ...]) -> ActionSpec:
+        """Several choices at once."""
+        return cls(ActionKind.MULTI_DISCRETE, counts=tuple(counts))
+
+    @classmethod
+    def multi_binary(cls, n: int) -> ActionSpec:
+        """`n` switches."""
+        return cls(ActionKind.MULTI_BINARY, counts=(2,) * n)
+
+
+@dataclass(frozen=True)
+class EnvSpec:
+    """The agreed sizes and abilities.
+
+    Args:
+        obs_size: numbers per observation (OBS).
+        act_size: numbers per action (ACT).
+        env_type: MULTI, SINGLE or RLBASE.
+        num_envs: envs behind the connection (ENV_COUNT; 1 unless MULTI).
+        action: the action space; default Box(-1, 1), as the deployed plugin's trainer has it.
+        obs_low, obs_high: observation bounds, empty for unbounded.
+        version: protocol version; 0 for a peer that does not say, such as the deployed plugin.
+        channel: the wirings the engine serves, None where it does not say.
+        features: the optional abilities the engine offers, a subset of FEATURES.
+        shm: the shared-memory offer, verbatim, None where there is none.
+
+    Raises:
+        ConfigurationError: sizes that cannot be, or that contradict each other.
+    """
+
+    obs_size: int
+    act_size: int
+    env_type: EnvType = EnvType.MULTI
+    num_envs: int = 1
+    action: ActionSpec | None = None
+    obs_low: tuple[float, ...] = ()
+    obs_high: tuple[float, ...] = ()
+    version: int = PROTOCOL_VERSION
+    channel: Channel | None = None
+    features: frozenset[str] = field(default_factory=frozenset)
+    shm: str | None = None
+
+    def __post_init__(self) -> None:
+        for name, value, top in (
+            ("OBS", self.obs_size, MAX_NUMBERS),
+            ("ACT", self.act_size, MAX_NUMBERS),
+            ("ENV_COUNT", self.num_envs, MAX_ENVS),
+        ):
+            if not isinstance(value, (int, np.integer)) or isinstance(value, bool) or not 1 <= value <= top:
+                raise ConfigurationError(
+                    "size out of range", field=name, expected=f"an integer from 1 to {top}", got=value
+                )
+        if self.num_envs * max(self.obs_size, self.act_size) > MAX_NUMBERS:
+            raise ConfigurationError(
+                "more numbers a step than allowed", field="ENV_COUNT", expected=f"at most {MAX_NUMBERS} in all"
+            )
+        if self.env_type is not EnvType.MULTI and self.num_envs != 1:
+            raise ConfigurationError(
+                f"{self.env_type.value} has one env", field="ENV_COUNT", expected=1, got=self.num_envs
+            )
+        if self.action is None:
+            object.__setattr__(self, "action", ActionSpec.box(self.act_size))
+        if self.action_spec.size != self.act_size:
+            raise ConfigurationError(
+                "ACT_SPACE and ACT disagree", field="ACT_SPACE", expected=self.act_size, got=self.action_spec.size
+            )
+        if self.obs_low or self.obs_high:
+            _check_bounds("OBS_SPACE", self.obs_low, self.obs_high)
+            if len(self.obs_low) != self.obs_size:
+                raise ConfigurationError(
+                    "OBS_SPACE and OBS disagree", field="OBS_SPACE", expected=self.obs_size, got=len(self.obs_low)
+                )
+
+    @property
+    def action_spec(self) -> ActionSpec:
+        """The action space, never None."""
+        assert self.action is not None
+        return self.action
+
+    @property
+    def obs_bounds(self) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+        """(low, high), each float32[obs_size]; infinite where unbounded."""
+        if not self.obs_low:
+            inf = np.full(self.obs_size, np.inf, np.float32)
+            return -inf, inf
+        return np.array(self.obs_low, np.float32), np.array(self.obs_high, np.float32)
+
+
+def _check_bounds(name: str, low: tuple[float, ...], high: tuple[float, ...]) -> None:
+    if len(low) != len(high):
+        raise ConfigurationError("low and high differ in length", field=name, expected=len(low), got=len(high))
+    for lo, hi in zip(low, high, strict=True):
+        if np.isnan(lo) or np.isnan(hi) or lo > hi or lo == np.inf or hi == -np.inf:
+            raise ConfigurationError("bounds that cannot be", field=name, expected="low <= high", got=(lo, hi))
