@@ -17,7 +17,7 @@
     │   ├── RepeatedEnv             a second answer where one was due
     │   └── UnexpectedMessage       a well-formed message at the wrong moment
     ├── ActionError                 the policy's actions have a wrong shape, dtype or value  (also a ValueError)
-    ├── UnsupportedByEngine         the engine does not offer what was asked for
+    ├── UnsupportedByEngine         the engine does not offer what was asked for  (also an AttributeError)
     ├── CommandError                the engine answered a command with an error
     ├── SharedMemoryError           the segment is missing, invalid or hostile
     │   ├── SegmentNotFound         no segment of that name
@@ -169,7 +169,7 @@ class ActionError(UeRlError, ValueError):
     """The policy's actions have a wrong shape, dtype or value."""
 
 
-class UnsupportedByEngine(UeRlError):
+class UnsupportedByEngine(UeRlError, AttributeError):
     """The engine does not offer what was asked for."""
 
 

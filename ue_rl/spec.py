@@ -146,7 +146,9 @@ class EnvSpec:
                 )
         if self.num_envs * max(self.obs_size, self.act_size) > MAX_NUMBERS:
             raise ConfigurationError(
-                "more numbers a step than allowed", field="ENV_COUNT", expected=f"at most {MAX_NUMBERS} in all"
+                "more numbers a step than allowed",
+                field="ENV_COUNT",
+                expected=f"at most {MAX_NUMBERS} in all",
             )
         if self.env_type is not EnvType.MULTI and self.num_envs != 1:
             raise ConfigurationError(
@@ -156,13 +158,19 @@ class EnvSpec:
             object.__setattr__(self, "action", ActionSpec.box(self.act_size))
         if self.action_spec.size != self.act_size:
             raise ConfigurationError(
-                "ACT_SPACE and ACT disagree", field="ACT_SPACE", expected=self.act_size, got=self.action_spec.size
+                "ACT_SPACE and ACT disagree",
+                field="ACT_SPACE",
+                expected=self.act_size,
+                got=self.action_spec.size,
             )
         if self.obs_low or self.obs_high:
             _check_bounds("OBS_SPACE", self.obs_low, self.obs_high)
             if len(self.obs_low) != self.obs_size:
                 raise ConfigurationError(
-                    "OBS_SPACE and OBS disagree", field="OBS_SPACE", expected=self.obs_size, got=len(self.obs_low)
+                    "OBS_SPACE and OBS disagree",
+                    field="OBS_SPACE",
+                    expected=self.obs_size,
+                    got=len(self.obs_low),
                 )
 
     @property

@@ -1,0 +1,10 @@
+"""The client's transports: how actions reach the engine and states come back.
+
+They see the core (ue_rl/*.py) and nothing of the other rooms; UnrealVecEnv sees them only as ue_rl.transport.Transport.
+"""
+
+from __future__ import annotations
+
+from ue_rl.connections.tcp import MultiTcpConnection, SingleTcpConnection, open_tcp
+
+__all__ = ["MultiTcpConnection", "SingleTcpConnection", "open_tcp"]

@@ -1,0 +1,416 @@
+"""The client's TCP transports: MultiTcpConnection and SingleTcpConnection (ue_rl/transport.py says what they must do).
+
+One process, one loop: everything is sent, then everything is received. Two wirings carry a session
+(docs/protocol.md, section 4): the shared channel, one socket for the whole batch, and per-env sockets, one for
+each env, opened in order because the engine numbers them as it accepts them. After any failure a connection is dead.
+"""
+
+from __future__ import annotations
+
+import abc
+import contextlib
+import logging
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ue_rl.buffers import StepBuffers
+from ue_rl.connections.link import Link, dial
+from ue_rl.errors import (
+    ConfigurationError,
+    ConnectionUnusable,
+    EngineTimeout,
+    EngineUnreachable,
+    HandshakeError,
+    UeRlError,
+    UnexpectedMessage,
+    UnsupportedByEngine,
+)
+from ue_rl.session import Event, Session
+from ue_rl.spec import Channel, EnvSpec, EnvType
+from ue_rl.wire import MAX_HANDSHAKE, Codec, decode_handshake
+
+_log = logging.getLogger("ue_rl.connections")
+
+CHANNELS = ("auto", "shared", "per_env")
+
+
+class TcpConnection(abc.ABC):
+    """What both TCP transports share: address, deadlines, handshake, life cycle. Use one of the two below.
+
+    Args:
+        host, port: where the engine listens.
+        channel: "auto": the handshake's CHANNEL decides, and where it is silent per-env sockets are tried, with a
+            fall-back to the shared channel where the listener refuses them; or "shared" or "per_env".
+        timeout: seconds for a step or reset to be answered.
+        connect_timeout: seconds for connecting and, again, for the handshake; None: `timeout`.
+        wait: keep trying to connect this many seconds while nobody listens.
+        compiled: see ue_rl.wire.Codec.
+
+    Raises:
+        ConfigurationError: an argument that cannot be.
+    """
+
+    _types: tuple[EnvType, ...] = tuple(EnvType)
+
+    def __init__(
+        self,
+        host: str = "127.0.0.1",
+        port: int = 7777,
+        *,
+        channel: str = "auto",
+        timeout: float = 30.0,
+        connect_timeout: float | None = None,
+        wait: float = 0.0,
+        compiled: bool | None = None,
+    ) -> None:
+        if channel not in CHANNELS:
+            raise ConfigurationError(
+                "no such channel",
+                fault="caller",
+                field="channel",
+                expected=" or ".join(CHANNELS),
+                got=channel,
+            )
+        if not 0 < port < 65_536:
+            raise ConfigurationError("no such port", fault="caller", field="port", expected="1 to 65535", got=port)
+        for name, seconds in (("timeout", timeout), ("connect_timeout", connect_timeout)):
+            if seconds is not None and not 0 < seconds < float("inf"):
+                raise ConfigurationError(
+                    "a deadline must be positive and finite", fault="caller", field=name, got=seconds
+                )
+        self.host, self.port, self.channel = host, port, channel
+        self.timeout = timeout
+        self.connect_timeout = timeout if connect_timeout is None else connect_timeout
+        self.wait = wait
+        self._compiled = compiled
+        self._session = Session()
+        self._spec: EnvSpec | None = None
+        self._admin: Link | None = None
+        self._links: list[Link] = []
+        self._shared = False
+        self._due = 0
+
+    # -- life cycle
+
+    @property
+    def spec(self) -> EnvSpec:
+        """What the handshake agreed on."""
+        if self._spec is None:
+            raise ConnectionUnusable("this connection is not open yet", fault="caller", cure="call connect() first")
+        return self._spec
+
+    def connect(self) -> EnvSpec:
+        """See Transport.connect."""
+        self.handshake()
+        if not self._links:
+            with self._failing():
+                self._wire_up()
+        return self.spec
+
+    def handshake(self) -> EnvSpec:
+        """Only the first half of `connect`: one socket and the CONFIG line. For upgrades and inspection."""
+        if self._spec is not None:
+            return self._spec
+        self._session.on(Event.CONNECT)
+        with self._failing():
+            self._admin, spec = shake_hands(self.host, self.port, self.connect_timeout, self.wait)
+            self._adopt(spec)
+        return spec
+
+    def take_over(self, link: Link, spec: EnvSpec) -> None:
+        """Goes on where `shake_hands` ended."""
+        self._session.on(Event.CONNECT)
+        self._admin = link
+        with self._failing():
+            self._adopt(spec)
+
+    def _adopt(self, spec: EnvSpec) -> None:
+        if spec.env_type not in self._types:
+            raise HandshakeError(
+                f"{type(self).__name__} cannot serve this engine", fault="caller", field="ENV_TYPE",
+                expected=" or ".join(t.value for t in self._types), got=spec.env_type.value,
+                cure="use ue_rl.connect(), which chooses by the handshake",
+            )  # fmt: skip
+        self._spec = spec
+        self._codec = Codec(spec, compiled=self._compiled)
+        self.buffers = StepBuffers(spec.num_envs, spec.obs_size)
+        self._session.on(Event.CONFIG)
+
+    def close(self) -> None:
+        """See Transport.close."""
+        self._session.on(Event.CLOSE)
+        self._drop()
+
+    def describe(self) -> dict[str, str]:
+        """See Transport.describe."""
+        facts = {"address": f"{self.host}:{self.port}", "transport": "tcp"}
+        if self._spec is not None:
+            facts["protocol"] = f"version {self._spec.version}" if self._spec.version else "deployed plugin (version 0)"
+            facts["kernels"] = self._codec.kernels
+        if self._links:
+            facts["wiring"] = "shared channel" if self._shared else f"{len(self._links)} env socket(s)"
+        return facts
+
+    def __enter__(self) -> Any:
+        """Connects."""
+        self.connect()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Closes."""
+        self.close()
+
+    # -- requests and answers
+
+    def send_actions(self, actions: NDArray[np.float32]) -> None:
+        """See Transport.send_actions."""
+        self._session.on(Event.ASK)
+        with self._failing():
+            self._expect_nothing(thorough=False)
+            self._expect(None)
+            if self._shared:
+                self._links[0].send(self._codec.encode_actions(actions), time.monotonic() + self.timeout)
+            else:
+                deadline = time.monotonic() + self.timeout
+                lines = self._codec.encode_action_lines(actions)
+                for link, line in zip(self._links, lines, strict=True):
+                    link.send(line, deadline)
+
+    def reset(
+        self,
+        env_ids: Sequence[int] | None = None,
+        seeds: Sequence[int | None] | None = None,
+        options: Sequence[Mapping[str, Any] | None] | None = None,
+    ) -> None:
+        """See Transport.reset."""
+        self._check_offered("SEED", seeds)
+        self._check_offered("OPTIONS", options)
+        self._session.on(Event.ASK)
+        with self._failing():
+            self._expect_nothing(thorough=True)
+            self._expect(env_ids)
+            deadline = time.monotonic() + self.timeout
+            if self._shared:
+                self._links[0].send(self._codec.encode_resets(env_ids, seeds, options), deadline)
+            else:
+                for n, env in enumerate(range(self.spec.num_envs) if env_ids is None else env_ids):
+                    line = self._codec.encode_reset_line(seeds[n] if seeds else None, options[n] if options else None)
+                    self._links[env].send(line, deadline)
+
+    def receive(self) -> StepBuffers:
+        """See Transport.receive."""
+        with self._failing():
+            if self._due:
+                deadline = time.monotonic() + self.timeout
+                if self._shared:
+                    self._receive_shared(deadline)
+                else:
+                    self._receive_per_env(deadline)
+            self._session.on(Event.ANSWERED)
+        return self.buffers
+
+    def _receive_shared(self, deadline: float) -> None:
+        link, buffers, codec = self._links[0], self.buffers, self._codec
+        while self._due:
+            try:
+                start, end = link.next_span(deadline)
+            except UeRlError as error:
+                raise self._blame(error) from error.__cause__
+            self._due -= codec.decode_states(link.lines.data, buffers, None, start, end)
+
+    def _receive_per_env(self, deadline: float) -> None:
+        buffers, codec = self.buffers, self._codec
+        for env in np.flatnonzero(buffers.pending).tolist():
+            link = self._links[env]
+            try:
+                start, end = link.next_span(deadline)
+            except UeRlError as error:
+                error.env_id = env
+                raise self._blame(error) from error.__cause__
+            codec.decode_states(link.lines.data, buffers, env, start, end)
+        self._due = 0
+
+    # -- helpers
+
+    def _expect(self, env_ids: Sequence[int] | None) -> None:
+        buffers = self.buffers
+        if buffers.infos:
+            buffers.infos.clear()
+        if env_ids is None:
+            buffers.pending[:] = 1
+            self._due = len(buffers.pending)
+        else:
+            buffers.pending[:] = 0
+            buffers.pending[np.asarray(env_ids, np.intp)] = 1
+            self._due = len(env_ids)
+
+    def _expect_nothing(self, thorough: bool) -> None:
+        """An answer that nobody asked for would otherwise be taken for the next one."""
+        for env, link in enumerate(self._links):
+            if len(link.lines) if not thorough else link.has_stray_data():
+                raise UnexpectedMessage(
+                    "the engine sent a line that nobody asked for", fault="engine",
+                    env_id=None if self._shared else env, expected="one answer per request",
+                    got=bytes(link.lines.data[link.lines.head : link.lines.head + len(link.lines)]) or None,
+                    cure="the game must answer each ACT exactly once",
+                )  # fmt: skip
+
+    def _check_offered(self, feature: str, values: Sequence[object] | None) -> None:
+        if values and feature not in self.spec.features and any(v is not None for v in values):
+            raise UnsupportedByEngine(
+                f"the engine does not take {feature} on a reset", fault="caller", field=feature,
+                expected=f"FEATURES={feature} in the handshake", got=sorted(self.spec.features),
+                cure="leave it out, or teach the engine to read it",
+            )  # fmt: skip
+
+    def _blame(self, error: UeRlError) -> UeRlError:
+        if isinstance(error, EngineTimeout):
+            waiting = np.flatnonzero(self.buffers.pending).tolist()
+            error.message = (
+                f"the engine answered {len(self.buffers.pending) - len(waiting)} of "
+                f"{len(self.buffers.pending)} envs within {self.timeout:g} s"
+            )
+            error.expected = f"answers of envs {waiting}"
+            error.cure = (
+                "is the game paused, is an action still running, or does it need "
+                f"{'per-env sockets' if self._shared else 'the shared channel'} "
+                f"(channel={'per_env' if self._shared else 'shared'!r})? Raise timeout= for slow actions"
+            )
+        return error
+
+    @abc.abstractmethod
+    def _wire_up(self) -> None:
+        """Chooses the wiring and opens the links, after the handshake."""
+
+    def _use_admin_link(self) -> None:
+        assert self._admin is not None
+        self._admin.lines.max_line = self._codec.max_line
+        self._links = [self._admin]
+
+    def _open_env_links(self, count: int, fall_back: bool) -> bool:
+        """Opens the env sockets in order; False where the listener refuses the first and `fall_back`."""
+        links: list[Link] = []
+        deadline = time.monotonic() + self.connect_timeout
+        try:
+            for _ in range(count):
+                links.append(Link(dial(self.host, self.port, deadline), self._codec.max_line))
+        except UeRlError as error:
+            for link in links:
+                link.close()
+            if fall_back and not links and isinstance(error, EngineUnreachable):
+                return False
+            raise type(error)(
+                f"the engine took the first connection, but only {len(links)} of {count} env sockets",
+                fault="engine", got=error.got,
+                cure="if it serves one socket for all envs, connect with channel='shared'",
+            ) from error  # fmt: skip
+        self._links = links
+        return True
+
+    @contextlib.contextmanager
+    def _failing(self) -> Iterator[None]:
+        try:
+            yield
+        except UeRlError as error:
+            self._session.on(Event.FAIL, error)
+            self._drop()
+            raise
+
+    def _drop(self) -> None:
+        for link in [*self._links, *([self._admin] if self._admin else [])]:
+            link.close()
+        self._due = 0
+
+
+class MultiTcpConnection(TcpConnection):
+    """N envs behind one engine (ENV_TYPE=MULTI), on the shared channel or on per-env sockets."""
+
+    _types = (EnvType.MULTI,)
+
+    def _wire_up(self) -> None:
+        offered, wanted = self.spec.channel, self.channel
+        if wanted == "auto" and offered is not None:
+            wanted = "per_env" if offered is Channel.PER_ENV else "shared"
+        if wanted == "shared" or not self._open_env_links(self.spec.num_envs, fall_back=wanted == "auto"):
+            self._shared = True
+            self._use_admin_link()
+        _log.info("%s:%s: %d envs, %s", self.host, self.port, self.spec.num_envs, self.describe()["wiring"])
+
+
+class SingleTcpConnection(TcpConnection):
+    """One env (ENV_TYPE=SINGLE or RLBASE)."""
+
+    _types = (EnvType.SINGLE, EnvType.RLBASE)
+
+    def _wire_up(self) -> None:
+        if self.spec.env_type is EnvType.RLBASE:
+            self._shared = True
+            self._use_admin_link()
+            self._drop_unasked_state()
+            return
+        offered, wanted = self.spec.channel, self.channel
+        if wanted == "auto" and offered is not None:
+            wanted = "per_env" if offered is Channel.PER_ENV else "shared"
+        if wanted == "shared" or not self._open_env_links(1, fall_back=wanted == "auto"):
+            self._shared = True
+            self._use_admin_link()
+
+    def _drop_unasked_state(self) -> None:
+        """RLBASE: the engine speaks first, one state line before anything was asked."""
+        self._expect(None)
+        self._receive_shared(time.monotonic() + self.timeout)
+
+    def finish(self) -> None:
+        """Tells an RLBASE engine that training is over (it resets and closes), then closes."""
+        if self.spec.env_type is EnvType.RLBASE:
+            with contextlib.suppress(UeRlError):
+                self._links[0].send(b"TRAINING_COMPLETE\n", time.monotonic() + self.timeout)
+        self.close()
+
+
+def shake_hands(host: str, port: int, timeout: float, wait: float = 0.0) -> tuple[Link, EnvSpec]:
+    """The first connection and what the engine said on it.
+
+    Args:
+        timeout: seconds for connecting and, again, for the CONFIG line. wait: see `TcpConnection`.
+
+    Raises:
+        EngineUnreachable, EngineTimeout, EngineDisconnected, HandshakeError.
+    """
+    link = Link(dial(host, port, time.monotonic() + timeout, wait=wait), MAX_HANDSHAKE)
+    try:
+        start, end = link.next_span(time.monotonic() + timeout)
+        return link, decode_handshake(link.lines.data[start:end])
+    except EngineTimeout as error:
+        link.close()
+        raise HandshakeError(
+            "the engine accepted the connection but sent no handshake", fault="engine",
+            expected=f"CONFIG:.. within {timeout:g} s", got=error.got,
+            cure="is another trainer connected, did one connect before (then press Play again), "
+            "or is this not the game's port?",
+        ) from error  # fmt: skip
+    except BaseException:
+        link.close()
+        raise
+
+
+def open_tcp(host: str, port: int, **options: Any) -> MultiTcpConnection | SingleTcpConnection:
+    """A connected transport, of the kind that the engine's handshake asks for.
+
+    Args:
+        options: see TcpConnection.
+
+    Raises:
+        ConfigurationError, and what Transport.connect raises.
+    """
+    probe = MultiTcpConnection(host, port, **options)  # checks the options before anything is dialled
+    link, spec = shake_hands(host, port, probe.connect_timeout, probe.wait)
+    kind = MultiTcpConnection if spec.env_type is EnvType.MULTI else SingleTcpConnection
+    connection = kind(host, port, **options)
+    connection.take_over(link, spec)
+    connection.connect()
+    return connection

@@ -1,0 +1,84 @@
+"""EnvSpec -> Gymnasium spaces, and a policy's actions -> the wire's float32 rows."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from gymnasium import spaces
+from numpy.typing import NDArray
+
+from ue_rl.errors import ActionError
+from ue_rl.spec import ActionKind, EnvSpec
+
+
+def observation_space(spec: EnvSpec) -> spaces.Box:
+    """Box float32 [obs_size] with the handshake's bounds, infinite where it has none."""
+    low, high = spec.obs_bounds
+    return spaces.Box(low, high, dtype=np.float32)
+
+
+def action_space(spec: EnvSpec) -> spaces.Space[Any]:
+    """The handshake's action space; Box(-1, 1) where it says nothing."""
+    action = spec.action_spec
+    if action.kind is ActionKind.BOX:
+        return spaces.Box(np.array(action.low, np.float32), np.array(action.high, np.float32), dtype=np.float32)
+    if action.kind is ActionKind.DISCRETE:
+        return spaces.Discrete(action.counts[0])
+    if action.kind is ActionKind.MULTI_DISCRETE:
+        return spaces.MultiDiscrete(list(action.counts))
+    return spaces.MultiBinary(len(action.counts))
+
+
+class ActionWriter:
+    """Checks a batch of actions and gives the float32 rows that go over the wire."""
+
+    def __init__(self, spec: EnvSpec) -> None:
+        action = spec.action_spec
+        self._discrete = action.kind is ActionKind.DISCRETE
+        self._box = action.kind is ActionKind.BOX
+        self._shape = (spec.num_envs,) if self._discrete else (spec.num_envs, spec.act_size)
+        self._wire_shape = (spec.num_envs, spec.act_size)
+        self._counts = None if self._box else np.array(action.counts, np.int64)
+
+    def __call__(self, actions: Any) -> NDArray[np.float32]:
+        """`actions` as float32 [num_envs, act_size], C-contiguous.
+
+        Args:
+            actions: Box: floats [num_envs, act_size]; Discrete: integers [num_envs]; MultiDiscrete and
+                MultiBinary: integers [num_envs, act_size].
+
+        Raises:
+            ActionError: a wrong shape, a type that holds no numbers, NaN or infinity, or a choice that does not exist.
+        """
+        array = np.asarray(actions)
+        if array.shape != self._shape:
+            raise ActionError(
+                "the actions have the wrong shape", fault="policy", field="ACT",
+                expected=self._shape, got=array.shape,
+                cure="one row per env: was the model trained on another action space?",
+            )  # fmt: skip
+        if array.dtype.kind not in "fiub":
+            raise ActionError(
+                "the actions are no numbers", fault="policy", field="ACT", expected="floats or integers",
+                got=str(array.dtype),
+            )  # fmt: skip
+        if self._box:
+            with np.errstate(over="ignore"):
+                return np.ascontiguousarray(array, np.float32)
+        return self._choices(array)
+
+    def _choices(self, array: NDArray[Any]) -> NDArray[np.float32]:
+        rows = array.reshape(self._wire_shape)
+        fits = (rows >= 0) & (rows < self._counts)
+        if rows.dtype.kind == "f":
+            fits &= rows == np.floor(rows)
+        if not fits.all():
+            env, index = np.argwhere(~fits)[0]
+            assert self._counts is not None
+            raise ActionError(
+                "the action is no choice of its space", fault="policy", env_id=int(env), field="ACT",
+                expected=f"an integer from 0 to {self._counts[index] - 1}", got=rows[env, index].item(),
+                cure="was the model trained on another action space?",
+            )  # fmt: skip
+        return np.ascontiguousarray(rows, np.float32)
