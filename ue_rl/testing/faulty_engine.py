@@ -1,0 +1,381 @@
+"""FaultyEngine: an engine that follows docs/protocol.md on both wirings, and then fails as its Script says.
+
+It serves whichever way the client comes: a line on the first connection means the shared channel, a second
+connection per-env sockets. Every row is answered with `good_row`. Each env counts its requests: number 0
+is its first one (as a rule the reset), and a `Fault` strikes at one env's request number `step`. After a
+client has gone the next one is served, with a new handshake and counts from 0.
+
+It does not judge what the trainer sends, and it does not simulate anything.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import random
+import re
+import selectors
+import socket
+import struct
+import sys
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import Enum
+
+__all__ = ["AUTO", "Fault", "FaultKind", "FaultyEngine", "Script"]
+
+AUTO = "auto"
+_ENV = re.compile(rb"ENV\s*=\s*(\d+)", re.IGNORECASE)
+
+
+class FaultKind(Enum):
+    """What goes wrong. The first group changes one row, the second what happens on the sockets."""
+
+    MALFORMED = "the row is `text`, or has an observation that is not a number"
+    NAN = "one number of the observation is nan"
+    INF = "the reward is inf"
+    TOO_FEW = "the observation lacks a number"
+    TOO_MANY = "the observation has a number too many"
+    WRONG_ENV = "the row names an env that does not exist"
+    OTHER_ENV = "the row names the next env"
+    NO_ENV = "the row carries no ENV"
+    TWICE = "the row comes twice"
+    MISSING = "the row never comes"
+
+    SILENCE = "nothing is ever sent again"
+    DROP = "the engine closes all its sockets"
+    CRASH = "the engine resets all its connections"
+    HALF_LINE = "half of the line is sent, then the engine closes all its sockets"
+    OVERSIZE = "a line without an end"
+    GARBAGE = "256 random bytes and a newline, instead of the line"
+
+
+_ROW_KINDS = frozenset(list(FaultKind)[: list(FaultKind).index(FaultKind.SILENCE)])
+
+
+@dataclass(frozen=True)
+class Fault:
+    """One failure: what, at which env, at which of its requests (0 is the first), and the row's text for
+    MALFORMED."""
+
+    kind: FaultKind
+    env: int = 0
+    step: int = 1
+    text: str | None = None
+
+
+@dataclass(frozen=True)
+class Script:
+    """How the engine behaves.
+
+    Args:
+        handshake: the CONFIG line without its newline; AUTO: a right one; None: it never comes.
+        after_handshake: sent right behind the handshake (an unasked line, for instance).
+        close_after_handshake: the engine closes then.
+        accepts: how many connections are taken before the listener closes; None: any number.
+        channel: CHANNEL in the AUTO handshake, None to leave the extension keys out.
+        latency: seconds before each answer.
+        fragment: send that many bytes at a time; 0: whole messages.
+        fragment_delay: seconds between two fragments.
+        faults: what goes wrong, and when.
+    """
+
+    handshake: str | None = AUTO
+    after_handshake: str = ""
+    close_after_handshake: bool = False
+    accepts: int | None = None
+    channel: str | None = None
+    latency: float = 0.0
+    fragment: int = 0
+    fragment_delay: float = 0.0
+    faults: tuple[Fault, ...] = ()
+
+
+class _Stopped(Exception):
+    """The engine is to end, or to drop its client."""
+
+
+class FaultyEngine:
+    """The engine, on a free port in a thread of its own. Use as a context manager, or `start()` and
+    `close()`.
+
+    Args:
+        script: how it behaves; a single Fault stands for a Script of it alone.
+        num_envs, obs_size, act_size: the handshake's.
+        env_type: "MULTI", "SINGLE" or "RLBASE".
+        host: the address to listen on; the port is always a free one.
+
+    Attributes:
+        sessions: how many clients got their first connection.
+        requests: the lines received, of all clients.
+    """
+
+    def __init__(
+        self,
+        script: Script | Fault | None = None,
+        *,
+        num_envs: int = 2,
+        obs_size: int = 4,
+        act_size: int = 2,
+        env_type: str = "MULTI",
+        host: str = "127.0.0.1",
+    ) -> None:
+        self.script = Script(faults=(script,)) if isinstance(script, Fault) else script or Script()
+        self.num_envs, self.obs_size, self.act_size = num_envs, obs_size, act_size
+        self.env_type = env_type
+        self.sessions = 0
+        self.requests: list[bytes] = []
+        self._stop = threading.Event()
+        self._failure: BaseException | None = None
+        self._silent = False
+        self._accepted = 0
+        self._admin: socket.socket | None = None
+        self._envs: list[socket.socket] = []
+        self._partial: dict[socket.socket, bytes] = {}
+        self._counts = [0] * num_envs
+        self._selector = selectors.DefaultSelector()
+        self._wake_in, self._wake_out = socket.socketpair()
+        self._selector.register(self._wake_out, selectors.EVENT_READ)
+        self._listener: socket.socket | None = socket.create_server((host, 0), backlog=num_envs + 1)
+        self._selector.register(self._listener, selectors.EVENT_READ)
+        self.address: tuple[str, int] = self._listener.getsockname()[:2]
+        self._thread = threading.Thread(target=self._run, name="faulty-engine", daemon=True)
+
+    @property
+    def host(self) -> str:
+        """The address listened on."""
+        return self.address[0]
+
+    @property
+    def port(self) -> int:
+        """The port listened on."""
+        return self.address[1]
+
+    @property
+    def url(self) -> str:
+        """As ue_rl.connect takes it."""
+        return f"tcp://{self.host}:{self.port}"
+
+    @property
+    def handshake(self) -> str | None:
+        """The CONFIG line that is sent."""
+        if self.script.handshake != AUTO:
+            return self.script.handshake
+        text = f"CONFIG:OBS={self.obs_size};ACT={self.act_size};ENV_TYPE={self.env_type}"
+        if self.env_type == "MULTI":
+            text += f";ENV_COUNT={self.num_envs}"
+        return text if self.script.channel is None else f"{text};VERSION=1;CHANNEL={self.script.channel}"
+
+    def good_row(self, env: int, step: int) -> str:
+        """The right answer of `env` to its request number `step`: each observed number is env + step / 4."""
+        numbers = [str(env + step / 4)] * self.obs_size
+        if self.env_type == "RLBASE":
+            return f"{','.join(numbers)};{step};0"
+        row = f"OBS={','.join(numbers)};REW={step};DONE=0"
+        return f"{row};ENV={env}" if self.env_type == "MULTI" else row
+
+    def start(self) -> FaultyEngine:
+        """Starts to serve."""
+        self._thread.start()
+        return self
+
+    def close(self) -> None:
+        """Stops and closes everything; idempotent. Raises what the thread died of, if it did."""
+        self._stop.set()
+        if self._thread.ident is not None:
+            self._wake_in.close()
+            self._thread.join(10)
+        self._close_client()
+        self._close_listener()
+        self._wake_in.close()
+        self._wake_out.close()
+        self._selector.close()
+        failure, self._failure = self._failure, None
+        if failure is not None:
+            raise failure
+
+    def __enter__(self) -> FaultyEngine:
+        return self.start()
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+    # -- the loop
+
+    def _run(self) -> None:
+        try:
+            while not self._stop.is_set():
+                for key, _ in self._selector.select():
+                    if self._stop.is_set() or key.fileobj not in self._selector.get_map():
+                        continue  # closed while an earlier event of this round was handled
+                    with contextlib.suppress(_Stopped):
+                        self._on_readable(key.fileobj)
+        except BaseException as error:  # noqa: BLE001  raised again by close(), in the test's own thread
+            self._failure = error
+            self._close_client()
+            self._close_listener()
+
+    def _on_readable(self, source: object) -> None:
+        if source is self._listener:
+            self._accept()
+        elif isinstance(source, socket.socket):
+            self._read(source)
+
+    def _accept(self) -> None:
+        assert self._listener is not None
+        sock, _ = self._listener.accept()
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._accepted += 1
+        # The listener goes before the handshake: a client that reads it must find the door closed.
+        if self._accepted == self.script.accepts:
+            self._close_listener()
+        self._partial[sock] = b""
+        self._selector.register(sock, selectors.EVENT_READ)
+        if self._admin is not None:
+            self._envs.append(sock)
+            return
+        self._admin = sock
+        self.sessions += 1
+        self._counts = [0] * self.num_envs
+        self._silent = False
+        if self.handshake is not None:
+            self._send(sock, self.handshake.encode() + b"\n" + self.script.after_handshake.encode())
+        if self.env_type == "RLBASE" and self.script.handshake == AUTO:
+            self._send(sock, f"{self.good_row(0, 0)}\n".encode())
+        if self.script.close_after_handshake:
+            self._close_client()
+
+    def _read(self, sock: socket.socket) -> None:
+        try:
+            data = sock.recv(65536)
+        except OSError:
+            data = b""
+        if not data:
+            if sock is self._admin or not self._envs:
+                self._close_client()
+            else:
+                self._selector.unregister(sock)
+            return
+        *lines, self._partial[sock] = (self._partial[sock] + data).split(b"\n")
+        for line in lines:
+            if line.strip():
+                self.requests.append(line)
+                self._answer(sock, line)
+
+    # -- answers and their faults
+
+    def _answer(self, sock: socket.socket, line: bytes) -> None:
+        if self._silent:
+            return
+        default = self._envs.index(sock) if sock in self._envs else 0
+        rows: list[str] = []
+        struck: Fault | None = None
+        for ask in line.split(b"||"):
+            match = _ENV.search(ask)
+            env = int(match.group(1)) if match else default
+            step = self._counts[env]
+            self._counts[env] += 1
+            fault = next((f for f in self.script.faults if (f.env, f.step) == (env, step)), None)
+            if fault is not None and fault.kind not in _ROW_KINDS:
+                struck = fault
+            rows += self._rows(env, step, fault)
+        reply = self._joined(rows, sock)
+        if self.script.latency:
+            self._wait(self.script.latency)
+        if struck is None:
+            self._send(sock, reply)
+        else:
+            self._strike(struck, sock, reply)
+
+    def _joined(self, rows: list[str], sock: socket.socket) -> bytes:
+        if not rows:
+            return b""
+        between = "\n" if sock in self._envs else "||"
+        return between.join(rows).encode() + b"\n"
+
+    def _rows(self, env: int, step: int, fault: Fault | None) -> list[str]:
+        row = self.good_row(env, step)
+        if fault is None or fault.kind not in _ROW_KINDS:
+            return [row]
+        number = str(env + step / 4)
+        changes: dict[FaultKind, Callable[[], list[str]]] = {
+            FaultKind.MALFORMED: lambda: [row.replace(number, "1.2.3", 1) if fault.text is None else fault.text],
+            FaultKind.NAN: lambda: [row.replace(number, "nan", 1)],
+            FaultKind.INF: lambda: [
+                row.replace(f";{step};", ";inf;")
+                if self.env_type == "RLBASE"
+                else row.replace(f"REW={step}", "REW=inf")
+            ],
+            FaultKind.TOO_FEW: lambda: [row.replace(f"{number},", "", 1)],
+            FaultKind.TOO_MANY: lambda: [row.replace(number, f"{number},{number}", 1)],
+            FaultKind.WRONG_ENV: lambda: [row.replace(f"ENV={env}", f"ENV={self.num_envs}")],
+            FaultKind.OTHER_ENV: lambda: [row.replace(f"ENV={env}", f"ENV={(env + 1) % self.num_envs}")],
+            FaultKind.NO_ENV: lambda: [row.replace(f";ENV={env}", "")],
+            FaultKind.TWICE: lambda: [row, row],
+            FaultKind.MISSING: list,
+        }
+        return changes[fault.kind]()
+
+    def _strike(self, fault: Fault, sock: socket.socket, reply: bytes) -> None:
+        if fault.kind is FaultKind.SILENCE:
+            self._silent = True
+        elif fault.kind is FaultKind.DROP:
+            self._close_client()
+            self._close_listener()
+        elif fault.kind is FaultKind.CRASH:
+            self._close_client(reset=True)
+            self._close_listener()
+        elif fault.kind is FaultKind.HALF_LINE:
+            self._send(sock, reply[: len(reply) // 2])
+            self._close_client()
+            self._close_listener()
+        elif fault.kind is FaultKind.GARBAGE:
+            noise = random.Random(0).randbytes(256).replace(b"\n", b"\0")
+            self._send(sock, noise + b"\n")
+        elif fault.kind is FaultKind.OVERSIZE:
+            self._send(sock, b"OBS=")
+            while True:  # until the client has had enough, which ends the session
+                self._send(sock, b"0.25," * 2048)
+
+    # -- sockets
+
+    def _wait(self, seconds: float) -> None:
+        if self._stop.wait(seconds):
+            raise _Stopped
+
+    def _send(self, sock: socket.socket, data: bytes) -> None:
+        size = self.script.fragment or max(1, len(data))
+        sock.settimeout(0.05)
+        for start in range(0, len(data), size):
+            view = memoryview(data)[start : start + size]
+            while view:
+                try:
+                    view = view[sock.send(view) :]
+                except TimeoutError:
+                    if self._stop.is_set():
+                        raise _Stopped from None
+                except OSError:
+                    self._close_client()
+                    raise _Stopped from None
+            if self.script.fragment_delay and start + size < len(data):
+                self._wait(self.script.fragment_delay)
+
+    def _close_client(self, reset: bool = False) -> None:
+        for sock in self._partial:
+            if sock.fileno() >= 0:
+                if self._selector.get_map() is not None and sock in self._selector.get_map():
+                    self._selector.unregister(sock)
+                if reset:
+                    linger = struct.pack("hh" if sys.platform == "win32" else "ii", 1, 0)
+                    sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
+                sock.close()
+        self._partial.clear()
+        self._envs.clear()
+        self._admin = None
+
+    def _close_listener(self) -> None:
+        if self._listener is not None:
+            if self._selector.get_map() is not None and self._listener in self._selector.get_map():
+                self._selector.unregister(self._listener)
+            self._listener.close()
+            self._listener = None

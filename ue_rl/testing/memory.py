@@ -1,0 +1,221 @@
+"""MemoryTransport: a Transport over a bridge in the same process; no socket, no thread, no clock.
+
+`receive` ticks the bridge until every asked env has answered. With `through_codec` each message is written
+as bytes and read back by the real codec on both sides, so that a test covers the wire; without, the arrays
+are copied straight over, so that a difference between the two is the codec's. A bridge that does not
+answer within `max_ticks` is an EngineTimeout.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ue_rl.buffers import ActionBatch, StepBuffers
+from ue_rl.errors import ConnectionUnusable, EngineTimeout, UeRlError, UnsupportedByEngine
+from ue_rl.session import Event, Session
+from ue_rl.spec import EnvSpec
+from ue_rl.wire import Codec, decode_handshake, encode_handshake
+
+__all__ = ["BridgeLike", "MemoryTransport"]
+
+
+class BridgeLike(Protocol):
+    """What MemoryTransport needs of a bridge.
+
+    `update_rl` takes the requests of `inbox` (and clears their command), and marks in `answered` the envs
+    whose state it wrote to `outbox`.
+    """
+
+    inbox: ActionBatch
+    outbox: StepBuffers
+    answered: NDArray[np.uint8]
+
+    @property
+    def spec(self) -> EnvSpec:
+        """The session's sizes and abilities."""
+        ...
+
+    def update_rl(self, delta_seconds: float) -> None:
+        """One tick."""
+        ...
+
+
+class MemoryTransport:
+    """See the module's docstring; the methods are those of ue_rl.transport.Transport.
+
+    Args:
+        bridge: the engine's side.
+        through_codec: write and read every message as bytes.
+        max_ticks: how many ticks one answer may take.
+        delta_seconds: what each tick is told to have lasted.
+        compiled: see ue_rl.wire.Codec.
+
+    Attributes:
+        ticks: ticks so far.
+        lines: the messages, when they went through the codec, as (direction, line): ">" to the engine, "<"
+        back.
+    """
+
+    def __init__(
+        self,
+        bridge: BridgeLike,
+        *,
+        through_codec: bool = True,
+        max_ticks: int = 10_000,
+        delta_seconds: float = 1 / 60,
+        compiled: bool | None = None,
+    ) -> None:
+        self.bridge = bridge
+        self.through_codec = through_codec
+        self.max_ticks = max_ticks
+        self.delta_seconds = delta_seconds
+        self.compiled = compiled
+        self.ticks = 0
+        self.lines: list[tuple[str, bytes]] = []
+        self._session = Session()
+        self._spec: EnvSpec | None = None
+
+    @property
+    def spec(self) -> EnvSpec:
+        """See Transport.spec."""
+        if self._spec is None:
+            raise ConnectionUnusable("this connection is not open yet", fault="caller", cure="call connect()")
+        return self._spec
+
+    def connect(self) -> EnvSpec:
+        """See Transport.connect."""
+        if self._spec is not None:
+            return self._spec
+        self._session.on(Event.CONNECT)
+        with self._failing():
+            spec = self.bridge.spec
+            if self.through_codec:
+                line = encode_handshake(spec)
+                self.lines.append(("<", line))
+                self._engine_codec = Codec(spec, compiled=self.compiled)
+                spec = decode_handshake(line)
+            self._codec = Codec(spec, compiled=self.compiled)
+            self.buffers = StepBuffers(spec.num_envs, spec.obs_size)
+            self._session.on(Event.CONFIG)
+        self._spec = spec
+        return spec
+
+    def send_actions(self, actions: NDArray[np.float32]) -> None:
+        """See Transport.send_actions."""
+        self._session.on(Event.ASK)
+        with self._failing():
+            self._expect(range(self.spec.num_envs))
+            if self.through_codec:
+                self._to_engine(self._codec.encode_actions(actions))
+            else:
+                self.bridge.inbox.actions[:] = actions
+                self.bridge.inbox.command[:] = ActionBatch.STEP
+
+    def reset(
+        self,
+        env_ids: Sequence[int] | None = None,
+        seeds: Sequence[int | None] | None = None,
+        options: Sequence[Mapping[str, Any] | None] | None = None,
+    ) -> None:
+        """See Transport.reset."""
+        for feature, values in (("SEED", seeds), ("OPTIONS", options)):
+            if feature not in self.spec.features and any(value is not None for value in values or ()):
+                raise UnsupportedByEngine(
+                    f"the engine does not take {feature} on a reset", fault="caller", field=feature
+                )
+        self._session.on(Event.ASK)
+        with self._failing():
+            ids = range(self.spec.num_envs) if env_ids is None else env_ids
+            self._expect(ids)
+            if self.through_codec:
+                self._to_engine(self._codec.encode_resets(env_ids, seeds, options))
+                return
+            inbox = self.bridge.inbox
+            for n, env in enumerate(ids):
+                seed = seeds[n] if seeds else None
+                given = options[n] if options else None
+                inbox.command[env] = ActionBatch.RESET
+                inbox.seeds[env] = -1 if seed is None else seed
+                if given is not None:
+                    inbox.options[env] = dict(given)
+
+    def receive(self) -> StepBuffers:
+        """See Transport.receive."""
+        with self._failing():
+            for _ in range(self.max_ticks):
+                if not self.buffers.pending.any():
+                    break
+                self.ticks += 1
+                self.bridge.update_rl(self.delta_seconds)
+                self._collect()
+            else:
+                raise EngineTimeout(
+                    f"the bridge did not answer within {self.max_ticks} ticks", fault="engine",
+                    env_id=int(np.flatnonzero(self.buffers.pending)[0]),
+                    expected=f"answers of envs {np.flatnonzero(self.buffers.pending).tolist()}",
+                    cure="does its action ever end?",
+                )  # fmt: skip
+            self._session.on(Event.ANSWERED)
+        return self.buffers
+
+    def close(self) -> None:
+        """See Transport.close."""
+        self._session.on(Event.CLOSE)
+
+    def describe(self) -> dict[str, str]:
+        """See Transport.describe."""
+        facts = {"transport": "memory", "wiring": "codec" if self.through_codec else "arrays"}
+        if self._spec is not None:
+            facts |= {"protocol": f"version {self._spec.version}", "kernels": self._codec.kernels}
+        return facts
+
+    def __enter__(self) -> MemoryTransport:
+        """Connects."""
+        self.connect()
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        """Closes."""
+        self.close()
+
+    def _expect(self, env_ids: Sequence[int]) -> None:
+        self.buffers.infos.clear()
+        self.buffers.pending[:] = 0
+        self.buffers.pending[list(env_ids)] = 1
+
+    def _to_engine(self, line: bytes) -> None:
+        self.lines.append((">", line))
+        self._engine_codec.decode_requests(line, self.bridge.inbox)
+
+    def _collect(self) -> None:
+        """Moves the answers of one tick over."""
+        ids = np.flatnonzero(self.bridge.answered)
+        if not len(ids):
+            return
+        out, buffers = self.bridge.outbox, self.buffers
+        if self.through_codec:
+            line = self._engine_codec.encode_states(
+                out.obs, out.rewards, out.dones, out.truncated, ids.astype(np.int32), out.infos
+            )
+            self.lines.append(("<", line))
+            self._codec.decode_states(line, buffers)
+        else:
+            for name in ("obs", "rewards", "dones", "truncated"):
+                getattr(buffers, name)[ids] = getattr(out, name)[ids]
+            buffers.infos.update({env: dict(out.infos[env]) for env in ids.tolist() if env in out.infos})
+            buffers.pending[ids] = 0
+        self.bridge.answered[:] = 0
+        out.infos.clear()
+
+    @contextlib.contextmanager
+    def _failing(self) -> Iterator[None]:
+        try:
+            yield
+        except UeRlError as error:
+            self._session.on(Event.FAIL, error)
+            raise

@@ -1,0 +1,59 @@
+"""The pytest plugin: the harness as fixtures, each a factory whose products are closed when the test ends.
+
+    plugin_stand_in(**options)          a started PluginStandIn
+    faulty_engine(script, **options)    a started FaultyEngine
+    bridge_server(bridge, **options)    a bridge served over TCP on a free port, in a thread; gives the
+    server's handle memory_transport(bridge, **options) a connected MemoryTransport
+
+Registered as the entry point `ue_rl`. Nothing of ue_rl is imported before a fixture is used, so it costs
+other people's test runs nothing, and coverage sees every module from its first line.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from ue_rl.testing.faulty_engine import FaultyEngine
+    from ue_rl.testing.memory import MemoryTransport
+    from ue_rl.testing.plugin_stand_in import PluginStandIn
+
+
+@pytest.fixture
+def plugin_stand_in() -> Iterator[Callable[..., PluginStandIn]]:
+    """A factory of started stand-ins for the deployed plugin; takes PluginStandIn's options."""
+    from ue_rl.testing.plugin_stand_in import PluginStandIn
+
+    with ExitStack() as stack:
+        yield lambda **options: stack.enter_context(PluginStandIn(**options))
+
+
+@pytest.fixture
+def faulty_engine() -> Iterator[Callable[..., FaultyEngine]]:
+    """A factory of started faulty engines; takes a Script or a Fault, and FaultyEngine's options."""
+    from ue_rl.testing.faulty_engine import FaultyEngine
+
+    with ExitStack() as stack:
+        yield lambda script=None, **options: stack.enter_context(FaultyEngine(script, **options))
+
+
+@pytest.fixture
+def bridge_server() -> Iterator[Callable[..., Any]]:
+    """A factory: serves a bridge on 127.0.0.1 and a free port, in a thread of its own."""
+    from ue_rl.bridges.server import run_in_thread
+
+    with ExitStack() as stack:
+        yield lambda bridge, **options: stack.enter_context(run_in_thread(bridge, **{"port": 0, **options}))
+
+
+@pytest.fixture
+def memory_transport() -> Iterator[Callable[..., MemoryTransport]]:
+    """A factory of connected in-memory transports; takes a bridge and MemoryTransport's options."""
+    from ue_rl.testing.memory import MemoryTransport
+
+    with ExitStack() as stack:
+        yield lambda bridge, **options: stack.enter_context(MemoryTransport(bridge, **options))
