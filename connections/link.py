@@ -1,7 +1,7 @@
 """Link: one TCP socket to the engine, read line by line, every wait with a deadline.
 
-Rules: a blocking socket whose kernel timeout is a short slice, so that a step costs one system call per
-direction, Ctrl-C gets through on every platform, and the deadline is still kept. What the peer does
+Rules: every wait is cut into short slices, so that Ctrl-C gets through on every platform and the deadline is kept,
+and begins with looking for a few microseconds before it sleeps (compiled kernels on POSIX). What the peer does
 wrong becomes a named error here; which env it concerns is for the caller to say.
 """
 
@@ -9,15 +9,21 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import os
 import socket
 import struct
 import sys
 import time
+from collections.abc import Callable
 
+from ue_rl import kernels
 from ue_rl.errors import EngineDisconnected, EngineTimeout, EngineUnreachable
 from ue_rl.session import LineBuffer
 
-_SLICE = 0.25
+SLICE_MS = 250
+# A lock-step answer usually comes sooner than a sleeping process can be woken. Not on a single core, where
+# looking would keep the engine from answering.
+SPIN_US = 50 if (os.cpu_count() or 1) > 1 else 0
 _WOULD_BLOCK = (BlockingIOError, TimeoutError)
 
 
@@ -35,7 +41,14 @@ class Link:
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         sock.setblocking(True)
         for option in (socket.SO_RCVTIMEO, socket.SO_SNDTIMEO):
-            sock.setsockopt(socket.SOL_SOCKET, option, _timeval(_SLICE))
+            sock.setsockopt(socket.SOL_SOCKET, option, _timeval(SLICE_MS / 1000))
+
+        fast = getattr(kernels.load(), "receive", None) if os.name == "posix" else None
+        if fast is None:
+            self._receive: Callable[[memoryview], int] = sock.recv_into
+        else:
+            fd = sock.fileno()
+            self._receive = lambda space: fast(fd, space, SPIN_US, SLICE_MS)
 
     def send(self, data: bytes | memoryview, deadline: float) -> None:
         """Sends all of `data`.
@@ -48,7 +61,7 @@ class Link:
         except _WOULD_BLOCK:
             sent = 0
         except OSError as error:
-            raise self._gone(error) from error
+            raise self.gone(error) from error
         if sent < len(data):
             self._send_rest(memoryview(data)[sent:], deadline)
 
@@ -64,7 +77,7 @@ class Link:
             except _WOULD_BLOCK:
                 continue
             except OSError as error:
-                raise self._gone(error) from error
+                raise self.gone(error) from error
 
     def next_span(self, deadline: float) -> tuple[int, int]:
         """(start, end) in `lines.data` of the next line, received if need be.
@@ -77,18 +90,18 @@ class Link:
         span = lines.next_span() if len(lines) else None
         while span is None:
             try:
-                count = self.sock.recv_into(lines.space())
+                count = self._receive(lines.space())
             except _WOULD_BLOCK:
                 count = -1
             except OSError as error:
-                raise self._gone(error) from error
+                raise self.gone(error) from error
             if count > 0:
                 lines.received(count)
                 span = lines.next_span()
                 if span is not None:
                     break
             elif count == 0:
-                raise self._gone(None)
+                raise self.gone(None)
             if time.monotonic() > deadline:
                 raise EngineTimeout(
                     "the engine did not answer in time", fault="engine",
@@ -114,7 +127,8 @@ class Link:
             self.sock.shutdown(socket.SHUT_RDWR)
         self.sock.close()
 
-    def _gone(self, error: OSError | None) -> EngineDisconnected:
+    def gone(self, error: OSError | None) -> EngineDisconnected:
+        """The error for a peer that closed (`error` None) or a socket that failed."""
         got = "the connection was closed" if error is None else str(error)
         if len(self.lines):
             got += f", {len(self.lines)} bytes of an unfinished line before it"

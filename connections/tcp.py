@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from ue_rl.buffers import StepBuffers
 from ue_rl.connections.link import Link, dial
+from ue_rl.connections.wirings import PerEnvWiring, SharedWiring, Wiring
 from ue_rl.errors import (
     ConfigurationError,
     ConnectionUnusable,
@@ -90,8 +91,7 @@ class TcpConnection(abc.ABC):
         self._session = Session()
         self._spec: EnvSpec | None = None
         self._admin: Link | None = None
-        self._links: list[Link] = []
-        self._shared = False
+        self._wiring: Wiring | None = None
         self._due = 0
 
     # -- life cycle
@@ -106,9 +106,10 @@ class TcpConnection(abc.ABC):
     def connect(self) -> EnvSpec:
         """See Transport.connect."""
         self.handshake()
-        if not self._links:
+        if self._wiring is None:
             with self._failing():
                 self._wire_up()
+            _log.info("%s", self.describe())
         return self.spec
 
     def handshake(self) -> EnvSpec:
@@ -151,8 +152,8 @@ class TcpConnection(abc.ABC):
         if self._spec is not None:
             facts["protocol"] = f"version {self._spec.version}" if self._spec.version else "deployed plugin (version 0)"
             facts["kernels"] = self._codec.kernels
-        if self._links:
-            facts["wiring"] = "shared channel" if self._shared else f"{len(self._links)} env socket(s)"
+        if self._wiring is not None:
+            facts["wiring"] = self._wiring.name
         return facts
 
     def __enter__(self) -> Any:
@@ -170,15 +171,8 @@ class TcpConnection(abc.ABC):
         """See Transport.send_actions."""
         self._session.on(Event.ASK)
         with self._failing():
-            self._expect_nothing(thorough=False)
-            self._expect(None)
-            if self._shared:
-                self._links[0].send(self._codec.encode_actions(actions), time.monotonic() + self.timeout)
-            else:
-                deadline = time.monotonic() + self.timeout
-                lines = self._codec.encode_action_lines(actions)
-                for link, line in zip(self._links, lines, strict=True):
-                    link.send(line, deadline)
+            self._expect(None, thorough=False)
+            self._wires.send_actions(actions, time.monotonic() + self.timeout)
 
     def reset(
         self,
@@ -191,52 +185,42 @@ class TcpConnection(abc.ABC):
         self._check_offered("OPTIONS", options)
         self._session.on(Event.ASK)
         with self._failing():
-            self._expect_nothing(thorough=True)
-            self._expect(env_ids)
-            deadline = time.monotonic() + self.timeout
-            if self._shared:
-                self._links[0].send(self._codec.encode_resets(env_ids, seeds, options), deadline)
-            else:
-                for n, env in enumerate(range(self.spec.num_envs) if env_ids is None else env_ids):
-                    line = self._codec.encode_reset_line(seeds[n] if seeds else None, options[n] if options else None)
-                    self._links[env].send(line, deadline)
+            self._expect(env_ids, thorough=True)
+            self._wires.send_resets(env_ids, seeds, options, time.monotonic() + self.timeout)
 
     def receive(self) -> StepBuffers:
         """See Transport.receive."""
         with self._failing():
-            if self._due:
-                deadline = time.monotonic() + self.timeout
-                if self._shared:
-                    self._receive_shared(deadline)
-                else:
-                    self._receive_per_env(deadline)
+            self._collect()
             self._session.on(Event.ANSWERED)
         return self.buffers
 
-    def _receive_shared(self, deadline: float) -> None:
-        link, buffers, codec = self._links[0], self.buffers, self._codec
-        while self._due:
-            try:
-                start, end = link.next_span(deadline)
-            except UeRlError as error:
-                raise self._blame(error) from error.__cause__
-            self._due -= codec.decode_states(link.lines.data, buffers, None, start, end)
-
-    def _receive_per_env(self, deadline: float) -> None:
-        buffers, codec = self.buffers, self._codec
-        for env in np.flatnonzero(buffers.pending).tolist():
-            link = self._links[env]
-            try:
-                start, end = link.next_span(deadline)
-            except UeRlError as error:
-                error.env_id = env
-                raise self._blame(error) from error.__cause__
-            codec.decode_states(link.lines.data, buffers, env, start, end)
-        self._due = 0
+    def _collect(self) -> None:
+        due, self._due = self._due, 0
+        try:
+            self._wires.receive(due, time.monotonic() + self.timeout)
+        except EngineTimeout as error:
+            raise self._late(error) from error
 
     # -- helpers
 
-    def _expect(self, env_ids: Sequence[int] | None) -> None:
+    @property
+    def _wires(self) -> Wiring:
+        if self._wiring is None:
+            self._session.on(Event.ASK)  # says why not
+            raise AssertionError("an open session has a wiring")
+        return self._wiring
+
+    def _expect(self, env_ids: Sequence[int] | None, thorough: bool) -> None:
+        """Notes who will answer. An answer that nobody asked for would be taken for the next one: refuses it."""
+        for env, link in enumerate(self._wires.links):
+            if len(link.lines) if not thorough else link.has_stray_data():
+                raise UnexpectedMessage(
+                    "the engine sent a line that nobody asked for", fault="engine",
+                    env_id=env if isinstance(self._wires, PerEnvWiring) else None, expected="one answer per request",
+                    got=bytes(link.lines.data[link.lines.head : link.lines.head + len(link.lines)]) or None,
+                    cure="the game must answer each ACT exactly once",
+                )  # fmt: skip
         buffers = self.buffers
         if buffers.infos:
             buffers.infos.clear()
@@ -246,18 +230,7 @@ class TcpConnection(abc.ABC):
         else:
             buffers.pending[:] = 0
             buffers.pending[np.asarray(env_ids, np.intp)] = 1
-            self._due = len(env_ids)
-
-    def _expect_nothing(self, thorough: bool) -> None:
-        """An answer that nobody asked for would otherwise be taken for the next one."""
-        for env, link in enumerate(self._links):
-            if len(link.lines) if not thorough else link.has_stray_data():
-                raise UnexpectedMessage(
-                    "the engine sent a line that nobody asked for", fault="engine",
-                    env_id=None if self._shared else env, expected="one answer per request",
-                    got=bytes(link.lines.data[link.lines.head : link.lines.head + len(link.lines)]) or None,
-                    cure="the game must answer each ACT exactly once",
-                )  # fmt: skip
+            self._due = int(buffers.pending.sum())
 
     def _check_offered(self, feature: str, values: Sequence[object] | None) -> None:
         if values and feature not in self.spec.features and any(v is not None for v in values):
@@ -267,29 +240,34 @@ class TcpConnection(abc.ABC):
                 cure="leave it out, or teach the engine to read it",
             )  # fmt: skip
 
-    def _blame(self, error: UeRlError) -> UeRlError:
-        if isinstance(error, EngineTimeout):
-            waiting = np.flatnonzero(self.buffers.pending).tolist()
-            error.message = (
-                f"the engine answered {len(self.buffers.pending) - len(waiting)} of "
-                f"{len(self.buffers.pending)} envs within {self.timeout:g} s"
-            )
-            error.expected = f"answers of envs {waiting}"
-            error.cure = (
-                "is the game paused, is an action still running, or does it need "
-                f"{'per-env sockets' if self._shared else 'the shared channel'} "
-                f"(channel={'per_env' if self._shared else 'shared'!r})? Raise timeout= for slow actions"
-            )
-        return error
+    def _late(self, error: EngineTimeout) -> EngineTimeout:
+        waiting = np.flatnonzero(self.buffers.pending).tolist()
+        total = len(self.buffers.pending)
+        shared = isinstance(self._wires, SharedWiring)
+        return EngineTimeout(
+            f"the engine answered {total - len(waiting)} of {total} envs within {self.timeout:g} s", fault="engine",
+            env_id=waiting[0] if len(waiting) == 1 else None, expected=f"answers of envs {waiting}", got=error.got,
+            cure="is the game paused, does an action still run, or does it want "
+            + ("per-env sockets (channel='per_env')" if shared else "the shared channel (channel='shared')")
+            + "? Raise timeout= for slow actions",
+        )  # fmt: skip
 
     @abc.abstractmethod
     def _wire_up(self) -> None:
         """Chooses the wiring and opens the links, after the handshake."""
 
-    def _use_admin_link(self) -> None:
+    def _choose(self, count: int) -> None:
+        """The caller's channel wins, else the handshake's, else env sockets with a fall-back to the shared channel."""
+        offered, wanted = self.spec.channel, self.channel
+        if wanted == "auto" and offered is not None:
+            wanted = "per_env" if offered is Channel.PER_ENV else "shared"
+        if wanted == "shared" or not self._open_env_links(count, fall_back=wanted == "auto"):
+            self._share()
+
+    def _share(self) -> None:
         assert self._admin is not None
         self._admin.lines.max_line = self._codec.max_line
-        self._links = [self._admin]
+        self._wiring = SharedWiring(self._admin, self._codec, self.buffers)
 
     def _open_env_links(self, count: int, fall_back: bool) -> bool:
         """Opens the env sockets in order; False where the listener refuses the first and `fall_back`."""
@@ -308,7 +286,7 @@ class TcpConnection(abc.ABC):
                 fault="engine", got=error.got,
                 cure="if it serves one socket for all envs, connect with channel='shared'",
             ) from error  # fmt: skip
-        self._links = links
+        self._wiring = PerEnvWiring(links, self._codec, self.buffers)
         return True
 
     @contextlib.contextmanager
@@ -321,7 +299,8 @@ class TcpConnection(abc.ABC):
             raise
 
     def _drop(self) -> None:
-        for link in [*self._links, *([self._admin] if self._admin else [])]:
+        links = [] if self._wiring is None else self._wiring.links
+        for link in {*links, *([self._admin] if self._admin else [])}:
             link.close()
         self._due = 0
 
@@ -332,13 +311,7 @@ class MultiTcpConnection(TcpConnection):
     _types = (EnvType.MULTI,)
 
     def _wire_up(self) -> None:
-        offered, wanted = self.spec.channel, self.channel
-        if wanted == "auto" and offered is not None:
-            wanted = "per_env" if offered is Channel.PER_ENV else "shared"
-        if wanted == "shared" or not self._open_env_links(self.spec.num_envs, fall_back=wanted == "auto"):
-            self._shared = True
-            self._use_admin_link()
-        _log.info("%s:%s: %d envs, %s", self.host, self.port, self.spec.num_envs, self.describe()["wiring"])
+        self._choose(self.spec.num_envs)
 
 
 class SingleTcpConnection(TcpConnection):
@@ -347,28 +320,18 @@ class SingleTcpConnection(TcpConnection):
     _types = (EnvType.SINGLE, EnvType.RLBASE)
 
     def _wire_up(self) -> None:
-        if self.spec.env_type is EnvType.RLBASE:
-            self._shared = True
-            self._use_admin_link()
-            self._drop_unasked_state()
+        if self.spec.env_type is EnvType.SINGLE:
+            self._choose(1)
             return
-        offered, wanted = self.spec.channel, self.channel
-        if wanted == "auto" and offered is not None:
-            wanted = "per_env" if offered is Channel.PER_ENV else "shared"
-        if wanted == "shared" or not self._open_env_links(1, fall_back=wanted == "auto"):
-            self._shared = True
-            self._use_admin_link()
-
-    def _drop_unasked_state(self) -> None:
-        """RLBASE: the engine speaks first, one state line before anything was asked."""
-        self._expect(None)
-        self._receive_shared(time.monotonic() + self.timeout)
+        self._share()
+        self._expect(None, thorough=False)
+        self._collect()  # RLBASE: the engine speaks first, one state before anything was asked
 
     def finish(self) -> None:
         """Tells an RLBASE engine that training is over (it resets and closes), then closes."""
-        if self.spec.env_type is EnvType.RLBASE:
+        if self._wiring is not None and self.spec.env_type is EnvType.RLBASE:
             with contextlib.suppress(UeRlError):
-                self._links[0].send(b"TRAINING_COMPLETE\n", time.monotonic() + self.timeout)
+                self._wiring.links[0].send(b"TRAINING_COMPLETE\n", time.monotonic() + self.timeout)
         self.close()
 
 

@@ -5,7 +5,9 @@
  * named error. Nothing is written into the caller's arrays for a row that fails.
  */
 #define PY_SSIZE_T_CLEAN
+#define _GNU_SOURCE
 #include "_float_text.h"
+#include "_sockets.h"
 
 enum { FORM_MULTI = 0, FORM_SINGLE = 1, FORM_RLBASE = 2 };
 enum {
@@ -293,70 +295,141 @@ static int read_rlbase(const char *p, const char *end, float *numbers, Py_ssize_
     }
 }
 
+/* The arrays of StepBuffers, as held for one call. */
+typedef struct {
+    float *obs, *rewards, *scratch, small[256];
+    uint8_t *dones, *truncated, *pending;
+    int32_t *spans;
+    Py_ssize_t num_envs, obs_size;
+} States;
+
+static int hold_states(States *to, const Held *h)
+{
+    to->num_envs = h->array[4].len;
+    to->obs_size = to->num_envs ? h->array[0].len / 4 / to->num_envs : 0;
+    to->obs = h->array[0].buf, to->rewards = h->array[1].buf, to->dones = h->array[2].buf;
+    to->truncated = h->array[3].buf, to->pending = h->array[4].buf, to->spans = h->array[5].buf;
+    if (h->array[1].len != to->num_envs * 4 || h->array[2].len != to->num_envs || h->array[3].len != to->num_envs ||
+        h->array[5].len != to->num_envs * 8) {
+        PyErr_SetString(PyExc_ValueError, "the arrays disagree about num_envs");
+        return -1;
+    }
+    to->scratch = to->obs_size <= 256 ? to->small : PyMem_Malloc((size_t)to->obs_size * 4);
+    if (to->scratch == NULL) PyErr_NoMemory();
+    return to->scratch == NULL ? -1 : 0;
+}
+
+static void release_states(States *to)
+{
+    if (to->scratch != to->small) PyMem_Free(to->scratch);
+}
+
+/* One line of state rows, [p, end). Returns 0, or -1 with *f; adds to *rows; sets *json where INFO came. */
+static int decode_line(States *to, const char *base, const char *p, const char *end, int form, long long only_env,
+                       Py_ssize_t *rows, int *json, Failure *f)
+{
+    static const unsigned NEEDED[3] = {F_OBS, F_REW, F_DONE};
+    const char *next;
+    for (; p; p = next) {
+        Row row;
+        long long env = 0;
+        int failed;
+        if (form == FORM_RLBASE) {
+            next = NULL;
+            failed = read_rlbase(p, end, to->scratch, to->obs_size, &row, f);
+        } else {
+            const char *last = row_end(p, end, &next);
+            failed = read_row(base, p, last, to->scratch, to->obs_size, F_OBS, &row, f);
+            if (!failed) env = row_env(&row, p, form, only_env, 1, to->num_envs, NEEDED, 3, f);
+            if (!failed && env < 0) failed = -1;
+            else if (!failed && row.truncated && !row.done)
+                failed = fail(f, TRUNC_WITHOUT_DONE, env, F_TRUNC, p, 0);
+            if (failed && f->env < 0 && only_env >= 0) f->env = only_env;
+        }
+        if (!failed && !to->pending[env]) failed = fail(f, REPEATED_ENV, env, F_ENV, p, env);
+        if (failed) return -1;
+        memcpy(to->obs + env * to->obs_size, to->scratch, (size_t)to->obs_size * 4);
+        to->rewards[env] = row.reward;
+        to->dones[env] = (uint8_t)row.done;
+        to->truncated[env] = (uint8_t)row.truncated;
+        to->pending[env] = 0;
+        to->spans[2 * env] = (int32_t)row.info_start;
+        to->spans[2 * env + 1] = (int32_t)row.info_end;
+        *json |= row.info_end != 0;
+        ++*rows;
+    }
+    return 0;
+}
+
+static const Py_ssize_t STATE_SIZES[6] = {4, 4, 1, 1, 1, 4};
+
 /* decode_states(data, obs, rewards, dones, truncated, pending, spans, start, end, form, only_env) */
 static PyObject *decode_states(PyObject *self, PyObject *const *args, Py_ssize_t nargs)
 {
-    static const Py_ssize_t SIZES[6] = {4, 4, 1, 1, 1, 4};
-    static const unsigned NEEDED[3] = {F_OBS, F_REW, F_DONE};
     Held h;
+    States to;
     PyObject *result = NULL;
+    Py_ssize_t start, end, rows = 0;
+    long long only_env;
+    int form, json = 0;
+    Failure f;
     if (nargs != 11) return PyErr_Format(PyExc_TypeError, "decode_states takes 11 arguments");
-    {
-        Py_ssize_t start = PyLong_AsSsize_t(args[7]), stop = PyLong_AsSsize_t(args[8]);
-        int form = (int)PyLong_AsLong(args[9]);
-        long long only_env = PyLong_AsLongLong(args[10]);
-        if (PyErr_Occurred() || hold(&h, args, 6, SIZES)) return NULL;
-        {
-            Py_ssize_t num_envs = h.array[4].len, obs_size = num_envs ? h.array[0].len / 4 / num_envs : 0;
-            float *obs = h.array[0].buf, *rewards = h.array[1].buf, small[256];
-            uint8_t *dones = h.array[2].buf, *truncated = h.array[3].buf, *pending = h.array[4].buf;
-            int32_t *spans = h.array[5].buf;
-            const char *base = h.data.buf, *p, *end, *next;
-            float *numbers = obs_size <= 256 ? small : PyMem_Malloc((size_t)obs_size * 4);
-            Py_ssize_t rows = 0;
-            Failure f;
-            int failed = 0, json = 0;
-            if (numbers == NULL) PyErr_NoMemory();
-            else if (h.array[1].len != num_envs * 4 || h.array[2].len != num_envs || h.array[3].len != num_envs ||
-                     h.array[5].len != num_envs * 8)
-                PyErr_SetString(PyExc_ValueError, "the arrays disagree about num_envs");
-            else if (check_range(&h, start, stop) == 0) {
-                for (p = base + start, end = base + stop; p; p = next) {
-                    const char *last = end;
-                    Row row;
-                    long long env = 0;
-                    if (form == FORM_RLBASE) {
-                        next = NULL;
-                        failed = read_rlbase(p, last, numbers, obs_size, &row, &f);
-                    } else {
-                        last = row_end(p, end, &next);
-                        failed = read_row(base, p, last, numbers, obs_size, F_OBS, &row, &f);
-                        if (!failed) env = row_env(&row, p, form, only_env, 1, num_envs, NEEDED, 3, &f);
-                        if (!failed && env < 0) failed = -1;
-                        else if (!failed && row.truncated && !row.done)
-                            failed = fail(&f, TRUNC_WITHOUT_DONE, env, F_TRUNC, p, 0);
-                        if (failed && f.env < 0 && only_env >= 0) f.env = only_env;
-                    }
-                    if (!failed && !pending[env]) failed = fail(&f, REPEATED_ENV, env, F_ENV, p, env);
-                    if (failed) break;
-                    memcpy(obs + env * obs_size, numbers, (size_t)obs_size * 4);
-                    rewards[env] = row.reward;
-                    dones[env] = (uint8_t)row.done;
-                    truncated[env] = (uint8_t)row.truncated;
-                    pending[env] = 0;
-                    spans[2 * env] = (int32_t)row.info_start;
-                    spans[2 * env + 1] = (int32_t)row.info_end;
-                    json |= row.info_end != 0;
-                    rows++;
-                }
-                result = failed ? failure_tuple(&f, base) : PyLong_FromSsize_t(json ? -rows : rows);
-            }
-            if (numbers != small) PyMem_Free(numbers);
-        }
-        release(&h);
+    start = PyLong_AsSsize_t(args[7]), end = PyLong_AsSsize_t(args[8]);
+    form = (int)PyLong_AsLong(args[9]), only_env = PyLong_AsLongLong(args[10]);
+    if (PyErr_Occurred() || hold(&h, args, 6, STATE_SIZES)) return NULL;
+    if (check_range(&h, start, end) == 0 && hold_states(&to, &h) == 0) {
+        const char *base = h.data.buf;
+        if (decode_line(&to, base, base + start, base + end, form, only_env, &rows, &json, &f))
+            result = failure_tuple(&f, base);
+        else
+            result = PyLong_FromSsize_t(json ? -rows : rows);
+        release_states(&to);
     }
+    release(&h);
     return result;
 }
+
+#ifndef _WIN32
+/* decode_state_lines(data, obs, rewards, dones, truncated, pending, spans, stride, fill, form): line i, of fill[i] bytes
+ * with its newline, stands at data[i * stride] and came on env i's own socket; 0 bytes: nothing came, env skipped. */
+static PyObject *decode_state_lines(PyObject *self, PyObject *const *args, Py_ssize_t nargs)
+{
+    Held h;
+    States to;
+    Py_buffer fill;
+    PyObject *result = NULL;
+    Py_ssize_t stride, rows = 0, i;
+    int form, json = 0, failed = 0;
+    Failure f;
+    if (nargs != 10) return PyErr_Format(PyExc_TypeError, "decode_state_lines takes 10 arguments");
+    stride = PyLong_AsSsize_t(args[7]), form = (int)PyLong_AsLong(args[9]);
+    if (PyErr_Occurred() || hold(&h, args, 6, STATE_SIZES)) return NULL;
+    if (PyObject_GetBuffer(args[8], &fill, PyBUF_C_CONTIGUOUS) == 0) {
+        const char *base = h.data.buf;
+        const int32_t *length = fill.buf;
+        if (fill.len != h.array[4].len * 4 || stride < 1 || stride * h.array[4].len > h.data.len)
+            PyErr_SetString(PyExc_ValueError, "data, stride and fill disagree");
+        else if (hold_states(&to, &h) == 0) {
+            for (i = 0; i < to.num_envs && !failed; i++) {
+                const char *line = base + i * stride, *end = line + length[i];
+                if (length[i] <= 0 || length[i] > stride) continue;
+                while (line < end && !failed) { /* a second line is a second answer: refused by its env */
+                    const char *stop = memchr(line, '\n', (size_t)(end - line));
+                    if (stop == NULL) stop = end;
+                    if (skip_space(line, stop) < stop)
+                        failed = decode_line(&to, base, line, stop, form, i, &rows, &json, &f);
+                    line = stop + 1;
+                }
+            }
+            result = failed ? failure_tuple(&f, base) : PyLong_FromSsize_t(json ? -rows : rows);
+            release_states(&to);
+        }
+        PyBuffer_Release(&fill);
+    }
+    release(&h);
+    return result;
+}
+#endif
 
 /* decode_requests(data, actions, command, seeds, spans, start, end, form, only_env) */
 static PyObject *decode_requests(PyObject *self, PyObject *const *args, Py_ssize_t nargs)
@@ -608,6 +681,12 @@ static PyMethodDef METHODS[] = {
     {"decode_requests", (PyCFunction)(void (*)(void))decode_requests, METH_FASTCALL, NULL},
     {"encode_actions", (PyCFunction)(void (*)(void))encode_actions, METH_FASTCALL, NULL},
     {"encode_states", (PyCFunction)(void (*)(void))encode_states, METH_FASTCALL, NULL},
+#ifndef _WIN32
+    {"decode_state_lines", (PyCFunction)(void (*)(void))decode_state_lines, METH_FASTCALL, NULL},
+    {"receive", (PyCFunction)(void (*)(void))receive, METH_FASTCALL, NULL},
+    {"receive_lines", (PyCFunction)(void (*)(void))receive_lines, METH_FASTCALL, NULL},
+    {"send_lines", (PyCFunction)(void (*)(void))send_lines, METH_FASTCALL, NULL},
+#endif
     {NULL, NULL, 0, NULL}};
 
 static struct PyModuleDef MODULE = {PyModuleDef_HEAD_INIT, "ue_rl._kernels",

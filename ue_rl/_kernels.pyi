@@ -43,3 +43,31 @@ def encode_states(
     form: int,
     /,
 ) -> bytes | Failure: ...
+
+# POSIX only
+
+def decode_state_lines(
+    data: Any,
+    obs: NDArray[np.float32],
+    rewards: NDArray[np.float32],
+    dones: NDArray[np.uint8],
+    truncated: NDArray[np.uint8],
+    pending: NDArray[np.uint8],
+    spans: NDArray[np.int32],
+    stride: int,
+    fill: NDArray[np.int32],
+    form: int,
+    /,
+) -> int | Failure: ...
+def receive(fd: int, buffer: memoryview, spin_us: int, slice_ms: int, /) -> int: ...
+def receive_lines(
+    fds: NDArray[np.int32],
+    data: bytearray,
+    stride: int,
+    fill: NDArray[np.int32],
+    wanted: NDArray[np.uint8],
+    spin_us: int,
+    slice_ms: int,
+    /,
+) -> int | tuple[int, int]: ...
+def send_lines(fds: NDArray[np.int32], lines: list[bytes], /) -> int | tuple[int, int]: ...

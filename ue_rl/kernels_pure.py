@@ -52,7 +52,7 @@ _REQUEST_FIELDS = frozenset((F_ACT, F_ENV, F_SEED, F_OPTIONS))
 _INT64_LIMIT = (2**63 - 1 - 9) // 10 * 10 + 9
 
 
-class _Refused(Exception):  # noqa: N818 - carries a failure tuple to the entry point, never leaves this file
+class _Refused(Exception):
     def __init__(self, code: int, env: int, field: int, at: int, got: int = 0) -> None:
         self.failure: Failure = (code, env, field, at, got)
 
@@ -102,7 +102,7 @@ def _numbers(
     texts = _SEPARATOR.split(match.group())
     values = _to_float32(texts, at, -1, field)
     tail = data[stop : stop + 1] if stop < end else b""
-    if tail == b"#":
+    if tail == b"#" and data[stop - 1] not in b" \t\r":
         raise _Refused(NON_FINITE, -1, field, stop, len(texts))
     if tail == b",":
         raise _bad_number(data, _skip(data, stop + 1, end), end, -1, field, len(texts))

@@ -161,13 +161,13 @@ class UnrealVecEnv(VecEnv):
             UnsupportedByEngine: (an AttributeError) anything else lives inside the engine.
         """
         known = {
-            "render_mode": self.__dict__.get("render_mode"),
+            "render_mode": self.render_mode,
             "spec": None,
             "metadata": self.metadata,
             "max_episode_steps": self.max_episode_steps,
             "engine_spec": self.engine_spec,
-            "observation_space": self.__dict__.get("observation_space"),
-            "action_space": self.__dict__.get("action_space"),
+            "observation_space": self.observation_space,
+            "action_space": self.action_space,
         }
         if attr_name not in known:
             raise self._inside("get_attr", attr_name)
@@ -206,16 +206,8 @@ class UnrealVecEnv(VecEnv):
         """The engine draws its own window: nothing here."""
         return [None] * self.num_envs
 
-    def has_attr(self, attr_name: str) -> bool:
-        """Does `get_attr` know the name?"""
-        try:
-            self.get_attr(attr_name)
-        except UnsupportedByEngine:
-            return False
-        return True
-
     def _get_indices(self, indices: VecEnvIndices) -> Iterable[int]:
-        n = self.engine_spec.num_envs  # VecEnv.__init__ asks before it has set num_envs
+        n = self.num_envs
         if indices is None:
             return range(n)
         chosen = [indices] if isinstance(indices, int) else list(indices)

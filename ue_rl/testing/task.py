@@ -59,7 +59,7 @@ class TinyTask:
         self.act_size = act_size
         self.decimals = decimals
         self.episode_length = episode_length
-        self.units = 10**decimals
+        self.units: int = 10**decimals
         self.positions = [0] * obs_size
         self.episode = 0
         self.steps = 0
@@ -94,7 +94,8 @@ class TinyTask:
     def reward(self) -> float:
         """The reward of the present state; the nearest double to its two-decimal text."""
         whole = self.obs_size * self.units
-        return -(((sum(map(abs, self.positions)) * 200 + whole) // (2 * whole)) / 100)
+        cents = (sum(map(abs, self.positions)) * 200 + whole) // (2 * whole)
+        return -(cents / 100)
 
     @property
     def done(self) -> bool:
