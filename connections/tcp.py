@@ -11,7 +11,7 @@ import abc
 import contextlib
 import logging
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -37,6 +37,20 @@ from ue_rl.wire import MAX_HANDSHAKE, Codec, decode_handshake
 _log = logging.getLogger("ue_rl.connections")
 
 CHANNELS = ("auto", "shared", "per_env")
+
+
+class _Failing:
+    """`with` this, any of the project's errors leaves the connection dead."""
+
+    def __init__(self, connection: TcpConnection) -> None:
+        self._connection = connection
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if isinstance(error, UeRlError):
+            self._connection.fail(error)
 
 
 class TcpConnection(abc.ABC):
@@ -93,6 +107,7 @@ class TcpConnection(abc.ABC):
         self._admin: Link | None = None
         self._wiring: Wiring | None = None
         self._due = 0
+        self._failing = _Failing(self)
 
     # -- life cycle
 
@@ -107,7 +122,7 @@ class TcpConnection(abc.ABC):
         """See Transport.connect."""
         self.handshake()
         if self._wiring is None:
-            with self._failing():
+            with self._failing:
                 self._wire_up()
             _log.info("%s", self.describe())
         return self.spec
@@ -117,7 +132,7 @@ class TcpConnection(abc.ABC):
         if self._spec is not None:
             return self._spec
         self._session.on(Event.CONNECT)
-        with self._failing():
+        with self._failing:
             self._admin, spec = shake_hands(self.host, self.port, self.connect_timeout, self.wait)
             self._adopt(spec)
         return spec
@@ -126,7 +141,7 @@ class TcpConnection(abc.ABC):
         """Goes on where `shake_hands` ended."""
         self._session.on(Event.CONNECT)
         self._admin = link
-        with self._failing():
+        with self._failing:
             self._adopt(spec)
 
     def _adopt(self, spec: EnvSpec) -> None:
@@ -144,6 +159,11 @@ class TcpConnection(abc.ABC):
     def close(self) -> None:
         """See Transport.close."""
         self._session.on(Event.CLOSE)
+        self._drop()
+
+    def fail(self, error: UeRlError) -> None:
+        """Makes the connection dead because of `error`: the next use says so."""
+        self._session.on(Event.FAIL, error)
         self._drop()
 
     def describe(self) -> dict[str, str]:
@@ -170,7 +190,7 @@ class TcpConnection(abc.ABC):
     def send_actions(self, actions: NDArray[np.float32]) -> None:
         """See Transport.send_actions."""
         self._session.on(Event.ASK)
-        with self._failing():
+        with self._failing:
             self._expect(None, thorough=False)
             self._wires.send_actions(actions, time.monotonic() + self.timeout)
 
@@ -184,13 +204,13 @@ class TcpConnection(abc.ABC):
         self._check_offered("SEED", seeds)
         self._check_offered("OPTIONS", options)
         self._session.on(Event.ASK)
-        with self._failing():
+        with self._failing:
             self._expect(env_ids, thorough=True)
             self._wires.send_resets(env_ids, seeds, options, time.monotonic() + self.timeout)
 
     def receive(self) -> StepBuffers:
         """See Transport.receive."""
-        with self._failing():
+        with self._failing:
             self._collect()
             self._session.on(Event.ANSWERED)
         return self.buffers
@@ -288,15 +308,6 @@ class TcpConnection(abc.ABC):
             ) from error  # fmt: skip
         self._wiring = PerEnvWiring(links, self._codec, self.buffers)
         return True
-
-    @contextlib.contextmanager
-    def _failing(self) -> Iterator[None]:
-        try:
-            yield
-        except UeRlError as error:
-            self._session.on(Event.FAIL, error)
-            self._drop()
-            raise
 
     def _drop(self) -> None:
         links = [] if self._wiring is None else self._wiring.links

@@ -52,6 +52,8 @@ class ActionWriter:
             ActionError: a wrong shape, a type that holds no numbers, NaN or infinity, or a choice that does not exist.
         """
         array = np.asarray(actions)
+        if array.dtype == np.float32 and self._box and array.shape == self._shape:
+            return np.ascontiguousarray(array)
         if array.shape != self._shape:
             raise ActionError(
                 "the actions have the wrong shape", fault="policy", field="ACT",

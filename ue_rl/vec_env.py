@@ -62,7 +62,8 @@ class UnrealVecEnv(VecEnv):
         self._monitor = monitor
         self._begun = time.time()
         self._returns = np.zeros(n, np.float64)
-        self._lengths = np.zeros(n, np.int64)
+        self._steps = 0
+        self._started = np.zeros(n, np.int64)  # the step at which each env's episode began
         self._closed = False
         self._told: set[str] = set()
         super().__init__(n, observation_space(self.engine_spec), action_space(self.engine_spec))
@@ -78,7 +79,7 @@ class UnrealVecEnv(VecEnv):
         self.transport.reset(None, seeds, options)
         buffers = self.transport.receive()
         self._returns[:] = 0
-        self._lengths[:] = 0
+        self._started[:] = self._steps
         self.reset_infos = [dict(buffers.infos.get(env, {})) for env in range(self.num_envs)]
         self._reset_seeds()
         self._reset_options()
@@ -98,15 +99,17 @@ class UnrealVecEnv(VecEnv):
         buffers = self.transport.receive()
         obs = buffers.obs.copy()
         rewards = buffers.rewards.copy()
-        dones = buffers.dones != 0
+        dones = buffers.dones.astype(np.bool_)
         infos: list[dict[str, Any]] = [{} for _ in range(self.num_envs)]
-        for env, info in buffers.infos.items():
-            infos[env].update(info)
-        self._returns += rewards
-        self._lengths += 1
+        if buffers.infos:
+            for env, info in buffers.infos.items():
+                infos[env].update(info)
+        self._steps += 1
+        if self._monitor:
+            np.add(self._returns, rewards, out=self._returns)
         if self.max_episode_steps is not None:
-            dones |= self._lengths >= self.max_episode_steps
-        if dones.any():
+            dones |= self._steps - self._started >= self.max_episode_steps
+        if np.count_nonzero(dones):
             self._finish(np.flatnonzero(dones).tolist(), buffers, obs, infos)
         return obs, rewards, dones, infos
 
@@ -122,14 +125,14 @@ class UnrealVecEnv(VecEnv):
             if self._monitor:
                 info["episode"] = {
                     "r": round(float(self._returns[env]), 6),
-                    "l": int(self._lengths[env]),
+                    "l": int(self._steps - self._started[env]),
                     "t": round(time.time() - self._begun, 6),
                 }
         self.transport.reset(finished)
         buffers = self.transport.receive()
         obs[finished] = buffers.obs[finished]
         self._returns[finished] = 0
-        self._lengths[finished] = 0
+        self._started[finished] = self._steps
         for env in finished:
             self.reset_infos[env] = dict(buffers.infos.get(env, {}))
 

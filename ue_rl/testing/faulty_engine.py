@@ -206,8 +206,8 @@ class FaultyEngine:
         try:
             while not self._stop.is_set():
                 for key, _ in self._selector.select():
-                    if self._stop.is_set() or key.fileobj not in self._selector.get_map():
-                        continue  # closed while an earlier event of this round was handled
+                    if self._stop.is_set():
+                        break
                     with contextlib.suppress(_Stopped):
                         self._on_readable(key.fileobj)
         except BaseException as error:  # noqa: BLE001  raised again by close(), in the test's own thread
@@ -218,8 +218,8 @@ class FaultyEngine:
     def _on_readable(self, source: object) -> None:
         if source is self._listener:
             self._accept()
-        elif isinstance(source, socket.socket):
-            self._read(source)
+        elif isinstance(source, socket.socket) and source in self._partial:
+            self._read(source)  # else it was closed while an earlier event of this round was handled
 
     def _accept(self) -> None:
         assert self._listener is not None
@@ -319,16 +319,11 @@ class FaultyEngine:
     def _strike(self, fault: Fault, sock: socket.socket, reply: bytes) -> None:
         if fault.kind is FaultKind.SILENCE:
             self._silent = True
-        elif fault.kind is FaultKind.DROP:
-            self._close_client()
-            self._close_listener()
-        elif fault.kind is FaultKind.CRASH:
-            self._close_client(reset=True)
-            self._close_listener()
-        elif fault.kind is FaultKind.HALF_LINE:
-            self._send(sock, reply[: len(reply) // 2])
-            self._close_client()
-            self._close_listener()
+        elif fault.kind in (FaultKind.DROP, FaultKind.CRASH, FaultKind.HALF_LINE):
+            self._close_listener()  # first: whoever sees the close must find the door closed too
+            if fault.kind is FaultKind.HALF_LINE:
+                self._send(sock, reply[: len(reply) // 2])
+            self._close_client(reset=fault.kind is FaultKind.CRASH)
         elif fault.kind is FaultKind.GARBAGE:
             noise = random.Random(0).randbytes(256).replace(b"\n", b"\0")
             self._send(sock, noise + b"\n")
