@@ -117,7 +117,7 @@ static int answer_batch(int fd, const char *line, size_t size)
     const char *at = line, *end = line + size;
     while ((at = memmem(at, (size_t)(end - at), "ENV=", 4))) {
         int env = 0;
-        for (at += 4; at < end && *at >= '0' && *at <= '9'; at++) env = env * 10 + (*at - '0');
+        for (at += 4; at < end && *at >= '0' && *at <= '9' && env < envs; at++) env = env * 10 + (*at - '0');
         if (env >= envs || p + row_len[env] + 3 > out + all_len + 1) return -1;
         if (p != out) {
             memcpy(p, "||", 2);
@@ -135,7 +135,7 @@ static int serve(struct peer *peer, char *buffer)
 {
     ssize_t got = recv(peer->fd, buffer + peer->held, BUFFER - peer->held, MSG_DONTWAIT);
     if (got <= 0) return got < 0 && (errno == EINTR || errno == EAGAIN || errno == EWOULDBLOCK) ? 0 : -1;
-    memcpy(buffer, peer->store, peer->held);
+    if (peer->held) memcpy(buffer, peer->store, peer->held);
     char *line = buffer, *end = buffer + peer->held + got, *newline;
     if (bare_request) {
         for (; (size_t)(end - line) >= bare_request; line += bare_request)

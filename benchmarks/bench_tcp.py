@@ -1,0 +1,261 @@
+"""The TCP path against its alternatives, side by side in one run; prints markdown tables.
+
+    python benchmarks/bench_tcp.py [--quick]
+
+Rounds alternate between the contenders, figures are medians over rounds, ratios are what to quote: absolute
+times differ from machine to machine and from minute to minute. The engine behind the client is
+benchmarks/engine.c, whose answer costs the same whatever the client does.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import platform
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from importlib.metadata import version
+from typing import Any
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+import gymnasium as gym
+import numpy as np
+from c_engine import CEngine, exchange
+from plain_codec import PlainCodec
+from stable_baselines3.common.vec_env import DummyVecEnv, SubprocVecEnv
+
+import ue_rl
+from ue_rl.bridges import VectorBridge
+from ue_rl.bridges.server import run_in_process
+from ue_rl.buffers import StepBuffers
+from ue_rl.spec import EnvSpec, EnvType
+from ue_rl.wire import Codec
+
+OBS, ACT = 8, 2
+
+
+class DoNothing(gym.Env[Any, Any]):
+    """An env whose step costs nothing, so that only the carrier is measured."""
+
+    observation_space = gym.spaces.Box(-1, 1, (OBS,), np.float32)
+    action_space = gym.spaces.Box(-1, 1, (ACT,), np.float32)
+
+    def __init__(self) -> None:
+        self._obs = np.linspace(-1, 1, OBS, dtype=np.float32)
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        """Nothing to reset."""
+        return self._obs, {}
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        """Nothing to do."""
+        return self._obs, 0.0, False, False, {}
+
+
+class DoNothingBridge(VectorBridge):
+    """The same on the engine's side of the reference server."""
+
+    def reset_envs(self, env_ids: Any, seeds: Any, options: Any) -> None:
+        """Writes the first observations."""
+        self.outbox.obs[:] = np.linspace(-1, 1, OBS, dtype=np.float32)
+
+    def step_envs(self, actions: Any, env_ids: Any) -> None:
+        """The observations stand already."""
+
+
+def do_nothing_bridge() -> DoNothingBridge:
+    """For the server's process."""
+    return DoNothingBridge(EnvSpec(OBS, ACT, EnvType.MULTI, 16))
+
+
+def per_step(step: Callable[[], object], rounds: int) -> float:
+    """Microseconds."""
+    begun = time.perf_counter()
+    for _ in range(rounds):
+        step()
+    return (time.perf_counter() - begun) / rounds * 1e6
+
+
+def side_by_side(contenders: dict[str, tuple[Callable[[], object], int]], repeats: int) -> dict[str, float]:
+    """Median microseconds a call of each, the rounds taken in turn."""
+    seen: dict[str, list[float]] = {name: [] for name in contenders}
+    for _ in range(repeats):
+        for name, (step, rounds) in contenders.items():
+            seen[name].append(per_step(step, rounds))
+    return {name: statistics.median(times) for name, times in seen.items()}
+
+
+def table(title: str, header: str, rows: list[tuple[object, ...]]) -> None:
+    """Prints one markdown table."""
+    columns = header.split("|")
+    print(f"\n### {title}\n\n| {' | '.join(c.strip() for c in columns)} |\n|{'---|' * len(columns)}")
+    for row in rows:
+        print(f"| {' | '.join(str(cell) for cell in row)} |")
+    sys.stdout.flush()
+
+
+def bench_codec(repeats: int) -> None:
+    """Parse a batch of states and format a batch of actions, fully checked."""
+    n = 64
+    spec = EnvSpec(OBS, ACT, EnvType.MULTI, n)
+    rng = np.random.default_rng(0)
+    obs = rng.normal(size=(n, OBS)).astype(np.float32)
+    actions = rng.uniform(-1, 1, (n, ACT)).astype(np.float32)
+    zeros = np.zeros(n, np.uint8)
+    line = Codec(spec).encode_states(obs, rng.normal(size=n).astype(np.float32), zeros, zeros)
+    buffers = StepBuffers(n, OBS)
+
+    def use(codec: Any) -> Callable[[], None]:
+        def once() -> None:
+            buffers.pending[:] = 1
+            codec.decode_states(line, buffers)
+            codec.encode_actions(actions)
+
+        return once
+
+    plain, fast, pure = PlainCodec(spec), Codec(spec, compiled=True), Codec(spec, compiled=False)
+    us = side_by_side(
+        {"plain Python": (use(plain), 60), "pure twin": (use(pure), 60), "compiled": (use(fast), 2000)}, repeats
+    )
+    numbers = n * (OBS + 1 + ACT)
+    rows = [
+        (name, f"{t:.1f}", f"{t / numbers * 1000:.0f}", f"{us['plain Python'] / t:.1f}x") for name, t in us.items()
+    ]
+    table("Codec: 64 envs x 8 observations in, 2 actions out", "codec | us a step | ns a number | vs plain Python", rows)
+
+
+def bench_vec_env(repeats: int) -> None:
+    """The VecEnv on both wirings against SubprocVecEnv, 16 envs; and the reference server."""
+    n = 16
+    actions = np.random.default_rng(1).uniform(-1, 1, (n, ACT)).astype(np.float32)
+    sub = SubprocVecEnv([DoNothing for _ in range(n)])
+    sub.reset()
+    with CEngine(num_envs=n, obs_size=OBS, act_size=ACT) as one, CEngine(num_envs=n, obs_size=OBS, act_size=ACT) as two:
+        shared = ue_rl.connect(one.url, channel="shared")
+        per_env = ue_rl.connect(two.url, channel="per_env")
+        with run_in_process(do_nothing_bridge) as server:
+            reference = ue_rl.connect(server.url, channel="shared")
+            envs = {"shared channel": shared, "per-env sockets": per_env, "client + reference server": reference}
+            for env in envs.values():
+                env.reset()
+            us = side_by_side(
+                {
+                    "SubprocVecEnv": (lambda: sub.step(actions), 300),
+                    **{name: ((lambda e=env: e.step(actions)), 2000) for name, env in envs.items()},
+                },
+                repeats,
+            )
+            for env in envs.values():
+                env.close()
+    sub.close()
+    rows = [
+        (name, f"{t:.1f}", f"{1e6 / t:,.0f}", f"{n * 1e6 / t:,.0f}", f"{us['SubprocVecEnv'] / t:.1f}x")
+        for name, t in us.items()
+    ]
+    table(
+        "VecEnv.step: 16 envs x 8 observations",
+        "carrier | us a step | vec-steps/s | env-steps/s | vs SubprocVecEnv",
+        rows,
+    )
+
+
+def bench_bare(repeats: int) -> None:
+    """64 envs on the shared channel against a bare socket that exchanges the same bytes."""
+    n = 64
+    actions = np.random.default_rng(1).uniform(-1, 1, (n, ACT)).astype(np.float32)
+    with CEngine(num_envs=n, obs_size=OBS, act_size=ACT) as engine:
+        env = ue_rl.connect(engine.url, channel="shared")
+        env.reset()
+        request = len(env.transport._codec.encode_actions(actions))  # type: ignore[attr-defined]
+        env.step(actions)
+        reply = len(
+            env.transport._codec.encode_states(  # type: ignore[attr-defined]
+                env.transport.buffers.obs, env.transport.buffers.rewards, env.transport.buffers.dones  # type: ignore[attr-defined]
+            )
+        )
+        with CEngine.bare(request, reply) as peer:
+            us = side_by_side(
+                {
+                    "bare socket": (lambda: exchange(peer, rounds=200), 10),
+                    "VecEnv": (lambda: env.step(actions), 2000),
+                },
+                repeats,
+            )
+        us["bare socket"] /= 200
+        env.close()
+    rows = [(name, f"{t:.1f}", f"{t / us['bare socket']:.2f}x") for name, t in us.items()]
+    table(f"64 envs x 8 observations: {request} bytes up, {reply} down", "what | us a step | vs bare", rows)
+
+
+def bench_connect() -> None:
+    """Connect and reset 64 envs; what the client's memory grows by."""
+    script = (
+        "import sys,time,stable_baselines3,gymnasium;"
+        "rss=lambda:int(open('/proc/self/statm').read().split()[1])*4096/2**20;"
+        "a=rss();import ue_rl;t=time.perf_counter();e=ue_rl.connect(sys.argv[1],channel=sys.argv[2]);e.reset();"
+        "dt=time.perf_counter()-t;import numpy as np;x=np.zeros((64,2),np.float32);"
+        "[e.step(x) for _ in range(2000)];print(dt,rss()-a);e.close()"
+    )
+    rows = []
+    for channel in ("shared", "per_env"):
+        with CEngine(num_envs=64, obs_size=OBS, act_size=ACT) as engine:
+            out = subprocess.run(
+                [sys.executable, "-c", script, engine.url, channel], capture_output=True, text=True, check=True
+            ).stdout.split()
+        rows.append((channel, f"{float(out[0]) * 1000:.0f}", f"{float(out[1]):.1f}"))
+    table("64 envs: connect and reset; memory over importing SB3", "wiring | ms | MB", rows)
+
+
+def bench_ppo(repeats: int) -> None:
+    """PPO's own frames per second through the bridge, served by a second process, against DummyVecEnv."""
+    from stable_baselines3 import PPO
+
+    n = 16
+    from ue_rl.bridges import GymnasiumBridge
+
+    def fps(env: Any) -> float:
+        model = PPO("MlpPolicy", env, n_steps=128, batch_size=256, device="cpu", seed=0)
+        begun = time.perf_counter()
+        model.learn(n * 128 * 4)
+        return n * 128 * 4 / (time.perf_counter() - begun)
+
+    import functools
+
+    seen: dict[str, list[float]] = {"DummyVecEnv": [], "bridge": []}
+    with run_in_process(functools.partial(GymnasiumBridge, "CartPole-v1", n)) as server:
+        for _ in range(repeats):
+            dummy = DummyVecEnv([lambda: gym.make("CartPole-v1") for _ in range(n)])
+            seen["DummyVecEnv"].append(fps(dummy))
+            dummy.close()
+            env = ue_rl.connect(server.url)
+            seen["bridge"].append(fps(env))
+            env.close()
+    medians = {name: statistics.median(values) for name, values in seen.items()}
+    rows = [(name, f"{v:,.0f}", f"{v / medians['DummyVecEnv']:.2f}") for name, v in medians.items()]
+    table("PPO on CartPole-v1, 16 envs, bridge in a second process", "env | fps | vs DummyVecEnv", rows)
+
+
+def main() -> None:
+    """Runs everything."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--quick", action="store_true", help="fewer rounds")
+    repeats = 3 if parser.parse_args().quick else 9
+    names = ("numpy", "stable-baselines3", "gymnasium", "torch")
+    print(
+        f"{platform.processor() or platform.machine()}, {os.cpu_count()} cores, {platform.system()} "
+        f"{platform.release()}, Python {platform.python_version()}, "
+        + ", ".join(f"{name} {version(name)}" for name in names)
+    )
+    bench_codec(repeats)
+    bench_vec_env(repeats)
+    bench_bare(repeats)
+    bench_connect()
+    bench_ppo(3 if repeats == 3 else 5)
+
+
+if __name__ == "__main__":
+    main()
