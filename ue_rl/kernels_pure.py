@@ -40,6 +40,9 @@ _NUMBER = rb"[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?"
 _ONE = re.compile(_NUMBER)
 _COMMAS = re.compile(rb"[ \t\r]*%b[ \t\r]*(?:,[ \t\r]*%b[ \t\r]*)*" % (_NUMBER, _NUMBER))
 _MIXED = re.compile(rb"[ \t\r]*%b[ \t\r]*(?:[,;][ \t\r]*%b[ \t\r]*)*" % (_NUMBER, _NUMBER))
+_USUAL = re.compile(
+    rb"OBS=(%b(?:,%b)*);REW=(%b);DONE=([01])(?:;ENV=([0-9]{1,5}))?(?:;TRUNC=([01]))?" % (_NUMBER, _NUMBER, _NUMBER)
+)
 _SEPARATOR = re.compile(rb"[,;]")
 _KEY = re.compile(rb"([A-Za-z][A-Za-z0-9_]*)[ \t\r]*=")
 _SPACE = re.compile(rb"[ \t\r]*")
@@ -142,6 +145,29 @@ def _read_row(data: bytes, at: int, end: int, size: int, main: int) -> _Row:
                 field, NOT_A_FIELD if field == F_OTHER else BAD_NUMBER
             )
             raise _Refused(code, row.env, field, at)
+
+
+def _read_usual_row(data: bytes, at: int, end: int, size: int) -> _Row | None:
+    """A state row spelt as ue_rl writes it, in one match; None: leave it to `_read_row`, which knows all spellings."""
+    match = _USUAL.fullmatch(data, at, end)
+    if match is None:
+        return None
+    obs, reward, done, env, truncated = match.groups()
+    texts = obs.split(b",")
+    if len(texts) != size:
+        return None
+    with np.errstate(over="ignore"):
+        values = np.array([*map(float, texts), float(reward)], np.float64).astype(np.float32)
+    if not np.isfinite(values).all():
+        return None
+    row = _Row()
+    row.numbers, row.reward = values[:size], values[size]
+    row.done, row.truncated = done == b"1", truncated == b"1"
+    row.seen = {F_OBS, F_REW, F_DONE}
+    if env is not None:
+        row.env = int(env)
+        row.seen.add(F_ENV)
+    return row
 
 
 def _read_value(data: bytes, at: int, end: int, size: int, main: int, field: int, row: _Row) -> tuple[int, bool]:
@@ -271,7 +297,7 @@ def decode_states(
             if form == FORM_RLBASE:
                 row, env = _read_rlbase(data, first, last, size), 0
             else:
-                row = _read_row(data, first, last, size, F_OBS)
+                row = _read_usual_row(data, first, last, size) or _read_row(data, first, last, size, F_OBS)
                 env = _row_env(row, first, form, only_env, True, num_envs, (F_OBS, F_REW, F_DONE))
                 if row.truncated and not row.done:
                     raise _Refused(TRUNC_WITHOUT_DONE, env, F_TRUNC, first)
