@@ -122,10 +122,10 @@ def bench_codec(repeats: int) -> None:
         {"plain Python": (use(plain), 60), "pure twin": (use(pure), 60), "compiled": (use(fast), 2000)}, repeats
     )
     numbers = n * (OBS + 1 + ACT)
-    rows = [
-        (name, f"{t:.1f}", f"{t / numbers * 1000:.0f}", f"{us['plain Python'] / t:.1f}x") for name, t in us.items()
-    ]
-    table("Codec: 64 envs x 8 observations in, 2 actions out", "codec | us a step | ns a number | vs plain Python", rows)
+    rows = [(name, f"{t:.1f}", f"{t / numbers * 1000:.0f}", f"{us['plain Python'] / t:.1f}x") for name, t in us.items()]
+    table(
+        "Codec: 64 envs x 8 observations in, 2 actions out", "codec | us a step | ns a number | vs plain Python", rows
+    )
 
 
 def bench_vec_env(repeats: int) -> None:
@@ -174,7 +174,9 @@ def bench_bare(repeats: int) -> None:
         env.step(actions)
         reply = len(
             env.transport._codec.encode_states(  # type: ignore[attr-defined]
-                env.transport.buffers.obs, env.transport.buffers.rewards, env.transport.buffers.dones  # type: ignore[attr-defined]
+                env.transport.buffers.obs,
+                env.transport.buffers.rewards,
+                env.transport.buffers.dones,  # type: ignore[attr-defined]
             )
         )
         with CEngine.bare(request, reply) as peer:

@@ -239,6 +239,7 @@ int main(int argc, char **argv)
     polls[0] = (struct pollfd){.fd = STDIN_FILENO, .events = POLLIN};
     polls[1] = (struct pollfd){.fd = listener, .events = POLLIN};
     /* Looks at every client for SPIN_NS before it sleeps: waking a sleeping process would be charged to the client. */
+    int knock = 0; /* someone waits at the listener */
     for (long long idle_since = now_ns();;) {
         int busy = 0;
         for (int i = 0, before = peer_count; i < before; i++) {
@@ -249,14 +250,17 @@ int main(int argc, char **argv)
             }
             busy |= answered;
         }
-        if (busy) {
+        /* Only now, after another look at the clients: a client that left before this one came has been noticed. */
+        if (knock && peer_count < room) welcome(listener);
+        if (busy || knock) {
             idle_since = now_ns();
+            knock = 0;
             continue;
         }
         int sleep = now_ns() - idle_since > SPIN_NS;
         if (poll(polls, (nfds_t)(sleep ? 2 + peer_count : 2), sleep ? -1 : 0) < 0 && errno != EINTR) die("poll");
         if (polls[0].revents) return 0; /* whoever started it has gone */
-        if (polls[1].revents && peer_count < room) welcome(listener);
+        knock = polls[1].revents && peer_count < room;
         if (sleep) idle_since = now_ns();
     }
 }
