@@ -1,0 +1,134 @@
+"""InferenceComponent: one agent that acts by a policy, ticked by any Python loop.
+
+The counterpart of the Unreal plugin's `UInferenceModelActorComponents`: state -> model -> action -> wait until the
+action has ended -> next. Subclass it and answer three questions (create_state, handle_actions, is_action_running), or
+pass them as functions; or call tick(observation) and take the action from it. Several components may share one
+InferenceInterface as long as its policy is not recurrent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ue_rl.errors import ConfigurationError, ModelLoadError
+from ue_rl.inference.interface import InferenceInterface
+
+Vector = NDArray[np.float32]
+
+
+class InferenceComponent:
+    """An agent. Not thread-safe: one loop ticks it.
+
+    Args:
+        interface: the policy; None to call set_inference_interface later.
+        create_state: gives the observation, [obs_size]; else override create_state.
+        handle_actions: takes the action, float32 [act_size]; else override handle_actions.
+        is_action_running: whether the last action still goes on; else override is_action_running (never).
+    """
+
+    def __init__(
+        self,
+        interface: InferenceInterface | None = None,
+        *,
+        create_state: Callable[[], Any] | None = None,
+        handle_actions: Callable[[Vector], None] | None = None,
+        is_action_running: Callable[[], bool] | None = None,
+    ) -> None:
+        self._create_state = create_state
+        self._handle_actions = handle_actions
+        self._is_action_running = is_action_running
+        self._interface: InferenceInterface | None = None
+        self._running = False
+        self._waiting = False
+        if interface is not None:
+            self.set_inference_interface(interface)
+
+    # -- what a game answers ---------------------------------------------------------------------------------------
+
+    def create_state(self) -> Any:
+        """The observation now: numbers, [obs_size]."""
+        if self._create_state is None:
+            raise ConfigurationError(
+                "the component has no observation",
+                fault="caller",
+                cure="pass create_state, override create_state, or call tick(observation)",
+            )
+        return self._create_state()
+
+    def handle_actions(self, action: Vector) -> None:
+        """Begin the action, float32 [act_size]."""
+        if self._handle_actions is not None:
+            self._handle_actions(action)
+
+    def is_action_running(self) -> bool:
+        """Whether the action that was begun still goes on; no new one is asked for until it has ended."""
+        return self._is_action_running() if self._is_action_running is not None else False
+
+    # -- what the loop calls ---------------------------------------------------------------------------------------
+
+    def set_inference_interface(self, interface: InferenceInterface) -> None:
+        """Act by this policy from the next tick on; allowed while running.
+
+        Raises:
+            ModelLoadError: no model is loaded in it; the policy before stays.
+        """
+        if not interface.is_model_loaded():
+            raise ModelLoadError("the interface has no model", fault="caller", cure="call its load_model first")
+        self._interface = interface
+        interface.reset()
+
+    @property
+    def is_running(self) -> bool:
+        """Whether ticks act."""
+        return self._running
+
+    def start_inference(self) -> None:
+        """From now on ticks act; a new episode begins.
+
+        Raises:
+            ModelLoadError: no policy was set.
+        """
+        if self._interface is None:
+            raise ModelLoadError("no policy was set", fault="caller", cure="call set_inference_interface first")
+        self._interface.reset()
+        self._waiting = False
+        self._running = True
+
+    def stop_inference(self) -> None:
+        """From now on ticks do nothing. Idempotent."""
+        self._running = self._waiting = False
+
+    def reset(self) -> None:
+        """A new episode begins: the action under way is forgotten, and a recurrent policy's state."""
+        self._waiting = False
+        if self._interface is not None:
+            self._interface.reset()
+
+    def tick(self, observation: NDArray[Any] | Sequence[float] | None = None) -> Vector | None:
+        """One frame.
+
+        The tick in which the action is seen to have ended begins the next one (the plugin lets one frame go by).
+
+        Args:
+            observation: [obs_size]; None: create_state is asked.
+
+        Returns:
+            The action that was begun, float32 [act_size]; None if stopped or if the last one still goes on.
+
+        Raises:
+            ModelMismatch, ModelOutputError, ConfigurationError: as OnnxInference.run_inference; the component goes on.
+        """
+        if not self._running or self._interface is None:
+            return None
+        if self._waiting and self.is_action_running():
+            return None
+        self._waiting = False  # stays so if what follows raises: the next tick then tries again
+        state = self.create_state() if observation is None else observation
+        action: Vector = self._interface.run_inference(np.asarray(state, np.float32)[None])[0]
+        self._waiting = True
+        self.handle_actions(action)
+        return action

@@ -1,0 +1,210 @@
+"""The first part of an exported graph: from what the engine sends to what the policy's net is fed.
+
+In the order of Stable-Baselines3: channel transposition (VecTransposeImage), normalisation (VecNormalize, in
+float64 and then rounded to float32, as NumPy does it there), one-hot and image scaling (preprocess_obs). Here
+is also the same way in NumPy, `Leaf.to_python`, which turns what the engine sends into what predict() takes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import torch as th
+from gymnasium import spaces
+from numpy.typing import NDArray
+from stable_baselines3.common.preprocessing import is_image_space, is_image_space_channels_first, preprocess_obs
+from stable_baselines3.common.vec_env import VecNormalize, VecTransposeImage, unwrap_vec_wrapper
+from torch import nn
+
+from ue_rl.errors import ExportError
+from ue_rl.inference.metadata import space_size, space_to_json
+
+LAYOUTS = ("auto", "channels_first", "channels_last")
+
+
+@dataclass(frozen=True)
+class Leaf:
+    """One part of the observation: the whole, or one key of a Dict.
+
+    Attributes:
+        key: the key, None for a whole observation.
+        space: as the engine sends it (images in its own channel order, numbers not normalised).
+        policy_space: as the policy takes it.
+        transposed: whether the channels move from last to first.
+    """
+
+    key: str | None
+    space: gym.Space[Any]
+    policy_space: gym.Space[Any]
+    transposed: bool
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Shape of one row of the input; a Discrete observation is one number."""
+        return tuple(self.space.shape) if self.space.shape else (self.size,)
+
+    @property
+    def size(self) -> int:
+        """Numbers in one row."""
+        return space_size(space_to_json(self.space))
+
+    def to_python(self, rows: NDArray[np.float32]) -> NDArray[Any]:
+        """float32 rows [N, *shape] as the env would have given them: in its dtype, and transposed."""
+        if self.transposed:
+            rows = VecTransposeImage.transpose_image(rows)
+        if isinstance(self.space, spaces.Discrete):
+            rows = rows[:, 0]
+        return np.ascontiguousarray(rows).astype(self.space.dtype)
+
+
+def find_leaves(model: Any, vec_normalize: VecNormalize | None, image_layout: str) -> list[Leaf]:
+    """The parts of the observation of `model`, in the order of its space.
+
+    Images: Stable-Baselines3 moves the channels first by a wrapper around the env, and the policy knows only the
+    result. If the model still has its env, that tells; else `image_layout` decides, where "auto" means
+    channels last, since that is what engines send.
+    """
+    if image_layout not in LAYOUTS:
+        raise ExportError("no such image layout", field="image_layout", expected=LAYOUTS, got=image_layout)
+    space = model.observation_space
+    if isinstance(space, spaces.Dict):
+        return [_leaf(key, sub, model, vec_normalize, image_layout) for key, sub in space.spaces.items()]
+    return [_leaf(None, space, model, vec_normalize, image_layout)]
+
+
+def _leaf(key: str | None, space: gym.Space[Any], model: Any, stats: VecNormalize | None, layout: str) -> Leaf:
+    if not isinstance(space, (spaces.Box, spaces.Discrete, spaces.MultiDiscrete, spaces.MultiBinary)):
+        raise ExportError(f"a {type(space).__name__} observation cannot be exported", field=key, got=space)
+    if not (isinstance(space, spaces.Box) and is_image_space(space) and is_image_space_channels_first(space)):
+        return Leaf(key, space, space, False)
+    env = model.get_env()
+    if layout == "auto" and env is not None:
+        wrapper = unwrap_vec_wrapper(env, VecTransposeImage)
+        transposed = wrapper is not None and not getattr(wrapper, "skip", False)
+        if transposed and key is not None:
+            transposed = key in wrapper.image_space_keys  # type: ignore[union-attr]
+    else:
+        transposed = layout != "channels_first"
+    if not transposed:
+        return Leaf(key, space, space, False)
+    return Leaf(key, _channels_last(space), space, True)
+
+
+def _channels_last(space: spaces.Box) -> spaces.Box:
+    return spaces.Box(
+        np.moveaxis(space.low, 0, -1),
+        np.moveaxis(space.high, 0, -1),
+        dtype=space.dtype.type,
+    )
+
+
+def engine_space(leaves: list[Leaf]) -> gym.Space[Any]:
+    """The observation space as the engine sees it."""
+    if leaves[0].key is None:
+        return leaves[0].space
+    made = spaces.Dict()
+    for leaf in leaves:  # one by one: the constructor would sort the keys
+        made.spaces[str(leaf.key)] = leaf.space
+    return made
+
+
+def stats_of(vec_normalize: VecNormalize | None, key: str | None) -> Any:
+    """The running mean and variance that belong to a leaf, None where it is not normalised."""
+    if vec_normalize is None or not vec_normalize.norm_obs:
+        return None
+    rms: Any = vec_normalize.obs_rms
+    if isinstance(rms, dict):
+        return rms.get(key) if key in (vec_normalize.norm_obs_keys or ()) else None
+    return rms
+
+
+def check_normalize(vec_normalize: VecNormalize | None, leaves: list[Leaf]) -> None:
+    """Refuse statistics that belong to another env.
+
+    Raises:
+        ExportError: a shape or the keys differ from the model's.
+    """
+    if vec_normalize is None or not vec_normalize.norm_obs:
+        return
+    rms: Any = vec_normalize.obs_rms
+    mine = {leaf.key for leaf in leaves}
+    theirs = set(rms) if isinstance(rms, dict) else {None}
+    if not theirs <= mine or (theirs == {None}) != (mine == {None}):
+        raise ExportError(
+            "the VecNormalize statistics belong to another observation space",
+            fault="caller",
+            expected=f"keys {sorted(map(str, mine))}",
+            got=f"keys {sorted(map(str, theirs))}",
+        )
+    for leaf in leaves:
+        stats = stats_of(vec_normalize, leaf.key)
+        if stats is not None and tuple(stats.mean.shape) != tuple(leaf.policy_space.shape or ()):
+            raise ExportError(
+                "the VecNormalize statistics have another shape than the observation",
+                fault="caller",
+                field=leaf.key,
+                expected=leaf.policy_space.shape,
+                got=stats.mean.shape,
+                cure="pass the statistics that were saved with this model",
+            )
+
+
+class LeafNet(nn.Module):
+    """One leaf in the graph: float32 [N, *leaf.shape] in, what the features extractor takes out."""
+
+    mean: th.Tensor
+    std: th.Tensor
+
+    def __init__(self, leaf: Leaf, vec_normalize: VecNormalize | None, normalize_images: bool) -> None:
+        super().__init__()
+        self.leaf = leaf
+        self.normalize_images = normalize_images
+        stats = stats_of(vec_normalize, leaf.key)
+        self.normalized = stats is not None
+        if stats is not None and vec_normalize is not None:
+            self.register_buffer("mean", th.as_tensor(np.asarray(stats.mean, np.float64)))
+            self.register_buffer(
+                "std", th.as_tensor(np.sqrt(np.asarray(stats.var, np.float64) + vec_normalize.epsilon))
+            )
+            self.clip = float(vec_normalize.clip_obs)
+
+    def forward(self, rows: th.Tensor) -> th.Tensor:
+        """See the class."""
+        if self.leaf.transposed:
+            rows = rows.permute(0, 3, 1, 2)
+        if self.normalized:
+            rows = th.clamp((rows.double() - self.mean) / self.std, -self.clip, self.clip).float()
+        if isinstance(self.leaf.space, spaces.Discrete):
+            rows = rows[:, 0]
+        out = preprocess_obs(rows, self.leaf.policy_space, normalize_images=self.normalize_images)
+        assert isinstance(out, th.Tensor)
+        return out
+
+
+class ObservationNet(nn.Module):
+    """All leaves: the inputs of the graph in, one tensor or a dict of tensors out."""
+
+    def __init__(
+        self, leaves: list[Leaf], vec_normalize: VecNormalize | None, normalize_images: bool, flat_input: bool
+    ) -> None:
+        super().__init__()
+        self.leaves = leaves
+        self.flat_input = flat_input
+        self.nets = nn.ModuleList(LeafNet(leaf, vec_normalize, normalize_images) for leaf in leaves)
+
+    def forward(self, *inputs: th.Tensor) -> th.Tensor | dict[str, th.Tensor]:
+        """`inputs`: one per leaf; or a single [N, total] in the flat form."""
+        parts = list(inputs)
+        if self.flat_input:
+            parts = []
+            at = 0
+            for leaf in self.leaves:
+                parts.append(inputs[0][:, at : at + leaf.size].reshape(-1, *leaf.shape))
+                at += leaf.size
+        outs = [net(part) for net, part in zip(self.nets, parts, strict=True)]
+        if self.leaves[0].key is None:
+            return outs[0]  # type: ignore[no-any-return]
+        return {str(leaf.key): out for leaf, out in zip(self.leaves, outs, strict=True)}

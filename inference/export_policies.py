@@ -1,0 +1,259 @@
+"""The second part of an exported graph: from the features to the action, one head per kind of policy.
+
+Each head holds the policy's own modules (not copies) and does what predict() does after them, in the same
+order and precision: argmax over probabilities and not over logits, tanh, unscaling, clipping. Whether that is
+true of a given policy is not believed but measured (export_verify.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch as th
+from gymnasium import spaces
+from torch import nn
+
+from ue_rl.errors import ExportError
+
+ACTOR_CRITIC = ("PPO", "A2C", "TRPO", "MaskablePPO", "RecurrentPPO")
+GAUSSIAN_ACTOR = ("SAC", "TQC")
+PLAIN_ACTOR = ("TD3", "DDPG")
+VALUE = ("DQN", "QRDQN")
+ALGORITHMS = ACTOR_CRITIC + GAUSSIAN_ACTOR + PLAIN_ACTOR + VALUE
+
+
+class Lstm(nn.Module):
+    """One step of an nn.LSTM, from plain operations: exporters treat sequences in ways that fix the batch."""
+
+    def __init__(self, lstm: nn.LSTM) -> None:
+        super().__init__()
+        if lstm.bidirectional or lstm.proj_size:
+            raise ExportError("a bidirectional or projected LSTM cannot be exported", fault="caller")
+        self.lstm = lstm
+
+    def forward(self, x: th.Tensor, h: th.Tensor, c: th.Tensor) -> tuple[th.Tensor, th.Tensor, th.Tensor]:
+        """x [N, features], h and c [N, layers, hidden] -> output [N, hidden], new h, new c."""
+        new_h, new_c = [], []
+        for layer, weights in enumerate(self.lstm.all_weights):
+            gates = nn.functional.linear(x, weights[0], weights[2] if self.lstm.bias else None)
+            gates = gates + nn.functional.linear(h[:, layer], weights[1], weights[3] if self.lstm.bias else None)
+            i, f, g, o = gates.chunk(4, dim=1)
+            cell = th.sigmoid(f) * c[:, layer] + th.sigmoid(i) * th.tanh(g)
+            x = th.sigmoid(o) * th.tanh(cell)
+            new_h.append(x)
+            new_c.append(cell)
+        return x, th.stack(new_h, dim=1), th.stack(new_c, dim=1)
+
+
+class BoxHead(nn.Module):
+    """Continuous actions: mean (or sample), squashed or not, in the units of the env.
+
+    Args:
+        mean: latent -> mean.
+        space: the action space.
+        tanh: whether the mean (or sample) goes through tanh.
+        unscale: whether the result is in [-1, 1] and must be brought to the bounds; else it is clipped to them.
+        log_std: latent -> log of the deviation [N, act]; or a constant [act].
+        sde_std: gSDE: deviation matrix [latent, act]; the deviation of the action follows from the latent.
+    """
+
+    mean: nn.Module
+    std: th.Tensor
+    sde_std: th.Tensor
+    low: th.Tensor
+    high: th.Tensor
+
+    def __init__(
+        self,
+        mean: nn.Module,
+        space: spaces.Box,
+        *,
+        tanh: bool,
+        unscale: bool,
+        log_std: nn.Module | th.Tensor | None = None,
+        sde_std: th.Tensor | None = None,
+    ) -> None:
+        super().__init__()
+        self.mean = mean
+        self.tanh = tanh
+        self.unscale = unscale
+        self.log_std_net = log_std if isinstance(log_std, nn.Module) else None
+        if isinstance(log_std, th.Tensor):
+            self.register_buffer("std", log_std.detach().exp().clone())
+        if sde_std is not None:
+            self.register_buffer("sde_std", sde_std.detach().clone())
+        # NumPy computes with the dtype of the bounds, float32 or float64: so does the graph.
+        self.register_buffer("low", th.as_tensor(space.low.ravel().copy()))
+        self.register_buffer("high", th.as_tensor(space.high.ravel().copy()))
+
+    @property
+    def noise_shape(self) -> tuple[int, ...]:
+        """Shape of the noise of one action."""
+        return (int(self.low.numel()),)
+
+    def forward(self, latent: th.Tensor, noise: th.Tensor | None, masks: th.Tensor | None) -> th.Tensor:
+        """latent [N, features], noise [N, act] -> actions float32 [N, act]."""
+        action: th.Tensor = self.mean(latent)
+        if noise is not None:
+            action = action + self._deviation(latent) * noise
+        if self.tanh:
+            action = th.tanh(action)
+        action = action.to(self.low.dtype)
+        if self.unscale:
+            action = self.low + 0.5 * (action + 1.0) * (self.high - self.low)
+        else:
+            action = th.minimum(th.maximum(action, self.low), self.high)
+        return action.float()
+
+    def _deviation(self, latent: th.Tensor) -> th.Tensor:
+        if hasattr(self, "sde_std"):
+            return th.sqrt(th.mm(latent**2, self.sde_std**2))
+        if self.log_std_net is not None:
+            return th.exp(th.clamp(self.log_std_net(latent), -20, 2))
+        return self.std
+
+
+class CategoricalHead(nn.Module):
+    """Discrete and MultiDiscrete actions: the most probable choice of each, or a sample (Gumbel-max trick).
+
+    Args:
+        logits: latent -> logits of all choices in a row.
+        counts: number of choices per action number.
+        maskable: whether sb3-contrib's maskable distribution is behind it, which normalises twice.
+    """
+
+    def __init__(self, logits: nn.Module, counts: Sequence[int], *, maskable: bool = False) -> None:
+        super().__init__()
+        self.logits = logits
+        self.counts = [int(n) for n in counts]
+        self.maskable = maskable
+
+    @property
+    def noise_shape(self) -> tuple[int, ...]:
+        """Shape of the uniform noise of one action."""
+        return (sum(self.counts),)
+
+    def scores(self, latent: th.Tensor, masks: th.Tensor | None) -> list[th.Tensor]:
+        """Log probabilities, one [N, count] per action number."""
+        parts = list(th.split(self.logits(latent), self.counts, dim=1))
+        parts = [part - part.logsumexp(dim=1, keepdim=True) for part in parts]
+        if masks is not None:
+            allowed = th.split(masks, self.counts, dim=1)
+            parts = [th.where(a > 0.5, p, th.full_like(p, -1e8)) for a, p in zip(allowed, parts, strict=True)]
+        if self.maskable:
+            parts = [part - part.logsumexp(dim=1, keepdim=True) for part in parts]
+        return parts
+
+    def forward(self, latent: th.Tensor, noise: th.Tensor | None, masks: th.Tensor | None) -> th.Tensor:
+        """latent [N, features], noise [N, choices] in (0, 1), masks [N, choices] -> actions float32 [N, act]."""
+        parts = self.scores(latent, masks)
+        if noise is not None:
+            drawn = th.split(noise, self.counts, dim=1)
+            best = [(p - th.log(-th.log(u))).argmax(dim=1) for p, u in zip(parts, drawn, strict=True)]
+        else:
+            best = [th.softmax(p, dim=1).argmax(dim=1) for p in parts]
+        return th.stack(best, dim=1).float()
+
+
+class BernoulliHead(nn.Module):
+    """MultiBinary actions: each switch on where its probability rounds to 1, or sampled."""
+
+    def __init__(self, logits: nn.Module, size: int) -> None:
+        super().__init__()
+        self.logits = logits
+        self.size = size
+
+    @property
+    def noise_shape(self) -> tuple[int, ...]:
+        """Shape of the uniform noise of one action."""
+        return (self.size,)
+
+    def scores(self, latent: th.Tensor, masks: th.Tensor | None) -> list[th.Tensor]:
+        """Log odds of off (0) and on, one [N, 2] per switch."""
+        logits = self.logits(latent)
+        return [th.stack([th.zeros_like(logits[:, i]), logits[:, i]], dim=1) for i in range(self.size)]
+
+    def forward(self, latent: th.Tensor, noise: th.Tensor | None, masks: th.Tensor | None) -> th.Tensor:
+        """latent [N, features], noise [N, size] in (0, 1) -> actions float32 [N, size]."""
+        probs = th.sigmoid(self.logits(latent))
+        return (noise < probs).float() if noise is not None else th.round(probs)
+
+
+class GreedyHead(nn.Module):
+    """The action of the greatest value (DQN), or of the greatest mean of the quantiles (QR-DQN)."""
+
+    noise_shape: tuple[int, ...] = ()
+
+    def __init__(self, values: nn.Module, quantiles: int = 0) -> None:
+        super().__init__()
+        self.values = values
+        self.quantiles = quantiles
+
+    def scores(self, latent: th.Tensor, masks: th.Tensor | None) -> list[th.Tensor]:
+        """The values, one [N, n]."""
+        values = self.values(latent)
+        if self.quantiles:
+            values = values.reshape(values.shape[0], self.quantiles, -1).mean(dim=1)
+        return [values]
+
+    def forward(self, latent: th.Tensor, noise: th.Tensor | None, masks: th.Tensor | None) -> th.Tensor:
+        """latent [N, features] -> actions float32 [N, 1]."""
+        return self.scores(latent, masks)[0].argmax(dim=1, keepdim=True).float()
+
+
+def make_head(algorithm: str, policy: Any, space: Any, stochastic: bool) -> tuple[nn.Module, nn.Module, nn.Module]:
+    """(features extractor, features -> latent, head) of a policy of `algorithm`.
+
+    Raises:
+        ExportError: the algorithm or its distribution is not known here, or has no stochastic form.
+    """
+    if stochastic and algorithm in PLAIN_ACTOR + VALUE:
+        raise ExportError(
+            f"{algorithm} has no stochastic policy: its exploration is added outside of the net",
+            fault="caller",
+            cure="export without stochastic=True",
+        )
+    if algorithm in ACTOR_CRITIC:
+        extractor = getattr(policy, "pi_features_extractor", policy.features_extractor)
+        return extractor, policy.mlp_extractor.policy_net, _actor_critic_head(algorithm, policy, space)
+    if algorithm in GAUSSIAN_ACTOR:
+        actor = policy.actor
+        sde = actor.action_dist.get_std(actor.log_std) if actor.use_sde else None
+        log_std = None if actor.use_sde else actor.log_std
+        head = BoxHead(actor.mu, space, tanh=True, unscale=True, log_std=log_std, sde_std=sde)
+        return actor.features_extractor, actor.latent_pi, head
+    if algorithm in PLAIN_ACTOR:
+        actor = policy.actor
+        return actor.features_extractor, nn.Identity(), BoxHead(actor.mu, space, tanh=False, unscale=True)
+    if algorithm == "DQN":
+        return policy.q_net.features_extractor, nn.Identity(), GreedyHead(policy.q_net.q_net)
+    if algorithm == "QRDQN":
+        net = policy.quantile_net
+        return net.features_extractor, nn.Identity(), GreedyHead(net.quantile_net, net.n_quantiles)
+    raise ExportError(f"{algorithm} is not supported", expected=ALGORITHMS)
+
+
+def _actor_critic_head(algorithm: str, policy: Any, space: Any) -> nn.Module:
+    if isinstance(space, spaces.Box):
+        sde = policy.action_dist.get_std(policy.log_std) if policy.use_sde else None
+        return BoxHead(
+            policy.action_net,
+            space,
+            tanh=bool(policy.squash_output),
+            unscale=bool(policy.squash_output),
+            log_std=None if policy.use_sde else policy.log_std,
+            sde_std=sde,
+        )
+    maskable = algorithm == "MaskablePPO"
+    if isinstance(space, spaces.Discrete):
+        return CategoricalHead(policy.action_net, [int(space.n)], maskable=maskable)
+    if isinstance(space, spaces.MultiDiscrete):
+        return CategoricalHead(policy.action_net, np.asarray(space.nvec).ravel().tolist(), maskable=maskable)
+    if isinstance(space, spaces.MultiBinary):
+        size = int(np.prod(space.shape))
+        if maskable:  # there each switch is a choice between two
+            return CategoricalHead(policy.action_net, [2] * size, maskable=True)
+        return BernoulliHead(policy.action_net, size)
+    raise ExportError(f"a {type(space).__name__} action space is not supported", got=space)

@@ -1,0 +1,87 @@
+"""InferenceInterface: what stands in the trainer's place when a trained policy acts.
+
+The names follow the Unreal plugin's `UInferenceInterface` (LoadModel, RunInference, IsModelLoaded).
+An implementation turns a batch of observations into a batch of actions; it knows no socket, no engine
+and no clock. Only NumPy is needed here.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from os import PathLike
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ue_rl.errors import ModelMismatch
+
+ModelPath: TypeAlias = "str | PathLike[str]"
+Observations: TypeAlias = "NDArray[Any] | Mapping[str, NDArray[Any]]"
+
+
+class InferenceInterface(ABC):
+    """A policy that can be loaded and run.
+
+    Not thread-safe unless an implementation says so; a recurrent policy keeps one state per row between calls.
+    """
+
+    @abstractmethod
+    def load_model(self, path: ModelPath) -> None:
+        """Load the policy at `path`. When that fails, the policy loaded before stays in use.
+
+        Raises:
+            ModelLoadError: the file is missing or is not a readable policy.
+            ModelMismatch: its names or sizes do not fit.
+            ModelOutputError: it gives NaN, or a wrong shape or dtype.
+        """
+
+    @abstractmethod
+    def is_model_loaded(self) -> bool:
+        """Whether run_inference can be called."""
+
+    @abstractmethod
+    def run_inference(self, observations: Observations) -> NDArray[np.float32]:
+        """Actions for a batch of observations.
+
+        Args:
+            observations: float32 [N, obs_size], one row per agent.
+
+        Returns:
+            float32 [N, act_size]: continuous actions in the units of the env, discrete ones as whole numbers
+            from 0. The caller owns the array.
+        """
+
+    def reset(self, rows: Sequence[int] | None = None) -> None:  # noqa: B027 (nothing to do is a full answer)
+        """Tell that a new episode begins in `rows` (None: in all of them, of whatever number).
+
+        A recurrent policy forgets its state there; others have nothing to forget.
+        """
+
+    @property
+    def obs_size(self) -> int | None:
+        """Numbers per observation; None where the model does not say."""
+        return None
+
+    @property
+    def act_size(self) -> int | None:
+        """Numbers per action; None where the model does not say."""
+        return None
+
+    def require(self, obs_size: int, act_size: int) -> None:
+        """Refuse a model whose sizes are not these.
+
+        Raises:
+            ModelMismatch: naming the model's sizes and the required ones.
+        """
+        mine = (self.obs_size, self.act_size)
+        wrong = [m is not None and m != need for m, need in zip(mine, (obs_size, act_size), strict=True)]
+        if any(wrong):
+            raise ModelMismatch(
+                "the model and the env have different sizes",
+                fault="caller",
+                expected=f"{obs_size} observation numbers and {act_size} action numbers, as the env has",
+                got=f"{mine[0]} observation numbers and {mine[1]} action numbers, as the model has",
+                cure="load the model that was trained for this env, or set the env's sizes to the model's",
+            )

@@ -1,0 +1,295 @@
+"""From the bytes of an ONNX file to a LoadedModel that is known to fit; used by onnx.py.
+
+Here stands every reason to refuse a file for its names, types and shapes, before anything is run. Needs NumPy and
+onnxruntime only.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from importlib import import_module
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ue_rl.errors import ConfigurationError, ModelLoadError, ModelMismatch, ModelOutputError
+from ue_rl.inference.interface import Observations
+from ue_rl.inference.metadata import ACTIONS, METADATA_KEY, OBSERVATION, STATE, PolicyMetadata, Port
+
+Floats = NDArray[np.float32]
+Shape = tuple["int | None", ...]
+_FLOAT = "tensor(float)"
+
+
+class LoadedModel:
+    """A session and how to feed it. Made by load_session; the sizes are None where the file does not say."""
+
+    def __init__(
+        self,
+        session: Any,
+        metadata: PolicyMetadata | None,
+        observation_inputs: tuple[tuple[str, Shape], ...],
+        keys: tuple[str | None, ...],
+        output_name: str,
+        act_size: int | None,
+        fixed_batch: int | None,
+    ) -> None:
+        self.session = session
+        self.metadata = metadata
+        self.observation_inputs = observation_inputs
+        self.keys = keys
+        self.output_name = output_name
+        self.act_size = act_size
+        self.fixed_batch = fixed_batch
+        self.side_inputs: tuple[Port, ...] = ()
+        self.state_inputs: tuple[Port, ...] = ()
+        self.state_names: tuple[str, ...] = ()
+        self.fetch = [output_name]
+        if metadata is not None:
+            self.side_inputs = tuple(p for p in metadata.inputs if p.role != OBSERVATION)
+            self.state_inputs = metadata.ports(STATE)
+            state_outputs = metadata.ports(STATE, "outputs")
+            self.fetch += [port.name for port in state_outputs]
+            self.state_names = tuple(str(port.key) for port in state_outputs)
+        sizes = [math.prod(d for d in shape if d is not None) for _, shape in observation_inputs]
+        known = all(dim is not None for _, shape in observation_inputs for dim in shape)
+        self.obs_size = sum(sizes) if known else None
+        self.provider = str(session.get_providers()[0])
+        self._sizes = sizes
+        self._run = session.run
+        self._only = observation_inputs[0] if len(observation_inputs) == 1 else None
+
+    def run(self, feeds: dict[str, Floats]) -> list[Any]:
+        """One call of onnxruntime."""
+        try:
+            return list(self._run(self.fetch, feeds))
+        except Exception as error:  # onnxruntime's errors share no base class of their own
+            raise ModelOutputError(
+                "onnxruntime could not run the model",
+                fault="model",
+                got=f"{type(error).__name__}: {error}",
+                cure="export the model again",
+            ) from error
+
+    def as_feeds(self, observations: Observations) -> tuple[dict[str, Floats], int]:
+        """Observations as contiguous float32 arrays by input name, and the number of rows."""
+        if self._only is not None and not isinstance(observations, Mapping):
+            name, shape = self._only
+            array = _as_rows(observations, name, shape)
+            return {name: array}, len(array)
+        if not isinstance(observations, Mapping):
+            return self._split(observations)
+        wanted = {key if key is not None else name: (name, shape) for key, (name, shape) in self._by_key()}
+        if set(observations) != set(wanted):
+            raise ModelMismatch(
+                "the keys of the observation differ from the model's",
+                fault="caller",
+                field="observations",
+                expected=sorted(wanted),
+                got=sorted(map(str, observations)),
+            )
+        feeds = {name: _as_rows(observations[key], name, shape) for key, (name, shape) in wanted.items()}
+        counts = {name: len(array) for name, array in feeds.items()}
+        if len(set(counts.values())) != 1:
+            raise ModelMismatch("the keys have different numbers of rows", fault="caller", got=counts)
+        return feeds, next(iter(counts.values()))
+
+    def _by_key(self) -> zip[tuple[str | None, tuple[str, Shape]]]:
+        return zip(self.keys, self.observation_inputs, strict=True)
+
+    def _split(self, observations: Any) -> tuple[dict[str, Floats], int]:
+        flat = _as_rows(observations, "observations", (self.obs_size,))
+        feeds, at = {}, 0
+        for (name, shape), size in zip(self.observation_inputs, self._sizes, strict=True):
+            part = flat[:, at : at + size].reshape(len(flat), *(dim or 1 for dim in shape))
+            feeds[name] = np.ascontiguousarray(part)
+            at += size
+        return feeds, len(flat)
+
+
+def _as_rows(array: Any, name: str, shape: Shape) -> Floats:
+    """`array` as contiguous, finite float32 [N, *shape]; flat rows are given the shape."""
+    if type(array) is not np.ndarray:
+        array = np.asarray(array)
+    if array.dtype != np.float32:
+        if array.dtype.kind not in "fiub":
+            raise ModelMismatch(
+                "observations must be real numbers",
+                fault="caller",
+                field=name,
+                expected="float32",
+                got=str(array.dtype),
+            )
+        with np.errstate(over="ignore"):  # reported below as not finite
+            array = array.astype(np.float32)
+    dims = array.shape[1:]
+    if array.ndim == 0 or len(dims) != len(shape) or any(s is not None and d != s for d, s in zip(dims, shape)):  # noqa: B905
+        if array.ndim == 2 and None not in shape and dims[0] == math.prod(s or 1 for s in shape):
+            array = array.reshape(len(array), *(s or 1 for s in shape))
+        else:
+            wanted = ", ".join("any" if s is None else str(s) for s in shape)
+            one = array.ndim == len(shape)
+            raise ModelMismatch(
+                "observations have a wrong shape",
+                fault="caller",
+                field=name,
+                expected=f"[N, {wanted}]",
+                got=list(array.shape),
+                cure="add a batch axis: observations[None]" if one else "load the model that belongs to this env",
+            )
+    if not np.isfinite(array).all():
+        row = int(np.flatnonzero(~np.isfinite(array.reshape(len(array), -1)).all(axis=1))[0])
+        raise ConfigurationError(
+            "the observation holds NaN or infinity", fault="caller", env_id=row, field=name, expected="finite numbers"
+        )
+    return np.ascontiguousarray(array)
+
+
+def load_session(
+    content: bytes,
+    *,
+    name: str,
+    providers: list[str],
+    intra_op_threads: int,
+    inter_op_threads: int,
+    input_name: str,
+    output_name: str,
+) -> LoadedModel:
+    """Make a session of the bytes of a file and check its names, types and shapes.
+
+    Raises:
+        ModelLoadError: not an ONNX model, or onnxruntime is missing or refuses it.
+        ModelMismatch: wrong names or shapes.
+        ModelOutputError: an output that is not float32.
+    """
+    try:
+        ort: Any = import_module("onnxruntime")
+    except ImportError as error:
+        raise ModelLoadError(
+            "onnxruntime is not installed", fault="caller", cure="pip install ue_rl[inference]"
+        ) from error
+    missing = [provider for provider in providers if provider not in ort.get_available_providers()]
+    if len(missing) == len(providers):
+        raise ConfigurationError(
+            "this onnxruntime has none of the providers asked for",
+            field="providers",
+            expected=ort.get_available_providers(),
+            got=providers,
+            cure="for CUDA install onnxruntime-gpu",
+        )
+    options = ort.SessionOptions()
+    options.intra_op_num_threads = intra_op_threads
+    options.inter_op_num_threads = inter_op_threads
+    options.log_severity_level = 4  # failures come as exceptions; no second report on stderr
+    try:
+        session = ort.InferenceSession(
+            content, sess_options=options, providers=[p for p in providers if p not in missing]
+        )
+        text = session.get_modelmeta().custom_metadata_map.get(METADATA_KEY)
+    except Exception as error:  # onnxruntime's errors share no base class of their own
+        raise ModelLoadError(
+            f"{name} is not a readable ONNX model",
+            fault="model",
+            got=f"{len(content)} bytes; {type(error).__name__}: {error}",
+            cure="it may be cut short, still being written, or keep its weights in a second file: export it again",
+        ) from error
+    metadata = PolicyMetadata.from_json(text) if text is not None else None
+    return _fit(session, metadata, name, input_name, output_name)
+
+
+def _fit(session: Any, metadata: PolicyMetadata | None, name: str, input_name: str, output_name: str) -> LoadedModel:
+    inputs = {node.name: node for node in session.get_inputs()}
+    outputs = {node.name: node for node in session.get_outputs()}
+    wanted_in = [port.name for port in metadata.inputs] if metadata else [input_name]
+    wanted_out = [port.name for port in metadata.outputs] if metadata else [output_name]
+    if metadata:
+        output_name = metadata.ports(ACTIONS, "outputs")[0].name if metadata.ports(ACTIONS, "outputs") else output_name
+        keys = {port.key for port in metadata.ports(STATE, "outputs")}
+        if keys != {port.name for port in metadata.ports(STATE)}:
+            raise ModelMismatch(f"{name}: the states that come out are not those that go in", fault="model", got=keys)
+    if set(inputs) != set(wanted_in):
+        raise ModelMismatch(
+            f"{name} has other inputs than expected",
+            fault="model",
+            expected=wanted_in,
+            got=list(inputs),
+            cure=f"export it with ue_rl, or with input_names={wanted_in}",
+        )
+    if not {*wanted_out, output_name} <= set(outputs):
+        raise ModelMismatch(
+            f"{name} lacks an output",
+            fault="model",
+            expected=wanted_out,
+            got=list(outputs),
+            cure=f"export it with ue_rl, or with output_names={wanted_out}",
+        )
+    for node in inputs.values():
+        if node.type != _FLOAT:
+            raise ModelMismatch(
+                f"{name} takes another type than float32",
+                fault="model",
+                field=node.name,
+                expected=_FLOAT,
+                got=node.type,
+            )
+    for key in wanted_out:
+        if outputs[key].type != _FLOAT:
+            raise ModelOutputError(
+                f"{name} gives another type than float32",
+                fault="model",
+                field=key,
+                expected=_FLOAT,
+                got=outputs[key].type,
+                cure="cast the output to float in the graph: the plugin reads it as float*",
+            )
+    batches = set()
+    for port_name, node in inputs.items():
+        if len(node.shape) < 2:
+            raise ModelMismatch(
+                f"{name} has an input without a batch axis",
+                fault="model",
+                field=port_name,
+                expected="[N, obs_size]",
+                got=node.shape,
+            )
+        batches.add(node.shape[0] if isinstance(node.shape[0], int) else None)
+    shapes = {key: tuple(d if isinstance(d, int) else None for d in node.shape[1:]) for key, node in inputs.items()}
+    if metadata is not None:
+        for port in metadata.inputs:
+            told = shapes[port.name]
+            if len(told) != len(port.shape) or any(t not in (None, p) for t, p in zip(told, port.shape, strict=True)):
+                raise ModelMismatch(
+                    f"{name}: the graph and its description disagree",
+                    fault="model",
+                    field=port.name,
+                    expected=port.shape,
+                    got=told,
+                    cure="export the model again",
+                )
+            shapes[port.name] = port.shape
+        observed = tuple((port.name, shapes[port.name]) for port in metadata.ports(OBSERVATION))
+        keys_in_order = tuple(port.key for port in metadata.ports(OBSERVATION))
+        act_size: int | None = metadata.act_size
+    else:
+        observed, keys_in_order = ((input_name, shapes[input_name]),), (None,)
+        act_size = None
+    out_shape = outputs[output_name].shape
+    if out_shape and (len(out_shape) != 2 or out_shape[1] == 0):
+        raise ModelMismatch(
+            f"{name} gives actions of a wrong shape", fault="model", expected="[N, act_size]", got=out_shape
+        )
+    if out_shape and isinstance(out_shape[1], int):
+        if act_size not in (None, out_shape[1]):
+            raise ModelMismatch(
+                f"{name}: the graph and its description disagree",
+                fault="model",
+                field=output_name,
+                expected=act_size,
+                got=out_shape[1],
+            )
+        act_size = out_shape[1]
+    return LoadedModel(
+        session, metadata, observed, keys_in_order, output_name, act_size, next((b for b in batches if b), None)
+    )

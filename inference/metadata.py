@@ -1,0 +1,217 @@
+"""PolicyMetadata: what an exported file says about itself, and the JSON form of spaces.
+
+The text stands in the ONNX file's `metadata_props` under the key `ue_rl`, as one JSON object (RFC 8259: infinite
+bounds are the strings "inf" and "-inf"). A reader skips keys that it does not know and refuses a
+`format` greater than its own. Needs NumPy only; gymnasium spaces are recognised by their attributes, so that
+nothing here imports gymnasium.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, fields
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ue_rl.errors import ModelLoadError, ModelMismatch
+from ue_rl.spec import PROTOCOL_VERSION
+
+METADATA_KEY = "ue_rl"
+FORMAT = 1
+
+OBSERVATION = "observation"
+STATE = "state"
+EPISODE_START = "episode_start"
+NOISE = "noise"
+ACTION_MASKS = "action_masks"
+ACTIONS = "actions"
+ROLES = frozenset({OBSERVATION, STATE, EPISODE_START, NOISE, ACTION_MASKS, ACTIONS})
+
+
+@dataclass(frozen=True)
+class Port:
+    """One input or output of the graph.
+
+    Attributes:
+        name: its name in the file.
+        shape: its shape without the batch axis, which always comes first.
+        role: one of ROLES.
+        key: the key of a Dict observation; for a state output, the input that takes it in the next step.
+        distribution: for noise only: "normal" or "uniform" (over the open interval from 0 to 1).
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    role: str
+    key: str | None = None
+    distribution: str | None = None
+
+    @property
+    def size(self) -> int:
+        """How many numbers one row holds."""
+        return math.prod(self.shape)
+
+
+@dataclass(frozen=True)
+class PolicyMetadata:
+    """What the file says about the policy in it.
+
+    Attributes:
+        algorithm: such as "PPO".
+        policy: the class of the policy, such as "ActorCriticPolicy".
+        observation_space, action_space: as `space_to_json` writes them, as the engine sees them: before
+            normalisation, images in the engine's channel order, Dict keys in their order.
+        inputs, outputs: the ports of the graph in their order.
+        normalization: None, or clip_obs, epsilon, keys (None: all) and count of the VecNormalize in the graph.
+        num_timesteps: env steps that the policy was trained for.
+        stochastic: whether the actions are sampled from a noise input.
+        flat_input: whether the observation is one flat input whatever its space.
+        verification: what the comparison with predict() found.
+        versions: library name -> version.
+        protocol_version: version of the wire protocol that the exporter spoke.
+        format: version of this description.
+    """
+
+    algorithm: str
+    policy: str
+    observation_space: dict[str, Any]
+    action_space: dict[str, Any]
+    inputs: tuple[Port, ...]
+    outputs: tuple[Port, ...]
+    normalization: dict[str, Any] | None = None
+    num_timesteps: int = 0
+    stochastic: bool = False
+    flat_input: bool = False
+    verification: dict[str, Any] = field(default_factory=dict)
+    versions: dict[str, str] = field(default_factory=dict)
+    protocol_version: int = PROTOCOL_VERSION
+    format: int = FORMAT
+
+    @property
+    def obs_size(self) -> int:
+        """Numbers per observation, over all keys."""
+        return space_size(self.observation_space)
+
+    @property
+    def act_size(self) -> int:
+        """Numbers per action."""
+        return space_size(self.action_space)
+
+    def ports(self, role: str, side: str = "inputs") -> tuple[Port, ...]:
+        """The inputs (or outputs) of one role."""
+        ports: tuple[Port, ...] = getattr(self, side)
+        return tuple(port for port in ports if port.role == role)
+
+    def to_json(self) -> str:
+        """This description as one JSON object."""
+        return json.dumps(asdict(self), allow_nan=False)
+
+    @classmethod
+    def from_json(cls, text: str) -> PolicyMetadata:
+        """Read what `to_json` wrote.
+
+        Raises:
+            ModelLoadError: the text is not such a description.
+            ModelMismatch: it was written by a later version.
+        """
+        try:
+            raw = json.loads(text)
+            if raw["format"] > FORMAT:
+                raise ModelMismatch(
+                    "the model was exported by a later version of ue_rl",
+                    fault="model",
+                    field="format",
+                    expected=f"at most {FORMAT}",
+                    got=raw["format"],
+                    cure="update ue_rl here, or export again with this version",
+                )
+            known = {f.name for f in fields(cls)}
+            values = {key: value for key, value in raw.items() if key in known}
+            for side in ("inputs", "outputs"):
+                values[side] = tuple(_port_from_json(port) for port in raw[side])
+            made = cls(**values)
+            if made.obs_size < 1 or made.act_size < 1:
+                raise ValueError("empty space")
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+            raise ModelLoadError(
+                "the model's description (metadata key 'ue_rl') cannot be read",
+                fault="model",
+                got=f"{type(error).__name__}: {error}",
+                cure="export the model again",
+            ) from error
+        return made
+
+
+def _port_from_json(raw: Mapping[str, Any]) -> Port:
+    port = Port(
+        name=str(raw["name"]),
+        shape=tuple(int(n) for n in raw["shape"]),
+        role=raw["role"],
+        key=raw.get("key"),
+        distribution=raw.get("distribution"),
+    )
+    if port.role not in ROLES or any(n < 0 for n in port.shape):
+        raise ValueError(f"port {port.name}")
+    return port
+
+
+def space_to_json(space: Any) -> dict[str, Any]:
+    """A gymnasium space as plain JSON values.
+
+    Box: shape, dtype, low and high (one number where all are equal, else all numbers in C order). Discrete: n, start.
+    MultiDiscrete: nvec. MultiBinary: shape. Dict: spaces, in the order of the space.
+
+    Raises:
+        ModelMismatch: a space that a policy file cannot name, such as Tuple or Text.
+    """
+    kind = type(space).__name__
+    if kind == "Box":
+        return {
+            "type": kind,
+            "shape": [int(n) for n in space.shape],
+            "dtype": str(np.dtype(space.dtype)),
+            "low": _bounds_to_json(space.low),
+            "high": _bounds_to_json(space.high),
+        }
+    if kind == "Discrete":
+        return {"type": kind, "n": int(space.n), "start": int(space.start)}
+    if kind == "MultiDiscrete":
+        return {"type": kind, "nvec": np.asarray(space.nvec).ravel().tolist()}
+    if kind == "MultiBinary":
+        return {"type": kind, "shape": [int(n) for n in space.shape]}
+    if kind == "Dict":
+        return {"type": kind, "spaces": {key: space_to_json(sub) for key, sub in space.spaces.items()}}
+    raise ModelMismatch(
+        f"a {kind} space cannot be described in a policy file",
+        expected="Box, Discrete, MultiDiscrete, MultiBinary or Dict",
+        got=space,
+    )
+
+
+def space_size(space: Mapping[str, Any]) -> int:
+    """How many numbers one element of a space (in its JSON form) takes when written flat."""
+    kind = space["type"]
+    if kind in ("Box", "MultiBinary"):
+        return math.prod(space["shape"])
+    if kind == "Discrete":
+        return 1
+    if kind == "MultiDiscrete":
+        return len(space["nvec"])
+    if kind == "Dict":
+        return sum(space_size(sub) for sub in space["spaces"].values())
+    raise ValueError(f"space of type {kind!r}")
+
+
+def _bounds_to_json(bounds: NDArray[Any]) -> Any:
+    flat = [_number_to_json(value) for value in np.asarray(bounds).ravel().tolist()]
+    return flat[0] if flat and all(value == flat[0] for value in flat) else flat
+
+
+def _number_to_json(value: float) -> Any:
+    if isinstance(value, float) and math.isinf(value):
+        return "inf" if value > 0 else "-inf"
+    return value
