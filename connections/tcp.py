@@ -191,7 +191,8 @@ class TcpConnection(abc.ABC):
         """See Transport.send_actions."""
         self._session.on(Event.ASK)
         with self._failing:
-            self._expect(None, thorough=False)
+            self._refuse_strays(thorough=False)
+            self._expect(None)
             self._wires.send_actions(actions, time.monotonic() + self.timeout)
 
     def reset(
@@ -205,7 +206,8 @@ class TcpConnection(abc.ABC):
         self._check_offered("OPTIONS", options)
         self._session.on(Event.ASK)
         with self._failing:
-            self._expect(env_ids, thorough=True)
+            self._refuse_strays(thorough=True)
+            self._expect(env_ids)
             self._wires.send_resets(env_ids, seeds, options, time.monotonic() + self.timeout)
 
     def receive(self) -> StepBuffers:
@@ -231,8 +233,8 @@ class TcpConnection(abc.ABC):
             raise AssertionError("an open session has a wiring")
         return self._wiring
 
-    def _expect(self, env_ids: Sequence[int] | None, thorough: bool) -> None:
-        """Notes who will answer. An answer that nobody asked for would be taken for the next one: refuses it."""
+    def _refuse_strays(self, thorough: bool) -> None:
+        """A line that nobody asked for would be taken for the next answer. `thorough` looks into the sockets too."""
         for env, link in enumerate(self._wires.links):
             if len(link.lines) if not thorough else link.has_stray_data():
                 raise UnexpectedMessage(
@@ -241,6 +243,9 @@ class TcpConnection(abc.ABC):
                     got=bytes(link.lines.data[link.lines.head : link.lines.head + len(link.lines)]) or None,
                     cure="the game must answer each ACT exactly once",
                 )  # fmt: skip
+
+    def _expect(self, env_ids: Sequence[int] | None) -> None:
+        """Notes who will answer."""
         buffers = self.buffers
         if buffers.infos:
             buffers.infos.clear()
@@ -335,7 +340,7 @@ class SingleTcpConnection(TcpConnection):
             self._choose(1)
             return
         self._share()
-        self._expect(None, thorough=False)
+        self._expect(None)
         self._collect()  # RLBASE: the engine speaks first, one state before anything was asked
 
     def finish(self) -> None:
