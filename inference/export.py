@@ -108,7 +108,7 @@ def export_onnx(
         image_layout: how the engine sends images: "channels_last", "channels_first", or "auto" (as the model's
             env does; channels last where there is no env).
         recorded: observations of the env to compare on as well, as the engine sends them: [N, ...], or a mapping
-            of keys.
+            of keys; None: those in the model's replay or rollout buffer, if it holds any.
         n_verify: how many observations to compare on besides; at least 1000.
         tolerance: largest difference relative to the action range on typical and recorded observations.
         extreme_tolerance: the same on extreme observations.
@@ -239,7 +239,7 @@ def _make(
     """The verified bytes of the file, what they say, and the converter used."""
     _check_libraries()
     from ue_rl.inference.export_graph import algorithm_of, evaluation_mode, plan_graph, to_onnx
-    from ue_rl.inference.export_models import choose_vec_normalize
+    from ue_rl.inference.export_models import buffered_rows, choose_vec_normalize
     from ue_rl.inference.export_observations import engine_space
     from ue_rl.inference.export_verify import Verifier
 
@@ -265,8 +265,11 @@ def _make(
         verifier = Verifier(model, plan, stats, runtime)
         for kind, limit in (("typical", tolerances[0]), ("extreme", tolerances[1])):
             verifier.compare(kind, verifier.draw(kind, -(-n_verify // 2)), limit)
-        if recorded is not None:
-            verifier.compare("recorded", _recorded_rows(recorded, plan.leaves), tolerances[0])
+        seen = (
+            _recorded_rows(recorded, plan.leaves) if recorded is not None else buffered_rows(model, plan.leaves, stats)
+        )
+        if seen is not None:
+            verifier.compare("recorded", seen, tolerances[0])
     found = verifier.found
     metadata = replace(
         metadata,

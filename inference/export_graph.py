@@ -286,7 +286,8 @@ def _convert(plan: Plan, examples: tuple[th.Tensor, ...], **options: Any) -> byt
         ) from error
     except (RuntimeError, NotImplementedError, AssertionError) as error:  # the converters' own errors derive from these
         raise _refusal(error) from error
-    return sink.getvalue()
+    content: bytes = sink.getvalue()
+    return content
 
 
 def _refusal(error: BaseException) -> ExportError:

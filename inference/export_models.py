@@ -15,9 +15,12 @@ from os import PathLike
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
 from stable_baselines3.common.vec_env import VecNormalize
 
 from ue_rl.errors import ExportError
+from ue_rl.inference.export_observations import Leaf
 from ue_rl.inference.export_policies import ALGORITHMS
 
 logger = logging.getLogger(__name__)
@@ -137,3 +140,42 @@ def choose_vec_normalize(model: Any, given: Any) -> VecNormalize | None:
             "the exported policy will act on observations as they are"
         )
     return own
+
+
+def buffered_rows(
+    model: Any, leaves: list[Leaf], vec_normalize: VecNormalize | None, limit: int = 512
+) -> list[NDArray[np.float32]] | None:
+    """Observations of the env that the model still holds, as the engine sent them; None if it holds none.
+
+    A replay buffer keeps them as they came, a rollout buffer as they were normalised.
+
+    Args:
+        model: the model.
+        leaves: the parts of its observation.
+        vec_normalize: the statistics that the rollouts were normalised with.
+        limit: take this many, evenly spaced.
+
+    Returns:
+        float32 [n, *leaf.shape] for each leaf.
+    """
+    buffer = getattr(model, "replay_buffer", None)
+    normalized = buffer is None and vec_normalize is not None
+    buffer = buffer if buffer is not None else getattr(model, "rollout_buffer", None)
+    if buffer is None or not buffer.size():
+        return None
+    held: dict[str | None, NDArray[Any]] = {}
+    for leaf in leaves:
+        whole = buffer.observations if leaf.key is None else buffer.observations[leaf.key]
+        # [steps, envs, ...], of which size() steps are filled; a full rollout may have been flattened by its training.
+        filled = whole if buffer.full else whole[: buffer.size()]
+        rows = filled.reshape(-1, *(leaf.policy_space.shape or leaf.shape))
+        held[leaf.key] = rows[np.linspace(0, len(rows) - 1, min(limit, len(rows)), dtype=np.intp)]
+    if normalized and vec_normalize is not None:
+        raw: Any = vec_normalize.unnormalize_obs(held.get(None, held))  # type: ignore[arg-type]
+        held = {None: raw} if None in held else raw
+    return [
+        np.ascontiguousarray(
+            np.moveaxis(held[leaf.key], 1, -1) if leaf.transposed else held[leaf.key], np.float32
+        ).reshape(-1, *leaf.shape)
+        for leaf in leaves
+    ]

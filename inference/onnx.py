@@ -123,7 +123,8 @@ class OnnxInference(InferenceInterface):
         """Run zeros through a model before it is used: wrong shapes, NaN and slow first calls show here."""
         if model.obs_size is None:
             return
-        for n in sorted({1, *self._warm_up}):
+        # Two rows as well as one: a graph that adds up over the batch looks right with one.
+        for n in [model.fixed_batch] if model.fixed_batch else sorted({1, 2, *self._warm_up}):
             feeds = {
                 name: np.zeros((n, *(dim or 1 for dim in shape)), np.float32)
                 for name, shape in model.observation_inputs
