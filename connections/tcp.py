@@ -30,7 +30,7 @@ from ue_rl.errors import (
     UnexpectedMessage,
     UnsupportedByEngine,
 )
-from ue_rl.session import Event, Session
+from ue_rl.session import Event, Session, State
 from ue_rl.spec import Channel, EnvSpec, EnvType
 from ue_rl.wire import MAX_HANDSHAKE, Codec, decode_handshake
 
@@ -213,6 +213,8 @@ class TcpConnection(abc.ABC):
     def receive(self) -> StepBuffers:
         """See Transport.receive."""
         with self._failing:
+            if self._session.state is not State.ASKED:
+                self._session.on(Event.ANSWERED)  # says why not
             self._collect()
             self._session.on(Event.ANSWERED)
         return self.buffers
@@ -266,7 +268,7 @@ class TcpConnection(abc.ABC):
             )  # fmt: skip
 
     def _late(self, error: EngineTimeout) -> EngineTimeout:
-        waiting = np.flatnonzero(self.buffers.pending).tolist()
+        waiting = self._wires.unanswered()
         total = len(self.buffers.pending)
         shared = isinstance(self._wires, SharedWiring)
         return EngineTimeout(

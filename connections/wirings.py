@@ -42,6 +42,10 @@ class Wiring(Protocol):
         """Receives until `due` pending envs have answered."""
         ...
 
+    def unanswered(self) -> list[int]:
+        """After a timeout: the envs that it was waited for."""
+        ...
+
 
 class SharedWiring:
     """One socket for all envs."""
@@ -66,6 +70,10 @@ class SharedWiring:
         while due:
             start, end = link.next_span(deadline)
             due -= codec.decode_states(link.lines.data, buffers, None, start, end)
+
+    def unanswered(self) -> list[int]:
+        """See Wiring."""
+        return [int(env) for env in np.flatnonzero(self._buffers.pending)]
 
 
 class PerEnvWiring:
@@ -122,6 +130,19 @@ class PerEnvWiring:
                 error.env_id = env
                 raise
             codec.decode_states(link.lines.data, buffers, env, start, end)
+
+    def unanswered(self) -> list[int]:
+        """See Wiring. Not those behind the late one, whose answer is there and was not read."""
+        waiting = []
+        for env in np.flatnonzero(self._buffers.pending).tolist():
+            link, count = self.links[env], int(self._fill[env])
+            if count:
+                there = self._data[env * self._stride + count - 1] == 0x0A
+            else:
+                there = not len(link.lines) and link.has_stray_data()
+            if not there:
+                waiting.append(env)
+        return waiting
 
     def _receive_fast(self, due: int, deadline: float) -> None:
         assert self._fast is not None

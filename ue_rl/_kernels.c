@@ -111,6 +111,8 @@ static int read_numbers(const char **pp, const char *end, float *out, Py_ssize_t
             }
             p = q;
         } else {
+            const char *key = p; /* the next field may be glued on (the plugin's comma helper), nothing else */
+            if (*p != ';' && read_key(&key, end) < 0) return fail(f, BAD_NUMBER, -1, field, p, n);
             break;
         }
     }

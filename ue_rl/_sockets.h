@@ -90,6 +90,7 @@ static PyObject *receive_lines(PyObject *self, PyObject *const *args, Py_ssize_t
         const int32_t *fd = fds.buf;
         const uint8_t *want = wanted.buf;
         int32_t *have = fill.buf;
+        int64_t stop = 0; /* a peer that drips bytes must not keep us from the deadline: from its first part on, one slice */
         Py_BEGIN_ALLOW_THREADS
         for (; i < n; i++) {
             char *region = (char *)data.buf + i * stride;
@@ -98,6 +99,9 @@ static PyObject *receive_lines(PyObject *self, PyObject *const *args, Py_ssize_t
                 ssize_t got = receive_some(fd[i], region + have[i], (size_t)(stride - have[i]), spin, (int)slice);
                 if (got > 0) {
                     have[i] += (int32_t)got;
+                    if (region[have[i] - 1] == '\n' || have[i] == stride) break;
+                    if (!stop) stop = now_ns() + (int64_t)slice * 1000000;
+                    else if (now_ns() > stop) break;
                 } else {
                     if (got < 0) problem = errno;
                     else have[i] = -1 - have[i];

@@ -113,6 +113,8 @@ def _numbers(
         after = _skip(data, stop + 1, end)
         if after < end and not _KEY.match(data, after, end):
             raise _bad_number(data, after, end, -1, field, len(texts))
+    if tail and tail != b";" and not _KEY.match(data, stop, end):
+        raise _Refused(BAD_NUMBER, -1, field, stop, len(texts))
     if size >= 0 and len(texts) != size:
         raise _Refused(WRONG_COUNT, env, field, at, len(texts))
     return values, stop

@@ -8,6 +8,7 @@ INFO and OPTIONS. It never repairs: a row is exactly right or it raises.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any, NoReturn
 from urllib.parse import quote, unquote_to_bytes
@@ -34,6 +35,7 @@ from ue_rl.spec import EnvSpec, EnvType
 __all__ = ["MAX_HANDSHAKE", "Codec", "decode_handshake", "encode_handshake", "line_limit"]
 
 _FORMS = {EnvType.MULTI: k.FORM_MULTI, EnvType.SINGLE: k.FORM_SINGLE, EnvType.RLBASE: k.FORM_RLBASE}
+_ENV = re.compile(rb"(?:^|[;|])\s*ENV\s*=\s*(\d{1,9})\s*(?:;|$|\|)", re.IGNORECASE)
 _NAN_CURE = "look for a division by zero or an unset value in the {who}"
 _KIND: dict[int, tuple[type[ProtocolError], str]] = {
     k.BAD_NUMBER: (MalformedMessage, "a number was expected"),
@@ -314,6 +316,8 @@ class Codec:
         field = k.FIELDS[field_id]
         size = self.spec.obs_size if field == "OBS" else self.spec.act_size
         line = bytes(data[start:end])
+        if env < 0 and self.form == k.FORM_MULTI:
+            env = self._env_named(line, at - start)
         expected: str | None = None
         cure: str | None = None
         if code == k.WRONG_COUNT:
@@ -341,6 +345,13 @@ class Codec:
             got=_around(line, at - start),
             cure=cure,
         )
+
+    def _env_named(self, line: bytes, at: int) -> int:
+        """The env that the row around `at` names, -1 for none: in a row, ENV stands behind what was refused."""
+        end = line.find(b"||", at)
+        found = _ENV.search(line, line.rfind(b"||", 0, at) + 1, len(line) if end < 0 else end)
+        env = int(found.group(1)) if found else -1
+        return env if env < self.spec.num_envs else -1
 
 
 def _line(data: Any, start: int, end: int | None) -> tuple[int, int]:
