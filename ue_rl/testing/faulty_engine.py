@@ -71,7 +71,7 @@ class Script:
     Args:
         handshake: the CONFIG line without its newline; AUTO: a right one; None: it never comes.
         after_handshake: sent right behind the handshake (an unasked line, for instance).
-        close_after_handshake: the engine closes then.
+        close_after_handshake: the engine closes all its sockets then, the listener too.
         accepts: how many connections are taken before the listener closes; None: any number.
         channel: CHANNEL in the AUTO handshake, None to leave the extension keys out.
         latency: seconds before each answer.
@@ -227,7 +227,7 @@ class FaultyEngine:
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._accepted += 1
         # The listener goes before the handshake: a client that reads it must find the door closed.
-        if self._accepted == self.script.accepts:
+        if self._accepted == self.script.accepts or self.script.close_after_handshake:
             self._close_listener()
         self._partial[sock] = b""
         self._selector.register(sock, selectors.EVENT_READ)

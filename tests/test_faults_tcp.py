@@ -1,0 +1,231 @@
+"""Whatever an engine does wrong over TCP becomes a named error in time: both wirings, both kinds of kernels."""
+
+from __future__ import annotations
+
+import socket
+import threading
+import time
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+import ue_rl
+from ue_rl import errors
+from ue_rl.connections import MultiTcpConnection, SingleTcpConnection
+from ue_rl.testing import Fault, FaultKind, FaultyEngine, PluginStandIn, RawClient, Script
+from ue_rl.testing.fault_cases import FAULT_CASES, NUM_ENVS, FaultCase, provoke
+
+Engine = Callable[..., FaultyEngine]
+TIMEOUT = 0.3
+SLACK = 1.2  # for a busy machine; the waits themselves are cut into slices of a quarter second
+
+WIRINGS = ("shared", "per_env")
+KERNELS = pytest.mark.parametrize("compiled", [True, False], ids=["compiled", "pure"])
+
+
+def to(engine: FaultyEngine | PluginStandIn, channel: str, **options: object) -> MultiTcpConnection:
+    return MultiTcpConnection(engine.host, engine.port, channel=channel, **{"timeout": TIMEOUT, **options})  # type: ignore[arg-type]
+
+
+@KERNELS
+@pytest.mark.parametrize(
+    ("case", "wiring"),
+    [pytest.param(case, wiring, id=f"{case.name}-{wiring}") for case in FAULT_CASES for wiring in case.only],
+)
+def test_each_fault_has_its_named_error_in_time(
+    faulty_engine: Engine, case: FaultCase, wiring: str, compiled: bool
+) -> None:
+    engine = faulty_engine(case.script, num_envs=NUM_ENVS)
+    connection = to(engine, wiring, compiled=compiled)
+    wanted = case.wanted_on(wiring)
+    error, took = provoke(connection)
+    text = str(error)
+    assert isinstance(error, wanted.kind), repr(error)
+    assert took < TIMEOUT + SLACK
+    if wanted.env_id is not None:
+        assert error.env_id == wanted.env_id, text
+        assert f"env {wanted.env_id}" in text
+    if wanted.field is not None:
+        assert error.field == wanted.field, text
+        assert f"field {wanted.field}" in text
+    for part in wanted.text:
+        assert part in text
+    assert error.fault is not None
+    assert error.got is not None or error.expected is not None
+    assert len(text) < 1000  # the line is cut short
+    # after a failure the connection is dead, and says why
+    with pytest.raises(errors.ConnectionUnusable, match="failed before") as dead:
+        connection.reset()
+    assert error.message in str(dead.value)
+    connection.close()
+    connection.close()
+
+
+@KERNELS
+@pytest.mark.parametrize("wiring", WIRINGS)
+def test_latency_and_any_fragmentation_are_no_faults(faulty_engine: Engine, wiring: str, compiled: bool) -> None:
+    for script in (Script(latency=0.02), Script(fragment=1), Script(fragment=7, fragment_delay=0.0005)):
+        with to(faulty_engine(script, num_envs=NUM_ENVS), wiring, compiled=compiled, timeout=5) as connection:
+            connection.reset()
+            connection.receive()
+            for step in (1, 2):
+                connection.send_actions(np.zeros((NUM_ENVS, 2), np.float32))
+                buffers = connection.receive()
+                assert buffers.obs.tolist() == [[env + step / 4] * 4 for env in range(NUM_ENVS)]
+                assert buffers.rewards.tolist() == [step] * NUM_ENVS
+
+
+@KERNELS
+@pytest.mark.parametrize("wiring", WIRINGS)
+def test_the_deadline_is_for_the_whole_answer_not_for_each_byte(
+    faulty_engine: Engine, wiring: str, compiled: bool
+) -> None:
+    engine = faulty_engine(Script(fragment=1, fragment_delay=0.01), num_envs=NUM_ENVS)
+    connection = to(engine, wiring, compiled=compiled, connect_timeout=5)
+    connection.connect()
+    error, took = provoke(connection)  # each byte comes in time, the line would take longer
+    assert isinstance(error, errors.EngineTimeout)
+    assert "unfinished line" in str(error)
+    assert TIMEOUT <= took < TIMEOUT + SLACK
+
+
+@KERNELS
+@pytest.mark.parametrize("wiring", WIRINGS)
+def test_rows_before_a_bad_one_are_not_given_out(faulty_engine: Engine, wiring: str, compiled: bool) -> None:
+    with to(faulty_engine(Fault(FaultKind.NAN, env=2, step=1), num_envs=3), wiring, compiled=compiled) as connection:
+        connection.reset()
+        connection.receive()
+        connection.send_actions(np.zeros((3, 2), np.float32))
+        with pytest.raises(errors.NonFiniteValue):
+            connection.receive()
+        with pytest.raises(errors.ConnectionUnusable):
+            connection.receive()
+
+
+@KERNELS
+@pytest.mark.parametrize("wiring", WIRINGS)
+def test_a_policys_nan_never_reaches_the_engine(faulty_engine: Engine, wiring: str, compiled: bool) -> None:
+    engine = faulty_engine(num_envs=3)
+    with to(engine, wiring, compiled=compiled) as connection:
+        connection.reset()
+        connection.receive()
+        before = list(engine.requests)
+        actions = np.zeros((3, 2), np.float32)
+        actions[1, 1] = np.nan
+        with pytest.raises(errors.ActionError, match=r"env 1.*field ACT.*nan at index 1.*policy"):
+            connection.send_actions(actions)
+    assert engine.requests == before
+
+
+def test_nothing_listens() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+    connect = ue_rl.connect  # loads SB3: not part of the wait
+    start = time.monotonic()
+    with pytest.raises(errors.EngineUnreachable, match=rf"127.0.0.1:{port}.*Play") as caught:
+        MultiTcpConnection("127.0.0.1", port, timeout=TIMEOUT).connect()
+    assert isinstance(caught.value, ConnectionError)
+    with pytest.raises(errors.EngineUnreachable):
+        connect(f"tcp://127.0.0.1:{port}", timeout=TIMEOUT)
+    assert time.monotonic() - start < SLACK
+
+
+def test_nobody_accepts() -> None:
+    """The kernel accepts, the process behind it hangs."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        error, took = provoke(MultiTcpConnection("127.0.0.1", server.getsockname()[1], timeout=TIMEOUT))
+    assert isinstance(error, errors.HandshakeError)
+    assert TIMEOUT <= took < TIMEOUT + SLACK
+
+
+def test_an_engine_that_never_reads_is_a_timeout() -> None:
+    """Requests larger than all buffers between the two: sending must not hang either."""
+    kept: list[socket.socket] = []
+
+    def shake(server: socket.socket) -> None:
+        client, _ = server.accept()
+        client.sendall(b"CONFIG:OBS=1;ACT=2000;ENV_TYPE=MULTI;ENV_COUNT=2000\n")
+        kept.append(client)
+
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        thread = threading.Thread(target=shake, args=(server,))
+        thread.start()
+        port = server.getsockname()[1]
+        with MultiTcpConnection("127.0.0.1", port, channel="shared", timeout=TIMEOUT, connect_timeout=5) as connection:
+            thread.join()
+            start = time.monotonic()
+            with pytest.raises(errors.EngineTimeout, match="does not read"):
+                connection.send_actions(np.full((2000, 2000), 0.1, np.float32))
+            assert time.monotonic() - start < TIMEOUT + 2 * SLACK  # writing four million numbers is part of it
+        kept[0].close()
+
+
+# -- the deployed plugin's own traps
+
+
+def test_the_plugin_waits_for_more_env_sockets_than_it_announced(
+    plugin_stand_in: Callable[..., PluginStandIn],
+) -> None:
+    game = plugin_stand_in(num_envs=3, handshake="CONFIG:OBS=4;ACT=2;ENV_TYPE=MULTI;ENV_COUNT=2")
+    error, took = provoke(to(game, "per_env"))
+    assert isinstance(error, errors.EngineTimeout)
+    assert "0 of 2 envs" in str(error)
+    assert took < TIMEOUT + SLACK
+
+
+def test_the_plugin_does_not_serve_the_shared_channel(plugin_stand_in: Callable[..., PluginStandIn]) -> None:
+    error, _ = provoke(to(plugin_stand_in(num_envs=2), "shared"))
+    assert isinstance(error, errors.EngineTimeout)
+    assert "channel='per_env'" in str(error)
+
+
+def test_the_plugin_gives_a_second_trainer_no_handshake(plugin_stand_in: Callable[..., PluginStandIn]) -> None:
+    game = plugin_stand_in(num_envs=2)
+    with RawClient(game.address) as first:
+        assert first.line() == game.handshake
+        error, took = provoke(to(game, "auto"))
+    assert isinstance(error, errors.HandshakeError)
+    assert "press Play again" in str(error)
+    assert took < TIMEOUT + SLACK
+
+
+def test_the_plugins_stray_line_is_named(plugin_stand_in: Callable[..., PluginStandIn]) -> None:
+    error, _ = provoke(to(plugin_stand_in(num_envs=2, tag_lines=False), "per_env"))
+    assert isinstance(error, errors.MalformedMessage)
+    assert "PROBLEM IS HERE" in str(error)
+    assert error.env_id == 0
+
+
+@pytest.mark.parametrize("env_type", ["SINGLE", "RLBASE"])
+@pytest.mark.parametrize(
+    ("fault", "kind"),
+    [
+        (Fault(FaultKind.NAN, step=2), errors.NonFiniteValue),
+        (Fault(FaultKind.INF, step=2), errors.NonFiniteValue),
+        (Fault(FaultKind.TOO_FEW, step=2), errors.WrongCount),
+        # RLBASE names no fields: one number too many shifts the reward into the flag's place
+        (Fault(FaultKind.TOO_MANY, step=2), (errors.WrongCount, errors.MalformedMessage)),
+        (Fault(FaultKind.MALFORMED, step=2), errors.MalformedMessage),
+        (Fault(FaultKind.MISSING, step=2), errors.EngineTimeout),
+        (Fault(FaultKind.SILENCE, step=0), errors.EngineTimeout),
+        (Fault(FaultKind.DROP, step=2), errors.EngineDisconnected),
+        (Fault(FaultKind.HALF_LINE, step=2), errors.EngineDisconnected),
+        (Fault(FaultKind.OVERSIZE, step=2), errors.LineTooLong),
+        (Fault(FaultKind.GARBAGE, step=2), errors.ProtocolError),
+    ],
+    ids=lambda value: value.kind.name if isinstance(value, Fault) else "",
+)
+def test_single_envs_fail_by_name_too(
+    faulty_engine: Engine,
+    env_type: str,
+    fault: Fault,
+    kind: type[errors.UeRlError] | tuple[type[errors.UeRlError], ...],
+) -> None:
+    engine = faulty_engine(fault, num_envs=1, env_type=env_type)
+    connection = SingleTcpConnection(engine.host, engine.port, timeout=TIMEOUT)
+    error, took = provoke(connection)
+    assert isinstance(error, kind), repr(error)
+    assert took < TIMEOUT + SLACK
+    with pytest.raises(errors.ConnectionUnusable):
+        connection.reset()

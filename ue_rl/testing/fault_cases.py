@@ -1,0 +1,225 @@
+"""What an engine can do wrong, and which named error a trainer must give for it: one table for every
+transport.
+
+    for case in FAULT_CASES: provoke(transport_to(FaultyEngine(case.script, ..)), case)
+
+A case strikes at env 1 of three, so that an error that always says "env 0" is found out. `errors` tells
+the wirings apart where they must differ: on a socket of its own, an env's wrong id is another mistake than
+in a batch.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from ue_rl.errors import (
+    EngineDisconnected,
+    EngineTimeout,
+    EngineUnreachable,
+    HandshakeError,
+    LineTooLong,
+    MalformedMessage,
+    NonFiniteValue,
+    ProtocolError,
+    RepeatedEnv,
+    UeRlError,
+    UnexpectedMessage,
+    UnknownEnv,
+    WrongCount,
+)
+from ue_rl.testing.faulty_engine import Fault, FaultKind, Script
+from ue_rl.transport import Transport
+
+__all__ = ["FAULT_CASES", "NUM_ENVS", "FaultCase", "Wanted", "provoke"]
+
+NUM_ENVS = 3
+_GOOD = "OBS=1.5,1.5,1.5,1.5;REW=2;DONE=0;ENV=1"
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """The error that a trainer must give.
+
+    Args:
+        kind: its class, or several of which one must come where that is up to chance.
+        env_id: the env that it must name, None where none can be known.
+        field: the message field that it must name.
+        text: what its text must contain, each of them.
+    """
+
+    kind: type[UeRlError] | tuple[type[UeRlError], ...]
+    env_id: int | None = None
+    field: str | None = None
+    text: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class FaultCase:
+    """One way to fail.
+
+    Args:
+        name: for people.
+        script: the engine's behaviour; three envs, four numbers per observation, two per action.
+        wanted: the error, on any wiring.
+        errors: wiring ("shared", "per_env") to the error, where `wanted` is not for all.
+        only: the wirings on which the case means something.
+    """
+
+    name: str
+    script: Script
+    wanted: Wanted
+    errors: dict[str, Wanted] = field(default_factory=dict)
+    only: tuple[str, ...] = ("shared", "per_env")
+
+    def wanted_on(self, wiring: str) -> Wanted:
+        """The error on this wiring."""
+        return self.errors.get(wiring, self.wanted)
+
+
+def provoke(transport: Transport, steps: int = 4) -> tuple[UeRlError, float]:
+    """Connects, resets and steps until the transport raises; (the error, seconds that the failing call took).
+
+    Raises:
+        AssertionError: it never raised one of the project's errors: it has trained on whatever came.
+    """
+    start = time.monotonic()
+    try:
+        spec = transport.connect()
+        actions = np.full((spec.num_envs, spec.act_size), 0.25, np.float32)
+        transport.reset()
+        transport.receive()
+        for _ in range(steps):
+            start = time.monotonic()
+            transport.send_actions(actions)
+            start = time.monotonic()
+            transport.receive()
+    except UeRlError as error:
+        return error, time.monotonic() - start
+    raise AssertionError(f"{steps} steps went through as if nothing had happened")
+
+
+def _at_row(name: str, kind: FaultKind, wanted: Wanted, text: str | None = None) -> FaultCase:
+    return FaultCase(name, Script(faults=(Fault(kind, env=1, step=2, text=text),)), wanted)
+
+
+def _bad_row(name: str, row: str, wanted: Wanted) -> FaultCase:
+    return _at_row(name, FaultKind.MALFORMED, wanted, row)
+
+
+def _handshake(name: str, line: str | None, wanted: Wanted) -> FaultCase:
+    return FaultCase(name, Script(handshake=line), wanted)
+
+
+_CONFIG = "CONFIG:OBS=4;ACT=2;ENV_TYPE=MULTI;ENV_COUNT=3"
+
+FAULT_CASES: tuple[FaultCase, ...] = (
+    # the handshake
+    _handshake("no handshake", None, Wanted(HandshakeError, text=("no handshake", "CONFIG:..", "nothing"))),
+    _handshake("not a handshake", "HELLO", Wanted(HandshakeError, text=("HELLO", "CONFIG:"))),
+    _handshake("no ACT", _CONFIG.replace("ACT=2;", ""), Wanted(HandshakeError, field="ACT")),
+    _handshake(
+        "ACT is no number", _CONFIG.replace("ACT=2", "ACT=two"), Wanted(HandshakeError, field="ACT", text=("two",))
+    ),
+    _handshake(
+        "no envs", _CONFIG.replace("COUNT=3", "COUNT=0"), Wanted(HandshakeError, field="ENV_COUNT", text=("1 to",))
+    ),
+    _handshake("a key twice", _CONFIG + ";OBS=4", Wanted(HandshakeError, field="OBS")),
+    _handshake("from the future", _CONFIG + ";VERSION=99", Wanted(HandshakeError, field="VERSION", text=("99",))),
+    _handshake("a binary handshake", "\x16\x03\x01\x00\x00", Wanted(HandshakeError)),
+    _handshake(
+        "an endless handshake", "CONFIG:" + "X" * 200_000, Wanted((LineTooLong, HandshakeError), text=("65536",))
+    ),
+    FaultCase(
+        "closes after the handshake",
+        Script(close_after_handshake=True),
+        Wanted(EngineDisconnected, text=("closed",)),
+        {"per_env": Wanted((EngineUnreachable, EngineDisconnected), text=("0 of 3 env sockets",))},
+    ),
+    FaultCase(
+        "refuses all env sockets",
+        Script(accepts=1),
+        Wanted(EngineUnreachable, text=("0 of 3 env sockets", "channel='shared'")),
+        only=("per_env",),
+    ),
+    FaultCase(
+        # the kernel may accept one more before the engine has closed its listener
+        "refuses half of the env sockets",
+        Script(accepts=3),
+        Wanted((EngineUnreachable, EngineDisconnected)),
+        only=("per_env",),
+    ),
+    FaultCase(
+        "speaks unasked",
+        Script(after_handshake=_GOOD + "\n"),
+        Wanted(UnexpectedMessage, text=("nobody asked",)),
+        only=("shared",),
+    ),
+    # the engine dies or falls silent
+    _at_row("closes", FaultKind.DROP, Wanted(EngineDisconnected, text=("went away",))),
+    _at_row("crashes", FaultKind.CRASH, Wanted(EngineDisconnected, text=("went away",))),
+    FaultCase(
+        "dies within a line",
+        Script(faults=(Fault(FaultKind.HALF_LINE, env=1, step=2),)),
+        Wanted(EngineDisconnected, text=("unfinished line",)),
+        # on a socket of its own another env's end may be seen first
+        {"per_env": Wanted(EngineDisconnected)},
+    ),
+    FaultCase(
+        "falls silent",
+        Script(faults=(Fault(FaultKind.SILENCE, env=1, step=2),)),
+        Wanted(EngineTimeout, text=("0 of 3 envs", "envs [0, 1, 2]")),
+        {"per_env": Wanted(EngineTimeout, text=("of 3 envs",))},
+    ),
+    _at_row("forgets an env", FaultKind.MISSING, Wanted(EngineTimeout, 1, text=("2 of 3 envs", "envs [1]"))),
+    FaultCase(
+        "never answers at all",
+        Script(faults=tuple(Fault(FaultKind.SILENCE, env=env, step=0) for env in range(NUM_ENVS))),
+        Wanted(EngineTimeout, text=("0 of 3 envs", "channel=")),
+    ),
+    # numbers
+    _at_row("too few numbers", FaultKind.TOO_FEW, Wanted(WrongCount, 1, "OBS", ("4 numbers", "3 came"))),
+    _at_row("too many numbers", FaultKind.TOO_MANY, Wanted(WrongCount, 1, "OBS", ("4 numbers", "5 came"))),
+    _at_row("nan", FaultKind.NAN, Wanted(NonFiniteValue, 1, "OBS", ("nan",))),
+    _at_row("inf reward", FaultKind.INF, Wanted(NonFiniteValue, 1, "REW", ("inf",))),
+    _bad_row("beyond float32", _GOOD.replace("1.5", "1e39", 1), Wanted(NonFiniteValue, 1, "OBS", ("1e39",))),
+    _bad_row("windows' nan", _GOOD.replace("1.5", "-nan(ind)", 1), Wanted(NonFiniteValue, 1, "OBS", ("nan(ind)",))),
+    _bad_row("not a number", _GOOD.replace("1.5", "two", 1), Wanted(MalformedMessage, 1, "OBS", ("two",))),
+    _at_row("two points", FaultKind.MALFORMED, Wanted(MalformedMessage, 1, "OBS", ("1.2.3",))),
+    _bad_row("a hole", _GOOD.replace("1.5,", ",", 1), Wanted(MalformedMessage, 1, "OBS")),
+    _bad_row("hexadecimal", _GOOD.replace("1.5", "0x1p3", 1), Wanted(MalformedMessage, 1, "OBS", ("0x1p3",))),
+    # fields
+    _bad_row("no reward", _GOOD.replace("REW=2;", ""), Wanted(MalformedMessage, 1, "REW")),
+    _bad_row("no done", _GOOD.replace("DONE=0;", ""), Wanted(MalformedMessage, 1, "DONE")),
+    _bad_row("done is no flag", _GOOD.replace("DONE=0", "DONE=7"), Wanted(MalformedMessage, 1, "DONE", ("DONE=7",))),
+    _bad_row("reward twice", _GOOD.replace("REW=2", "REW=2;REW=3"), Wanted(MalformedMessage, 1, "REW")),
+    _bad_row("stray text", "PROBLEM IS HERE", Wanted(MalformedMessage, text=("PROBLEM",))),
+    _bad_row("the handshake again", _CONFIG, Wanted(ProtocolError, text=("CONFIG",))),
+    _bad_row("an empty row", _GOOD + "||", Wanted(MalformedMessage)),
+    _at_row("garbage", FaultKind.GARBAGE, Wanted(ProtocolError)),
+    # env ids
+    _at_row("unknown env", FaultKind.WRONG_ENV, Wanted(UnknownEnv, field="ENV", text=("0 to 2", "ENV=3"))),
+    _bad_row("negative env", _GOOD.replace("ENV=1", "ENV=-1"), Wanted(ProtocolError, field="ENV", text=("-1",))),
+    FaultCase(
+        "another env's id",
+        Script(faults=(Fault(FaultKind.OTHER_ENV, env=1, step=2),)),
+        Wanted(RepeatedEnv, 2),
+        {"per_env": Wanted(UnknownEnv, 1, "ENV", ("names env 2",))},
+    ),
+    FaultCase(
+        "no env id",
+        Script(faults=(Fault(FaultKind.NO_ENV, env=1, step=2),)),
+        Wanted(MalformedMessage, field="ENV"),
+        only=("shared",),
+    ),
+    FaultCase(
+        "answers twice",
+        Script(faults=(Fault(FaultKind.TWICE, env=1, step=2),)),
+        Wanted(RepeatedEnv, 1),
+        {"per_env": Wanted((RepeatedEnv, UnexpectedMessage), 1)},
+    ),
+    # sizes
+    _at_row("an endless line", FaultKind.OVERSIZE, Wanted(LineTooLong, text=("newline within",))),
+)
