@@ -11,9 +11,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 import ue_rl.testing
 from ue_rl import errors
+from ue_rl.bridges.multi_env import MultiEnvBridge
 from ue_rl.buffers import ActionBatch, StepBuffers
 from ue_rl.spec import EnvSpec
 from ue_rl.testing import MemoryTransport, TinyTask, find_protocol, load_golden, make_tiny_env
@@ -112,16 +114,16 @@ def test_the_gymnasium_env_is_the_task() -> None:
 class TinyBridge:
     """The least that a bridge has to do: TinyTasks, of which env i answers in its (i + 1)th tick."""
 
-    def __init__(self, num_envs: int = 3, features: frozenset[str] = frozenset()) -> None:
+    def __init__(self, num_envs: int = 3, features: frozenset[str] = frozenset(), episode_length: int = 2) -> None:
         self.spec = EnvSpec(4, 2, num_envs=num_envs, features=features)
         self.inbox = ActionBatch(num_envs, 2)
         self.outbox = StepBuffers(num_envs, 4)
         self.answered = np.zeros(num_envs, np.uint8)
-        self.tasks = [TinyTask(i, episode_length=2) for i in range(num_envs)]
+        self.tasks = [TinyTask(i, episode_length=episode_length) for i in range(num_envs)]
         self.waited = np.zeros(num_envs, int)
         self.seen: dict[int, tuple[int, dict[str, Any] | None]] = {}
 
-    def update_rl(self, delta_seconds: float) -> None:
+    def update_rl(self, delta: float) -> None:
         for i in np.flatnonzero(self.inbox.command):
             self.waited[i] += 1
             if self.waited[i] <= i:
@@ -214,6 +216,56 @@ def test_memory_transport_shows_the_codec_nan() -> None:
         actions[1, 0] = np.nan
         with pytest.raises(errors.ActionError, match="env 1"):
             transport.send_actions(actions)
+
+
+class TinyTasks(MultiEnvBridge):
+    """TinyTask behind the plugin's own callbacks; env i's actions run for i + 1 ticks."""
+
+    def __init__(self) -> None:
+        super().__init__(EnvSpec(4, 2, num_envs=3))
+        self.tasks = [TinyTask(i) for i in range(3)]
+        self.left = [0, 0, 0]
+
+    def create_state_string_for_env(self, env_id: int) -> Any:
+        return self.tasks[env_id].observation
+
+    def calculate_reward_for_env(self, env_id: int) -> tuple[float, bool]:
+        return self.tasks[env_id].reward, self.tasks[env_id].done
+
+    def handle_reset_for_env(self, env_id: int) -> None:
+        self.tasks[env_id].reset()
+
+    def handle_response_actions_for_env(self, env_id: int, actions: NDArray[np.float32]) -> None:
+        self.tasks[env_id].step(actions.tolist())
+        self.left[env_id] = env_id + 1
+
+    def is_action_running_for_env(self, env_id: int) -> bool:
+        self.left[env_id] -= 1
+        return self.left[env_id] > 0
+
+
+@pytest.mark.parametrize("through_codec", [True, False])
+@pytest.mark.parametrize("make", [TinyTasks, lambda: TinyBridge(episode_length=5)], ids=["MultiEnvBridge", "least"])
+def test_a_vec_env_in_memory_equals_dummy_vec_env(make: Callable[[], Any], through_codec: bool) -> None:
+    from stable_baselines3.common.vec_env import DummyVecEnv
+
+    env = ue_rl.UnrealVecEnv(MemoryTransport(make(), through_codec=through_codec))
+    reference = DummyVecEnv([make_tiny_env(i) for i in range(3)])
+    assert env.reset().tolist() == reference.reset().tolist()
+    rng = np.random.default_rng(0)
+    ends = 0
+    for _ in range(40):
+        actions = rng.uniform(-1, 1, (3, 2)).astype(np.float32)
+        obs, rewards, dones, infos = env.step(actions)
+        expected_obs, expected_rewards, expected_dones, expected_infos = reference.step(actions)
+        np.testing.assert_array_equal(obs, expected_obs)
+        np.testing.assert_array_equal(rewards, expected_rewards)
+        np.testing.assert_array_equal(dones, expected_dones)
+        for i in np.flatnonzero(dones):
+            ends += 1
+            np.testing.assert_array_equal(infos[i]["terminal_observation"], expected_infos[i]["terminal_observation"])
+    assert ends > 10
+    env.close()
 
 
 # -- the package and the pytest plugin

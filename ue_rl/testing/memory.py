@@ -28,7 +28,7 @@ class BridgeLike(Protocol):
     """What MemoryTransport needs of a bridge.
 
     `update_rl` takes the requests of `inbox` (and clears their command), and marks in `answered` the envs
-    whose state it wrote to `outbox`.
+    whose state it wrote to `outbox`. An idle one (see its `mode`) is told to `start_training`.
     """
 
     inbox: ActionBatch
@@ -40,7 +40,7 @@ class BridgeLike(Protocol):
         """The session's sizes and abilities."""
         ...
 
-    def update_rl(self, delta_seconds: float) -> None:
+    def update_rl(self, delta: float, /) -> None:
         """One tick."""
         ...
 
@@ -94,6 +94,8 @@ class MemoryTransport:
         self._session.on(Event.CONNECT)
         with self._failing():
             spec = self.bridge.spec
+            if getattr(getattr(self.bridge, "mode", None), "name", None) == "IDLE":
+                self.bridge.start_training()  # type: ignore[attr-defined]
             if self.through_codec:
                 line = encode_handshake(spec)
                 self.lines.append(("<", line))
@@ -210,7 +212,8 @@ class MemoryTransport:
             buffers.infos.update({env: dict(out.infos[env]) for env in ids.tolist() if env in out.infos})
             buffers.pending[ids] = 0
         self.bridge.answered[:] = 0
-        out.infos.clear()
+        for env in ids.tolist():
+            out.infos.pop(env, None)
 
     @contextlib.contextmanager
     def _failing(self) -> Iterator[None]:
