@@ -29,8 +29,7 @@ from plain_codec import PlainCodec
 from stable_baselines3.common.vec_env import DummyVecEnv, SubprocVecEnv
 
 import ue_rl
-from ue_rl.bridges import VectorBridge
-from ue_rl.bridges.server import run_in_process
+from ue_rl.bridges import VectorBridge, run_in_process
 from ue_rl.buffers import StepBuffers
 from ue_rl.spec import EnvSpec, EnvType
 from ue_rl.wire import Codec

@@ -89,6 +89,14 @@ class LineBuffer:
         span = self.next_span()
         return None if span is None else bytes(self._view[span[0] : span[1]])
 
+    def has_line(self) -> bool:
+        """Is a whole non-empty line there?"""
+        return bool(bytes(self._view[self._head : self._tail]).rpartition(b"\n")[0].strip(b"\r\n"))
+
+    def discard(self) -> None:
+        """Drops everything received."""
+        self._head = self._scanned = self._tail = 0
+
     def _grow(self, size: int) -> None:
         # A new store instead of a resize: views of the old one may still be held.
         old = self._view[self._head : self._tail]

@@ -1,0 +1,261 @@
+"""Bridge: what every engine's side shares. No I/O: a host (bridges/server.py, bridges/shm_host.py, a test) feeds it.
+
+A host writes requests into `inbox`, calls `update_rl(delta)` once per tick, and sends the rows of `outbox` that are
+marked in `answered`, which it then clears. The life cycle is the deployed plugin's, in snake case:
+
+    initialize_environments -> connect -> start_training -> update_rl per tick -> disconnect
+                            -> set_inference_interface -> start_inference -> update_rl per tick -> disconnect
+
+What a game implements are the callbacks of a subclass: SingleEnvBridge, MultiEnvBridge or VectorBridge.
+"""
+
+from __future__ import annotations
+
+import abc
+import logging
+from collections.abc import Mapping
+from dataclasses import replace
+from enum import Enum, auto
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ue_rl.buffers import ActionBatch, StepBuffers
+from ue_rl.errors import ConfigurationError, ModelMismatch, ModelOutputError
+from ue_rl.handshake import encode_handshake
+from ue_rl.spec import ActionKind, EnvSpec
+
+_log = logging.getLogger("ue_rl.bridges")
+
+
+class PolicyInterface(Protocol):
+    """What a bridge needs of a policy in inference mode; ue_rl.inference.InferenceInterface is one."""
+
+    def run_inference(self, observations: NDArray[np.float32]) -> NDArray[np.float32]:
+        """float32 [n, obs_size] -> float32 [n, act_size]."""
+        ...
+
+
+class Mode(Enum):
+    """What a bridge does on a tick."""
+
+    IDLE = auto()
+    TRAINING = auto()
+    INFERENCE = auto()
+
+
+class BaseBridge(abc.ABC):
+    """The engine's side of one session.
+
+    Args:
+        spec: sizes, spaces and abilities; may be given later by `connect` or `configure`.
+
+    Attributes:
+        inbox: what the trainer asks for; written by the host.
+        outbox: the states of all envs; written by the bridge.
+        answered: uint8 [num_envs]; 1 = this row of `outbox` is to be sent; cleared by the host.
+        mode: IDLE, TRAINING or INFERENCE.
+        ticks: calls of `update_rl` so far.
+
+    Raises:
+        ConfigurationError: used before it has a spec.
+    """
+
+    inbox: ActionBatch
+    outbox: StepBuffers
+    answered: NDArray[np.uint8]
+
+    def __init__(self, spec: EnvSpec | None = None) -> None:
+        self._spec: EnvSpec | None = None
+        self.mode = Mode.IDLE
+        self.ticks = 0
+        self._policy: PolicyInterface | None = None
+        self._server: Any = None
+        if spec is not None:
+            self.configure(spec)
+
+    # -- life cycle
+
+    @property
+    def spec(self) -> EnvSpec:
+        """What the handshake will say."""
+        if self._spec is None:
+            raise ConfigurationError(
+                "this bridge has no sizes yet",
+                fault="caller",
+                cure="give a spec, or call connect(host, port, act, obs)",
+            )
+        return self._spec
+
+    @property
+    def num_envs(self) -> int:
+        """Envs behind this bridge."""
+        return self.spec.num_envs
+
+    def configure(self, spec: EnvSpec) -> None:
+        """Takes `spec` and allocates the arrays of all envs."""
+        self._spec = spec
+        self.inbox = ActionBatch(spec.num_envs, spec.act_size)
+        self.outbox = StepBuffers(spec.num_envs, spec.obs_size)
+        self.answered = np.zeros(spec.num_envs, np.uint8)
+        self.forget_requests()
+
+    def initialize_environments(self, num_envs: int, inference: bool = False) -> None:
+        """Sets the number of envs; in inference mode the plugin's bridge has one, ours any number.
+
+        Raises:
+            ConfigurationError: the bridge has no spec yet, or cannot have that many.
+        """
+        if num_envs != self.spec.num_envs:
+            self.configure(replace(self.spec, num_envs=num_envs))
+        if inference and self._policy is not None:
+            self.start_inference()
+
+    def build_handshake(self) -> str:
+        """The CONFIG line, without its newline."""
+        return encode_handshake(self.spec).decode().rstrip("\n")
+
+    def connect(self, host: str, port: int, act_size: int | None = None, obs_size: int | None = None) -> Any:
+        """Listens in a thread of its own, as the plugin's Connect does: the engine listens, the trainer connects.
+
+        Args:
+            host, port: where; port 0 takes a free one.
+            act_size, obs_size: as in the plugin; None keeps those of the spec.
+
+        Returns:
+            the running server, with `.port` and `.url`; also closed by `disconnect()`.
+        """
+        from ue_rl.bridges.runners import run_in_thread
+
+        if act_size is not None and obs_size is not None:
+            old = self._spec
+            if old is None:
+                self.configure(self._default_spec(obs_size, act_size))
+            elif (old.obs_size, old.act_size) != (obs_size, act_size):
+                self.configure(replace(old, obs_size=obs_size, act_size=act_size, action=None, obs_low=(), obs_high=()))
+        self._server = run_in_thread(self, host=host, port=port)
+        return self._server
+
+    def _default_spec(self, obs_size: int, act_size: int) -> EnvSpec:
+        return EnvSpec(obs_size, act_size)
+
+    def disconnect(self) -> None:
+        """Stops listening and goes idle; idempotent."""
+        server, self._server = self._server, None
+        if server is not None:
+            server.close()
+        self.mode = Mode.IDLE
+        self.forget_requests()
+
+    def start_training(self) -> None:
+        """Ticks answer the trainer's requests from now on; safe at any time."""
+        self.forget_requests()
+        self.mode = Mode.TRAINING
+
+    def set_inference_interface(self, interface: PolicyInterface) -> None:
+        """The policy for `start_inference`; takes the place of an earlier one between two ticks.
+
+        Raises:
+            ModelMismatch: the policy says that its sizes are others than this bridge's. The earlier one stays.
+        """
+        require = getattr(interface, "require", None)
+        if require is not None:
+            require(self.spec.obs_size, self.spec.act_size)
+        self._policy = interface
+
+    def start_inference(self) -> None:
+        """Ticks ask the policy from now on, without trainer or socket; every env starts a new episode.
+
+        Raises:
+            ConfigurationError: no policy was set.
+        """
+        if self._policy is None:
+            raise ConfigurationError(
+                "inference needs a policy", fault="caller", cure="call set_inference_interface() first"
+            )
+        reset = getattr(self._policy, "reset", None)
+        if reset is not None:
+            reset()
+        self.forget_requests()
+        self.begin_episodes()
+        self.mode = Mode.INFERENCE
+
+    def update_rl(self, delta: float) -> None:
+        """One tick of the engine.
+
+        Args:
+            delta: seconds since the last one.
+        """
+        self.ticks += 1
+        if self.mode is Mode.TRAINING:
+            self.tick_training(delta)
+        elif self.mode is Mode.INFERENCE:
+            self.tick_inference(delta)
+
+    # -- for hosts
+
+    def forget_requests(self) -> None:
+        """The trainer has gone: nothing is asked and nothing is to be sent any more."""
+        self.inbox.clear()
+        self.outbox.infos.clear()
+        self.answered[:] = 0
+
+    @property
+    def busy(self) -> bool:
+        """Is an asked env still without an answer (its action runs on)?"""
+        return bool(np.count_nonzero(self.inbox.command))
+
+    # -- for subclasses
+
+    @abc.abstractmethod
+    def tick_training(self, delta: float) -> None:
+        """Takes the requests of `inbox`, answers what can be answered."""
+
+    @abc.abstractmethod
+    def tick_inference(self, delta: float) -> None:
+        """State -> policy -> action for every env whose action has ended."""
+
+    @abc.abstractmethod
+    def begin_episodes(self) -> None:
+        """Starts a new episode in every env, for inference."""
+
+    def decide(self, observations: NDArray[np.float32]) -> NDArray[np.float32]:
+        """The policy's actions, checked: float32 [n, act_size].
+
+        Raises:
+            ModelOutputError: a wrong shape, NaN or infinity, or no choice of a discrete space. Nothing was applied.
+        """
+        assert self._policy is not None
+        actions = np.asarray(self._policy.run_inference(observations))
+        expected = (len(observations), self.spec.act_size)
+        if actions.shape == (len(observations),) and expected[1] == 1:
+            actions = actions.reshape(expected)
+        if actions.shape != expected:
+            raise ModelMismatch(
+                "the model's actions do not fit the bridge", fault="model", field="ACT",
+                expected=expected, got=actions.shape,
+            )  # fmt: skip
+        actions = np.ascontiguousarray(actions, np.float32)
+        finite = np.isfinite(actions).all(axis=1)
+        if not finite.all():
+            env = int(finite.argmin())
+            raise ModelOutputError(
+                "the model gave an action that is not a finite number", fault="model", env_id=env, field="ACT",
+                got=actions[env].tolist(),
+            )  # fmt: skip
+        action = self.spec.action_spec
+        if action.kind is not ActionKind.BOX:
+            fits = (actions >= 0) & (actions < np.array(action.counts)) & (actions == np.floor(actions))
+            if not fits.all():
+                env = int(fits.all(axis=1).argmin())
+                raise ModelOutputError(
+                    "the model's action is no choice of the action space", fault="model", env_id=env, field="ACT",
+                    expected=f"{action.kind.value} {action.counts}", got=actions[env].tolist(),
+                )  # fmt: skip
+        return actions
+
+    def write_info(self, env_id: int, info: Mapping[str, Any]) -> None:
+        """Sends `info` (JSON-able) with this env's next answer; needs FEATURES=INFO in the spec."""
+        if "INFO" in self.spec.features:
+            self.outbox.infos[env_id] = dict(info)

@@ -1,0 +1,179 @@
+"""GymnasiumBridge: hosts any Gymnasium env as an engine, one instance per env.
+
+Over the wire it gives what SB3's DummyVecEnv gives over the same envs, bit for bit: numbers are float32 on both
+sides, seeds arrive as they were given, and a finished env waits for the trainer's reset.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+from gymnasium import spaces
+from numpy.typing import NDArray
+
+from ue_rl.bridges.vector import EnvIds, VectorBridge
+from ue_rl.errors import ConfigurationError
+from ue_rl.spec import ActionSpec, Channel, EnvSpec, EnvType
+
+EnvFactory = Callable[[], gym.Env[Any, Any]]
+
+
+class GymnasiumBridge(VectorBridge):
+    """Gymnasium envs behind one bridge.
+
+    Args:
+        env: a registered id such as "CartPole-v1", or a callable that makes an env.
+        num_envs: how many; each is an instance of its own.
+        env_type: MULTI, SINGLE or RLBASE.
+        send_info: send the JSON-able part of each info dict (INFO).
+        make_kwargs: for gymnasium.make.
+
+    Observations are flattened: Box by reshape, everything else by gymnasium.spaces.flatten.
+
+    Raises:
+        ConfigurationError: an id that cannot be made, or a space that the wire cannot carry.
+    """
+
+    def __init__(
+        self,
+        env: str | EnvFactory,
+        num_envs: int = 1,
+        *,
+        env_type: EnvType = EnvType.MULTI,
+        send_info: bool = False,
+        **make_kwargs: Any,
+    ) -> None:
+        self.envs: list[gym.Env[Any, Any]] = [_make(env, make_kwargs) for _ in range(num_envs)]
+        self._send_info = send_info
+        first = self.envs[0]
+        self._obs_space, self._act_space = first.observation_space, first.action_space
+        action, self._to_env = _action_side(self._act_space)
+        low, high, self._flatten = _observation_side(self._obs_space)
+        bounded = bool(np.isfinite(low).any() or np.isfinite(high).any())
+        super().__init__(
+            EnvSpec(
+                obs_size=len(low),
+                act_size=action.size,
+                env_type=env_type,
+                num_envs=num_envs,
+                action=action,
+                obs_low=tuple(low.tolist()) if bounded else (),
+                obs_high=tuple(high.tolist()) if bounded else (),
+                channel=Channel.ANY if env_type is not EnvType.RLBASE else None,
+                features=frozenset({"SEED", "OPTIONS", "TRUNC"} | ({"INFO"} if send_info else set())),
+            )
+        )
+
+    def reset_envs(
+        self, env_ids: EnvIds, seeds: Sequence[int | None], options: Sequence[dict[str, Any] | None]
+    ) -> None:
+        """See VectorBridge."""
+        for env, seed, option in zip(env_ids.tolist(), seeds, options, strict=True):
+            obs, info = self.envs[env].reset(seed=seed, options=option)
+            self._write_obs(env, obs)
+            self._note(env, info)
+
+    def step_envs(self, actions: NDArray[np.float32], env_ids: EnvIds) -> None:
+        """See VectorBridge."""
+        out = self.outbox
+        for env in env_ids.tolist():
+            obs, reward, terminated, truncated, info = self.envs[env].step(self._to_env(actions[env]))
+            self._write_obs(env, obs)
+            out.rewards[env] = reward
+            out.dones[env] = terminated or truncated
+            out.truncated[env] = truncated and not terminated
+            self._note(env, info)
+
+    def render(self, env_id: int = 0) -> NDArray[np.uint8] | None:
+        """The env's picture, uint8 [height, width, 3], where it was made with render_mode="rgb_array"."""
+        picture = self.envs[env_id].render()
+        return picture if isinstance(picture, np.ndarray) else None
+
+    def close(self) -> None:
+        """Closes the envs."""
+        for env in self.envs:
+            env.close()
+
+    def _write_obs(self, env: int, obs: Any) -> None:
+        with np.errstate(over="ignore"):
+            self.outbox.obs[env] = self._flatten(obs)
+
+    def _note(self, env: int, info: dict[str, Any]) -> None:
+        if self._send_info and info:
+            plain = _jsonable(info)
+            if plain:
+                self.write_info(env, plain)
+
+
+def _make(env: str | EnvFactory, kwargs: dict[str, Any]) -> gym.Env[Any, Any]:
+    if callable(env):
+        return env(**kwargs)
+    try:
+        return gym.make(env, **kwargs)
+    except gym.error.Error as error:
+        raise ConfigurationError(
+            f"Gymnasium cannot make {env!r}", fault="caller", field="env", got=str(error).strip(),
+            cure="check the id, or install what the env needs (such as gymnasium[mujoco])",
+        ) from error  # fmt: skip
+
+
+def _action_side(space: gym.Space[Any]) -> tuple[ActionSpec, Callable[[NDArray[np.float32]], Any]]:
+    """The wire's action space, and from a float32 row to what the env takes."""
+    if isinstance(space, spaces.Box):
+        low, high = space.low.ravel(), space.high.ravel()
+        shape, dtype = space.shape, space.dtype
+        box = ActionSpec.box(len(low))
+        narrow = ActionSpec(box.kind, tuple(low.astype(np.float32).tolist()), tuple(high.astype(np.float32).tolist()))
+        return narrow, lambda row: row.reshape(shape).astype(dtype)
+    if isinstance(space, spaces.Discrete):
+        start = int(space.start)
+        return ActionSpec.discrete(int(space.n)), lambda row: np.int64(int(row[0]) + start)
+    if isinstance(space, spaces.MultiDiscrete):
+        starts, kind = space.start.ravel(), space.dtype
+        grid = space.nvec.shape
+        counts = tuple(int(n) for n in space.nvec.ravel())
+        return ActionSpec.multi_discrete(counts), lambda row: (row.astype(kind) + starts).reshape(grid).astype(kind)
+    if isinstance(space, spaces.MultiBinary):
+        form = space.shape
+        return ActionSpec.multi_binary(int(np.prod(form))), lambda row: row.reshape(form).astype(np.int8)
+    raise ConfigurationError(
+        "the wire cannot carry this action space", fault="caller", field="ACT_SPACE",
+        expected="Box, Discrete, MultiDiscrete or MultiBinary", got=space, cure="wrap the env to flatten its actions",
+    )  # fmt: skip
+
+
+def _observation_side(
+    space: gym.Space[Any],
+) -> tuple[NDArray[np.float32], NDArray[np.float32], Callable[[Any], NDArray[Any]]]:
+    """(low, high) as float32 and from an observation to its numbers."""
+    if isinstance(space, spaces.Box):
+        with np.errstate(over="ignore"):
+            low, high = space.low.ravel().astype(np.float32), space.high.ravel().astype(np.float32)
+        return low, high, lambda obs: np.asarray(obs).ravel()
+    try:
+        flat = spaces.flatten_space(space)
+    except NotImplementedError:
+        flat = None
+    if not isinstance(flat, spaces.Box):
+        raise ConfigurationError(
+            "the wire cannot carry this observation space", fault="caller", field="OBS_SPACE", got=space,
+            cure="wrap the env so that its observations have a fixed size",
+        )  # fmt: skip
+    return flat.low.astype(np.float32), flat.high.astype(np.float32), lambda obs: np.asarray(spaces.flatten(space, obs))
+
+
+def _jsonable(info: dict[str, Any]) -> dict[str, Any]:
+    """The part of an info dict that JSON can carry; arrays become lists, the rest is left out."""
+    kept: dict[str, Any] = {}
+    for key, value in info.items():
+        plain = value.tolist() if isinstance(value, (np.ndarray, np.generic)) else value
+        try:
+            json.dumps(plain, allow_nan=False)
+        except (TypeError, ValueError):
+            continue
+        kept[str(key)] = plain
+    return kept

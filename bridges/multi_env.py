@@ -1,0 +1,149 @@
+"""MultiEnvBridge: N envs with one callback each per event, as the deployed plugin has them."""
+
+from __future__ import annotations
+
+import abc
+import inspect
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ue_rl.bridges.base import BaseBridge
+from ue_rl.buffers import ActionBatch, StepBuffers
+from ue_rl.errors import WrongCount
+from ue_rl.spec import EnvSpec, EnvType
+from ue_rl.wire import Codec
+
+State = str | Sequence[float] | NDArray[Any]
+
+
+class MultiEnvBridge(BaseBridge):
+    """N envs behind one bridge; implement the five callbacks.
+
+    An asked action is applied in the tick that sees the request and answered in the first tick, that one
+    included, in which `is_action_running_for_env` says False. A reset is answered in the tick that sees it.
+    """
+
+    def __init__(self, spec: EnvSpec | None = None) -> None:
+        super().__init__(spec)
+        accepted = inspect.signature(self.handle_reset_for_env).parameters
+        keywords = any(p.kind is p.VAR_KEYWORD for p in accepted.values())
+        self._reset_takes = {name for name in ("seed", "options") if keywords or name in accepted}
+
+    def configure(self, spec: EnvSpec) -> None:
+        """See BaseBridge.configure."""
+        super().configure(spec)
+        self._running = np.zeros(spec.num_envs, np.bool_)
+        self._over = np.zeros(spec.num_envs, np.bool_)
+        one = EnvSpec(spec.obs_size, 1, EnvType.SINGLE)
+        self._state_codec, self._state_row = Codec(one), StepBuffers(1, spec.obs_size)
+
+    # -- callbacks
+
+    @abc.abstractmethod
+    def create_state_string_for_env(self, env_id: int) -> State:
+        """The observation: obs_size floats, or a ready state string in any of the plugin's spellings."""
+
+    @abc.abstractmethod
+    def calculate_reward_for_env(self, env_id: int) -> tuple[float, bool] | tuple[float, bool, bool]:
+        """(reward, done) or (reward, done, truncated); truncated: over by a limit only."""
+
+    @abc.abstractmethod
+    def handle_reset_for_env(self, env_id: int) -> None:
+        """Starts a new episode. Declare `seed=None` and `options=None` to be given those of the request."""
+
+    @abc.abstractmethod
+    def handle_response_actions_for_env(self, env_id: int, actions: NDArray[np.float32]) -> None:
+        """Applies an action, float32 [act_size]; it may take several ticks."""
+
+    def is_action_running_for_env(self, env_id: int) -> bool:
+        """Does the applied action still run? Until it does not, the env is not answered for."""
+        return False
+
+    # -- the tick
+
+    def tick_training(self, delta: float) -> None:
+        """See BaseBridge."""
+        inbox = self.inbox
+        for env in np.flatnonzero(inbox.command).tolist():
+            if inbox.command[env] == ActionBatch.RESET:
+                seed = int(inbox.seeds[env])
+                self._reset(env, None if seed < 0 else seed, inbox.options.pop(env, None))
+                self._answer(env)
+            else:
+                if not self._running[env]:
+                    self.handle_response_actions_for_env(env, inbox.actions[env].copy())
+                    self._running[env] = True
+                if not self.is_action_running_for_env(env):
+                    self._answer(env)
+
+    def tick_inference(self, delta: float) -> None:
+        """See BaseBridge."""
+        ready = []
+        for env in range(self.num_envs):
+            if self._running[env]:
+                if self.is_action_running_for_env(env):
+                    continue
+                self._running[env] = False
+                self._read(env)
+                self._over[env] = bool(self.outbox.dones[env])
+            if self._over[env]:
+                self._reset(env, None, None)
+            ready.append(env)
+        if not ready:
+            return
+        for env in ready:
+            self._read_state(env)
+        actions = self.decide(self.outbox.obs[ready])
+        for env, action in zip(ready, actions, strict=True):
+            self.handle_response_actions_for_env(env, action)
+            self._running[env] = True
+
+    def begin_episodes(self) -> None:
+        """See BaseBridge."""
+        self._running[:] = False
+        self._over[:] = True
+
+    def forget_requests(self) -> None:
+        """See BaseBridge."""
+        super().forget_requests()
+        if hasattr(self, "_running"):
+            self._running[:] = False
+
+    def _reset(self, env: int, seed: int | None, options: dict[str, Any] | None) -> None:
+        given = {"seed": seed, "options": options}
+        reset: Callable[..., None] = self.handle_reset_for_env
+        reset(env, **{name: given[name] for name in self._reset_takes})
+        self._running[env] = False
+        self._over[env] = False
+
+    def _answer(self, env: int) -> None:
+        self._read(env)
+        self._running[env] = False
+        self.inbox.command[env] = ActionBatch.NOTHING
+        self.inbox.seeds[env] = -1
+        self.answered[env] = 1
+
+    def _read(self, env: int) -> None:
+        self._read_state(env)
+        reward, done, *truncated = self.calculate_reward_for_env(env)
+        self.outbox.rewards[env] = reward
+        self.outbox.dones[env] = done or bool(truncated and truncated[0])
+        self.outbox.truncated[env] = bool(truncated and truncated[0]) and bool(self.outbox.dones[env])
+
+    def _read_state(self, env: int) -> None:
+        state = self.create_state_string_for_env(env)
+        if isinstance(state, str):
+            self._state_row.pending[0] = 1
+            self._state_codec.decode_states(f"OBS={state}REW=0;DONE=0".encode(), self._state_row)
+            self.outbox.obs[env] = self._state_row.obs[0]
+            return
+        values = np.asarray(state, np.float32).reshape(-1)
+        if values.size != self.spec.obs_size:
+            raise WrongCount(
+                "the game's state has the wrong number of numbers", fault="engine", env_id=env, field="OBS",
+                expected=self.spec.obs_size, got=values.size, cure="it must be the OBS of the handshake",
+            )  # fmt: skip
+        self.outbox.obs[env] = values
