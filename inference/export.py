@@ -291,7 +291,7 @@ def _check_libraries() -> None:
         raise ExportError(
             f"exporting needs libraries that are not installed: {', '.join(missing)}",
             fault="caller",
-            cure="pip install ue_rl[train]",
+            cure="install them with: pip install ue_rl[train]",
         )
 
 

@@ -146,6 +146,10 @@ def plan_graph(
     for part in (extractor, trunk, head):
         for module in part.modules():
             _check_class(module, "features extractor" if part is extractor else "layer", allow_custom)
+    if not all(bool(th.isfinite(p).all()) for part in (extractor, trunk, head) for p in part.parameters()):
+        raise ExportError(
+            "the weights of the policy hold NaN or infinity", fault="policy", cure="export an earlier checkpoint"
+        )
     if action_masks and algorithm != "MaskablePPO":
         raise ExportError(
             f"{algorithm} takes no action masks", fault="caller", field="action_masks", expected="MaskablePPO"
@@ -277,11 +281,14 @@ def _convert(plan: Plan, examples: tuple[th.Tensor, ...], **options: Any) -> byt
             warnings.simplefilter("ignore")
             warnings.simplefilter("error", TracerWarning)
             th.onnx.export(plan.net, examples, sink, verbose=False, **options)
-    except TracerWarning as error:
+    except (TracerWarning, SystemError) as error:  # SystemError: the warning came through torch's C++
+        cause = error if isinstance(error, TracerWarning) else error.__cause__
+        if not isinstance(cause, TracerWarning):
+            raise _refusal(error) from error
         raise ExportError(
             "the policy has control flow, or numbers taken out of tensors, that depend on the observation",
             fault="caller",
-            got=str(error).split("\n", maxsplit=1)[0],
+            got=str(cause).split("\n", maxsplit=1)[0],
             cure="write it with tensor operations such as torch.where",
         ) from error
     except (RuntimeError, NotImplementedError, AssertionError) as error:  # the converters' own errors derive from these

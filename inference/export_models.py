@@ -63,7 +63,9 @@ def load_sb3_model(path: Path, algorithm: str | None = None) -> Any:
     try:
         library = import_module("sb3_contrib" if name in _CONTRIB else "stable_baselines3")
     except ImportError as error:
-        raise ExportError(f"{name} needs sb3-contrib", fault="caller", cure="pip install sb3-contrib") from error
+        raise ExportError(
+            f"{name} needs sb3-contrib", fault="caller", cure="install it with: pip install sb3-contrib"
+        ) from error
     try:
         return getattr(library, name).load(path, device="cpu")
     except Exception as error:  # unpickling can raise anything

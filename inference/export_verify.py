@@ -210,9 +210,16 @@ class Verifier:
         if self.stats is not None:
             obs = self.stats.normalize_obs(obs)
         more = {} if masks is None else {"action_masks": masks.astype(bool)}
-        actions, state = self.model.predict(
-            obs, state=state, episode_start=starts.astype(bool), deterministic=True, **more
-        )
+        try:
+            actions, state = self.model.predict(
+                obs, state=state, episode_start=starts.astype(bool), deterministic=True, **more
+            )
+        except (ValueError, RuntimeError, TypeError, AssertionError) as error:
+            raise ExportError(
+                "predict() itself fails on observations of its own space",
+                fault="policy",
+                got=f"{type(error).__name__}: {error}",
+            ) from error
         return np.asarray(actions).reshape(len(rows[0]), -1), state
 
     def _sampled(self, inputs: tuple[th.Tensor, ...]) -> NDArray[Any]:

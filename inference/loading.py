@@ -168,7 +168,7 @@ def load_session(
         ort: Any = import_module("onnxruntime")
     except ImportError as error:
         raise ModelLoadError(
-            "onnxruntime is not installed", fault="caller", cure="pip install ue_rl[inference]"
+            "onnxruntime is not installed", fault="caller", cure="install it with: pip install ue_rl[inference]"
         ) from error
     missing = [provider for provider in providers if provider not in ort.get_available_providers()]
     if len(missing) == len(providers):
