@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import socket
 import subprocess
 import sys
 from collections.abc import Callable
@@ -18,7 +19,16 @@ from ue_rl import errors
 from ue_rl.bridges.multi_env import MultiEnvBridge
 from ue_rl.buffers import ActionBatch, StepBuffers
 from ue_rl.spec import EnvSpec
-from ue_rl.testing import MemoryTransport, TinyTask, find_protocol, load_golden, make_tiny_env
+from ue_rl.testing import (
+    FaultyEngine,
+    MemoryTransport,
+    PluginStandIn,
+    RawClient,
+    TinyTask,
+    find_protocol,
+    load_golden,
+    make_tiny_env,
+)
 from ue_rl.transport import Transport
 
 # -- golden vectors
@@ -265,6 +275,58 @@ def test_a_vec_env_in_memory_equals_dummy_vec_env(make: Callable[[], Any], throu
             ends += 1
             np.testing.assert_array_equal(infos[i]["terminal_observation"], expected_infos[i]["terminal_observation"])
     assert ends > 10
+    env.close()
+
+
+@pytest.mark.parametrize("channel", ["shared", "per_env"])
+def test_the_bridge_server_fixture_serves_both_wirings(bridge_server: Callable[..., Any], channel: str) -> None:
+    server = bridge_server(TinyTasks())
+    env = ue_rl.connect(server.url, channel=channel, timeout=5)
+    assert env.reset().tolist() == [np.float32(TinyTask(i).reset()).tolist() for i in range(3)]
+    env.close()
+
+
+# -- the raw client, and a harness that fails aloud
+
+
+def test_raw_client_waits_no_longer_than_told() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server, RawClient(server.getsockname(), timeout=0.05) as client:
+        peer, _ = server.accept()
+        with pytest.raises(TimeoutError, match=r"0\.05 s"):
+            client.line()
+        peer.sendall(b"one\ntwo")
+        assert client.line() == "one"
+        with pytest.raises(TimeoutError, match="two"):
+            client.line()
+        peer.sendall(b"rest")
+        peer.close()
+        with pytest.raises(ConnectionError, match="rest"):
+            client.line()
+
+
+@pytest.mark.parametrize("make", [lambda: PluginStandIn(num_envs=1), lambda: FaultyEngine(num_envs=1)])
+def test_a_harness_that_breaks_says_so_when_closed(make: Callable[[], Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    engine = make()
+    monkeypatch.setattr(engine, "_send_to" if isinstance(engine, PluginStandIn) else "_send", None)
+    with pytest.raises(TypeError, match="not callable"), engine:
+        with RawClient(engine.address) as client:
+            assert client.read_to_end() == b""  # its sockets went with it
+        with pytest.raises(ConnectionError):
+            RawClient(engine.address)
+
+
+def test_run_until_has_a_deadline() -> None:
+    with PluginStandIn(manual=True) as game, pytest.raises(TimeoutError, match="did not hold"):
+        game.run_until(lambda: False, timeout=0.01)
+
+
+def test_a_client_that_does_not_read_holds_the_game_up_and_not_the_close() -> None:
+    with PluginStandIn(num_envs=1, obs_size=200_000) as game:
+        admin, env = RawClient(game.address), RawClient(game.address)
+        env.send("ACT=RESET\n" * 50)  # megabytes of answers
+        assert env.line().endswith(";ENV=0")  # a slow reader gets whole lines
+        assert env.line().endswith(";ENV=0")
+    admin.close()
     env.close()
 
 

@@ -2,22 +2,23 @@
 
     plugin_stand_in(**options)          a started PluginStandIn
     faulty_engine(script, **options)    a started FaultyEngine
-    bridge_server(bridge, **options)    a bridge served over TCP on a free port, in a thread; gives the
-    server's handle memory_transport(bridge, **options) a connected MemoryTransport
+    bridge_server(bridge, **options)    a bridge hosted over TCP on a free port, in a thread: its ThreadHandle
+    memory_transport(bridge, **options) a connected MemoryTransport
 
 Registered as the entry point `ue_rl`. Nothing of ue_rl is imported before a fixture is used, so it costs
-other people's test runs nothing, and coverage sees every module from its first line.
+other people's test runs nothing.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
 if TYPE_CHECKING:
+    from ue_rl.bridges.runners import ThreadHandle
     from ue_rl.testing.faulty_engine import FaultyEngine
     from ue_rl.testing.memory import MemoryTransport
     from ue_rl.testing.plugin_stand_in import PluginStandIn
@@ -42,9 +43,9 @@ def faulty_engine() -> Iterator[Callable[..., FaultyEngine]]:
 
 
 @pytest.fixture
-def bridge_server() -> Iterator[Callable[..., Any]]:
+def bridge_server() -> Iterator[Callable[..., ThreadHandle]]:
     """A factory: serves a bridge on 127.0.0.1 and a free port, in a thread of its own."""
-    from ue_rl.bridges.server import run_in_thread
+    from ue_rl.bridges import run_in_thread
 
     with ExitStack() as stack:
         yield lambda bridge, **options: stack.enter_context(run_in_thread(bridge, **{"port": 0, **options}))
