@@ -239,14 +239,15 @@ def _make(
     """The verified bytes of the file, what they say, and the converter used."""
     _check_libraries()
     from ue_rl.inference.export_graph import algorithm_of, evaluation_mode, plan_graph, to_onnx
-    from ue_rl.inference.export_models import buffered_rows, choose_vec_normalize
+    from ue_rl.inference.export_models import buffered_rows, choose_vec_normalize, on_cpu
     from ue_rl.inference.export_observations import engine_space
     from ue_rl.inference.export_verify import Verifier
 
     algorithm_of(model)
     stats = choose_vec_normalize(model, vec_normalize)
-    with evaluation_mode(model.policy):
-        plan = plan_graph(model, stats, **graph)
+    twin = on_cpu(model)
+    with evaluation_mode(twin.policy):
+        plan = plan_graph(twin, stats, model.get_env(), **graph)
         metadata = PolicyMetadata(
             algorithm=plan.algorithm,
             policy=type(model.policy).__name__,
@@ -262,7 +263,7 @@ def _make(
         )
         bare, used = to_onnx(plan, opset, exporter)
         runtime = _load(_with_metadata(bare, metadata))
-        verifier = Verifier(model, plan, stats, runtime)
+        verifier = Verifier(twin, plan, stats, runtime)
         for kind, limit in (("typical", tolerances[0]), ("extreme", tolerances[1])):
             verifier.compare(kind, verifier.draw(kind, -(-n_verify // 2)), limit)
         seen = (

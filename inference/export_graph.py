@@ -127,6 +127,7 @@ def algorithm_of(model: Any) -> str:
 def plan_graph(
     model: Any,
     vec_normalize: VecNormalize | None,
+    env: Any = None,
     *,
     stochastic: bool = False,
     flat_input: bool = False,
@@ -134,7 +135,7 @@ def plan_graph(
     image_layout: str = "auto",
     allow_custom: bool = False,
 ) -> Plan:
-    """What the graph of `model` is.
+    """What the graph of `model` is; `env` is the env it was trained in, if that is at hand.
 
     Raises:
         ExportError: it is not supported; the message says what and why.
@@ -158,7 +159,7 @@ def plan_graph(
         if count > 2**24:
             raise ExportError("more than 2**24 choices are not exact in float32", got=count)
 
-    leaves = find_leaves(model, vec_normalize, image_layout)
+    leaves = find_leaves(model.observation_space, env, image_layout)
     check_normalize(vec_normalize, leaves)
     observation = ObservationNet(leaves, vec_normalize, bool(policy.normalize_images), flat_input)
     inputs = _observation_ports(leaves, flat_input)

@@ -6,6 +6,7 @@ Nothing that comes over a wire ever gets here.
 
 from __future__ import annotations
 
+import io
 import json
 import logging
 import pickle
@@ -97,6 +98,19 @@ def _guess(data: dict[str, Any]) -> str | None:
             return "RecurrentPPO"
         return "MaskablePPO" if "maskable" in module else "PPO"
     return "A2C" if "gae_lambda" in data and "normalize_advantage" in data else None
+
+
+def on_cpu(model: Any) -> Any:
+    """The model itself if it is on the CPU, else a copy there.
+
+    A GPU may compute convolutions in TF32, a thousand times coarser than float32: comparing with that says nothing.
+    """
+    if model.policy.device.type == "cpu":
+        return model
+    sink = io.BytesIO()
+    model.save(sink)
+    sink.seek(0)
+    return type(model).load(sink, device="cpu")
 
 
 def load_vec_normalize(source: VecNormalize | str | PathLike[str] | None) -> VecNormalize | None:

@@ -60,27 +60,25 @@ class Leaf:
         return np.ascontiguousarray(rows).astype(self.space.dtype)
 
 
-def find_leaves(model: Any, vec_normalize: VecNormalize | None, image_layout: str) -> list[Leaf]:
-    """The parts of the observation of `model`, in the order of its space.
+def find_leaves(space: gym.Space[Any], env: Any, image_layout: str) -> list[Leaf]:
+    """The parts of the observation of a model, in the order of its space.
 
     Images: Stable-Baselines3 moves the channels first by a wrapper around the env, and the policy knows only the
-    result. If the model still has its env, that tells; else `image_layout` decides, where "auto" means
+    result. If the model still has its env, `env`, that tells; else `image_layout` decides, where "auto" means
     channels last, since that is what engines send.
     """
     if image_layout not in LAYOUTS:
         raise ExportError("no such image layout", field="image_layout", expected=LAYOUTS, got=image_layout)
-    space = model.observation_space
     if isinstance(space, spaces.Dict):
-        return [_leaf(key, sub, model, vec_normalize, image_layout) for key, sub in space.spaces.items()]
-    return [_leaf(None, space, model, vec_normalize, image_layout)]
+        return [_leaf(key, sub, env, image_layout) for key, sub in space.spaces.items()]
+    return [_leaf(None, space, env, image_layout)]
 
 
-def _leaf(key: str | None, space: gym.Space[Any], model: Any, stats: VecNormalize | None, layout: str) -> Leaf:
+def _leaf(key: str | None, space: gym.Space[Any], env: Any, layout: str) -> Leaf:
     if not isinstance(space, (spaces.Box, spaces.Discrete, spaces.MultiDiscrete, spaces.MultiBinary)):
         raise ExportError(f"a {type(space).__name__} observation cannot be exported", field=key, got=space)
     if not (isinstance(space, spaces.Box) and is_image_space(space) and is_image_space_channels_first(space)):
         return Leaf(key, space, space, False)
-    env = model.get_env()
     if layout == "auto" and env is not None:
         wrapper = unwrap_vec_wrapper(env, VecTransposeImage)
         transposed = wrapper is not None and not getattr(wrapper, "skip", False)

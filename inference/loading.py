@@ -60,6 +60,36 @@ class LoadedModel:
         self._sizes = sizes
         self._run = session.run
         self._only = observation_inputs[0] if len(observation_inputs) == 1 else None
+        self._direct = bool(self._only and not self.side_inputs and known and fixed_batch is None)
+        self._name, self._row_shape = observation_inputs[0]
+
+    @property
+    def direct(self) -> bool:
+        """Whether run_direct may be tried: one input, no state, no noise, any batch."""
+        return self._direct
+
+    def run_direct(self, observations: Any) -> Floats | None:
+        """The shortest way for what is nearly every call: a float32 array that fits. None: take the long way.
+
+        Whatever is wrong with the observations or the answer also gives None, so that every error has one home.
+        """
+        if (
+            type(observations) is not np.ndarray
+            or observations.dtype != np.float32
+            or observations.shape[1:] != self._row_shape
+            or not observations.flags.c_contiguous
+            or not observations.size
+            or np.count_nonzero(np.isfinite(observations)) != observations.size
+        ):
+            return None
+        try:
+            actions: Any = self._run(self.fetch, {self._name: observations})[0]
+        except Exception:  # noqa: BLE001 (the long way raises it again, as a named error)
+            return None
+        if actions.dtype != np.float32 or actions.shape != (len(observations), self.act_size):
+            return None
+        # Counting takes half the time of all().
+        return actions if np.count_nonzero(np.isfinite(actions)) == actions.size else None
 
     def run(self, feeds: dict[str, Floats]) -> list[Any]:
         """One call of onnxruntime."""

@@ -193,6 +193,11 @@ class OnnxInference(InferenceInterface):
             ConfigurationError: NaN or infinity in the observations.
             ModelOutputError: NaN or infinity, or a wrong shape or dtype, in what the model gave.
         """
+        model = self._model
+        if model is not None and model.direct and self._batch_size is None and action_masks is None:
+            actions = model.run_direct(observations)
+            if actions is not None:
+                return actions
         model = self._loaded()
         if not model.state_inputs:
             return self.run(observations, action_masks=action_masks)[0]

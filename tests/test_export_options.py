@@ -17,6 +17,7 @@ from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize
 
 from ue_rl.errors import ConfigurationError, ExportError, ModelMismatch
 from ue_rl.inference import OnnxInference, Sb3Inference, export_onnx, load_and_export
+from ue_rl.inference.export_models import on_cpu
 from ue_rl.inference.metadata import METADATA_KEY
 
 SMALL = {"net_arch": [16]}
@@ -220,6 +221,25 @@ def test_bad_statistics_files(path, tmp_path):
         (tmp_path / "s.pkl").write_bytes(content)
         with pytest.raises(ExportError, match="VecNormalize statistics"):
             export_onnx(make(), path, tmp_path / "s.pkl")
+
+
+@pytest.mark.parametrize("algorithm", [PPO, SAC, DQN], ids=lambda a: a.__name__)
+def test_a_model_on_another_device_is_exported_from_a_copy(algorithm, path, monkeypatch):
+    """There may be no GPU here, so the device is only said to be another."""
+    space = spaces.Box(0, 255, (36, 40, 3), np.uint8)
+    model = make(algorithm, spaces.Discrete(3) if algorithm is DQN else BOX, observation=space, policy="CnnPolicy")
+    before = model.policy.state_dict()
+    with monkeypatch.context() as patch:
+        patch.setattr(
+            type(model.policy), "device", property(lambda self: th.device("cuda" if self is policy else "cpu"))
+        )
+        policy = model.policy
+        twin = on_cpu(model)
+        report = export_onnx(model, path)
+    assert twin is not model
+    assert all(th.equal(tensor, before[name]) for name, tensor in twin.policy.state_dict().items())
+    assert report.metadata.inputs[0].shape == (36, 40, 3), "the layout comes from the model's env, not the copy's"
+    assert on_cpu(model) is model
 
 
 # -- forms of the policy ---------------------------------------------------------------------------------------------

@@ -112,6 +112,18 @@ class TestRuns:
             loaded(linear(batch=2)).run_inference(OBS[[0, 1, 0]])
         np.testing.assert_array_equal(loaded(linear(batch=2)).run_inference(OBS[[0, 1, 0, 1]]), WANT[[0, 1, 0, 1]])
 
+    @pytest.mark.parametrize("n", [1, 3, 1000])
+    @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+    def test_one_bad_number_anywhere_is_seen(self, n, value):
+        runtime = loaded(linear())
+        for place in {0, n * 3 // 2, n * 3 - 1}:
+            obs = np.full((n, 3), 3e38, np.float32)  # as large as can be, yet finite
+            obs[:, :] *= np.sign(np.arange(3) - 1)
+            runtime.run_inference(obs / 4)
+            obs.ravel()[place] = value
+            with pytest.raises(ConfigurationError, match="NaN or infinity"):
+                runtime.run_inference(obs)
+
     def test_the_caller_owns_the_actions(self):
         runtime = loaded(linear())
         first = runtime.run_inference(OBS)
