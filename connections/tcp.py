@@ -237,6 +237,7 @@ class TcpConnection(abc.ABC):
 
     def _refuse_strays(self, thorough: bool) -> None:
         """A line that nobody asked for would be taken for the next answer. `thorough` looks into the sockets too."""
+        thorough = thorough or self._wires.may_have_strays()
         for env, link in enumerate(self._wires.links):
             if len(link.lines) if not thorough else link.has_stray_data():
                 raise UnexpectedMessage(

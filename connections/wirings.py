@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from ue_rl import kernels
 from ue_rl.buffers import StepBuffers
-from ue_rl.connections.link import SLICE_MS, SPIN_US, Link
+from ue_rl.connections.link import SLICE_MS, SPIN_US, Link, readable
 from ue_rl.errors import EngineTimeout, LineTooLong, UeRlError
 from ue_rl.wire import Codec
 
@@ -29,6 +29,10 @@ class Wiring(Protocol):
 
     name: str
     links: list[Link]
+
+    def may_have_strays(self) -> bool:
+        """Before a request: could a line be there that `receive` would take for an answer to it?"""
+        ...
 
     def send_actions(self, actions: NDArray[np.float32], deadline: float) -> None:
         """Asks every env for a step."""
@@ -52,8 +56,13 @@ class SharedWiring:
 
     name = "shared channel"
 
+    def may_have_strays(self) -> bool:
+        """See Wiring. In a batch a second answer shows itself: the right one then comes twice."""
+        return len(self._buffers.pending) == 1 and self._readable()
+
     def __init__(self, link: Link, codec: Codec, buffers: StepBuffers) -> None:
         self.links = [link]
+        self._readable = readable(self.links)
         self._link, self._codec, self._buffers = link, codec, buffers
 
     def send_actions(self, actions: NDArray[np.float32], deadline: float) -> None:
@@ -85,6 +94,7 @@ class PerEnvWiring:
     def __init__(self, links: list[Link], codec: Codec, buffers: StepBuffers) -> None:
         self.name = f"{len(links)} env socket{'s' if len(links) > 1 else ''}"
         self.links = links
+        self._readable = readable(links)
         self._codec, self._buffers = codec, buffers
         module = kernels.load() if codec.kernels == "compiled" and os.name == "posix" else None
         self._fast = module
@@ -92,6 +102,10 @@ class PerEnvWiring:
         self._fill = np.zeros(len(links), np.int32)
         self._stride = min(64 + 16 * (codec.spec.obs_size + 3), codec.max_line)
         self._data = bytearray(self._stride * len(links)) if module else bytearray()
+
+    def may_have_strays(self) -> bool:
+        """See Wiring. An answer too many would shift this env's rollout by a step, silently."""
+        return self._readable()
 
     def send_actions(self, actions: NDArray[np.float32], deadline: float) -> None:
         """See Wiring."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import select
 import socket
 import threading
 import time
@@ -88,6 +89,29 @@ def test_the_deadline_is_for_the_whole_answer_not_for_each_byte(
     assert isinstance(error, errors.EngineTimeout)
     assert "unfinished line" in str(error)
     assert TIMEOUT <= took < TIMEOUT + SLACK
+
+
+@KERNELS
+@pytest.mark.parametrize("wiring", WIRINGS)
+@pytest.mark.parametrize("num_envs", [1, 3])
+def test_an_answer_too_many_that_comes_late_shifts_no_rollout(
+    faulty_engine: Engine, wiring: str, compiled: bool, num_envs: int
+) -> None:
+    """The second answer arrives after the first was read: the next step must not take it for its own."""
+    fault = Fault(FaultKind.TWICE, env=num_envs - 1, step=2)
+    row = FaultyEngine(num_envs=num_envs).good_row(fault.env, 2)
+    engine = faulty_engine(Script(faults=(fault,), fragment=len(row) + 1, fragment_delay=0.02), num_envs=num_envs)
+    with to(engine, wiring, compiled=compiled, timeout=5) as connection:
+        connection.reset()
+        connection.receive()
+        with pytest.raises((errors.UnexpectedMessage, errors.RepeatedEnv)) as caught:
+            for step in (1, 2, 3):
+                connection.send_actions(np.zeros((num_envs, 2), np.float32))
+                assert connection.receive().rewards.tolist() == [step] * num_envs
+                if step == 2:
+                    assert select.select([connection._wires.links[-1].sock], [], [], 5)[0]
+        assert step in (2, 3)  # in a batch it can show itself at once
+        assert wiring == "shared" or caught.value.env_id == fault.env
 
 
 @KERNELS
