@@ -92,7 +92,7 @@ def test_seeds_and_options_that_the_plugin_does_not_take_are_said_once() -> None
         env = ue_rl.connect(game.url, timeout=5)
         env.seed(1)
         env.set_options({"level": 2})
-        with pytest.warns(UserWarning) as caught:
+        with pytest.warns(UserWarning, match="the engine takes no") as caught:
             env.reset()
             env.seed(1)
             env.reset()

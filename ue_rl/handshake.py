@@ -85,10 +85,7 @@ def _split(text: str, raw: bytes) -> dict[str, str]:
 def _spec_of(keys: dict[str, str]) -> EnvSpec:
     obs_size, act_size = _integer(keys, "OBS"), _integer(keys, "ACT")
     env_type = _choice(keys, "ENV_TYPE", EnvType, EnvType.RLBASE)
-    if env_type is EnvType.MULTI:
-        num_envs = _integer(keys, "ENV_COUNT")
-    else:
-        num_envs = _integer(keys, "ENV_COUNT", 1)
+    num_envs = _integer(keys, "ENV_COUNT", None if env_type is EnvType.MULTI else 1)
     version = _integer(keys, "VERSION", 0)
     if version > PROTOCOL_VERSION:
         raise HandshakeError(

@@ -10,7 +10,8 @@ Both forms have the same four functions with the same results (docs/protocol.md 
     encode_actions(env_ids, actions, form, separate) -> bytes, or one bytes per env where `separate`
     encode_states(env_ids, obs, rewards, dones, truncated, form) -> bytes
 
-The decoders return the number of rows (negated where a row carries INFO or OPTIONS), or a failure (code, env, field, position, got) of the first bad row;
+The decoders return the number of rows (negated where a row carries INFO or OPTIONS), or a failure (code, env, field,
+position, got) of the first bad row;
 rows before it have been written, the bad one and those behind it have not. The encoders return a failure
 instead of text where a number is not finite.
 
