@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from importlib import import_module
+from threading import Lock
 from typing import Any
 
 import numpy as np
@@ -21,6 +22,8 @@ from ue_rl.inference.metadata import ACTIONS, METADATA_KEY, OBSERVATION, STATE, 
 Floats = NDArray[np.float32]
 Shape = tuple["int | None", ...]
 _FLOAT = "tensor(float)"
+_BOUND_SIZE = 4096  # numbers; beyond, the net takes so long that the way there does not matter
+_BOUND_COUNTS = 64  # as many batch sizes keep memory of their own
 
 
 class LoadedModel:
@@ -60,6 +63,9 @@ class LoadedModel:
         self._sizes = sizes
         self._run = session.run
         self._only = observation_inputs[0] if len(observation_inputs) == 1 else None
+        self._bindable = self.provider == "CPUExecutionProvider"
+        self._bound: dict[int, tuple[Any, Floats, Floats]] = {}
+        self._lock = Lock()  # the bound memory serves one call at a time; a second caller goes without
         self._direct = bool(self._only and not self.side_inputs and known and fixed_batch is None)
         self._name, self._row_shape = observation_inputs[0]
 
@@ -83,13 +89,36 @@ class LoadedModel:
         ):
             return None
         try:
-            actions: Any = self._run(self.fetch, {self._name: observations})[0]
+            if observations.size <= _BOUND_SIZE and self._bindable and self._lock.acquire(blocking=False):
+                try:
+                    actions: Any = self._run_bound(observations)
+                finally:
+                    self._lock.release()
+            else:
+                actions = self._run(self.fetch, {self._name: observations})[0]
         except Exception:  # noqa: BLE001 (the long way raises it again, as a named error)
             return None
         if actions.dtype != np.float32 or actions.shape != (len(observations), self.act_size):
             return None
         # Counting takes half the time of all().
         return actions if np.count_nonzero(np.isfinite(actions)) == actions.size else None
+
+    def _run_bound(self, observations: Floats) -> Floats:
+        """One call on memory that onnxruntime already knows; saves it a third of the time for a small net."""
+        n = len(observations)
+        bound = self._bound.get(n)
+        if bound is None:
+            if len(self._bound) >= _BOUND_COUNTS:
+                return self._run(self.fetch, {self._name: observations})[0]  # type: ignore[no-any-return]
+            taken, given = np.empty(observations.shape, np.float32), np.empty((n, self.act_size or 0), np.float32)
+            binding = self.session.io_binding()
+            binding.bind_input(self._name, "cpu", 0, np.float32, taken.shape, taken.ctypes.data)
+            binding.bind_output(self.output_name, "cpu", 0, np.float32, given.shape, given.ctypes.data)
+            bound = self._bound[n] = (binding, taken, given)
+        binding, taken, given = bound
+        taken[...] = observations
+        self.session.run_with_iobinding(binding)
+        return given.copy()
 
     def run(self, feeds: dict[str, Floats]) -> list[Any]:
         """One call of onnxruntime."""

@@ -83,7 +83,8 @@ class OnnxInference(InferenceInterface):
         }
         self._batch_size = batch_size
         self._warm_up = tuple(warm_up)
-        self._rng = np.random.default_rng(seed)
+        self._seed = seed
+        self._rng: Any = None  # made when noise is drawn: importing numpy.random costs 6 MB
         self._model: LoadedModel | None = None
         self._state: State | None = None
         self._starts: Floats | None = None
@@ -318,11 +319,15 @@ class OnnxInference(InferenceInterface):
         return actions, dict(zip(model.state_names, outputs[1:], strict=True))
 
     def _draw(self, n: int, shape: tuple[int, ...], distribution: str | None) -> Floats:
+        if self._rng is None:
+            self._rng = np.random.default_rng(self._seed)
         if distribution == "uniform":
             tiny = np.finfo(np.float32).tiny
-            drawn = self._rng.random((n, *shape), dtype=np.float32)
-            return np.clip(drawn, tiny, np.float32(1.0) - np.finfo(np.float32).epsneg, out=drawn)
-        return self._rng.standard_normal((n, *shape), dtype=np.float32)
+            drawn: Floats = self._rng.random((n, *shape), dtype=np.float32)
+            np.clip(drawn, tiny, np.float32(1.0) - np.finfo(np.float32).epsneg, out=drawn)
+            return drawn
+        normal: Floats = self._rng.standard_normal((n, *shape), dtype=np.float32)
+        return normal
 
     @staticmethod
     def _in_pieces(model: LoadedModel, feeds: dict[str, Floats], n: int, limit: int) -> list[Floats]:

@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 import textwrap
+import threading
 from pathlib import Path
 
 import numpy as np
@@ -129,6 +130,32 @@ class TestRuns:
         first = runtime.run_inference(OBS)
         runtime.run_inference(OBS * 0)
         np.testing.assert_array_equal(first, WANT)
+
+    def test_batches_of_every_size_in_turn(self):
+        runtime = loaded(linear())
+        for _ in range(2):
+            for n in [*range(1, 100), 5000]:
+                obs = np.arange(n * 3, dtype=np.float32).reshape(n, 3)
+                np.testing.assert_array_equal(runtime.run_inference(obs), obs[:, :2] * [1, 2])
+
+    def test_calls_from_several_threads(self):
+        """One object, four threads, each with observations of its own: nobody gets another's actions."""
+        runtime = loaded(linear())
+        wrong = []
+
+        def call(value):
+            obs = np.full((2, 3), value, np.float32)
+            for _ in range(300):
+                actions = runtime.run_inference(obs)
+                if not (actions == [[value, 2 * value]] * 2).all():
+                    wrong.append(actions)
+
+        threads = [threading.Thread(target=call, args=(value,)) for value in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert not wrong
 
     def test_the_provider_in_use(self):
         assert loaded(linear()).provider == "CPUExecutionProvider"
