@@ -72,21 +72,26 @@ class GymnasiumBridge(VectorBridge):
         self, env_ids: EnvIds, seeds: Sequence[int | None], options: Sequence[dict[str, Any] | None]
     ) -> None:
         """See VectorBridge."""
-        for env, seed, option in zip(env_ids.tolist(), seeds, options, strict=True):
-            obs, info = self.envs[env].reset(seed=seed, options=option)
-            self._write_obs(env, obs)
-            self._note(env, info)
+        rows, flatten = self.outbox.obs, self._flatten
+        with np.errstate(over="ignore"):
+            for env, seed, option in zip(env_ids.tolist(), seeds, options, strict=True):
+                obs, info = self.envs[env].reset(seed=seed, options=option)
+                rows[env] = flatten(obs)
+                self._note(env, info)
 
     def step_envs(self, actions: NDArray[np.float32], env_ids: EnvIds) -> None:
         """See VectorBridge."""
-        out = self.outbox
-        for env in env_ids.tolist():
-            obs, reward, terminated, truncated, info = self.envs[env].step(self._to_env(actions[env]))
-            self._write_obs(env, obs)
-            out.rewards[env] = reward
-            out.dones[env] = terminated or truncated
-            out.truncated[env] = truncated and not terminated
-            self._note(env, info)
+        out, to_env, flatten, envs = self.outbox, self._to_env, self._flatten, self.envs
+        rows, rewards, dones, cut = out.obs, out.rewards, out.dones, out.truncated
+        with np.errstate(over="ignore"):
+            for env in env_ids.tolist():
+                obs, reward, terminated, truncated, info = envs[env].step(to_env(actions[env]))
+                rows[env] = flatten(obs)
+                rewards[env] = reward
+                dones[env] = terminated or truncated
+                cut[env] = truncated and not terminated
+                if info:
+                    self._note(env, info)
 
     def render(self, env_id: int = 0) -> NDArray[np.uint8] | None:
         """The env's picture, uint8 [height, width, 3], where it was made with render_mode="rgb_array"."""
@@ -97,10 +102,6 @@ class GymnasiumBridge(VectorBridge):
         """Closes the envs."""
         for env in self.envs:
             env.close()
-
-    def _write_obs(self, env: int, obs: Any) -> None:
-        with np.errstate(over="ignore"):
-            self.outbox.obs[env] = self._flatten(obs)
 
     def _note(self, env: int, info: dict[str, Any]) -> None:
         if self._send_info and info:
@@ -153,7 +154,9 @@ def _observation_side(
     if isinstance(space, spaces.Box):
         with np.errstate(over="ignore"):
             low, high = space.low.ravel().astype(np.float32), space.high.ravel().astype(np.float32)
-        return low, high, lambda obs: np.asarray(obs).ravel()
+        if len(space.shape) == 1:
+            return low, high, lambda obs: obs
+        return low, high, lambda obs: np.asarray(obs).reshape(-1)
     try:
         flat = spaces.flatten_space(space)
     except NotImplementedError:

@@ -15,9 +15,11 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import os
 import socket
 import time
 from collections import deque
+from collections.abc import Callable
 from typing import Any
 
 from ue_rl.bridges.base import BaseBridge, Mode
@@ -26,9 +28,10 @@ from ue_rl.errors import ConfigurationError, UeRlError
 
 _log = logging.getLogger("ue_rl.bridges.server")
 
-# After an answer the loop looks for the next request this long before it sleeps: waking a sleeping process costs
-# more than a whole step.
-LINGER = 100e-6
+# After an answer the loop looks for the next request for about as long as the trainer usually thinks, and never longer
+# than this many seconds, before it sleeps: waking a sleeping process costs more than a whole small step.
+LONGEST_LINGER = 800e-6
+_yield_core: Callable[[], None] = getattr(os, "sched_yield", lambda: None)  # the trainer may wait for this core
 
 
 class BridgeServer:
@@ -58,6 +61,8 @@ class BridgeServer:
         self._tick_due = False
         self._last_tick = time.perf_counter()
         self._linger_until = 0.0
+        self._answered_at = 0.0
+        self._usual_think = 0.0
         self._pacer: asyncio.Task[None] | None = None
         self.sessions = 0
 
@@ -153,6 +158,8 @@ class BridgeServer:
             self._end_session(f"the trainer broke the protocol: {error}", logging.ERROR)
             return
         if self.tick_rate is None and self.bridge.busy:
+            think = min(time.perf_counter() - self._answered_at, 0.1)
+            self._usual_think += (think - self._usual_think) / 8
             if session.shared:
                 self._tick()
             else:
@@ -206,15 +213,18 @@ class BridgeServer:
         elif self.tick_rate is None:
             if bridge.busy:
                 self._request_tick()
-            elif self._linger_until == 0.0:
-                self._linger_until = now + LINGER
-                self._loop.call_soon(self._linger)
             else:
-                self._linger_until = now + LINGER
+                self._answered_at = time.perf_counter()
+                if self._usual_think < LONGEST_LINGER:
+                    lingers = self._linger_until > 0.0
+                    self._linger_until = self._answered_at + min(2 * self._usual_think + 50e-6, LONGEST_LINGER)
+                    if not lingers:
+                        self._loop.call_soon(self._linger)
 
     def _linger(self) -> None:
         """Keeps the loop looking instead of sleeping for a moment after an answer."""
         if time.perf_counter() < self._linger_until:
+            _yield_core()
             self._loop.call_soon(self._linger)
         else:
             self._linger_until = 0.0

@@ -24,7 +24,7 @@ from ue_rl.session import LineBuffer
 SLICE_MS = 250
 # A lock-step answer usually comes sooner than a sleeping process can be woken. Not on a single core, where
 # looking would keep the engine from answering.
-SPIN_US = 50 if (os.cpu_count() or 1) > 1 else 0
+SPIN_US = 300 if (os.cpu_count() or 1) > 1 else 0
 _WOULD_BLOCK = (BlockingIOError, TimeoutError)
 
 

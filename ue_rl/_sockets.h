@@ -7,6 +7,7 @@
 #ifndef _WIN32
 #include <errno.h>
 #include <poll.h>
+#include <sched.h>
 #include <stdint.h>
 #include <sys/socket.h>
 #include <time.h>
@@ -14,10 +15,19 @@
 #define MSG_NOSIGNAL 0 /* macOS: Python ignores SIGPIPE anyway */
 #endif
 
-/* A lock-step answer usually comes within tens of microseconds, less than putting the process to sleep and waking it
- * costs. So a wait first looks again and again for `spin` microseconds, then sleeps in poll() for at most `slice`
- * milliseconds and returns, so that Python can look at its deadline and at signals. The GIL is released throughout.
+/* A lock-step answer often comes within tens of microseconds, and waking a sleeping process costs about as much. So a
+ * wait first looks again and again, for about twice what waits took lately and never longer than `spin` microseconds; not
+ * at all where they take longer than that. Then it sleeps in poll() for at most `slice` milliseconds and returns, so that
+ * Python can look at its deadline and at signals. The GIL is released throughout.
  */
+static int64_t usual_wait_ns = 20000; /* a moving average over this process's waits; only a hint, so no lock */
+
+static void note_wait(int64_t ns)
+{
+    const int64_t most = 5000000;
+    usual_wait_ns += ((ns < most ? ns : most) - usual_wait_ns) / 8;
+}
+
 static int64_t now_ns(void)
 {
     struct timespec t;
@@ -30,16 +40,23 @@ static ssize_t receive_some(int fd, void *to, size_t room, long spin_us, int sli
 {
     ssize_t n = recv(fd, to, room, MSG_DONTWAIT);
     if (n >= 0 || (errno != EAGAIN && errno != EWOULDBLOCK)) return n;
-    if (spin_us > 0) {
-        int64_t stop = now_ns() + spin_us * 1000;
-        do {
-            n = recv(fd, to, room, MSG_DONTWAIT);
-            if (n >= 0 || (errno != EAGAIN && errno != EWOULDBLOCK)) return n;
-        } while (now_ns() < stop);
-    }
     {
+        int64_t begun = now_ns(), now = begun, longest = spin_us * 1000, look = 2 * usual_wait_ns + 20000;
         struct pollfd one = {fd, POLLIN, 0};
-        if (poll(&one, 1, slice_ms) <= 0) {
+        int ready;
+        if (look > longest) look = usual_wait_ns < longest ? longest : 0;
+        while (now - begun < look) {
+            sched_yield(); /* where the cores are taken, the engine may be waiting for this one */
+            n = recv(fd, to, room, MSG_DONTWAIT);
+            now = now_ns();
+            if (n >= 0 || (errno != EAGAIN && errno != EWOULDBLOCK)) {
+                note_wait(now - begun);
+                return n;
+            }
+        }
+        ready = poll(&one, 1, slice_ms);
+        note_wait(now_ns() - begun);
+        if (ready <= 0) {
             errno = EAGAIN;
             return -1;
         }
