@@ -8,7 +8,7 @@ InferenceInterface as long as its policy is not recurrent.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -108,13 +108,13 @@ class InferenceComponent:
         if self._interface is not None:
             self._interface.reset()
 
-    def tick(self, observation: NDArray[Any] | Sequence[float] | None = None) -> Vector | None:
+    def tick(self, observation: NDArray[Any] | Sequence[float] | Mapping[str, Any] | None = None) -> Vector | None:
         """One frame.
 
         The tick in which the action is seen to have ended begins the next one (the plugin lets one frame go by).
 
         Args:
-            observation: [obs_size]; None: create_state is asked.
+            observation: [obs_size], or a mapping of keys for a Dict observation; None: create_state is asked.
 
         Returns:
             The action that was begun, float32 [act_size]; None if stopped or if the last one still goes on.
@@ -128,7 +128,12 @@ class InferenceComponent:
             return None
         self._waiting = False  # stays so if what follows raises: the next tick then tries again
         state = self.create_state() if observation is None else observation
-        action: Vector = self._interface.run_inference(np.asarray(state, np.float32)[None])[0]
+        batch: Any
+        if isinstance(state, Mapping):
+            batch = {key: np.asarray(value, np.float32)[None] for key, value in state.items()}
+        else:
+            batch = np.asarray(state, np.float32)[None]
+        action: Vector = self._interface.run_inference(batch)[0]
         self._waiting = True
         self.handle_actions(action)
         return action

@@ -19,7 +19,6 @@ from importlib.util import find_spec
 from typing import Any
 
 import torch as th
-from gymnasium import spaces
 from stable_baselines3.common.vec_env import VecNormalize
 from torch import nn
 from torch.jit import TracerWarning  # type: ignore[attr-defined]
@@ -27,7 +26,17 @@ from torch.jit import TracerWarning  # type: ignore[attr-defined]
 from ue_rl.errors import ExportError
 from ue_rl.inference.export_observations import Leaf, ObservationNet, check_normalize, find_leaves
 from ue_rl.inference.export_policies import ALGORITHMS, BoxHead, Lstm, make_head
-from ue_rl.inference.metadata import ACTION_MASKS, ACTIONS, EPISODE_START, NOISE, OBSERVATION, STATE, Port
+from ue_rl.inference.metadata import (
+    ACTION_MASKS,
+    ACTIONS,
+    EPISODE_START,
+    NOISE,
+    OBSERVATION,
+    STATE,
+    Port,
+    space_size,
+    space_to_json,
+)
 
 _TRUSTED = ("torch.", "stable_baselines3.", "sb3_contrib.", "ue_rl.")
 _STATE_NAMES = ("state_h", "state_c")
@@ -163,7 +172,7 @@ def plan_graph(
     check_normalize(vec_normalize, leaves)
     observation = ObservationNet(leaves, vec_normalize, bool(policy.normalize_images), flat_input)
     inputs = _observation_ports(leaves, flat_input)
-    outputs = [Port("actions", (_act_size(space),), ACTIONS)]
+    outputs = [Port("actions", (space_size(space_to_json(space)),), ACTIONS)]
     lstm = None
     if algorithm == "RecurrentPPO":
         lstm = Lstm(policy.lstm_actor)
@@ -179,16 +188,6 @@ def plan_graph(
     net = PolicyGraph(observation, extractor, lstm, trunk, head, tuple(port.role for port in inputs))
     net.to(policy.device)
     return Plan(algorithm, leaves, net, tuple(inputs), tuple(outputs), stochastic, flat_input)
-
-
-def _act_size(space: Any) -> int:
-    if isinstance(space, spaces.Discrete):
-        return 1
-    return int(spaces.utils.flatdim(space)) if isinstance(space, spaces.Box) else int(sum(1 for _ in _flat(space)))
-
-
-def _flat(space: Any) -> Iterator[int]:
-    yield from range(len(space.nvec.ravel()) if isinstance(space, spaces.MultiDiscrete) else space.sample().size)
 
 
 def _observation_ports(leaves: list[Leaf], flat_input: bool) -> list[Port]:

@@ -78,8 +78,8 @@ class Sb3Inference(InferenceInterface):
         """Actions for a batch of observations in the shape of the model's space; see InferenceInterface."""
         if self._model is None:
             raise ModelLoadError("no model is loaded", fault="caller", cure="call load_model first")
-        obs: Any = observations
-        n = len(next(iter(obs.values())) if isinstance(obs, Mapping) else obs)
+        obs: Any = dict(observations) if isinstance(observations, Mapping) else observations
+        n = len(next(iter(obs.values())) if isinstance(obs, dict) else obs)
         if self._stats is not None:
             obs = self._stats.normalize_obs(obs)
         if self._starts is None:

@@ -230,6 +230,16 @@ class TestComponent:
         component.start_inference()
         assert component.tick([0, 1]) is not None
 
+    def test_a_dict_observation(self):
+        class Keyed(Recorder):
+            def run_inference(self, observations):
+                assert {key: value.shape for key, value in observations.items()} == {"a": (1, 2), "b": (1, 1)}
+                return observations["a"]
+
+        component = InferenceComponent(Keyed())
+        component.start_inference()
+        np.testing.assert_array_equal(component.tick({"a": [1, 2], "b": [3]}), [1, 2])
+
     def test_a_subclass(self):
         class Guard(InferenceComponent):
             def create_state(self):
