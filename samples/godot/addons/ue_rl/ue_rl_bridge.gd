@@ -1,0 +1,270 @@
+# ue_rl_bridge.gd: lets a trainer drive this game over TCP, in lock-step. Copy this one file into your project.
+#
+#     var bridge = preload("res://addons/ue_rl/ue_rl_bridge.gd").new()
+#     add_child(bridge)
+#     bridge.start(envs, 4, 1)          # the env nodes, numbers per observation, numbers per action
+#
+# An env is any object with
+#     rl_reset(episode_seed: int)       # a new episode; a seed < 0: none was given
+#     rl_apply(action: Array)           # `act_size` floats; they hold for the tick that follows
+#     rl_observe() -> Array             # `obs_size` floats, right at once, after a reset too
+#     rl_result(observation) -> Array   # once per tick: [reward: float, terminated: bool, truncated: bool]
+#     rl_freeze(frozen: bool)           # optional: stop just this env's physics. Without it a tick for
+#                                       # one env is a tick for all; a lone env needs none.
+#
+# Lock-step: _physics_process waits for a request, applies it, and returns; Godot does one physics tick; the
+# next _physics_process answers. While nobody asks, the tree is paused. Run the game with --fixed-fps 60 (your
+# physics rate): Godot then ticks as fast as requests come. Arguments: --port=7777 --host=127.0.0.1
+#
+# The protocol (both wirings, seeds, truncation) is ue_rl's docs/protocol.md. Whatever does not fit it ends the
+# session with a line on stderr; the next trainer can connect then.
+extends Node
+
+const SPIN_USEC = 300  # look without sleeping for so long after the last message: a sleep costs 60 us and more
+const BREATHE_USEC = 50000  # hand the frame back to Godot so often while the trainer is busy learning
+const GATHER_USEC = 400  # per-env sockets: wait so long for the other envs' lines before a tick
+const MAX_FLOAT32 = 3.4028235e38
+
+var _server = TCP_Server.new()
+var _envs = []
+var _obs_size = 0
+var _act_size = 0
+var _links = []  # the session's sockets: [the first] or [admin, env 0, env 1, ..]; empty without a trainer
+var _shared = false  # the first socket has spoken: it carries everything
+var _asked = {}  # env -> true: answered after this tick
+var _frozen = []
+var _last_news = 0
+
+
+# One socket and the part of a line that has come.
+class Link:
+	var peer: StreamPeerTCP
+	var text = ""
+
+	func _init(p: StreamPeerTCP) -> void:
+		peer = p
+		peer.set_no_delay(true)  # else Nagle's algorithm may hold an answer back for 40 ms
+
+	# The next line, or null while there is none. A NUL would end a String early: such bytes are no text.
+	func read_line():
+		var count = peer.get_available_bytes()
+		if count > 0:
+			var chunk = peer.get_data(count)[1].get_string_from_ascii()
+			text += chunk if chunk.length() == count else "(not text)\n"
+		var end = text.find("\n")
+		if end < 0:
+			return null
+		var line = text.left(end).strip_edges()
+		text = text.substr(end + 1)
+		return line
+
+	func alive() -> bool:
+		return peer.get_status() == StreamPeerTCP.STATUS_CONNECTED
+
+
+# The value of --name=value on the command line.
+static func argument(name: String, default: String) -> String:
+	for text in OS.get_cmdline_args():
+		if text.begins_with("--" + name + "="):
+			return text.substr(name.length() + 3)
+	return default
+
+
+func start(envs: Array, obs_size: int, act_size: int) -> void:
+	_envs = envs
+	_obs_size = obs_size
+	_act_size = act_size
+	for _env in envs:
+		_frozen.append(false)
+	var port = int(argument("port", "7777"))
+	var host = argument("host", "127.0.0.1")
+	if _server.listen(port, host) != OK:
+		printerr("ue_rl: cannot listen on %s:%d; is another game using the port?" % [host, port])
+		get_tree().quit(1)
+		return
+	print("ue_rl: %d envs on %s:%d" % [envs.size(), host, port])
+	pause_mode = PAUSE_MODE_PROCESS
+	process_priority = -1000  # before the game's own nodes: they see the new action in the same tick
+	get_tree().paused = true
+
+
+func _physics_process(_delta: float) -> void:
+	if not _server.is_listening():
+		return
+	if not _asked.empty():
+		var envs = _asked.keys()
+		_asked.clear()
+		_answer(envs, true)
+	var entered = OS.get_ticks_usec()
+	while not _tick_is_due():
+		var now = OS.get_ticks_usec()
+		if now - _last_news > SPIN_USEC:
+			if now - entered > BREATHE_USEC:
+				break
+			_drop_the_dead()
+			OS.delay_usec(50 if now - _last_news < 20000 else 1000)
+	get_tree().paused = _asked.empty()
+	for env in _envs.size() if not _asked.empty() else 0:
+		if _frozen[env] == _asked.has(env) and _envs[env].has_method("rl_freeze"):
+			_frozen[env] = not _asked.has(env)
+			_envs[env].rl_freeze(_frozen[env])
+
+
+# Takes what has come; true when the envs in _asked should move.
+func _tick_is_due() -> bool:
+	if not _shared and _server.is_connection_available():
+		_accept()
+	if _links.empty():
+		return false
+	if _shared or _links.size() == 1:
+		var line = _links[0].read_line()
+		if line:
+			_shared = true
+			_take(line, 0, _envs.size())
+		return not _asked.empty()
+	if _links.size() <= _envs.size():
+		return false  # as in the Unreal plugin: silence until all env sockets are there
+	for env in _envs.size():
+		if not _asked.has(env) and not _links.empty():
+			var line = _links[env + 1].read_line()
+			if line:
+				_take(line, env, 1)
+	var waited = OS.get_ticks_usec() - _last_news
+	return _asked.size() == _envs.size() or (not _asked.empty() and waited > GATHER_USEC)
+
+
+func _accept() -> void:
+	_drop_the_dead()  # else a dead trainer's successor would become its env socket
+	if _links.size() > _envs.size():
+		return  # a next trainer; it waits in the queue until this one has gone
+	var link = Link.new(_server.take_connection())
+	_links.append(link)
+	_last_news = OS.get_ticks_usec()
+	if _links.size() == 1:
+		_send(
+			link,
+			(
+				"CONFIG:OBS=%d;ACT=%d;ENV_TYPE=MULTI;ENV_COUNT=%d;VERSION=1;CHANNEL=ANY;ACT_SPACE=BOX(-1:1);FEATURES=SEED,TRUNC"
+				% [_obs_size, _act_size, _envs.size()]
+			)
+		)
+
+
+# One line: `count` envs from `first` on may be meant; nothing is done before all of it is understood.
+func _take(line: String, first: int, count: int) -> void:
+	_last_news = OS.get_ticks_usec()
+	var resets = {}
+	var actions = {}
+	for row in line.split("||"):
+		var ask = _parse(row)
+		if ask.has("fault"):
+			_refuse(ask.fault, row)
+			return
+		var env = ask.get("ENV", first if count == 1 else -1)
+		if env < first or env >= first + count:
+			_refuse("ENV is missing or not one of this socket's", row)
+			return
+		if resets.has(env) or actions.has(env):
+			_refuse("an env asked twice", row)
+			return
+		if ask.ACT == null:
+			resets[env] = ask.get("SEED", -1)
+		else:
+			actions[env] = ask.ACT
+	for env in actions:
+		_envs[env].rl_apply(actions[env])
+		_asked[env] = true
+	for env in resets:
+		_envs[env].rl_reset(resets[env])
+	if not resets.empty():
+		_answer(resets.keys(), false)  # a reset takes no time: the other envs are in mid-episode
+
+
+# {"ACT": [floats] or null for a reset, "ENV": int, "SEED": int}, the latter two only if given; or {"fault": why}.
+func _parse(row: String) -> Dictionary:
+	var ask = {}
+	for field in row.split(";"):
+		var at = field.find("=")
+		var key = field.left(at).strip_edges().to_upper()
+		var value = field.substr(at + 1).strip_edges()
+		if at < 1:
+			return {"fault": "a field without key=value"}
+		if ask.has(key):
+			return {"fault": key + " given twice"}
+		if key == "ENV" or key == "SEED":
+			if not value.is_valid_integer() or int(value) < 0:
+				return {"fault": key + " is not a number of 0 or more"}
+			ask[key] = int(value)
+		elif key == "ACT" and value.to_upper() == "RESET":
+			ask[key] = null
+		elif key == "ACT":
+			var numbers = []
+			for text in value.split(","):
+				var number = text.strip_edges()
+				if not number.is_valid_float() or abs(float(number)) > MAX_FLOAT32:
+					return {"fault": "ACT holds something that is not a finite number"}
+				numbers.append(float(number))
+			if numbers.size() != _act_size:
+				return {"fault": "ACT holds %d numbers, not %d" % [numbers.size(), _act_size]}
+			ask[key] = numbers
+	return ask if ask.has("ACT") else {"fault": "no ACT"}
+
+
+# Sends the states of `envs`; after a tick with its result, after a reset without.
+func _answer(envs: Array, ticked: bool) -> void:
+	var rows = PoolStringArray()
+	for env in envs:
+		var observation = _envs[env].rl_observe()
+		var result = _envs[env].rl_result(observation) if ticked else [0.0, false, false]
+		var numbers = PoolStringArray()
+		for x in observation:
+			numbers.append(_number(x))
+		var row = "OBS=%s;REW=%s;DONE=%d;ENV=%d" % [
+			numbers.join(","), _number(result[0]), int(result[1] or result[2]), env]
+		if result[2] and not result[1]:
+			row += ";TRUNC=1"
+		rows.append(row)
+	if _shared:
+		_send(_links[0], rows.join("||"))
+		return
+	for i in rows.size():
+		if _links.empty():
+			return
+		_send(_links[envs[i] + 1], rows[i])
+
+
+# Text that reads back as the same float32. Godot 3's str() keeps six digits, too few; "%f" has any number of
+# decimals up to 16, so a small number is written as mantissa and power of ten.
+func _number(x: float) -> String:
+	if abs(x) >= 0.001 or x == 0.0 or is_nan(x):
+		return "%.12f" % x
+	var power = 0
+	while abs(x) < 1.0:
+		x *= 1000.0
+		power -= 3
+	return "%.9fe%d" % [x, power]
+
+
+func _send(link: Link, line: String) -> void:
+	if link.peer.put_data((line + "\n").to_ascii()) != OK:
+		_end_session()
+
+
+func _drop_the_dead() -> void:
+	for link in _links:
+		if not link.alive():
+			_end_session()
+			return
+
+
+func _refuse(why: String, row: String) -> void:
+	printerr("ue_rl: %s: '%s'. The trainer is disconnected." % [why, row.left(120)])
+	_end_session()
+
+
+func _end_session() -> void:
+	for link in _links:
+		link.peer.disconnect_from_host()
+	_links.clear()
+	_asked.clear()
+	_shared = false
