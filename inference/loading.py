@@ -6,6 +6,7 @@ onnxruntime only.
 
 from __future__ import annotations
 
+import logging
 import math
 from collections.abc import Mapping
 from importlib import import_module
@@ -18,6 +19,8 @@ from numpy.typing import NDArray
 from ue_rl.errors import ConfigurationError, ModelLoadError, ModelMismatch, ModelOutputError
 from ue_rl.inference.interface import Observations
 from ue_rl.inference.metadata import ACTIONS, METADATA_KEY, OBSERVATION, STATE, PolicyMetadata, Port
+
+logger = logging.getLogger(__name__)
 
 Floats = NDArray[np.float32]
 Shape = tuple["int | None", ...]
@@ -238,6 +241,8 @@ def load_session(
             got=providers,
             cure="for CUDA install onnxruntime-gpu",
         )
+    if missing:
+        logger.warning("this onnxruntime lacks %s; going on with the rest", ", ".join(missing))
     options = ort.SessionOptions()
     options.intra_op_num_threads = intra_op_threads
     options.inter_op_num_threads = inter_op_threads

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ue_rl.errors import ModelLoadError, ModelMismatch
-from ue_rl.spec import PROTOCOL_VERSION
+from ue_rl.spec import MAX_NUMBERS, PROTOCOL_VERSION
 
 METADATA_KEY = "ue_rl"
 FORMAT = 1
@@ -110,6 +110,22 @@ class PolicyMetadata:
         """This description as one JSON object."""
         return json.dumps(asdict(self), allow_nan=False)
 
+    def _check(self) -> None:
+        """Raise ValueError for what no exporter writes."""
+        if self.obs_size < 1 or self.act_size < 1:
+            raise ValueError("empty space")
+        if not self.ports(OBSERVATION) or len(self.ports(ACTIONS, "outputs")) != 1:
+            raise ValueError("one or more observations and one action are due")
+        if sum(port.size for port in self.ports(OBSERVATION)) != self.obs_size:
+            raise ValueError("the inputs do not hold the observation space")
+        if self.ports(ACTIONS, "outputs")[0].size != self.act_size:
+            raise ValueError("the output does not hold the action space")
+        for side in (self.inputs, self.outputs):
+            if len({port.name for port in side}) != len(side):
+                raise ValueError("a name occurs twice")
+        if any(port.size > MAX_NUMBERS for port in (*self.inputs, *self.outputs)):
+            raise ValueError("more numbers than allowed")
+
     @classmethod
     def from_json(cls, text: str) -> PolicyMetadata:
         """Read what `to_json` wrote.
@@ -134,8 +150,7 @@ class PolicyMetadata:
             for side in ("inputs", "outputs"):
                 values[side] = tuple(_port_from_json(port) for port in raw[side])
             made = cls(**values)
-            if made.obs_size < 1 or made.act_size < 1:
-                raise ValueError("empty space")
+            made._check()
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             raise ModelLoadError(
                 "the model's description (metadata key 'ue_rl') cannot be read",

@@ -157,7 +157,10 @@ class TestRuns:
             thread.join()
         assert not wrong
 
-    def test_the_provider_in_use(self):
+    def test_the_provider_in_use(self, caplog):
+        wanted = ["NoSuchExecutionProvider", "CPUExecutionProvider"]
+        assert loaded(linear(), providers=wanted).provider == "CPUExecutionProvider"
+        assert "lacks NoSuchExecutionProvider" in caplog.text
         assert loaded(linear()).provider == "CPUExecutionProvider"
         with pytest.raises(ConfigurationError, match="none of the providers"):
             loaded(linear(), providers=["NoSuchExecutionProvider"])
@@ -261,14 +264,23 @@ BAD = {
     "description is no object": (linear(metadata="[1]"), ModelLoadError, "description"),
     "description from the future": (linear(metadata=describe(format=99)), ModelMismatch, "later version"),
     "description lies about the input": (
-        linear(metadata=describe(inputs=(Port("obs", (4,), "observation"),))),
+        linear(metadata=describe(inputs=(Port("obs", (1, 3), "observation"),))),
         ModelMismatch,
         "graph and its description disagree",
     ),
     "description lies about the action": (
-        linear(metadata=describe(action_space={"type": "Discrete", "n": 3, "start": 0})),
+        linear(
+            metadata=describe(
+                action_space={"type": "Discrete", "n": 3, "start": 0}, outputs=(Port("actions", (1,), "actions"),)
+            )
+        ),
         ModelMismatch,
         "graph and its description disagree",
+    ),
+    "description contradicts itself": (
+        linear(metadata=describe(action_space={"type": "Discrete", "n": 3, "start": 0})),
+        ModelLoadError,
+        "description.*does not hold the action space",
     ),
     "description lies about the names": (
         linear(metadata=describe(inputs=(Port("camera", (3,), "observation"),))),
@@ -330,6 +342,34 @@ class TestDescription:
     def test_unknown_keys_are_skipped(self):
         text = describe().to_json()
         assert PolicyMetadata.from_json(text[:-1] + ', "colour": "blue"}') == describe()
+
+    def test_a_description_with_any_part_spoilt(self):
+        """Each value in turn replaced by others: the file loads or is refused by name, nothing else."""
+        import json
+
+        port = {"name": "h", "shape": [2], "role": "state", "key": None, "distribution": None}
+        spoilt = [None, 0, -1, 1e300, "x", [], {}, [[]], [1], [-1], [10**30], True, [port], [port, port]]
+
+        def places(value, path=()):
+            yield path
+            items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+            for key, inner in items:
+                yield from places(inner, (*path, key))
+
+        whole = json.loads(describe().to_json())
+        refused = 0
+        for path in list(places(whole))[1:]:
+            for value in spoilt:
+                changed = json.loads(json.dumps(whole))
+                at = changed
+                for key in path[:-1]:
+                    at = at[key]
+                at[path[-1]] = value
+                try:
+                    loaded(linear(metadata=json.dumps(changed)))
+                except InferenceError:
+                    refused += 1
+        assert refused > 100
 
     def test_is_plain_json(self):
         import json
