@@ -10,6 +10,7 @@ from typing import Any, SupportsFloat
 
 import gymnasium as gym
 import numpy as np
+from gymnasium import spaces
 from numpy.typing import NDArray
 
 from ue_rl.errors import ConfigurationError
@@ -56,7 +57,7 @@ class UnrealEnv(gym.Env[NDArray[np.float32], Any]):
                 cure="use UnrealVecEnv or UnrealVectorEnv for several",
             )  # fmt: skip
         self.engine_spec = spec
-        self.observation_space = observation_space(spec)
+        self.observation_space: spaces.Space[Any] = observation_space(spec)
         self.action_space = action_space(spec)
         self._writer = ActionWriter(spec)
 

@@ -82,7 +82,7 @@ class Codec:
         self.max_line = line_limit(spec)
         self.form = _FORMS[spec.env_type]
         self._decode_states = module.decode_states
-        self._decode_state_lines = getattr(module, "decode_state_lines", None)
+        self._decode_state_lines: Any = getattr(module, "decode_state_lines", None)
         self._decode_requests = module.decode_requests
         self._encode_actions = module.encode_actions
         self._encode_states = module.encode_states

@@ -56,6 +56,8 @@ def cli(context: click.Context, debug: bool) -> None:
     logging.basicConfig(
         level=logging.DEBUG if debug else logging.WARNING, format="%(levelname)s %(name)s: %(message)s", force=debug
     )
+    for handler in logging.getLogger().handlers:
+        handler.setLevel(logging.DEBUG if debug else logging.WARNING)
     if debug:
         for noisy in ("matplotlib", "PIL", "asyncio"):
             logging.getLogger(noisy).setLevel(logging.WARNING)
@@ -85,7 +87,7 @@ def main(arguments: list[str] | None = None) -> Any:
         if "--debug" in words:
             raise
         click.secho(
-            f"{error.name or 'a package'} is missing ({error}). Install what this command needs: pip install 'ue_rl[train]'",
+            f"{error}. This command needs more than is installed: pip install 'ue_rl[train]'",
             fg="red",
             err=True,
         )

@@ -1,0 +1,47 @@
+"""curves.png: the return of every episode over env-steps, and their moving mean."""
+
+from __future__ import annotations
+
+import csv
+from pathlib import Path
+
+import numpy as np
+
+
+def read_episodes(path: Path) -> tuple[list[int], list[float], list[int]]:
+    """(env-steps at the end, return, length) of each episode in episodes.csv."""
+    steps: list[int] = []
+    returns: list[float] = []
+    lengths: list[int] = []
+    if path.exists():
+        with path.open(newline="") as file:
+            for row in csv.DictReader(file):
+                steps.append(int(row["env_steps"]))
+                returns.append(float(row["return"]))
+                lengths.append(int(row["length"]))
+    return steps, returns, lengths
+
+
+def draw_curves(episodes: Path, target: Path, title: str) -> bool:
+    """Draws the picture; False where there are no episodes yet."""
+    steps, returns, lengths = read_episodes(episodes)
+    if not steps:
+        return False
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(8, 6), layout="constrained")
+    FigureCanvasAgg(figure)
+    upper, lower = figure.subplots(2, 1, sharex=True, height_ratios=[3, 1])
+    window = max(1, min(100, len(returns) // 5))
+    for axes, values, name, colour in ((upper, returns, "return", "tab:blue"), (lower, lengths, "length", "tab:green")):
+        axes.plot(steps, values, ".", markersize=3, alpha=0.25, color=colour, label=f"episode {name}")
+        means = np.convolve(values, np.ones(window) / window, "valid")
+        axes.plot(steps[window - 1 :], means, color=colour, linewidth=2, label=f"mean of {window} episodes")
+        axes.set_ylabel(f"episode {name}")
+        axes.grid(alpha=0.3)
+    upper.legend(loc="best")
+    upper.set_title(title)
+    lower.set_xlabel("env-steps")
+    figure.savefig(target, dpi=110)
+    return True

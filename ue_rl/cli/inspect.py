@@ -1,0 +1,85 @@
+"""`ue-rl inspect`: connects to an engine and shows what it says and how fast it answers."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import click
+
+
+@click.command(short_help="Show what an engine says.")
+@click.option("--host", default="127.0.0.1", show_default=True)
+@click.option("--port", type=click.IntRange(1, 65535), default=7777, show_default=True)
+@click.option("--channel", type=click.Choice(["auto", "shared", "per_env"]), default="auto", show_default=True)
+@click.option("--transport", type=click.Choice(["auto", "tcp", "shm"]), default="auto", show_default=True)
+@click.option("--steps", type=click.IntRange(0), default=200, show_default=True, help="Steps with random actions.")
+@click.option("--timeout", type=float, default=10.0, show_default=True, help="Seconds to wait for each answer.")
+def inspect(host: str, port: int, channel: str, transport: str, steps: int, timeout: float) -> None:
+    """Connect to an engine, show its handshake, spaces, wiring and latency, and say what a user should know."""
+    import numpy as np
+    from rich.console import Console
+    from rich.table import Table
+
+    from ue_rl.cli.engine import open_engine
+    from ue_rl.wire import encode_handshake
+
+    console = Console()
+    more = {} if transport == "auto" else {"transport": transport}
+    begun = time.perf_counter()
+    with open_engine(host=host, port=port, channel=channel, timeout=timeout, **more) as env:
+        connected = time.perf_counter() - begun
+        spec = env.engine_spec
+        table = Table(show_header=False)
+        table.add_column(style="bold")
+        table.add_column(overflow="fold")
+        table.add_row("handshake", encode_handshake(spec).decode().strip())
+        table.add_row("envs", f"{spec.num_envs} ({spec.env_type.value})")
+        table.add_row("observation space", str(env.observation_space))
+        table.add_row("action space", str(env.action_space))
+        table.add_row("features", ", ".join(sorted(spec.features)) or "none beyond the base protocol")
+        for key, value in env.transport.describe().items():
+            table.add_row(key, value)
+        begun = time.perf_counter()
+        obs = env.reset()
+        table.add_row(
+            "connect / first reset", f"{connected * 1e3:.1f} ms / {(time.perf_counter() - begun) * 1e3:.1f} ms"
+        )
+        table.add_row("first observation", f"env 0: {obs[0][:8].tolist()}{' ..' if obs.shape[1] > 8 else ''}")
+        seconds = []
+        env.action_space.seed(0)
+        for _ in range(steps):
+            actions = np.stack([np.asarray(env.action_space.sample()) for _ in range(env.num_envs)])
+            begun = time.perf_counter()
+            env.transport.send_actions(env.write_actions(actions))
+            env.transport.receive()
+            seconds.append(time.perf_counter() - begun)
+        if seconds:
+            p50, p99 = np.percentile(seconds, [50, 99])
+            table.add_row("step latency", f"p50 {p50 * 1e3:.3f} ms, p99 {p99 * 1e3:.3f} ms ({steps} steps)")
+            rate = 1 / float(np.mean(seconds))
+            table.add_row("speed", f"{rate:,.0f} steps/s of all envs, {rate * env.num_envs:,.0f} env-steps/s")
+        console.print(table)
+        for note in notes(spec, float(np.median(seconds)) if seconds else None):
+            console.print(f"[yellow]note[/] {note}")
+
+
+def notes(spec: Any, median: float | None) -> list[str]:
+    """What a user of such an engine should know; `median` seconds a step."""
+    said = []
+    if spec.version == 0:
+        said.append(
+            "this is the deployed plugin's dialect: rewards have two decimals, there are no seeds, and truncation "
+            "cannot be told from termination (max_episode_steps= on the client can)"
+        )
+        longest = 4 + 16 * spec.act_size
+        if longest > 1024:
+            said.append(
+                f"an action may take {longest} bytes; the plugin reads 1024 per tick, so it takes several ticks"
+            )
+    if median is not None and 1 / 200 < median < 1 / 20:
+        said.append(
+            f"{1 / median:.0f} answers per second is the game's tick, not the bridge: use more envs, a fixed time step "
+            "(-UseFixedTimeStep -FPS=..), and no frame cap (t.MaxFPS 0)"
+        )
+    return said

@@ -1,0 +1,86 @@
+"""`ue-rl serve`: hosts a Gymnasium env, or a bridge class of yours, as an engine."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+import json
+import logging
+import sys
+from typing import Any
+
+import click
+
+from ue_rl.errors import ConfigurationError
+
+
+@click.command(short_help="Host an env as an engine.")
+@click.option("--env", help="A Gymnasium id, such as CartPole-v1.")
+@click.option("--bridge", help="A bridge class instead, as module:Class; called with num_envs.")
+@click.option("--num-envs", type=click.IntRange(1), default=8, show_default=True)
+@click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
+@click.option("--port", type=click.IntRange(0, 65535), default=7777, show_default=True, help="0 takes a free one.")
+@click.option("--tick-rate", type=float, help="Ticks per second, in real time.  [default: as fast as requests come]")
+@click.option("--send-info", is_flag=True, help="Send info dicts along.")
+@click.option("--kwargs", default="{}", help="JSON object for gymnasium.make or the bridge class.")
+def serve(
+    env: str | None, bridge: str | None, num_envs: int, host: str, port: int, tick_rate: float | None, send_info: bool,
+    kwargs: str,
+) -> None:  # fmt: skip
+    """Host a Gymnasium env, or a bridge class, as an engine, until Ctrl-C.
+
+    Trainers connect one after the other: ue-rl train --port 7777, or ue_rl.connect("tcp://127.0.0.1:7777").
+    """
+    if (env is None) == (bridge is None):
+        raise click.UsageError("give either --env or --bridge")
+    try:
+        arguments = json.loads(kwargs)
+        assert isinstance(arguments, dict)
+    except (ValueError, AssertionError):
+        raise ConfigurationError("not a JSON object", fault="caller", field="kwargs", got=kwargs) from None
+    from ue_rl.bridges import BridgeServer, GymnasiumBridge
+
+    hosted: Any
+    if env is not None:
+        hosted = GymnasiumBridge(env, num_envs, send_info=send_info, **arguments)
+    else:
+        hosted = _bridge_class(str(bridge))(num_envs=num_envs, **arguments)
+    logging.getLogger("ue_rl.bridges.server").setLevel(logging.INFO)
+    for handler in logging.getLogger().handlers:
+        handler.setLevel(min(handler.level, logging.INFO))
+
+    async def run() -> None:
+        server = BridgeServer(hosted, host, port, tick_rate=tick_rate)
+        try:
+            await server.start()
+        except OSError as error:
+            raise ConfigurationError(
+                f"cannot listen on {host}:{port}", fault="caller", field="port", got=str(error),
+                cure="another engine may be running there: choose another --port",
+            ) from error  # fmt: skip
+        click.echo(f"{env or bridge}: {num_envs} envs on {server.url}  (Ctrl-C stops)")
+        click.echo(f"{hosted.build_handshake()}")
+        async with server:
+            await server.serve_forever()
+
+    try:
+        asyncio.run(run())
+    except (KeyboardInterrupt, asyncio.CancelledError):
+        click.echo("stopped")
+    finally:
+        close = getattr(hosted, "close", None)
+        if close is not None:
+            close()
+
+
+def _bridge_class(name: str) -> Any:
+    module, colon, attribute = name.partition(":")
+    sys.path.insert(0, "")  # a module in the folder where the command runs
+    try:
+        if not colon:
+            raise ValueError("no colon")
+        return getattr(importlib.import_module(module), attribute)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise ConfigurationError(
+            f"{name!r} cannot be loaded", fault="caller", field="bridge", expected="module:Class", got=str(error)
+        ) from error

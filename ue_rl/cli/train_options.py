@@ -1,0 +1,244 @@
+"""What a training run is made of: defaults, a YAML file, command-line flags, in rising order of precedence.
+
+Two kinds of YAML are read: our own (the flags' names, plus `hyperparameters:`), and the file of the Unreal plugin's own
+trainer (`model:`, `total_timesteps:`, `common_parameters:`, `on_policy:` ..). Unknown keys are refused by name.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, fields
+from pathlib import Path, PureWindowsPath
+from typing import Any
+
+import yaml
+
+from ue_rl.errors import ConfigurationError
+
+ALGORITHMS = {
+    "ppo": "stable_baselines3",
+    "a2c": "stable_baselines3",
+    "sac": "stable_baselines3",
+    "td3": "stable_baselines3",
+    "ddpg": "stable_baselines3",
+    "dqn": "stable_baselines3",
+    "trpo": "sb3_contrib",
+    "tqc": "sb3_contrib",
+    "qrdqn": "sb3_contrib",
+    "recurrentppo": "sb3_contrib",
+}
+CLASS_NAMES = {"qrdqn": "QRDQN", "recurrentppo": "RecurrentPPO"}
+DEFAULT_ENV = "CartPole-v1"
+
+# What is known to solve a task, used where nothing else is said. "lin_x" falls linearly from x to 0 over the run.
+TUNED: dict[tuple[str, str], dict[str, Any]] = {
+    ("ppo", "CartPole-v1"): {
+        "n_steps": 32,
+        "batch_size": 256,
+        "gae_lambda": 0.8,
+        "gamma": 0.98,
+        "n_epochs": 20,
+        "learning_rate": "lin_0.001",
+        "clip_range": "lin_0.2",
+    },
+}
+
+
+@dataclass
+class TrainOptions:
+    """One run, resolved. The field names are the YAML keys and, with dashes, the flags."""
+
+    algo: str = "ppo"
+    policy: str = "auto"
+    timesteps: int = 100_000
+    seed: int | None = None
+    host: str | None = None
+    port: int | None = None
+    channel: str = "auto"
+    transport: str = "auto"
+    timeout: float = 30.0
+    wait: float = 0.0
+    env: str | None = None
+    env_kwargs: dict[str, Any] = field(default_factory=dict)
+    num_envs: int = 8
+    max_episode_steps: int | None = None
+    normalize: bool = False
+    device: str = "auto"
+    threads: int | None = None
+    log_dir: str = "runs"
+    run_id: str | None = None
+    save_freq: int = 50_000
+    export: bool = True
+    eval_episodes: int | None = None
+    init_from: str | None = None
+    verbose: int = 0
+    hyperparameters: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def embedded(self) -> bool:
+        """Does the run start its own engine?"""
+        return self.host is None and self.port is None
+
+    @property
+    def task(self) -> str:
+        """A name for the env, for run ids."""
+        return (self.env or DEFAULT_ENV) if self.embedded else f"{self.host or '127.0.0.1'}-{self.port or 7777}"
+
+    def as_yaml(self) -> str:
+        """The whole of it as a YAML file that `--config` reads back."""
+        return yaml.safe_dump(asdict(self), sort_keys=False)
+
+
+FIELD_NAMES = [f.name for f in fields(TrainOptions)]
+
+
+def resolve(flags: Mapping[str, Any], config: Path | None, base: Mapping[str, Any] | None = None) -> TrainOptions:
+    """Puts `flags` (None: not given) over the YAML file over `base` over the defaults.
+
+    Raises:
+        ConfigurationError: an unknown key, a value of the wrong type, an algorithm that does not exist.
+    """
+    values: dict[str, Any] = dict(base or {})
+    hyper = dict(values.pop("hyperparameters", {}))
+    if config is not None:
+        given = read_config(config)
+        hyper |= given.pop("hyperparameters", {})
+        values |= given
+    given = {key: value for key, value in flags.items() if value is not None}
+    hyper |= given.pop("hyperparameters", {})
+    options = TrainOptions(**{**values, **given}, hyperparameters=hyper)
+    options.algo = str(options.algo).lower()
+    if options.algo not in ALGORITHMS:
+        raise ConfigurationError(
+            "no such algorithm", fault="caller", field="algo", expected=", ".join(ALGORITHMS), got=options.algo,
+            cure=_nearest(options.algo, list(ALGORITHMS)),
+        )  # fmt: skip
+    for name in ("timesteps", "num_envs", "save_freq"):
+        value = getattr(options, name)
+        if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+            raise ConfigurationError("must be a positive integer", fault="caller", field=name, got=value)
+    if options.env is not None and not options.embedded:
+        raise ConfigurationError(
+            "an embedded env and a running engine exclude each other", fault="caller", field="env",
+            cure="give either --env, or --host and --port",
+        )  # fmt: skip
+    return options
+
+
+def read_config(path: Path) -> dict[str, Any]:
+    """The keys of a YAML file in our terms.
+
+    Raises:
+        ConfigurationError: not readable, not YAML, not a mapping, or unknown keys.
+    """
+    try:
+        content = yaml.safe_load(path.read_text("utf-8"))
+    except OSError as error:
+        raise ConfigurationError(f"{path} cannot be read", fault="caller", field="config", got=str(error)) from error
+    except yaml.YAMLError as error:
+        raise ConfigurationError(f"{path} is not YAML", fault="caller", field="config", got=str(error)) from error
+    if not isinstance(content, dict):
+        raise ConfigurationError(f"{path} holds no keys", fault="caller", field="config", got=type(content).__name__)
+    if "model" in content or "common_parameters" in content:
+        return _from_plugin(content, path)
+    for key in content:
+        if key not in FIELD_NAMES:
+            raise _unknown(str(key), FIELD_NAMES, path)
+    return dict(content)
+
+
+_PLUGIN_KEYS = {
+    "": ["model", "model_name", "load_from_checkpoint", "total_timesteps", "checkpoint_freq", "paths",
+         "common_parameters", "on_policy", "off_policy"],
+    "paths": ["save_dir", "previous_model"],
+    "common_parameters": ["device", "learning_rate", "gamma", "verbose", "batch_size"],
+}  # fmt: skip
+
+
+def _from_plugin(content: dict[str, Any], path: Path) -> dict[str, Any]:
+    """The plugin's own trainer's file; its checkpoint_freq counted vec-steps, ours counts env-steps."""
+    sections = {"": content, **{name: content.get(name) or {} for name in ("paths", "common_parameters")}}
+    for name, allowed in _PLUGIN_KEYS.items():
+        for key in sections[name]:
+            if key not in allowed:
+                raise _unknown(f"{name}.{key}" if name else str(key), allowed, path)
+    algo = str(content.get("model", "ppo")).lower()
+    common = sections["common_parameters"]
+    hyper = {key: common[key] for key in ("learning_rate", "gamma") if key in common}
+    if algo != "a2c" and "batch_size" in common:
+        hyper["batch_size"] = common["batch_size"]
+    kind = content.get("on_policy" if algo in ("ppo", "a2c", "trpo", "recurrentppo") else "off_policy") or {}
+    hyper |= {key: value for key, value in kind.items() if not isinstance(value, dict) and key not in ALGORITHMS}
+    hyper |= kind.get(algo) or {}
+    values: dict[str, Any] = {"algo": algo, "hyperparameters": hyper}
+    for theirs, ours in (("total_timesteps", "timesteps"), ("checkpoint_freq", "save_freq")):
+        if theirs in content:
+            values[ours] = content[theirs]
+    for key in ("device", "verbose"):
+        if key in common:
+            values[key] = common[key]
+    save_dir = sections["paths"].get("save_dir")
+    if save_dir:
+        folder = PureWindowsPath(save_dir) if "\\" in save_dir else Path(save_dir)
+        values["run_id"] = str(content.get("model_name") or folder.name)
+        if Path(save_dir).is_absolute() or "\\" not in save_dir:
+            values["log_dir"] = str(Path(save_dir).parent)
+    if content.get("load_from_checkpoint"):
+        values["init_from"] = sections["paths"].get("previous_model")
+    values.setdefault("host", "127.0.0.1")
+    return values
+
+
+def _unknown(key: str, allowed: list[str], path: Path) -> ConfigurationError:
+    return ConfigurationError(
+        f"{path.name} has an unknown key", fault="caller", field=key, expected=", ".join(allowed),
+        cure=_nearest(key.rsplit(".", maxsplit=1)[-1], allowed),
+    )  # fmt: skip
+
+
+def _nearest(word: str, words: list[str]) -> str | None:
+    close = difflib.get_close_matches(word, words, n=1)
+    return f"did you mean {close[0]!r}?" if close else None
+
+
+def schedule(value: Any) -> Any:
+    """`"lin_0.001"` as a function of the remaining part of the run; anything else as it is."""
+    if isinstance(value, str) and value.startswith("lin_"):
+        return LinearSchedule(float(value[4:]))
+    return value
+
+
+@dataclass(frozen=True)
+class LinearSchedule:
+    """Falls from `start` to 0 over the run; a class, so that a saved model can be loaded anywhere."""
+
+    start: float
+
+    def __call__(self, remaining: float) -> float:
+        """`remaining` goes from 1 to 0."""
+        return self.start * remaining
+
+
+def parse_setting(text: str) -> tuple[str, Any]:
+    """("gamma", 0.98) of "gamma=0.98"; the value is YAML.
+
+    Raises:
+        ConfigurationError: no "=".
+    """
+    key, equals, value = text.partition("=")
+    if not equals or not key:
+        raise ConfigurationError("not a setting", fault="caller", field="set", expected="KEY=VALUE", got=text)
+    parsed = yaml.safe_load(value)
+    if isinstance(parsed, str):
+        try:
+            parsed = float(parsed)  # YAML reads 3e-4 as text
+        except ValueError:
+            return key.strip(), parsed
+    return key.strip(), parsed
+
+
+def tuned_for(options: TrainOptions) -> dict[str, Any]:
+    """The hyperparameters to use: known good ones for the task, under what the user gave."""
+    base = TUNED.get((options.algo, options.env or DEFAULT_ENV), {}) if options.embedded else {}
+    return {key: schedule(value) for key, value in {**base, **options.hyperparameters}.items()}
