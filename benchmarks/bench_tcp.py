@@ -10,6 +10,7 @@ benchmarks/engine.c, whose answer costs the same whatever the client does.
 from __future__ import annotations
 
 import argparse
+import functools
 import os
 import platform
 import statistics
@@ -29,63 +30,20 @@ from plain_codec import PlainCodec
 from stable_baselines3.common.vec_env import DummyVecEnv, SubprocVecEnv
 
 import ue_rl
-from ue_rl.bridges import VectorBridge, run_in_process
+from ue_rl.bridges import GymnasiumBridge, run_in_process
 from ue_rl.buffers import StepBuffers
+from ue_rl.cli.bench import side_by_side as in_turn
+from ue_rl.cli.bench_envs import DoNothing, DoNothingFactory
 from ue_rl.spec import EnvSpec, EnvType
 from ue_rl.wire import Codec
 
 OBS, ACT = 8, 2
 
 
-class DoNothing(gym.Env[Any, Any]):
-    """An env whose step costs nothing, so that only the carrier is measured."""
-
-    observation_space = gym.spaces.Box(-1, 1, (OBS,), np.float32)
-    action_space = gym.spaces.Box(-1, 1, (ACT,), np.float32)
-
-    def __init__(self) -> None:
-        self._obs = np.linspace(-1, 1, OBS, dtype=np.float32)
-
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
-        """Nothing to reset."""
-        return self._obs, {}
-
-    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
-        """Nothing to do."""
-        return self._obs, 0.0, False, False, {}
-
-
-class DoNothingBridge(VectorBridge):
-    """The same on the engine's side of the reference server."""
-
-    def reset_envs(self, env_ids: Any, seeds: Any, options: Any) -> None:
-        """Writes the first observations."""
-        self.outbox.obs[:] = np.linspace(-1, 1, OBS, dtype=np.float32)
-
-    def step_envs(self, actions: Any, env_ids: Any) -> None:
-        """The observations stand already."""
-
-
-def do_nothing_bridge() -> DoNothingBridge:
-    """For the server's process."""
-    return DoNothingBridge(EnvSpec(OBS, ACT, EnvType.MULTI, 16))
-
-
-def per_step(step: Callable[[], object], rounds: int) -> float:
-    """Microseconds."""
-    begun = time.perf_counter()
-    for _ in range(rounds):
-        step()
-    return (time.perf_counter() - begun) / rounds * 1e6
-
-
 def side_by_side(contenders: dict[str, tuple[Callable[[], object], int]], repeats: int) -> dict[str, float]:
     """Median microseconds a call of each, the rounds taken in turn."""
-    seen: dict[str, list[float]] = {name: [] for name in contenders}
-    for _ in range(repeats):
-        for name, (step, rounds) in contenders.items():
-            seen[name].append(per_step(step, rounds))
-    return {name: statistics.median(times) for name, times in seen.items()}
+    steps = {name: step for name, (step, _) in contenders.items()}
+    return in_turn(steps, {name: rounds for name, (_, rounds) in contenders.items()}, repeats)
 
 
 def table(title: str, header: str, rows: list[tuple[object, ...]]) -> None:
@@ -136,7 +94,7 @@ def bench_vec_env(repeats: int) -> None:
     with CEngine(num_envs=n, obs_size=OBS, act_size=ACT) as one, CEngine(num_envs=n, obs_size=OBS, act_size=ACT) as two:
         shared = ue_rl.connect(one.url, channel="shared")
         per_env = ue_rl.connect(two.url, channel="per_env")
-        with run_in_process(do_nothing_bridge) as server:
+        with run_in_process(DoNothingFactory(n)) as server:
             reference = ue_rl.connect(server.url, channel="shared")
             envs = {"shared channel": shared, "per-env sockets": per_env, "client + reference server": reference}
             for env in envs.values():
@@ -216,15 +174,12 @@ def bench_ppo(repeats: int) -> None:
     from stable_baselines3 import PPO
 
     n = 16
-    from ue_rl.bridges import GymnasiumBridge
 
     def fps(env: Any) -> float:
         model = PPO("MlpPolicy", env, n_steps=128, batch_size=256, device="cpu", seed=0)
         begun = time.perf_counter()
         model.learn(n * 128 * 4)
         return n * 128 * 4 / (time.perf_counter() - begun)
-
-    import functools
 
     seen: dict[str, list[float]] = {"DummyVecEnv": [], "bridge": []}
     with run_in_process(functools.partial(GymnasiumBridge, "CartPole-v1", n)) as server:

@@ -89,7 +89,7 @@ class BridgeServer:
         self.bridge.start_training()
         if self.tick_rate is not None:
             self._pacer = self._loop.create_task(self._tick_at_rate(self.tick_rate))
-        _log.info("listening on %s: %s", self.url, self.bridge.build_handshake())
+        _log.debug("listening on %s: %s", self.url, self.bridge.build_handshake())
 
     async def serve_forever(self) -> None:
         """Serves until cancelled."""
@@ -140,6 +140,8 @@ class BridgeServer:
             if connection.gone:
                 continue
             connection.place = self._session.add(connection)
+            if connection.place == 0:
+                _log.info("session %d: a trainer connected from %s", self.sessions, connection.peer)
             self._members.append(connection)
             self.data_received(connection, connection.early)
             connection.early = b""
@@ -174,7 +176,7 @@ class BridgeServer:
             self._waiting.remove(connection)
 
     def _end_session(self, why: str, level: int) -> None:
-        _log.log(level, "session ended: %s", why)
+        _log.log(level, "session %d ended: %s", self.sessions, why)
         members, self._members, self._session = self._members, [], None
         for member in members:
             member.place = -1
@@ -245,12 +247,15 @@ class _Connection(asyncio.Protocol):
         self._server = server
         self._transport: asyncio.Transport | None = None
         self.place = -1
+        self.peer = "?"
         self.early = b""
         self.gone = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)
         self._transport = transport
+        peer = transport.get_extra_info("peername")
+        self.peer = f"{peer[0]}:{peer[1]}" if peer else "?"
         sock = transport.get_extra_info("socket")
         if sock is not None:
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)

@@ -38,7 +38,6 @@ class UnrealVecEnv(VecEnv):
         observation_space: Box float32 [obs_size].
         action_space: Box, Discrete, MultiDiscrete or MultiBinary, as the handshake says.
         transport: the transport.
-        write_actions: from a policy's actions to the transport's rows, checked.
 
     Raises:
         ConfigurationError: max_episode_steps is not positive. Also what transport.connect() raises.
@@ -59,7 +58,7 @@ class UnrealVecEnv(VecEnv):
         self.max_episode_steps = max_episode_steps
         self.render_mode = None
         n = self.engine_spec.num_envs
-        self.write_actions = ActionWriter(self.engine_spec)
+        self._writer = ActionWriter(self.engine_spec)
         self._monitor = monitor
         self._begun = time.time()
         self._returns = np.zeros(n, np.float64)
@@ -88,7 +87,7 @@ class UnrealVecEnv(VecEnv):
 
     def step_async(self, actions: Any) -> None:
         """Sends one action per env; see ue_rl.spaces.ActionWriter for shapes and errors."""
-        self.transport.send_actions(self.write_actions(actions))
+        self.transport.send_actions(self._writer(actions))
 
     def step_wait(self) -> VecEnvStepReturn:
         """Waits for all envs and resets the finished ones.

@@ -33,7 +33,7 @@ def draw_curves(episodes: Path, target: Path, title: str) -> bool:
     figure = Figure(figsize=(8, 6), layout="constrained")
     FigureCanvasAgg(figure)
     upper, lower = figure.subplots(2, 1, sharex=True, height_ratios=[3, 1])
-    window = max(1, min(100, len(returns) // 5))
+    window = max(1, min(100, len(returns) // 10))
     for axes, values, name, colour in ((upper, returns, "return", "tab:blue"), (lower, lengths, "length", "tab:green")):
         axes.plot(steps, values, ".", markersize=3, alpha=0.25, color=colour, label=f"episode {name}")
         means = np.convolve(values, np.ones(window) / window, "valid")

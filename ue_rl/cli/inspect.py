@@ -25,7 +25,7 @@ def inspect(host: str, port: int, channel: str, transport: str, steps: int, time
     from ue_rl.wire import encode_handshake
 
     console = Console()
-    more = {} if transport == "auto" else {"transport": transport}
+    more: dict[str, Any] = {} if transport == "auto" else {"transport": transport}
     begun = time.perf_counter()
     with open_engine(host=host, port=port, channel=channel, timeout=timeout, **more) as env:
         connected = time.perf_counter() - begun
@@ -51,8 +51,7 @@ def inspect(host: str, port: int, channel: str, transport: str, steps: int, time
         for _ in range(steps):
             actions = np.stack([np.asarray(env.action_space.sample()) for _ in range(env.num_envs)])
             begun = time.perf_counter()
-            env.transport.send_actions(env.write_actions(actions))
-            env.transport.receive()
+            env.step(actions)
             seconds.append(time.perf_counter() - begun)
         if seconds:
             p50, p99 = np.percentile(seconds, [50, 99])

@@ -60,8 +60,10 @@ def serve(
             ) from error  # fmt: skip
         click.echo(f"{env or bridge}: {num_envs} envs on {server.url}  (Ctrl-C stops)")
         click.echo(f"{hosted.build_handshake()}")
-        async with server:
+        try:
             await server.serve_forever()
+        finally:
+            await server.close()
 
     try:
         asyncio.run(run())

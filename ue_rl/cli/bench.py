@@ -1,0 +1,116 @@
+"""`ue-rl bench`: the bridge against SB3's own ways on this machine, in one run."""
+
+from __future__ import annotations
+
+import os
+import platform
+import statistics
+import time
+from collections.abc import Callable
+from importlib.metadata import version
+from typing import Any
+
+import click
+
+OBS, ACT = 8, 2
+
+
+@click.command(short_help="Measure the bridge here.")
+@click.option("--num-envs", type=click.IntRange(1), default=16, show_default=True)
+@click.option("--repeats", type=click.IntRange(1), default=5, show_default=True)
+@click.option("--subproc/--no-subproc", default=True, help="Compare with SubprocVecEnv (one process per env).")
+def bench(num_envs: int, repeats: int, subproc: bool) -> None:
+    """Do-nothing envs behind each carrier, side by side: only the carrier is measured. Quote the ratios."""
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
+    import numpy as np
+    from rich.console import Console
+    from rich.table import Table
+
+    import ue_rl
+    from ue_rl.bridges import run_in_process
+    from ue_rl.cli.bench_envs import DoNothing, DoNothingFactory
+
+    console = Console()
+    packages = ("numpy", "stable-baselines3", "gymnasium")
+    console.print(
+        f"{platform.machine()}, {os.cpu_count()} cores, {platform.system()} {platform.release()}, "
+        f"Python {platform.python_version()}, " + ", ".join(f"{name} {version(name)}" for name in packages)
+    )
+    _codec_table(console, repeats)
+    actions = np.random.default_rng(0).uniform(-1, 1, (num_envs, ACT)).astype(np.float32)
+    with run_in_process(DoNothingFactory(num_envs)) as one, run_in_process(DoNothingFactory(num_envs)) as two:
+        envs: dict[str, Any] = {
+            "ue_rl, shared channel": ue_rl.connect(one.url, channel="shared"),
+            "ue_rl, per-env sockets": ue_rl.connect(two.url, channel="per_env"),
+        }
+        if subproc:
+            from stable_baselines3.common.vec_env import SubprocVecEnv
+
+            envs["SubprocVecEnv"] = SubprocVecEnv([DoNothing] * num_envs)
+        try:
+            for env in envs.values():
+                env.reset()
+            rounds = {name: 150 if name == "SubprocVecEnv" else 1000 for name in envs}
+            steps: dict[str, Callable[[], object]] = {
+                name: (lambda e=env: e.step(actions)) for name, env in envs.items()
+            }
+            us = side_by_side(steps, rounds, repeats)
+        finally:
+            for env in envs.values():
+                env.close()
+    table = Table(title=f"VecEnv.step, {num_envs} do-nothing envs, engine in another process", title_justify="left")
+    for column in ("carrier", "us a step", "env-steps/s", "vs SubprocVecEnv"):
+        table.add_column(column, justify="left" if column == "carrier" else "right")
+    base = us.get("SubprocVecEnv")
+    for name, t in us.items():
+        table.add_row(name, f"{t:.1f}", f"{num_envs * 1e6 / t:,.0f}", f"{base / t:.1f}x" if base else "-")
+    console.print(table)
+
+
+def _codec_table(console: Any, repeats: int) -> None:
+    import numpy as np
+    from rich.table import Table
+
+    from ue_rl import kernels
+    from ue_rl.buffers import StepBuffers
+    from ue_rl.spec import EnvSpec
+    from ue_rl.wire import Codec
+
+    n = 64
+    spec = EnvSpec(OBS, ACT, num_envs=n)
+    rng = np.random.default_rng(0)
+    actions = rng.uniform(-1, 1, (n, ACT)).astype(np.float32)
+    buffers = StepBuffers(n, OBS)
+    obs, zeros = rng.normal(size=(n, OBS)).astype(np.float32), np.zeros(n, np.uint8)
+    line = Codec(spec).encode_states(obs, rng.normal(size=n).astype(np.float32), zeros)
+    codecs = {"pure": Codec(spec, compiled=False)}
+    if kernels.name_of(kernels.load()) == "compiled":
+        codecs["compiled"] = Codec(spec, compiled=True)
+
+    def use(codec: Codec) -> Callable[[], None]:
+        def once() -> None:
+            buffers.pending[:] = 1
+            codec.decode_states(line, buffers)
+            codec.encode_actions(actions)
+
+        return once
+
+    us = side_by_side({k: use(c) for k, c in codecs.items()}, dict.fromkeys(codecs, 100), repeats)
+    table = Table(title=f"codec, {n} envs x {OBS} observations in, {ACT} actions out", title_justify="left")
+    for column in ("loops", "us a step", "ns a number"):
+        table.add_column(column, justify="left" if column == "loops" else "right")
+    for name, t in us.items():
+        table.add_row(name, f"{t:.1f}", f"{t * 1000 / (n * (OBS + 1 + ACT)):.0f}")
+    console.print(table)
+
+
+def side_by_side(steps: dict[str, Callable[[], object]], rounds: dict[str, int], repeats: int) -> dict[str, float]:
+    """Median microseconds a call of each contender, taken in turn."""
+    seen: dict[str, list[float]] = {name: [] for name in steps}
+    for _ in range(repeats):
+        for name, step in steps.items():
+            begun = time.perf_counter()
+            for _ in range(rounds[name]):
+                step()
+            seen[name].append((time.perf_counter() - begun) / rounds[name] * 1e6)
+    return {name: statistics.median(times) for name, times in seen.items()}
