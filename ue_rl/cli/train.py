@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 )
 @click.option("--export/--no-export", default=None, help="Write model.onnx, at the end and with each checkpoint.")
 @click.option("--verbose", type=int, help="SB3's verbosity.")
-def train(config: Path | None, resume: bool, force: bool, settings: tuple[str, ...], **flags: Any) -> int:
+def train(config: Path | None, resume: bool, force: bool, settings: tuple[str, ...], **flags: Any) -> None:
     """Train a policy, in a running engine or in an embedded one.
 
     Without arguments: PPO on CartPole-v1, hosted by an embedded reference engine, over TCP.
@@ -84,9 +84,8 @@ def train(config: Path | None, resume: bool, force: bool, settings: tuple[str, .
         _remove_if_empty(run)
         raise
     _summary(console, run, outcome)
-    if isinstance(outcome.stopped_by, KeyboardInterrupt):
-        return 130
-    return 0 if outcome.stopped_by is None else 1
+    if outcome.stopped_by is not None:
+        click.get_current_context().exit(130 if isinstance(outcome.stopped_by, KeyboardInterrupt) else 1)
 
 
 def _hyperparameters(flags: dict[str, Any], settings: tuple[str, ...]) -> dict[str, Any]:
