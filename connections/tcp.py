@@ -237,9 +237,10 @@ class TcpConnection(abc.ABC):
 
     def _refuse_strays(self, thorough: bool) -> None:
         """A line that nobody asked for would be taken for the next answer. `thorough` looks into the sockets too."""
-        thorough = thorough or self._wires.may_have_strays()
+        if not self._wires.may_have_strays(thorough):
+            return
         for env, link in enumerate(self._wires.links):
-            if len(link.lines) if not thorough else link.has_stray_data():
+            if link.has_stray_data():
                 raise UnexpectedMessage(
                     "the engine sent a line that nobody asked for", fault="engine",
                     env_id=env if isinstance(self._wires, PerEnvWiring) else None, expected="one answer per request",

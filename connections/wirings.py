@@ -30,7 +30,7 @@ class Wiring(Protocol):
     name: str
     links: list[Link]
 
-    def may_have_strays(self) -> bool:
+    def may_have_strays(self, thorough: bool) -> bool:
         """Before a request: could a line be there that `receive` would take for an answer to it?"""
         ...
 
@@ -56,14 +56,15 @@ class SharedWiring:
 
     name = "shared channel"
 
-    def may_have_strays(self) -> bool:
-        """See Wiring. In a batch a second answer shows itself: the right one then comes twice."""
-        return len(self._buffers.pending) == 1 and self._readable()
-
     def __init__(self, link: Link, codec: Codec, buffers: StepBuffers) -> None:
         self.links = [link]
         self._readable = readable(self.links)
         self._link, self._codec, self._buffers = link, codec, buffers
+
+    def may_have_strays(self, thorough: bool) -> bool:
+        """See Wiring. In a batch a second answer shows itself, in time: the right one then comes twice."""
+        thorough = thorough or len(self._buffers.pending) == 1
+        return len(self._link.lines) > 0 or (thorough and self._readable())
 
     def send_actions(self, actions: NDArray[np.float32], deadline: float) -> None:
         """See Wiring."""
@@ -103,9 +104,9 @@ class PerEnvWiring:
         self._stride = min(64 + 16 * (codec.spec.obs_size + 3), codec.max_line)
         self._data = bytearray(self._stride * len(links)) if module else bytearray()
 
-    def may_have_strays(self) -> bool:
+    def may_have_strays(self, thorough: bool) -> bool:
         """See Wiring. An answer too many would shift this env's rollout by a step, silently."""
-        return self._readable()
+        return self._readable() or (self._fast is None and any(len(link.lines) for link in self.links))
 
     def send_actions(self, actions: NDArray[np.float32], deadline: float) -> None:
         """See Wiring."""
