@@ -20,10 +20,13 @@
 # session with a line on stderr; the next trainer can connect then.
 extends Node
 
+const CONFIG = "CONFIG:OBS=%d;ACT=%d;ENV_TYPE=MULTI;ENV_COUNT=%d;VERSION=1;CHANNEL=ANY;ACT_SPACE=%s;FEATURES=SEED,TRUNC"
 const SPIN_USEC = 300  # look without sleeping for so long after the last message: a sleep costs 60 us and more
 const BREATHE_USEC = 50000  # hand the frame back to Godot so often while the trainer is busy learning
 const GATHER_USEC = 400  # per-env sockets: wait so long for the other envs' lines before a tick
 const MAX_FLOAT32 = 3.4028235e38
+
+var action_space = "BOX(-1:1)"  # set it before start(); "DISCRETE(3)" and the others of docs/protocol.md
 
 var _server = TCP_Server.new()
 var _envs = []
@@ -34,6 +37,7 @@ var _shared = false  # the first socket has spoken: it carries everything
 var _asked = {}  # env -> true: answered after this tick
 var _frozen = []
 var _last_news = 0
+var _line_limit = 0
 
 
 # One socket and the part of a line that has come.
@@ -45,15 +49,18 @@ class Link:
 		peer = p
 		peer.set_no_delay(true)  # else Nagle's algorithm may hold an answer back for 40 ms
 
-	# The next line, or null while there is none. A NUL would end a String early: such bytes are no text.
-	func read_line():
+	# The next line, or null while there is none. What can never become a request comes back as a line that
+	# _parse refuses: bytes with a NUL, which would end a String early, and a line without an end.
+	func read_line(limit: int):
 		var count = peer.get_available_bytes()
 		if count > 0:
 			var chunk = peer.get_data(count)[1].get_string_from_ascii()
-			text += chunk if chunk.length() == count else "(not text)\n"
+			if chunk.length() != count:
+				return "(bytes that are no text)"
+			text += chunk
 		var end = text.find("\n")
 		if end < 0:
-			return null
+			return null if text.length() < limit else "(no newline within %d bytes)" % limit
 		var line = text.left(end).strip_edges()
 		text = text.substr(end + 1)
 		return line
@@ -74,6 +81,7 @@ func start(envs: Array, obs_size: int, act_size: int) -> void:
 	_envs = envs
 	_obs_size = obs_size
 	_act_size = act_size
+	_line_limit = 1024 + envs.size() * (65536 + 48 * act_size)
 	for _env in envs:
 		_frozen.append(false)
 	var port = int(argument("port", "7777"))
@@ -82,7 +90,7 @@ func start(envs: Array, obs_size: int, act_size: int) -> void:
 		printerr("ue_rl: cannot listen on %s:%d; is another game using the port?" % [host, port])
 		get_tree().quit(1)
 		return
-	print("ue_rl: %d envs on %s:%d" % [envs.size(), host, port])
+	print("ue_rl: %d envs wait for a trainer on %s:%d" % [envs.size(), host, port])
 	pause_mode = PAUSE_MODE_PROCESS
 	process_priority = -1000  # before the game's own nodes: they see the new action in the same tick
 	get_tree().paused = true
@@ -104,10 +112,16 @@ func _physics_process(_delta: float) -> void:
 			_drop_the_dead()
 			OS.delay_usec(50 if now - _last_news < 20000 else 1000)
 	get_tree().paused = _asked.empty()
-	for env in _envs.size() if not _asked.empty() else 0:
-		if _frozen[env] == _asked.has(env) and _envs[env].has_method("rl_freeze"):
-			_frozen[env] = not _asked.has(env)
-			_envs[env].rl_freeze(_frozen[env])
+	if not _asked.empty():
+		_freeze_all_but_asked()
+
+
+func _freeze_all_but_asked() -> void:
+	for env in _envs.size():
+		var freeze = not _asked.has(env)
+		if _frozen[env] != freeze and _envs[env].has_method("rl_freeze"):
+			_envs[env].rl_freeze(freeze)
+			_frozen[env] = freeze
 
 
 # Takes what has come; true when the envs in _asked should move.
@@ -117,7 +131,7 @@ func _tick_is_due() -> bool:
 	if _links.empty():
 		return false
 	if _shared or _links.size() == 1:
-		var line = _links[0].read_line()
+		var line = _links[0].read_line(_line_limit)
 		if line:
 			_shared = true
 			_take(line, 0, _envs.size())
@@ -126,7 +140,7 @@ func _tick_is_due() -> bool:
 		return false  # as in the Unreal plugin: silence until all env sockets are there
 	for env in _envs.size():
 		if not _asked.has(env) and not _links.empty():
-			var line = _links[env + 1].read_line()
+			var line = _links[env + 1].read_line(_line_limit)
 			if line:
 				_take(line, env, 1)
 	var waited = OS.get_ticks_usec() - _last_news
@@ -141,13 +155,7 @@ func _accept() -> void:
 	_links.append(link)
 	_last_news = OS.get_ticks_usec()
 	if _links.size() == 1:
-		_send(
-			link,
-			(
-				"CONFIG:OBS=%d;ACT=%d;ENV_TYPE=MULTI;ENV_COUNT=%d;VERSION=1;CHANNEL=ANY;ACT_SPACE=BOX(-1:1);FEATURES=SEED,TRUNC"
-				% [_obs_size, _act_size, _envs.size()]
-			)
-		)
+		_send(link, CONFIG % [_obs_size, _act_size, _envs.size(), action_space])
 
 
 # One line: `count` envs from `first` on may be meant; nothing is done before all of it is understood.
