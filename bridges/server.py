@@ -31,6 +31,7 @@ _log = logging.getLogger("ue_rl.bridges.server")
 # After an answer the loop looks for the next request for about as long as the trainer usually thinks, and never longer
 # than this many seconds, before it sleeps: waking a sleeping process costs more than a whole small step.
 LONGEST_LINGER = 800e-6
+DESCHEDULED = 100e-6
 _yield_core: Callable[[], None] = getattr(os, "sched_yield", lambda: None)  # the trainer may wait for this core
 
 
@@ -63,6 +64,7 @@ class BridgeServer:
         self._linger_until = 0.0
         self._answered_at = 0.0
         self._usual_think = 0.0
+        self._no_linger_before = 0.0
         self._pacer: asyncio.Task[None] | None = None
         self.sessions = 0
 
@@ -217,7 +219,7 @@ class BridgeServer:
                 self._request_tick()
             else:
                 self._answered_at = time.perf_counter()
-                if self._usual_think < LONGEST_LINGER:
+                if self._usual_think < LONGEST_LINGER and self._answered_at > self._no_linger_before:
                     lingers = self._linger_until > 0.0
                     self._linger_until = self._answered_at + min(2 * self._usual_think + 50e-6, LONGEST_LINGER)
                     if not lingers:
@@ -225,8 +227,14 @@ class BridgeServer:
 
     def _linger(self) -> None:
         """Keeps the loop looking instead of sleeping for a moment after an answer."""
-        if time.perf_counter() < self._linger_until:
+        begun = time.perf_counter()
+        if begun < self._linger_until:
             _yield_core()
+            now = time.perf_counter()
+            if now - begun > DESCHEDULED:  # somebody else needs this core: leave it to them for a while
+                self._no_linger_before = now + 0.05
+                self._linger_until = 0.0
+                return
             self._loop.call_soon(self._linger)
         else:
             self._linger_until = 0.0

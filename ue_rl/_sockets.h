@@ -16,16 +16,30 @@
 #endif
 
 /* A lock-step answer often comes within tens of microseconds, and waking a sleeping process costs about as much. So a
- * wait first looks again and again, for about twice what waits took lately and never longer than `spin` microseconds; not
- * at all where they take longer than that. Then it sleeps in poll() for at most `slice` milliseconds and returns, so that
- * Python can look at its deadline and at signals. The GIL is released throughout.
+ * wait may look again and again before it sleeps in poll(), for about twice what waits took lately and never longer than
+ * `spin` microseconds; not at all where they take longer than that. Where the cores are busy, looking keeps the engine
+ * from its core and makes everything slower: so both ways are tried, and the one in which answers come sooner is used.
+ * Every wait ends after `slice` milliseconds, so that Python can look at its deadline and at signals. The GIL is released
+ * throughout. The numbers are hints over all waits of the process, so there is no lock.
  */
-static int64_t usual_wait_ns = 20000; /* a moving average over this process's waits; only a hint, so no lock */
+enum { SLEEPING = 0, LOOKING = 1, SETTLED_FOR = 256, TRY_FOR = 8 };
+static int64_t usual_wait_ns[2] = {60000, 20000};
+static int wait_mode = LOOKING, wait_trying, wait_left = SETTLED_FOR;
 
-static void note_wait(int64_t ns)
+static int choose_wait(void)
+{
+    if (--wait_left <= 0) {
+        if (wait_trying) wait_mode = usual_wait_ns[LOOKING] * 10 < usual_wait_ns[SLEEPING] * 9 ? LOOKING : SLEEPING;
+        wait_trying = !wait_trying;
+        wait_left = wait_trying ? TRY_FOR : SETTLED_FOR;
+    }
+    return wait_trying ? !wait_mode : wait_mode;
+}
+
+static void note_wait(int mode, int64_t ns)
 {
     const int64_t most = 5000000;
-    usual_wait_ns += ((ns < most ? ns : most) - usual_wait_ns) / 8;
+    usual_wait_ns[mode] += ((ns < most ? ns : most) - usual_wait_ns[mode]) / 4;
 }
 
 static int64_t now_ns(void)
@@ -41,21 +55,24 @@ static ssize_t receive_some(int fd, void *to, size_t room, long spin_us, int sli
     ssize_t n = recv(fd, to, room, MSG_DONTWAIT);
     if (n >= 0 || (errno != EAGAIN && errno != EWOULDBLOCK)) return n;
     {
-        int64_t begun = now_ns(), now = begun, longest = spin_us * 1000, look = 2 * usual_wait_ns + 20000;
+        int64_t begun = now_ns(), now = begun, longest = spin_us * 1000, look = 0;
         struct pollfd one = {fd, POLLIN, 0};
-        int ready;
-        if (look > longest) look = usual_wait_ns < longest ? longest : 0;
+        int ready, mode = choose_wait();
+        if (mode == LOOKING && usual_wait_ns[mode] < longest) {
+            look = 2 * usual_wait_ns[mode] + 20000;
+            if (look > longest) look = longest;
+        }
         while (now - begun < look) {
             sched_yield(); /* where the cores are taken, the engine may be waiting for this one */
             n = recv(fd, to, room, MSG_DONTWAIT);
             now = now_ns();
             if (n >= 0 || (errno != EAGAIN && errno != EWOULDBLOCK)) {
-                note_wait(now - begun);
+                note_wait(mode, now - begun);
                 return n;
             }
         }
         ready = poll(&one, 1, slice_ms);
-        note_wait(now_ns() - begun);
+        note_wait(mode, now_ns() - begun);
         if (ready <= 0) {
             errno = EAGAIN;
             return -1;
