@@ -24,7 +24,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--godot", default="godot3-server", help="the engine's command")
     parser.add_argument("--envs", type=int, default=8)
-    parser.add_argument("--timesteps", type=int, default=25_000)
+    parser.add_argument("--timesteps", type=int, default=30_000)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--out", default="godot_cart_pole.zip")
     args = parser.parse_args()
@@ -36,8 +36,8 @@ def main() -> None:
     try:
         env = ue_rl.connect(f"tcp://127.0.0.1:{port}", wait=10)
         model = PPO(
-            "MlpPolicy", env, seed=args.seed, device="cpu", n_steps=64, batch_size=128, n_epochs=10,
-            gamma=0.99, gae_lambda=0.95, learning_rate=lambda left: 2e-3 * left,
+            "MlpPolicy", env, seed=args.seed, device="cpu", n_steps=128, batch_size=128, n_epochs=8,
+            gamma=0.99, gae_lambda=0.95, learning_rate=lambda left: 3e-3 * left,
             policy_kwargs={"log_std_init": -0.5},
         )  # fmt: skip
         print(f"untrained: {evaluate_policy(model, env, n_eval_episodes=16)[0]:.1f} steps upright, of 500")

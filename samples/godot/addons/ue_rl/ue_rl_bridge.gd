@@ -21,7 +21,7 @@
 extends Node
 
 const CONFIG = "CONFIG:OBS=%d;ACT=%d;ENV_TYPE=MULTI;ENV_COUNT=%d;VERSION=1;CHANNEL=ANY;ACT_SPACE=%s;FEATURES=SEED,TRUNC"
-const SPIN_USEC = 300  # look without sleeping for so long after the last message: a sleep costs 60 us and more
+const SPIN_USEC = 60  # look without sleeping for so long after the last message: the shortest sleep takes as long
 const BREATHE_USEC = 50000  # hand the frame back to Godot so often while the trainer is busy learning
 const GATHER_USEC = 400  # per-env sockets: wait so long for the other envs' lines before a tick
 const MAX_FLOAT32 = 3.4028235e38
@@ -105,12 +105,14 @@ func _physics_process(_delta: float) -> void:
 		_answer(envs, true)
 	var entered = OS.get_ticks_usec()
 	while not _tick_is_due():
-		var now = OS.get_ticks_usec()
-		if now - _last_news > SPIN_USEC:
-			if now - entered > BREATHE_USEC:
-				break
-			_drop_the_dead()
-			OS.delay_usec(50 if now - _last_news < 20000 else 1000)
+		var quiet = OS.get_ticks_usec() - _last_news
+		if OS.get_ticks_usec() - entered > BREATHE_USEC:
+			break
+		# Short sleeps first: on a busy machine the trainer may need this very core.
+		if quiet > SPIN_USEC or not _wired():
+			if quiet > 2000:
+				_drop_the_dead()
+			OS.delay_usec(1 if quiet < 2000 else 50 if quiet < 20000 else 1000)
 	get_tree().paused = _asked.empty()
 	if not _asked.empty():
 		_freeze_all_but_asked()
@@ -126,7 +128,7 @@ func _freeze_all_but_asked() -> void:
 
 # Takes what has come; true when the envs in _asked should move.
 func _tick_is_due() -> bool:
-	if not _shared and _server.is_connection_available():
+	if not _wired() and _server.is_connection_available():
 		_accept()
 	if _links.empty():
 		return false
@@ -136,7 +138,7 @@ func _tick_is_due() -> bool:
 			_shared = true
 			_take(line, 0, _envs.size())
 		return not _asked.empty()
-	if _links.size() <= _envs.size():
+	if not _wired():
 		return false  # as in the Unreal plugin: silence until all env sockets are there
 	for env in _envs.size():
 		if not _asked.has(env) and not _links.empty():
@@ -147,15 +149,20 @@ func _tick_is_due() -> bool:
 	return _asked.size() == _envs.size() or (not _asked.empty() and waited > GATHER_USEC)
 
 
+# Is the wiring settled, and all sockets there?
+func _wired() -> bool:
+	return _shared or _links.size() > _envs.size()
+
+
+# Takes all that wait, and at once: no more than 8 can, and a trainer's system tries a refused one a second later.
 func _accept() -> void:
-	_drop_the_dead()  # else a dead trainer's successor would become its env socket
-	if _links.size() > _envs.size():
-		return  # a next trainer; it waits in the queue until this one has gone
-	var link = Link.new(_server.take_connection())
-	_links.append(link)
-	_last_news = OS.get_ticks_usec()
-	if _links.size() == 1:
-		_send(link, CONFIG % [_obs_size, _act_size, _envs.size(), action_space])
+	while not _wired() and _server.is_connection_available():
+		if not _links.empty() and not _links[0].alive():
+			_end_session()  # else a dead trainer's successor would become its env socket
+		_links.append(Link.new(_server.take_connection()))
+		_last_news = OS.get_ticks_usec()
+		if _links.size() == 1:
+			_send(_links[0], CONFIG % [_obs_size, _act_size, _envs.size(), action_space])
 
 
 # One line: `count` envs from `first` on may be meant; nothing is done before all of it is understood.
