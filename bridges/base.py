@@ -72,6 +72,7 @@ class BaseBridge(abc.ABC):
         self.ticks = 0
         self._policy: PolicyInterface | None = None
         self._server: Any = None
+        self._planned_envs = 1
         if spec is not None:
             self.configure(spec)
 
@@ -102,13 +103,14 @@ class BaseBridge(abc.ABC):
         self.forget_requests()
 
     def initialize_environments(self, num_envs: int, inference: bool = False) -> None:
-        """Sets the number of envs; in inference mode the plugin's bridge has one, ours any number.
+        """Sets the number of envs, before or after `connect`; in inference mode the plugin has one, we have any number.
 
         Raises:
-            ConfigurationError: the bridge has no spec yet, or cannot have that many.
+            ConfigurationError: this bridge cannot have that many.
         """
-        if num_envs != self.spec.num_envs:
-            self.configure(replace(self.spec, num_envs=num_envs))
+        self._planned_envs = num_envs
+        if self._spec is not None and num_envs != self._spec.num_envs:
+            self.configure(replace(self._spec, num_envs=num_envs))
         if inference and self._policy is not None:
             self.start_inference()
 
@@ -138,7 +140,7 @@ class BaseBridge(abc.ABC):
         return self._server
 
     def _default_spec(self, obs_size: int, act_size: int) -> EnvSpec:
-        return EnvSpec(obs_size, act_size)
+        return EnvSpec(obs_size, act_size, num_envs=self._planned_envs)
 
     def disconnect(self) -> None:
         """Stops listening and goes idle; idempotent."""

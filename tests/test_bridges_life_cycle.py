@@ -1,0 +1,242 @@
+"""The plugin's life cycle on a MultiEnvBridge and a SingleEnvBridge, in memory and over sockets."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import ue_rl
+from ue_rl import errors
+from ue_rl.bridges import BaseBridge, Mode, MultiEnvBridge, SingleEnvBridge, VectorBridge
+from ue_rl.bridges.vector import EnvIds
+from ue_rl.spec import Channel, EnvSpec, EnvType
+from ue_rl.testing import MemoryTransport
+
+FEATURES = frozenset({"SEED", "OPTIONS", "TRUNC"})
+
+
+class Counter(MultiEnvBridge):
+    """Counts; an action runs for as many ticks as it says."""
+
+    def initialise(self) -> None:
+        n = self.num_envs
+        self.count = [0.0] * n
+        self.left = [0] * n
+        self.seeds: list[Any] = [None] * n
+        self.state: Any = lambda env: [self.count[env], env]
+
+    def create_state_string_for_env(self, env_id: int) -> Any:
+        return self.state(env_id)
+
+    def calculate_reward_for_env(self, env_id: int) -> Any:
+        return self.count[env_id] / 2, self.count[env_id] >= 3, self.count[env_id] == 4
+
+    def handle_reset_for_env(self, env_id: int, seed: int | None = None) -> None:
+        self.count[env_id] = 0
+        self.seeds[env_id] = seed
+
+    def handle_response_actions_for_env(self, env_id: int, actions: np.ndarray) -> None:
+        self.count[env_id] += 1
+        self.left[env_id] = int(actions[0])
+
+    def is_action_running_for_env(self, env_id: int) -> bool:
+        self.left[env_id] -= 1
+        return self.left[env_id] > 0
+
+
+def counter(n: int = 2, **options: Any) -> Counter:
+    bridge = Counter(EnvSpec(2, 1, num_envs=n, channel=Channel.ANY, **options))
+    bridge.initialise()
+    bridge.start_training()
+    return bridge
+
+
+def ask(bridge: BaseBridge, *commands: int) -> None:
+    bridge.inbox.command[:] = commands
+
+
+def test_an_action_is_answered_in_the_first_tick_in_which_it_has_ended() -> None:
+    bridge = counter(3)
+    ask(bridge, 2, 2, 2)
+    bridge.update_rl(0.1)
+    assert bridge.answered.tolist() == [1, 1, 1]
+    bridge.answered[:] = 0
+    bridge.inbox.actions[:, 0] = [1, 2, 3]
+    ask(bridge, 1, 1, 1)
+    for expected in ([1, 0, 0], [0, 1, 0], [0, 0, 1]):
+        assert bridge.busy
+        bridge.update_rl(0.1)
+        assert bridge.answered.tolist() == expected
+        bridge.answered[:] = 0
+    assert not bridge.busy
+    assert bridge.outbox.obs.tolist() == [[1, 0], [1, 1], [1, 2]]
+    assert bridge.outbox.rewards.tolist() == [0.5] * 3
+    assert bridge.count == [1, 1, 1]  # applied once each
+
+
+def test_only_asked_envs_are_touched_and_a_reset_interrupts_an_action() -> None:
+    bridge = counter(2)
+    ask(bridge, 2, 2)
+    bridge.update_rl(0)
+    bridge.inbox.actions[:, 0] = 5
+    bridge.answered[:] = 0
+    ask(bridge, 0, 1)
+    bridge.update_rl(0)
+    assert bridge.answered.tolist() == [0, 0]
+    assert bridge.count == [0, 1]
+    bridge.forget_requests()  # the trainer has gone in the middle of an action
+    assert not bridge.busy
+    ask(bridge, 0, 2)
+    bridge.inbox.seeds[1] = 8
+    bridge.update_rl(0)
+    assert bridge.answered.tolist() == [0, 1]
+    assert bridge.count == [0, 0]
+    assert bridge.seeds == [None, 8]
+
+
+def test_truncated_is_done_too() -> None:
+    bridge = counter(1)
+    ask(bridge, 2)
+    bridge.update_rl(0)
+    seen = []
+    for _ in range(4):
+        bridge.inbox.actions[:, 0] = 1
+        ask(bridge, 1)
+        bridge.update_rl(0)
+        seen.append((int(bridge.outbox.dones[0]), int(bridge.outbox.truncated[0])))
+    assert seen == [(0, 0), (0, 0), (1, 0), (1, 1)]
+
+
+@pytest.mark.parametrize("text", ["0.5,-1.25;", "0.5;-1.25;", "0.50,-1.25", "0.500000,-1.250000;"])
+def test_ready_strings_in_every_spelling(text: str) -> None:
+    bridge = counter(1)
+    bridge.state = lambda env: text
+    ask(bridge, 2)
+    bridge.update_rl(0)
+    assert bridge.outbox.obs.tolist() == [[0.5, -1.25]]
+
+
+@pytest.mark.parametrize(
+    ("state", "kind"),
+    [
+        ([1.0], errors.WrongCount),
+        ("1;", errors.WrongCount),
+        ("1,x", errors.MalformedMessage),
+        ("nan,1", errors.NonFiniteValue),
+    ],
+)
+def test_a_wrong_state_is_the_games_fault_by_name(state: Any, kind: type[Exception]) -> None:
+    bridge = counter(1)
+    bridge.state = lambda env: state
+    ask(bridge, 2)
+    with pytest.raises(kind, match="at fault: engine"):
+        bridge.update_rl(0)
+
+
+def test_the_plugins_order_initialize_then_connect() -> None:
+    bridge = Counter()
+    with pytest.raises(errors.ConfigurationError, match="no sizes yet"):
+        _ = bridge.spec
+    bridge.initialize_environments(3)
+    server = bridge.connect("127.0.0.1", 0, act_size=1, obs_size=2)
+    try:
+        bridge.initialise()
+        assert bridge.build_handshake() == "CONFIG:OBS=2;ACT=1;ENV_TYPE=MULTI;ENV_COUNT=3;VERSION=1"
+        assert bridge.mode is Mode.TRAINING
+        for channel in ("per_env", "shared"):  # one trainer after the other
+            env = ue_rl.connect(server.url, channel=channel, timeout=10)
+            assert env.reset().tolist() == [[0, 0], [0, 1], [0, 2]]
+            obs, rewards, _, _ = env.step(np.array([[2], [1], [4]], np.float32))
+            assert obs.tolist() == [[1, 0], [1, 1], [1, 2]]
+            assert rewards.tolist() == [0.5] * 3
+            env.close()
+    finally:
+        bridge.disconnect()
+        bridge.disconnect()
+    assert bridge.mode is Mode.IDLE
+    with pytest.raises(errors.EngineUnreachable):
+        ue_rl.connect(server.url, timeout=1)
+    bridge.initialize_environments(2)
+    assert bridge.num_envs == 2
+
+
+class One(SingleEnvBridge):
+    """One env: the sum of its actions."""
+
+    def create_state_string(self) -> Any:
+        return f"{self.total:.2f};"
+
+    def calculate_reward(self) -> Any:
+        return 1, abs(self.total) > 1
+
+    def handle_reset(self, options: Any = None) -> None:
+        self.total = float((options or {}).get("start", 0))
+
+    def handle_response_actions(self, actions: np.ndarray) -> None:
+        self.total += float(actions[0])
+
+
+@pytest.mark.parametrize("env_type", [EnvType.SINGLE, EnvType.RLBASE])
+def test_single_bridge(env_type: EnvType) -> None:
+    features = FEATURES if env_type is EnvType.SINGLE else frozenset()
+    bridge = One(EnvSpec(1, 1, env_type, features=features))
+    bridge.total = 0.0
+    server = bridge.connect("127.0.0.1", 0)
+    env = ue_rl.connect(server.url, timeout=10)
+    if env_type is EnvType.SINGLE:
+        env.set_options({"start": 0.5})
+    start = 0.5 if env_type is EnvType.SINGLE else 0.0
+    assert env.reset().tolist() == [[start]]
+    obs, rewards, dones, _ = env.step(np.array([[0.25]], np.float32))
+    assert (obs.tolist(), rewards.tolist(), dones.tolist()) == ([[start + 0.25]], [1], [False])
+    _, _, dones, infos = env.step(np.array([[1]], np.float32))
+    assert dones.tolist() == [True]
+    assert infos[0]["terminal_observation"].tolist() == [start + 1.25]
+    env.close()
+    bridge.disconnect()
+
+
+class Doubler(VectorBridge):
+    """Arrays in, arrays out; remembers what it was asked for."""
+
+    def reset_envs(self, env_ids: EnvIds, seeds: Any, options: Any) -> None:
+        self.asked = (env_ids.tolist(), list(seeds), list(options))
+        self.outbox.obs[env_ids] = 0
+
+    def step_envs(self, actions: np.ndarray, env_ids: EnvIds) -> None:
+        self.stepped = env_ids.tolist()
+        self.outbox.obs[env_ids] = 2 * actions[env_ids]
+        self.outbox.dones[env_ids] = actions[env_ids, 0] > 5
+
+
+def test_vector_bridge_steps_all_or_some() -> None:
+    bridge = Doubler(EnvSpec(1, 1, num_envs=3, features=FEATURES))
+    bridge.start_training()
+    bridge.inbox.actions[:, 0] = [1, 2, 9]
+    ask(bridge, 1, 1, 1)
+    bridge.update_rl(0)
+    assert bridge.outbox.obs.ravel().tolist() == [2, 4, 18]
+    assert bridge.outbox.dones.tolist() == [0, 0, 1]
+    assert bridge.answered.tolist() == [1, 1, 1]
+    bridge.answered[:] = 0
+    ask(bridge, 1, 0, 2)
+    bridge.inbox.seeds[2] = 7
+    bridge.inbox.options[2] = {"a": 1}
+    bridge.update_rl(0)
+    assert bridge.stepped == [0]
+    assert bridge.asked == ([2], [7], [{"a": 1}])
+    assert bridge.answered.tolist() == [1, 0, 1]
+    assert bridge.outbox.dones.tolist() == [0, 0, 0]
+    assert bridge.inbox.seeds.tolist() == [-1] * 3
+    assert not bridge.busy
+
+
+def test_memory_transport_sees_the_same_bridge() -> None:
+    env = ue_rl.UnrealVecEnv(MemoryTransport(Doubler(EnvSpec(1, 1, num_envs=2, channel=Channel.ANY))))
+    env.reset()
+    obs, _, dones, infos = env.step(np.array([[1], [6]], np.float32))
+    assert obs.ravel().tolist() == [2, 0]
+    assert dones.tolist() == [False, True]
+    assert infos[1]["terminal_observation"].tolist() == [12]
