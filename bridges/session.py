@@ -86,6 +86,7 @@ class EngineSession:
                 )
             self.shared = lines.has_line()
         if not self.complete:
+            lines.check_limit()  # nothing is read yet: what waits must not grow without end
             return
         if self.shared or self._caught_up:
             self._take_lines(place)

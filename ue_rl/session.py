@@ -93,6 +93,11 @@ class LineBuffer:
         """Is a whole non-empty line there?"""
         return bool(bytes(self._view[self._head : self._tail]).rpartition(b"\n")[0].strip(b"\r\n"))
 
+    def check_limit(self) -> None:
+        """Raises LineTooLong where more than one line's limit waits unread."""
+        if len(self) >= self.max_line:
+            raise self._too_long()
+
     def discard(self) -> None:
         """Drops everything received."""
         self._head = self._scanned = self._tail = 0
