@@ -1,0 +1,61 @@
+"""`ue-rl export`: a trained model as a verified ONNX file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+
+@click.command(short_help="Write a verified ONNX file.")
+@click.argument("model", type=click.Path(path_type=Path))
+@click.option("--vecnormalize", type=click.Path(path_type=Path), help="The statistics that VecNormalize saved.")
+@click.option("--output", "-o", type=click.Path(path_type=Path), help="The file to write.  [default: MODEL.onnx]")
+@click.option("--algo", help="The algorithm of the zip file.  [default: found out from the file]")
+@click.option("--stochastic", is_flag=True, help="Sample actions: a further input takes the noise.")
+@click.option("--flat", is_flag=True, help="One flat input for Dict observations, as the Unreal plugin needs it.")
+@click.option("--tolerance", type=float, help="Largest difference from predict(), relative to the action range.")
+def export(
+    model: Path, vecnormalize: Path | None, output: Path | None, algo: str | None, stochastic: bool, flat: bool,
+    tolerance: float | None,
+) -> None:  # fmt: skip
+    """Turn a model.zip into an ONNX file that acts as predict(deterministic=True) does, or refuse.
+
+    With a run of `ue-rl train` the statistics beside the model are found by themselves.
+    """
+    from rich.console import Console
+    from rich.table import Table
+
+    from ue_rl.inference import load_and_export
+
+    stats = vecnormalize or beside(model)
+    options: dict[str, Any] = {} if tolerance is None else {"tolerance": tolerance}
+    report = load_and_export(
+        model,
+        output,
+        stats,
+        algorithm=algo.upper() if algo else None,
+        stochastic=stochastic,
+        flat_input=flat,
+        **options,
+    )
+    table = Table(show_header=False)
+    table.add_column(style="bold")
+    table.add_column(overflow="fold")
+    table.add_row("file", f"{report.path} ({report.num_bytes / 1024:.0f} KiB)")
+    table.add_row("policy", f"{report.algorithm}, {report.metadata.obs_size} -> {report.metadata.act_size} numbers")
+    table.add_row("normalisation", str(stats) if stats else "none")
+    table.add_row("compared", f"{report.observations} observations with predict()")
+    table.add_row("largest difference", f"{report.max_abs_difference:.3g}")
+    for kind, difference in report.max_relative_difference.items():
+        table.add_row(f"  {kind}", f"{difference:.3g} of the action range")
+    Console().print(table)
+
+
+def beside(model: Path) -> Path | None:
+    """The statistics that `ue-rl train` puts beside a model or a checkpoint."""
+    for name in (f"{model.stem}_vecnormalize.pkl", "vecnormalize.pkl"):
+        if (model.parent / name).exists():
+            return model.parent / name
+    return None

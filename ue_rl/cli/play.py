@@ -1,0 +1,180 @@
+"""`ue-rl play`: a trained policy acts in an engine; its returns as a table, JSON, CSV and, where the env draws, a GIF."""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import click
+
+from ue_rl.errors import ConfigurationError
+
+
+@click.command(short_help="Let a policy act.")
+@click.argument("model", type=click.Path(path_type=Path))
+@click.option("--vecnormalize", type=click.Path(path_type=Path), help="For a model.zip: VecNormalize's statistics.")
+@click.option("--host", default="127.0.0.1", show_default=True)
+@click.option("--port", type=click.IntRange(1, 65535), default=7777, show_default=True)
+@click.option("--channel", type=click.Choice(["auto", "shared", "per_env"]), default="auto", show_default=True)
+@click.option("--timeout", type=float, default=30.0, show_default=True)
+@click.option("--env", help="Host this Gymnasium env instead of connecting to an engine.")
+@click.option("--num-envs", type=click.IntRange(1), default=1, show_default=True, help="Envs to host.")
+@click.option("--episodes", type=click.IntRange(1), default=10, show_default=True)
+@click.option("--max-episode-steps", type=int, help="Cut episodes after this many steps.")
+@click.option("--seed", type=int, help="Seed of the episodes, where the engine takes seeds.")
+@click.option("--json", "json_file", type=click.Path(path_type=Path), help="Write the episodes here.")
+@click.option("--csv", "csv_file", type=click.Path(path_type=Path), help="Write the episodes here.")
+@click.option("--gif", type=click.Path(path_type=Path), help="Film env 0 (with --env, for envs that draw).")
+def play(
+    model: Path, vecnormalize: Path | None, env: str | None, episodes: int, seed: int | None, json_file: Path | None,
+    csv_file: Path | None, gif: Path | None, **connection: Any,
+) -> None:  # fmt: skip
+    """Let MODEL (.onnx or .zip) act deterministically in an engine and report its returns.
+
+    The episodes are those of SB3's evaluate_policy with the same seed.
+    """
+    from rich.console import Console
+    from stable_baselines3.common.evaluation import evaluate_policy
+
+    if gif is not None and env is None:
+        raise ConfigurationError("only a hosted env can be filmed", fault="caller", field="gif", cure="add --env ID")
+    policy = load_policy(model, vecnormalize)
+    frames: list[Any] = []
+    with _engine(env, gif is not None, connection) as (vec_env, bridge):
+        spec = vec_env.engine_spec
+        policy.require(spec.obs_size, spec.act_size)
+        player = Player(policy, vec_env)
+        if seed is not None:
+            vec_env.seed(seed)
+
+        def film(local: dict[str, Any], _: Any) -> None:
+            if bridge is not None and local["i"] == 0:
+                picture = bridge.render(0)
+                if picture is not None:
+                    frames.append(picture)
+
+        returns, lengths = evaluate_policy(
+            player, vec_env, n_eval_episodes=episodes, deterministic=True, return_episode_rewards=True, warn=False,
+            callback=film if gif else None,
+        )  # fmt: skip
+    rows = [
+        {"episode": i, "return": float(r), "length": int(n)}
+        for i, (r, n) in enumerate(zip(returns, lengths, strict=True))
+    ]
+    _show(Console(), model, rows)
+    if json_file is not None:
+        json_file.write_text(json.dumps({"model": str(model), "seed": seed, "episodes": rows}, indent=2), "utf-8")
+    if csv_file is not None:
+        with csv_file.open("w", newline="") as file:
+            writer = csv.DictWriter(file, ["episode", "return", "length"])
+            writer.writeheader()
+            writer.writerows(rows)
+    if gif is not None:
+        _write_gif(gif, frames)
+
+
+def load_policy(model: Path, vecnormalize: Path | None = None) -> Any:
+    """An InferenceInterface for an .onnx file or an SB3 zip.
+
+    Raises:
+        ConfigurationError: neither. ModelLoadError: the file cannot be used.
+    """
+    from ue_rl.inference import OnnxInference, Sb3Inference
+
+    if model.suffix == ".onnx":
+        if vecnormalize is not None:
+            raise ConfigurationError(
+                "an ONNX file has its normalisation inside", fault="caller", field="vecnormalize", cure="leave it out"
+            )
+        return OnnxInference(model)
+    if model.suffix == ".zip":
+        from ue_rl.cli.export import beside
+
+        return Sb3Inference(model, vecnormalize or beside(model))
+    raise ConfigurationError(
+        "not a policy", fault="caller", field="model", expected="MODEL.onnx or MODEL.zip", got=str(model)
+    )
+
+
+class Player:
+    """An InferenceInterface with SB3's predict()."""
+
+    def __init__(self, policy: Any, vec_env: Any) -> None:
+        from gymnasium import spaces
+
+        self._policy = policy
+        self._space = vec_env.action_space
+        self._discrete = isinstance(self._space, spaces.Discrete)
+
+    def predict(
+        self, observation: Any, state: Any = None, episode_start: Any = None, deterministic: bool = True
+    ) -> tuple[Any, Any]:
+        """The policy's actions in the env's dtype and shape; the policy keeps its own recurrent state."""
+        import numpy as np
+
+        if episode_start is not None and np.any(episode_start):
+            self._policy.reset(np.flatnonzero(episode_start).tolist() if state is not None else None)
+        actions = self._policy.run_inference(observation)
+        if self._discrete:
+            return actions[:, 0].astype(np.int64), True
+        return actions.astype(self._space.dtype), True
+
+
+@contextmanager
+def _engine(env: str | None, filmed: bool, connection: dict[str, Any]) -> Iterator[tuple[Any, Any]]:
+    """(vec_env, the bridge where it runs in this process for filming)."""
+    import ue_rl
+    from ue_rl.cli.engine import open_engine
+
+    num_envs = connection.pop("num_envs")
+    if env is None or not filmed:
+        if env is not None:
+            connection.update(host=None, port=None)
+        with open_engine(env=env, num_envs=num_envs, **connection) as vec_env:
+            yield vec_env, None
+        return
+    from ue_rl.bridges import GymnasiumBridge, run_in_thread
+
+    bridge = GymnasiumBridge(env, num_envs, render_mode="rgb_array")
+    with run_in_thread(bridge) as server:
+        vec_env = ue_rl.connect(server.url, max_episode_steps=connection["max_episode_steps"])
+        try:
+            yield vec_env, bridge
+        finally:
+            vec_env.close()
+
+
+def _show(console: Any, model: Path, rows: list[dict[str, Any]]) -> None:
+    import numpy as np
+    from rich.table import Table
+
+    table = Table(title=str(model), title_justify="left")
+    for column in ("episode", "return", "length"):
+        table.add_column(column, justify="right")
+    for row in rows[:20]:
+        table.add_row(str(row["episode"] + 1), f"{row['return']:.2f}", str(row["length"]))
+    if len(rows) > 20:
+        table.add_row("..", "..", "..")
+    console.print(table)
+    values = np.array([row["return"] for row in rows])
+    lengths = np.array([row["length"] for row in rows])
+    console.print(
+        f"{len(rows)} episodes: return {values.mean():.2f} +/- {values.std():.2f} "
+        f"({values.min():.2f} to {values.max():.2f}), length {lengths.mean():.1f}"
+    )
+
+
+def _write_gif(path: Path, frames: list[Any]) -> None:
+    if not frames:
+        raise ConfigurationError("the env drew nothing", fault="caller", field="gif", cure="choose an env that renders")
+    try:
+        from imageio import v3 as imageio
+    except ImportError as error:
+        raise ConfigurationError(
+            "a GIF needs imageio", fault="caller", field="gif", cure="pip install imageio"
+        ) from error
+    imageio.imwrite(path, frames[:1500], duration=33, loop=0)
