@@ -95,7 +95,12 @@ class GymnasiumBridge(VectorBridge):
 
     def render(self, env_id: int = 0) -> NDArray[np.uint8] | None:
         """The env's picture, uint8 [height, width, 3], where it was made with render_mode="rgb_array"."""
-        picture = self.envs[env_id].render()
+        try:
+            picture = self.envs[env_id].render()
+        except gym.error.DependencyNotInstalled as error:
+            raise ConfigurationError(
+                "this env cannot draw here", fault="caller", got=str(error), cure="install what it names"
+            ) from error
         return picture if isinstance(picture, np.ndarray) else None
 
     def close(self) -> None:

@@ -1,4 +1,4 @@
-"""`ue-rl play`: a trained policy acts in an engine; its returns as a table, JSON, CSV and, where the env draws, a GIF."""
+"""`ue-rl play`: a trained policy acts in an engine; its returns as a table, JSON, CSV and, if it draws, a GIF."""
 
 from __future__ import annotations
 
@@ -57,13 +57,13 @@ def play(
                 if picture is not None:
                     frames.append(picture)
 
-        returns, lengths = evaluate_policy(
+        played: Any = evaluate_policy(
             player, vec_env, n_eval_episodes=episodes, deterministic=True, return_episode_rewards=True, warn=False,
             callback=film if gif else None,
         )  # fmt: skip
     rows = [
-        {"episode": i, "return": float(r), "length": int(n)}
-        for i, (r, n) in enumerate(zip(returns, lengths, strict=True))
+        {"episode": number, "return": float(value), "length": int(length)}
+        for number, (value, length) in enumerate(zip(*played, strict=True))
     ]
     _show(Console(), model, rows)
     if json_file is not None:
