@@ -1,0 +1,209 @@
+"""The policy server: many engines, one batched model, newer files, and engines that misbehave."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import pytest
+from sb3_contrib import RecurrentPPO
+from stable_baselines3 import PPO
+
+from ue_rl.inference import OnnxInference, ReloadingInference, export_onnx
+from ue_rl.inference.policy_server import PolicyServer
+
+Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
+
+
+def make(env_id: str, path: Path, algorithm: Any = PPO, policy: str = "MlpPolicy", seed: int = 0) -> Path:
+    model = algorithm(policy, gym.make(env_id), n_steps=8, batch_size=8, seed=seed, device="cpu")
+    export_onnx(model, path)
+    return path
+
+
+@pytest.fixture(scope="module")
+def pendulum(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make("Pendulum-v1", tmp_path_factory.mktemp("models") / "pendulum.onnx")
+
+
+@asynccontextmanager
+async def serving(path: Path) -> AsyncIterator[PolicyServer]:
+    with ReloadingInference(path, interval=None) as policy:
+        async with PolicyServer(policy, port=0) as server:
+            yield server
+
+
+async def dial(server: PolicyServer, hello: str = "CONFIG:OBS=3;ACT=1\n") -> Streams:
+    streams = await asyncio.open_connection("127.0.0.1", server.port)
+    streams[1].write(hello.encode())
+    return streams
+
+
+async def ask(streams: Streams, text: str) -> str:
+    streams[1].write(text.encode())
+    return (await asyncio.wait_for(streams[0].readline(), 5)).decode()
+
+
+def numbers(answer: str) -> list[float]:
+    return [float(text) for text in re.findall(r"ACT=([^;|\n]+)", answer)]
+
+
+async def test_answers_are_the_models_actions_to_the_bit(pendulum: Path) -> None:
+    model = OnnxInference(pendulum)
+    rows = np.random.default_rng(0).uniform(-1, 1, (20, 3)).astype(np.float32)
+    async with serving(pendulum) as server:
+        engine = await dial(server)
+        for row in rows:
+            answer = await ask(engine, f"OBS={','.join(map(repr, row.tolist()))}\r\n\n")
+            assert answer == f"ACT={answer[4:-1]}\n"
+            assert np.float32(numbers(answer)[0]) == model.run_inference(row[None])[0, 0]
+        assert server.requests == 20
+        p50, p99 = server.percentiles() or (0, 0)
+        assert 0 < p50 <= p99
+        engine[1].close()
+
+
+async def test_many_engines_are_answered_in_few_batches(pendulum: Path) -> None:
+    async with serving(pendulum) as server:
+        engines = [await dial(server, "CONFIG:OBS=3;ACT=1;ENV_TYPE=MULTI;ENV_COUNT=2\n") for _ in range(16)]
+        for turn in range(5):
+            answers = await asyncio.gather(
+                *(ask(e, f"OBS={i},0,{turn};ENV=1||obs = 0,1,0 ; env = 0\n") for i, e in enumerate(engines))
+            )
+            assert all(re.fullmatch(r"ACT=[^;|]+;ENV=1\|\|ACT=[^;|]+;ENV=0\n", a) for a in answers)
+            assert len({a.split("||")[1] for a in answers}) == 1
+        assert server.requests == 160
+        assert server.batches < 80
+        for engine in engines:
+            engine[1].close()
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("OBS=1,2\n", "wrong number of numbers"),
+        ("OBS=1,2,nan\n", "NaN"),
+        ("OBS=1,2,1e39\n", "NaN"),
+        ("OBS=1,2,x\n", "numbers were expected"),
+        ("ENV=0\n", "numbers were expected"),
+        ("OBS=1,2,3;ENV=4\n", "does not exist"),
+        ("OBS=1,2,3;OBS=1,2,3\n", "twice"),
+        ("hello\n", "not a field"),
+        ("x" * 200_000, "longer than"),
+    ],
+)
+async def test_a_bad_line_costs_its_engine_the_connection_and_nobody_else(
+    pendulum: Path, text: str, said: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with serving(pendulum) as server:
+        good, bad = await dial(server), await dial(server)
+        assert await ask(good, "OBS=0,0,0\n")
+        with caplog.at_level(logging.ERROR, "ue_rl.inference.policy_server"):
+            with contextlib.suppress(ConnectionError):  # closed while it was still talking
+                assert await ask(bad, text) == ""
+        assert said in caplog.text
+        assert "at fault: engine" in caplog.text
+        assert (await ask(good, "OBS=0,0,0\n")).startswith("ACT=")
+        good[1].close()
+
+
+@pytest.mark.parametrize(
+    ("hello", "said"),
+    [
+        ("CONFIG:OBS=4;ACT=1\n", "not the model's"),
+        ("HELLO\n", "not a handshake"),
+        ("CONFIG:OBS=3;ACT=2\n", "not the model's"),
+    ],
+)
+async def test_other_sizes_and_strangers_are_refused(
+    pendulum: Path, hello: str, said: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with serving(pendulum) as server:
+        with caplog.at_level(logging.ERROR):
+            engine = await dial(server, hello)
+            assert await asyncio.wait_for(engine[0].read(), 5) == b""
+        assert said in caplog.text
+        engine[1].close()
+
+
+async def test_recurrent_policies_keep_each_env_apart(tmp_path: Path) -> None:
+    path = make("Pendulum-v1", tmp_path / "r.onnx", RecurrentPPO, "MlpLstmPolicy")
+    model = OnnxInference(path)
+    async with serving(path) as server:
+        engine = await dial(server, "CONFIG:OBS=3;ACT=1;ENV_TYPE=MULTI;ENV_COUNT=2\n")
+        state = [model.initial_state(1), model.initial_state(1)]
+        for turn in range(6):
+            for env in (0, 1) if turn != 2 else (1,):  # env 0 sits one turn out
+                observation = np.array([[0.1 * turn, env, 0.5]], np.float32)
+                starts = np.array([[turn in (0, 4) and env == 0]], np.float32)
+                expected, state[env] = model.run(observation, state=state[env], episode_start=starts)
+                text = ",".join(map(repr, observation[0].tolist()))
+                reset = ";RESET=1" if starts[0, 0] else ""
+                answer = await ask(engine, f"OBS={text};ENV={env}{reset}\n")
+                assert numbers(answer)[0] == pytest.approx(float(expected[0, 0]), abs=1e-6)
+        engine[1].close()
+
+
+async def test_a_newer_file_takes_over_and_a_broken_one_does_not(tmp_path: Path) -> None:
+    path = make("Pendulum-v1", tmp_path / "m.onnx")
+    other = make("Pendulum-v1", tmp_path / "other.onnx", seed=5)
+    wrong = make("CartPole-v1", tmp_path / "wrong.onnx")
+    line = "OBS=0.3,-0.2,0.9\n"
+    async with serving(path) as server:
+        engine = await dial(server)
+        before = await ask(engine, line)
+        for bad in (b"", other.read_bytes()[:500], wrong.read_bytes()):
+            path.write_bytes(bad)
+            server.policy.poll()
+            assert await ask(engine, line) == before
+        shutil.copy(other, tmp_path / "half")
+        os.replace(tmp_path / "half", path)
+        deadline = time.monotonic() + 10
+        while (after := await ask(engine, line)) == before:  # the server looks by itself, once a second
+            assert time.monotonic() < deadline
+            await asyncio.sleep(0.05)
+        expected = OnnxInference(other).run_inference(np.array([[0.3, -0.2, 0.9]], np.float32))
+        assert np.float32(numbers(after)[0]) == expected[0, 0]
+        engine[1].close()
+
+
+@pytest.mark.skipif(os.name != "posix", reason="sends SIGINT as a terminal would")
+def test_the_command_serves_and_stops_with_ctrl_c(pendulum: Path) -> None:
+    process = subprocess.Popen(
+        [sys.executable, "-m", "ue_rl", "policy-server", str(pendulum), "--port", "0", "--every", "0.1"],
+        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True,
+    )  # fmt: skip
+    try:
+        assert process.stdout is not None
+        port = int(re.search(r"127\.0\.0\.1:(\d+)", process.stdout.readline()).group(1))  # type: ignore[union-attr]
+
+        async def talk() -> str:
+            streams = await asyncio.open_connection("127.0.0.1", port)
+            streams[1].write(b"CONFIG:OBS=3;ACT=1\nOBS=0,0,0\n")
+            answer = await asyncio.wait_for(streams[0].readline(), 10)
+            streams[1].close()
+            return answer.decode()
+
+        assert asyncio.run(talk()).startswith("ACT=")
+        process.send_signal(signal.SIGINT)
+        output, _ = process.communicate(timeout=20)
+    finally:
+        if process.poll() is None:
+            process.kill()
+    assert process.returncode == 0
+    assert "1 actions in 1 batches, latency p50" in output
+    assert "Traceback" not in output
