@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import abc
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from enum import Enum, auto
 from typing import Any, Protocol
@@ -73,6 +73,7 @@ class BaseBridge(abc.ABC):
         self._policy: PolicyInterface | None = None
         self._server: Any = None
         self._planned_envs = 1
+        self._first_seeds: dict[int, int | None] = {}
         if spec is not None:
             self.configure(spec)
 
@@ -166,12 +167,19 @@ class BaseBridge(abc.ABC):
             require(self.spec.obs_size, self.spec.act_size)
         self._policy = interface
 
-    def start_inference(self) -> None:
+    def start_inference(self, seeds: Sequence[int | None] | None = None) -> None:
         """Ticks ask the policy from now on, without trainer or socket; every env starts a new episode.
 
+        Args:
+            seeds: of the first episodes, one per env, as VecEnv.seed() gives them.
+
         Raises:
-            ConfigurationError: no policy was set.
+            ConfigurationError: no policy was set, or not one seed per env.
         """
+        if seeds is not None and len(seeds) != self.num_envs:
+            raise ConfigurationError(
+                "one seed per env", fault="caller", field="seeds", expected=self.num_envs, got=len(seeds)
+            )
         if self._policy is None:
             raise ConfigurationError(
                 "inference needs a policy", fault="caller", cure="call set_inference_interface() first"
@@ -180,6 +188,7 @@ class BaseBridge(abc.ABC):
         if reset is not None:
             reset()
         self.forget_requests()
+        self._first_seeds = dict(enumerate(seeds or ()))
         self.begin_episodes()
         self.mode = Mode.INFERENCE
 
@@ -221,6 +230,10 @@ class BaseBridge(abc.ABC):
     @abc.abstractmethod
     def begin_episodes(self) -> None:
         """Starts a new episode in every env, for inference."""
+
+    def first_seed(self, env_id: int) -> int | None:
+        """The seed of this env's first episode in inference mode, once; None afterwards."""
+        return self._first_seeds.pop(env_id, None)
 
     def decide(self, observations: NDArray[np.float32]) -> NDArray[np.float32]:
         """The policy's actions, checked: float32 [n, act_size].

@@ -90,7 +90,7 @@ class MultiEnvBridge(BaseBridge):
                 self._read(env)
                 self._over[env] = bool(self.outbox.dones[env])
             if self._over[env]:
-                self._reset(env, None, None)
+                self._reset(env, self.first_seed(env), None)
             ready.append(env)
         if not ready:
             return

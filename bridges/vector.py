@@ -71,7 +71,7 @@ class VectorBridge(BaseBridge):
         """See BaseBridge: one batched call for all envs, one step."""
         over = np.flatnonzero(self._over)
         if len(over):
-            self._reset(over, [None] * len(over), [None] * len(over))
+            self._reset(over, [self.first_seed(env) for env in over.tolist()], [None] * len(over))
             self._over[:] = False
         actions = self.decide(self.outbox.obs)
         self.step_envs(actions, self._all)

@@ -1,0 +1,222 @@
+"""Bridges in inference mode: a policy in the trainer's place, tick by tick, without a socket."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from stable_baselines3 import PPO
+from stable_baselines3.common.evaluation import evaluate_policy
+from stable_baselines3.common.vec_env import VecNormalize
+
+import ue_rl
+from ue_rl import errors
+from ue_rl.bridges import GymnasiumBridge, Mode, MultiEnvBridge, run_in_thread
+from ue_rl.inference import InferenceInterface, OnnxInference, ReloadingInference, export_onnx
+from ue_rl.spec import EnvSpec
+
+
+class Echo(MultiEnvBridge):
+    """Its state is the last action plus one; an action runs for two ticks; an episode has three steps."""
+
+    def __init__(self, n: int) -> None:
+        super().__init__(EnvSpec(1, 1, num_envs=n))
+        self.value, self.left, self.steps, self.resets = [0.0] * n, [0] * n, [0] * n, [0] * n
+
+    def create_state_string_for_env(self, env_id: int) -> Any:
+        return [self.value[env_id]]
+
+    def calculate_reward_for_env(self, env_id: int) -> Any:
+        return self.value[env_id], self.steps[env_id] >= 3
+
+    def handle_reset_for_env(self, env_id: int) -> None:
+        self.value[env_id], self.steps[env_id] = 10.0 * env_id, 0
+        self.resets[env_id] += 1
+
+    def handle_response_actions_for_env(self, env_id: int, actions: Any) -> None:
+        self.value[env_id] = float(actions[0])
+        self.left[env_id], self.steps[env_id] = 2, self.steps[env_id] + 1
+
+    def is_action_running_for_env(self, env_id: int) -> bool:
+        self.left[env_id] -= 1
+        return self.left[env_id] > 0
+
+
+class PlusOne(InferenceInterface):
+    """Counts its calls and rows; says what it is told to."""
+
+    def __init__(self) -> None:
+        self.rows: list[int] = []
+        self.answer: Any = None
+
+    def load_model(self, path: Any) -> None:
+        raise AssertionError("not used")
+
+    def is_model_loaded(self) -> bool:
+        return True
+
+    def run_inference(self, observations: Any) -> Any:
+        self.rows.append(len(observations))
+        return observations + 1 if self.answer is None else self.answer
+
+    @property
+    def obs_size(self) -> int:
+        return 1
+
+    @property
+    def act_size(self) -> int:
+        return 1
+
+
+def test_state_model_action_wait_next() -> None:
+    bridge, policy = Echo(2), PlusOne()
+    with pytest.raises(errors.ConfigurationError, match="needs a policy"):
+        bridge.start_inference()
+    bridge.set_inference_interface(policy)
+    bridge.start_inference()
+    seen = []
+    for _ in range(6):
+        bridge.update_rl(1 / 60)
+        seen.append(list(bridge.value))
+    assert seen == [[1, 11], [1, 11], [2, 12], [2, 12], [3, 13], [3, 13]]
+    assert policy.rows == [2, 2, 2]  # one batched call, and none while actions run
+    bridge.update_rl(1 / 60)
+    assert bridge.resets == [2, 2]  # the episode was over: a new one began
+    assert bridge.value == [1, 11]
+
+
+@pytest.mark.parametrize(
+    ("answer", "kind"),
+    [
+        (np.array([[np.nan], [1]]), errors.ModelOutputError),
+        (np.ones((2, 3)), errors.ModelMismatch),
+        (np.ones(3), errors.ModelMismatch),
+    ],
+)
+def test_a_bad_answer_is_named_and_nothing_is_applied(answer: Any, kind: type[Exception]) -> None:
+    bridge, policy = Echo(2), PlusOne()
+    bridge.set_inference_interface(policy)
+    bridge.start_inference()
+    for _ in range(2):
+        bridge.update_rl(0)
+    before = list(bridge.value)
+    policy.answer = answer
+    with pytest.raises(kind):
+        bridge.update_rl(0)
+    assert bridge.value == before
+    policy.answer = None  # the game goes on with the next tick
+    bridge.update_rl(0)
+    assert bridge.value == [v + 1 for v in before]
+
+
+def test_a_choice_that_does_not_exist_is_refused() -> None:
+    bridge, policy = GymnasiumBridge("CartPole-v1", 1), PlusOne()
+    policy.require = lambda obs, act: None  # type: ignore[method-assign]
+    policy.answer = np.array([[2.0]])
+    bridge.set_inference_interface(policy)
+    bridge.start_inference()
+    with pytest.raises(errors.ModelOutputError, match="no choice"):
+        bridge.update_rl(0)
+
+
+def trained(env_id: str, folder: Path, normalize: bool = False) -> tuple[Path, Any, Any]:
+    """A policy trained over the bridge and exported: (file, model, VecNormalize or None)."""
+    with run_in_thread(GymnasiumBridge(env_id, 4)) as engine:
+        env: Any = ue_rl.connect(engine.url)
+        stats = VecNormalize(env) if normalize else None
+        model = PPO("MlpPolicy", stats or env, n_steps=64, batch_size=64, seed=0, device="cpu")
+        model.learn(2048)
+        export_onnx(model, folder / "policy.onnx", stats)
+        env.close()
+    return folder / "policy.onnx", model, stats
+
+
+@pytest.mark.parametrize(
+    ("env_id", "normalize"), [("CartPole-v1", False), ("CartPole-v1", True), ("Pendulum-v1", True)]
+)
+def test_the_exported_policy_earns_in_inference_mode_what_sb3_says(
+    tmp_path: Path, env_id: str, normalize: bool
+) -> None:
+    """Same seeds, deterministic: the same returns, episode by episode."""
+    n, episodes = 3, 9
+    path, model, stats = trained(env_id, tmp_path, normalize)
+    with run_in_thread(GymnasiumBridge(env_id, n)) as engine:
+        env: Any = ue_rl.connect(engine.url)
+        env.seed(100)
+        if stats is not None:
+            stats.save(str(tmp_path / "stats.pkl"))
+            env = VecNormalize.load(str(tmp_path / "stats.pkl"), env)
+            env.training = env.norm_reward = False
+        expected, lengths = evaluate_policy(
+            model, env, n_eval_episodes=episodes, return_episode_rewards=True, warn=False
+        )
+        env.close()
+    bridge = GymnasiumBridge(env_id, n)
+    bridge.set_inference_interface(OnnxInference(path))
+    bridge.start_inference(seeds=[100, 101, 102])
+    got: list[tuple[float, int]] = []
+    returns, steps, finished = np.zeros(n), np.zeros(n, int), np.zeros(n, int)
+    while len(got) < episodes:
+        bridge.update_rl(1 / 60)
+        returns += bridge.outbox.rewards
+        steps += 1
+        for i in np.flatnonzero(bridge.outbox.dones):
+            if finished[i] < episodes // n:  # as evaluate_policy counts: the same number from each env
+                got.append((float(returns[i]), int(steps[i])))
+            finished[i] += 1
+            returns[i], steps[i] = 0, 0
+    want = list(zip(expected, lengths, strict=True))
+    assert [length for _, length in got] == [length for _, length in want]
+    if env_id == "CartPole-v1":  # discrete: equal to the last bit
+        assert [value for value, _ in got] == [value for value, _ in want]
+    else:  # continuous: actions agree to 1e-5 of their range, and pendulums amplify
+        np.testing.assert_allclose([v for v, _ in got], [v for v, _ in want], rtol=2e-3, atol=0.05)
+
+
+def test_switching_between_training_and_inference_is_safe(tmp_path: Path) -> None:
+    path, _, _ = trained("CartPole-v1", tmp_path)
+    bridge = GymnasiumBridge("CartPole-v1", 2)
+    bridge.start_training()
+    bridge.inbox.command[:] = 1  # a request is open when the switch comes
+    bridge.set_inference_interface(OnnxInference(path))
+    bridge.start_inference()
+    assert not bridge.busy
+    for _ in range(50):
+        bridge.update_rl(0)
+    assert bridge.mode is Mode.INFERENCE
+    assert not bridge.answered.any()
+    bridge.start_training()
+    bridge.inbox.command[:] = 2
+    bridge.update_rl(0)
+    assert bridge.answered.tolist() == [1, 1]
+    with run_in_thread(bridge) as engine:  # and a trainer can come
+        env = ue_rl.connect(engine.url, timeout=10)
+        env.reset()
+        env.step(np.zeros(2, np.int64))
+        env.close()
+
+
+def test_bad_files_and_other_sizes_leave_the_old_model_in_use(tmp_path: Path) -> None:
+    path, _, _ = trained("CartPole-v1", tmp_path)
+    bridge = GymnasiumBridge("CartPole-v1", 1)
+    with ReloadingInference(path, interval=None) as policy:
+        bridge.set_inference_interface(policy)
+        bridge.start_inference(seeds=[0])
+        bridge.update_rl(0)
+        good = path.read_bytes()
+        for content in (b"not a model", good[: len(good) // 2], b""):
+            path.write_bytes(content)
+            assert not policy.poll()
+            bridge.update_rl(0)
+        with pytest.raises(errors.ModelLoadError):
+            OnnxInference(path)
+    other = GymnasiumBridge("Pendulum-v1", 1)
+    path.write_bytes(good)
+    with pytest.raises(errors.ModelMismatch, match="3 observation numbers"):
+        other.set_inference_interface(OnnxInference(path))
+    with pytest.raises(errors.ConfigurationError, match="needs a policy"):
+        other.start_inference()
+    with pytest.raises(errors.ConfigurationError, match="one seed per env"):
+        bridge.start_inference(seeds=[1, 2])

@@ -1,0 +1,119 @@
+"""`ue-rl export` and `ue-rl play`: from a model.zip to episodes, equal to SB3's own evaluation."""
+
+from __future__ import annotations
+
+import csv
+import json
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+import pytest
+from click.testing import CliRunner
+from stable_baselines3 import PPO, SAC
+from stable_baselines3.common.evaluation import evaluate_policy
+from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize
+
+from ue_rl import errors
+from ue_rl.bridges import GymnasiumBridge, run_in_thread
+from ue_rl.cli import cli
+from ue_rl.inference import OnnxInference
+
+
+def run(*arguments: Any) -> Any:
+    return CliRunner().invoke(cli, [str(a) for a in arguments])
+
+
+@pytest.fixture(scope="module")
+def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """model.zip of CartPole; norm/model.zip of Pendulum beside its vecnormalize.pkl."""
+    folder = tmp_path_factory.mktemp("models")
+    model = PPO("MlpPolicy", "CartPole-v1", n_steps=64, batch_size=64, seed=0, device="cpu")
+    model.learn(1024)
+    model.save(folder / "model.zip")
+    env = VecNormalize(DummyVecEnv([lambda: gym.make("Pendulum-v1")]))
+    (folder / "norm").mkdir()
+    sac = SAC("MlpPolicy", env, seed=0, device="cpu", policy_kwargs={"net_arch": [16]}, learning_starts=10)
+    sac.learn(200)
+    sac.save(folder / "norm" / "model.zip")
+    env.save(str(folder / "norm" / "vecnormalize.pkl"))
+    return folder
+
+
+def test_export_prints_the_largest_difference(models: Path, tmp_path: Path) -> None:
+    result = run("export", models / "model.zip", "-o", tmp_path / "x.onnx")
+    assert result.exit_code == 0, result.output
+    assert "largest difference" in result.output
+    assert OnnxInference(tmp_path / "x.onnx").obs_size == 4
+    result = run("export", models / "norm" / "model.zip")  # finds the statistics beside it
+    assert "vecnormalize.pkl" in result.output.replace("\n", "").replace(" ", "").replace("│", "")
+    metadata = OnnxInference(models / "norm" / "model.onnx").metadata
+    assert metadata is not None
+    assert metadata.algorithm == "SAC"
+
+
+def test_export_refuses_and_leaves_no_file(models: Path, tmp_path: Path) -> None:
+    (tmp_path / "bad.zip").write_bytes(b"PK\x03\x04 nothing")
+    for arguments in ((tmp_path / "bad.zip",), (tmp_path / "none.zip",), (models / "model.zip", "--algo", "SAC")):
+        result = run("export", *arguments, "-o", tmp_path / "x.onnx")
+        assert isinstance(result.exception, errors.ExportError), (arguments, result.exception)
+    assert not (tmp_path / "x.onnx").exists()
+
+
+@pytest.mark.parametrize("num_envs", [1, 3])
+def test_play_equals_evaluate_policy(models: Path, tmp_path: Path, num_envs: int) -> None:
+    env = DummyVecEnv([lambda: gym.make("CartPole-v1")] * num_envs)
+    env.seed(9)
+    expected, lengths = evaluate_policy(
+        PPO.load(models / "model.zip"), env, n_eval_episodes=6, return_episode_rewards=True, warn=False
+    )
+    assert run("export", models / "model.zip", "-o", tmp_path / "x.onnx").exit_code == 0
+    for model in (tmp_path / "x.onnx", models / "model.zip"):
+        result = run(
+            "play", model, "--env", "CartPole-v1", "--num-envs", num_envs, "--episodes", 6, "--seed", 9,
+            "--json", tmp_path / "e.json", "--csv", tmp_path / "e.csv",
+        )  # fmt: skip
+        assert result.exit_code == 0, (result.output, result.exception)
+        rows = json.loads((tmp_path / "e.json").read_text())["episodes"]
+        assert [row["return"] for row in rows] == expected
+        assert [row["length"] for row in rows] == lengths
+        with (tmp_path / "e.csv").open() as file:
+            assert [int(row["length"]) for row in csv.DictReader(file)] == lengths
+        assert "6 episodes: return" in result.output
+
+
+def test_play_in_a_running_engine_with_statistics(models: Path) -> None:
+    with run_in_thread(GymnasiumBridge("Pendulum-v1", 2)) as engine:
+        common = ("--port", engine.port, "--episodes", 2, "--max-episode-steps", 20, "--seed", 1)
+        run("export", models / "norm" / "model.zip")
+        outputs = [run("play", models / "norm" / f"model.{kind}", *common).output for kind in ("zip", "onnx")]
+    means = [float(o.split("episodes: return ")[1].split()[0]) for o in outputs]
+    assert means[0] == pytest.approx(means[1], rel=1e-2)
+
+
+def test_play_films(models: Path, tmp_path: Path) -> None:
+    pytest.importorskip("pygame", reason="CartPole draws with pygame")
+    imageio = pytest.importorskip("imageio.v3", reason="imageio is not installed")
+    gif = tmp_path / "film.gif"
+    result = run("play", models / "model.zip", "--env", "CartPole-v1", "--episodes", 1, "--gif", gif)
+    assert result.exit_code == 0, (result.output, result.exception)
+    frames = imageio.imread(gif)
+    assert frames.shape[0] > 5
+    assert frames[0].std() > 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        (["nothing.onnx", "--env", "CartPole-v1"], "nothing.onnx"),
+        (["policy.txt", "--env", "CartPole-v1"], "not a policy"),
+        (["MODEL", "--gif", "x.gif"], "only a hosted env can be filmed"),
+        (["MODEL", "--env", "Pendulum-v1"], "3 observation numbers"),
+        (["x.onnx", "--vecnormalize", "y.pkl", "--env", "CartPole-v1"], "normalisation inside"),
+        (["MODEL", "--port", "1"], "nothing listens"),
+    ],
+)
+def test_play_refuses_by_name(models: Path, arguments: list[str], text: str) -> None:
+    result = run("play", *[models / "model.zip" if a == "MODEL" else a for a in arguments])
+    assert isinstance(result.exception, errors.UeRlError), (result.output, result.exception)
+    assert text in str(result.exception)
