@@ -9,7 +9,6 @@ import sys
 from setuptools import Extension, setup
 
 _FLAGS = ["/O2"] if sys.platform == "win32" else ["-O3", "-std=c11"]
-_SOCKETS = ["ws2_32"] if sys.platform == "win32" else []
 
 setup(
     ext_modules=[
@@ -17,14 +16,6 @@ setup(
             "ue_rl._kernels",
             sources=["ue_rl/_kernels.c"],
             extra_compile_args=_FLAGS,
-            libraries=_SOCKETS,
-            optional=True,
-        ),
-        Extension(
-            "ue_rl._sync",
-            sources=["ue_rl/_sync.c"],
-            extra_compile_args=_FLAGS,
-            libraries=_SOCKETS,
             optional=True,
         ),
     ]

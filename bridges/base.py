@@ -1,4 +1,4 @@
-"""Bridge: what every engine's side shares. No I/O: a host (bridges/server.py, bridges/shm_host.py, a test) feeds it.
+"""Bridge: what every engine's side shares. No I/O: a host (bridges/server.py, a test) feeds it.
 
 A host writes requests into `inbox`, calls `update_rl(delta)` once per tick, and sends the rows of `outbox` that are
 marked in `answered`, which it then clears. The life cycle is the deployed plugin's, in snake case:

@@ -49,8 +49,7 @@ def test_every_file_keeps_the_rule(path: Path) -> None:
     assert rooms_seen(path) <= {room}, f"{place} sees another room"
     heavy = {name.split(".")[0] for name in imports(path)} & {"gymnasium", "stable_baselines3", "torch", "onnxruntime"}
     if room == "ue_rl":
-        allowed = path.name in ENV_CLASSES or (heavy <= {"torch"} and path.name.startswith("shm"))
-        assert not heavy or allowed, (place, heavy)
+        assert not heavy or path.name in ENV_CLASSES, (place, heavy)
 
 
 @pytest.mark.parametrize("module", ["ue_rl", "ue_rl.inference", "ue_rl.errors", "ue_rl.wire", "ue_rl.connections"])

@@ -28,7 +28,7 @@ _HOME = {
     "UnrealVectorEnv": "ue_rl.gym_vector_env",
     "connect": "ue_rl.connecting",
 }
-_ROOMS = frozenset({"bridges", "connections", "errors", "inference", "shm", "testing"})
+_ROOMS = frozenset({"bridges", "connections", "errors", "inference", "testing"})
 
 __all__ = ["EnvSpec", "UnrealEnv", "UnrealVecEnv", "UnrealVectorEnv", "__version__", "connect"]
 

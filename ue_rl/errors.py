@@ -18,11 +18,6 @@
     │   └── UnexpectedMessage       a well-formed message at the wrong moment
     ├── ActionError                 the policy's actions have a wrong shape, dtype or value  (also a ValueError)
     ├── UnsupportedByEngine         the engine does not offer what was asked for  (also an AttributeError)
-    ├── CommandError                the engine answered a command with an error
-    ├── SharedMemoryError           the segment is missing, invalid or hostile
-    │   ├── SegmentNotFound         no segment of that name
-    │   ├── SegmentInvalid          a header field that cannot be true
-    │   └── RingFull                a command ring had no room within the deadline
     ├── ExportError                 a policy that cannot be exported, or whose file differs from predict()
     └── InferenceError              a model that cannot be loaded or run
         ├── ModelLoadError          not a readable ONNX policy
@@ -171,26 +166,6 @@ class ActionError(UeRlError, ValueError):
 
 class UnsupportedByEngine(UeRlError, AttributeError):
     """The engine does not offer what was asked for."""
-
-
-class CommandError(UeRlError):
-    """The engine answered a command with an error."""
-
-
-class SharedMemoryError(UeRlError):
-    """The shared-memory segment is missing, invalid or hostile."""
-
-
-class SegmentNotFound(SharedMemoryError):
-    """No segment of that name."""
-
-
-class SegmentInvalid(SharedMemoryError):
-    """A header field that cannot be true."""
-
-
-class RingFull(SharedMemoryError):
-    """A command ring had no room within the deadline."""
 
 
 class ExportError(UeRlError):

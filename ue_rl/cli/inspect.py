@@ -12,10 +12,9 @@ import click
 @click.option("--host", default="127.0.0.1", show_default=True)
 @click.option("--port", type=click.IntRange(1, 65535), default=7777, show_default=True)
 @click.option("--channel", type=click.Choice(["auto", "shared", "per_env"]), default="auto", show_default=True)
-@click.option("--transport", type=click.Choice(["auto", "tcp", "shm"]), default="auto", show_default=True)
 @click.option("--steps", type=click.IntRange(0), default=200, show_default=True, help="Steps with random actions.")
 @click.option("--timeout", type=float, default=10.0, show_default=True, help="Seconds to wait for each answer.")
-def inspect(host: str, port: int, channel: str, transport: str, steps: int, timeout: float) -> None:
+def inspect(host: str, port: int, channel: str, steps: int, timeout: float) -> None:
     """Connect to an engine, show its handshake, spaces, wiring and latency, and say what a user should know."""
     import numpy as np
     from rich.console import Console
@@ -25,9 +24,8 @@ def inspect(host: str, port: int, channel: str, transport: str, steps: int, time
     from ue_rl.wire import encode_handshake
 
     console = Console()
-    more: dict[str, Any] = {} if transport == "auto" else {"transport": transport}
     begun = time.perf_counter()
-    with open_engine(host=host, port=port, channel=channel, timeout=timeout, **more) as env:
+    with open_engine(host=host, port=port, channel=channel, timeout=timeout) as env:
         connected = time.perf_counter() - begun
         spec = env.engine_spec
         table = Table(show_header=False)

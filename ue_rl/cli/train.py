@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 @click.option("--port", type=int, help="Its port.  [default: 7777]")
 @click.option("--wait", type=float, help="Keep trying to connect this many seconds.")
 @click.option("--channel", type=click.Choice(["auto", "shared", "per_env"]), help="The wiring.  [default: auto]")
-@click.option("--transport", type=click.Choice(["auto", "tcp", "shm"]), help="What carries it.  [default: auto]")
 @click.option("--timeout", type=float, help="Seconds a step may take.  [default: 30]")
 @click.option("--timesteps", type=int, help="env-steps in all.  [default: 100000]")
 @click.option("--seed", type=int, help="Same seed, same run (where the engine takes seeds).")

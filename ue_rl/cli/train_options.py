@@ -56,7 +56,6 @@ class TrainOptions:
     host: str | None = None
     port: int | None = None
     channel: str = "auto"
-    transport: str = "auto"
     timeout: float = 30.0
     wait: float = 0.0
     env: str | None = None
