@@ -137,7 +137,8 @@ class BaseBridge(abc.ABC):
                 self.configure(self._default_spec(obs_size, act_size))
             elif (old.obs_size, old.act_size) != (obs_size, act_size):
                 self.configure(replace(old, obs_size=obs_size, act_size=act_size, action=None, obs_low=(), obs_high=()))
-        self._server = run_in_thread(self, host=host, port=port)
+        host_it: Any = run_in_thread
+        self._server = host_it(self, host=host, port=port)
         return self._server
 
     def _default_spec(self, obs_size: int, act_size: int) -> EnvSpec:

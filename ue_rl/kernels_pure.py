@@ -69,7 +69,7 @@ class _Row:
         self.env = self.seed = -1
         self.done = self.truncated = self.reset = False
         self.seen: set[int] = set()
-        self.span = (0, 0)
+        self.span: tuple[int, int] = (0, 0)
 
 
 def _skip(data: bytes, at: int, end: int) -> int:
