@@ -299,10 +299,12 @@ def test_an_engine_that_stops_reading_is_a_timeout(channel: str, compiled: bool 
         connection.connect()
         actions = np.full((n, size), 0.123456789, np.float32)
         begun = time.monotonic()
-        with pytest.raises(errors.EngineTimeout, match="does not read"):
-            connection.send_actions(actions)
-        assert time.monotonic() - begun < 3
-        release.set()
+        try:
+            with pytest.raises(errors.EngineTimeout, match="does not read"):
+                connection.send_actions(actions)
+        finally:
+            release.set()
+        assert time.monotonic() - begun < 10  # the pure twin takes seconds to write 800 000 numbers
 
 
 @pytest.mark.skipif(os.name != "posix", reason="sends this process SIGINT as a terminal would")
