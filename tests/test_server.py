@@ -118,7 +118,7 @@ async def test_per_env_sockets_are_silent_until_all_are_there_and_early_commands
         await say(first, "ACT=RESET\n")
         await say(second, "ACT=RESET\n")
         await settle()
-        with pytest.raises(TimeoutError):
+        with pytest.raises(asyncio.TimeoutError):
             await asyncio.wait_for(first[0].readline(), 0.05)
         third = await dial(server)
         assert await line(first) == "OBS=0;REW=0;DONE=0;ENV=0\n"
