@@ -7,12 +7,16 @@ marked in `answered`, which it then clears. The life cycle is the deployed plugi
                             -> set_inference_interface -> start_inference -> update_rl per tick -> disconnect
 
 What a game implements are the callbacks of a subclass: SingleEnvBridge, MultiEnvBridge or VectorBridge.
+
+Switching between training and inference may come from any thread at any time: it waits for the tick under way, and
+whatever was asked before it is void (`switches` tells a host so, and the host tells the trainer by closing).
 """
 
 from __future__ import annotations
 
 import abc
 import logging
+import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from enum import Enum, auto
@@ -30,7 +34,12 @@ _log = logging.getLogger("ue_rl.bridges")
 
 
 class PolicyInterface(Protocol):
-    """What a bridge needs of a policy in inference mode; ue_rl.inference.InferenceInterface is one."""
+    """What a bridge needs of a policy in inference mode; ue_rl.inference.InferenceInterface is one.
+
+    Used where they exist: `require(obs_size, act_size)`, which refuses a bridge of other sizes; `reset(env_ids)`,
+    which tells that episodes begin; and `run_inference_for(env_ids, observations)`, which a recurrent policy needs to
+    tell the envs of a batch apart.
+    """
 
     def run_inference(self, observations: NDArray[np.float32]) -> NDArray[np.float32]:
         """float32 [n, obs_size] -> float32 [n, act_size]."""
@@ -57,6 +66,8 @@ class BaseBridge(abc.ABC):
         answered: uint8 [num_envs]; 1 = this row of `outbox` is to be sent; cleared by the host.
         mode: IDLE, TRAINING or INFERENCE.
         ticks: calls of `update_rl` so far.
+        switches: changes of `mode` so far; requests from before a change are void.
+        lock: held during ticks and switches; a host in a thread of its own holds it while it uses the arrays.
 
     Raises:
         ConfigurationError: used before it has a spec.
@@ -70,6 +81,8 @@ class BaseBridge(abc.ABC):
         self._spec: EnvSpec | None = None
         self.mode = Mode.IDLE
         self.ticks = 0
+        self.switches = 0
+        self.lock = threading.RLock()  # callbacks may switch too
         self._policy: PolicyInterface | None = None
         self._server: Any = None
         self._planned_envs = 1
@@ -149,13 +162,14 @@ class BaseBridge(abc.ABC):
         server, self._server = self._server, None
         if server is not None:
             server.close()
-        self.mode = Mode.IDLE
-        self.forget_requests()
+        with self.lock:
+            self._switch(Mode.IDLE)
 
     def start_training(self) -> None:
-        """Ticks answer the trainer's requests from now on; safe at any time."""
-        self.forget_requests()
-        self.mode = Mode.TRAINING
+        """Ticks answer the trainer's requests from now on; safe at any time, and nothing new where they do already."""
+        with self.lock:
+            if self.mode is not Mode.TRAINING:
+                self._switch(Mode.TRAINING)
 
     def set_inference_interface(self, interface: PolicyInterface) -> None:
         """The policy for `start_inference`; takes the place of an earlier one between two ticks.
@@ -166,10 +180,13 @@ class BaseBridge(abc.ABC):
         require = getattr(interface, "require", None)
         if require is not None:
             require(self.spec.obs_size, self.spec.act_size)
-        self._policy = interface
+        with self.lock:
+            self._policy = interface
 
     def start_inference(self, seeds: Sequence[int | None] | None = None) -> None:
         """Ticks ask the policy from now on, without trainer or socket; every env starts a new episode.
+
+        A trainer that is connected loses its session, and none is served until `start_training`.
 
         Args:
             seeds: of the first episodes, one per env, as VecEnv.seed() gives them.
@@ -185,13 +202,11 @@ class BaseBridge(abc.ABC):
             raise ConfigurationError(
                 "inference needs a policy", fault="caller", cure="call set_inference_interface() first"
             )
-        reset = getattr(self._policy, "reset", None)
-        if reset is not None:
-            reset()
-        self.forget_requests()
-        self._first_seeds = dict(enumerate(seeds or ()))
-        self.begin_episodes()
-        self.mode = Mode.INFERENCE
+        with self.lock:
+            self._switch(Mode.INFERENCE)
+            self._first_seeds = dict(enumerate(seeds or ()))
+            self._tell_policy(None)
+            self.begin_episodes()
 
     def update_rl(self, delta: float) -> None:
         """One tick of the engine.
@@ -199,11 +214,17 @@ class BaseBridge(abc.ABC):
         Args:
             delta: seconds since the last one.
         """
-        self.ticks += 1
-        if self.mode is Mode.TRAINING:
-            self.tick_training(delta)
-        elif self.mode is Mode.INFERENCE:
-            self.tick_inference(delta)
+        with self.lock:
+            self.ticks += 1
+            if self.mode is Mode.TRAINING:
+                self.tick_training(delta)
+            elif self.mode is Mode.INFERENCE:
+                self.tick_inference(delta)
+
+    def _switch(self, mode: Mode) -> None:
+        self.switches += 1
+        self.mode = mode
+        self.forget_requests()
 
     # -- for hosts
 
@@ -236,14 +257,30 @@ class BaseBridge(abc.ABC):
         """The seed of this env's first episode in inference mode, once; None afterwards."""
         return self._first_seeds.pop(env_id, None)
 
-    def decide(self, observations: NDArray[np.float32]) -> NDArray[np.float32]:
-        """The policy's actions, checked: float32 [n, act_size].
+    def new_episodes(self, env_ids: Sequence[int]) -> None:
+        """Tells the policy that an episode begins in `env_ids`; a recurrent one forgets its state there."""
+        if len(env_ids):
+            self._tell_policy([int(env) for env in env_ids])
+
+    def _tell_policy(self, env_ids: list[int] | None) -> None:
+        reset = getattr(self._policy, "reset", None)
+        if reset is not None:
+            reset(env_ids)
+
+    def decide(self, observations: NDArray[np.float32], env_ids: Sequence[int]) -> NDArray[np.float32]:
+        """The policy's actions for `env_ids`, checked: float32 [n, act_size].
+
+        Args:
+            observations: float32 [n, obs_size], row i of env `env_ids[i]`.
 
         Raises:
-            ModelOutputError: a wrong shape, NaN or infinity, or no choice of a discrete space. Nothing was applied.
+            ModelMismatch: a wrong shape. ModelOutputError: NaN or infinity, or no choice of a discrete space.
+                Nothing was applied.
         """
         assert self._policy is not None
-        actions = np.asarray(self._policy.run_inference(observations))
+        run_for = getattr(self._policy, "run_inference_for", None)
+        given = self._policy.run_inference(observations) if run_for is None else run_for(env_ids, observations)
+        actions = np.asarray(given)
         expected = (len(observations), self.spec.act_size)
         if actions.shape == (len(observations),) and expected[1] == 1:
             actions = actions.reshape(expected)
@@ -255,19 +292,19 @@ class BaseBridge(abc.ABC):
         actions = np.ascontiguousarray(actions, np.float32)
         finite = np.isfinite(actions).all(axis=1)
         if not finite.all():
-            env = int(finite.argmin())
+            row = int(finite.argmin())
             raise ModelOutputError(
-                "the model gave an action that is not a finite number", fault="model", env_id=env, field="ACT",
-                got=actions[env].tolist(),
+                "the model gave an action that is not a finite number", fault="model", env_id=int(env_ids[row]),
+                field="ACT", got=actions[row].tolist(),
             )  # fmt: skip
         action = self.spec.action_spec
         if action.kind is not ActionKind.BOX:
             fits = (actions >= 0) & (actions < np.array(action.counts)) & (actions == np.floor(actions))
             if not fits.all():
-                env = int(fits.all(axis=1).argmin())
+                row = int(fits.all(axis=1).argmin())
                 raise ModelOutputError(
-                    "the model's action is no choice of the action space", fault="model", env_id=env, field="ACT",
-                    expected=f"{action.kind.value} {action.counts}", got=actions[env].tolist(),
+                    "the model's action is no choice of the action space", fault="model", env_id=int(env_ids[row]),
+                    field="ACT", expected=f"{action.kind.value} {action.counts}", got=actions[row].tolist(),
                 )  # fmt: skip
         return actions
 

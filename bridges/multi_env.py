@@ -91,12 +91,13 @@ class MultiEnvBridge(BaseBridge):
                 self._over[env] = bool(self.outbox.dones[env])
             if self._over[env]:
                 self._reset(env, self.first_seed(env), None)
+                self.new_episodes([env])
             ready.append(env)
         if not ready:
             return
         for env in ready:
             self._read_state(env)
-        actions = self.decide(self.outbox.obs[ready])
+        actions = self.decide(self.outbox.obs[ready], ready)
         for env, action in zip(ready, actions, strict=True):
             self.handle_response_actions_for_env(env, action)
             self._running[env] = True

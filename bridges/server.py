@@ -39,7 +39,7 @@ class BridgeServer:
     """Hosts `bridge` over TCP.
 
     Args:
-        bridge: any bridge with a spec; put into training mode.
+        bridge: any bridge with a spec; put into training mode. While it is in inference mode no trainer is served.
         host: the address to listen on, a name or IPv4 or IPv6; loopback unless told otherwise.
         port: 0 takes a free one, see `.port`.
         tick_rate: ticks per second, in real time; None: as fast as requests come.
@@ -66,6 +66,7 @@ class BridgeServer:
         self._usual_think = 0.0
         self._no_linger_before = 0.0
         self._pacer: asyncio.Task[None] | None = None
+        self._switches = 0
         self.sessions = 0
 
     # -- life cycle
@@ -132,10 +133,14 @@ class BridgeServer:
     def _adopt(self) -> None:
         while self._waiting:
             if self._session is None:
+                if self.bridge.mode is Mode.INFERENCE:
+                    self._refuse_all()
+                    return
+                self.bridge.start_training()
+                self._switches = self.bridge.switches
                 self._session = EngineSession(self.bridge)
                 self._members = []
                 self.sessions += 1
-                self.bridge.start_training()
             elif self._session.full:
                 return  # they wait until this trainer has gone
             connection = self._waiting.popleft()
@@ -150,24 +155,42 @@ class BridgeServer:
             if self._session is not None and self.bridge.busy:
                 self._request_tick()
 
+    def _refuse_all(self) -> None:
+        """The game acts by its own policy: a trainer gets a closed connection at once, not silence."""
+        while self._waiting:
+            connection = self._waiting.popleft()
+            _log.warning("a trainer from %s was refused: the bridge is in inference mode", connection.peer)
+            connection.gone = True
+            connection.drop()
+
+    def _left_training(self) -> bool:
+        """Ends the session where the bridge has been switched since it began: its requests are void."""
+        if self._session is None or self.bridge.switches == self._switches:
+            return False
+        self._end_session("the game left training mode", logging.WARNING)
+        return True
+
     def data_received(self, connection: _Connection, data: bytes) -> None:
         """Bytes of a member, or of one that still waits."""
         session = self._session
         if connection.place < 0 or session is None:
             connection.early += data
             return
-        try:
-            session.feed(connection.place, data)
-        except UeRlError as error:
-            self._end_session(f"the trainer broke the protocol: {error}", logging.ERROR)
-            return
-        if self.tick_rate is None and self.bridge.busy:
-            think = min(time.perf_counter() - self._answered_at, 0.1)
-            self._usual_think += (think - self._usual_think) / 8
-            if session.shared:
-                self._tick()
-            else:
-                self._request_tick()  # once all sockets that are readable now have been read
+        with self.bridge.lock:  # the game may switch the mode in another thread
+            if self._left_training():
+                return
+            try:
+                session.feed(connection.place, data)
+            except UeRlError as error:
+                self._end_session(f"the trainer broke the protocol: {error}", logging.ERROR)
+                return
+            if self.tick_rate is None and self.bridge.busy:
+                think = min(time.perf_counter() - self._answered_at, 0.1)
+                self._usual_think += (think - self._usual_think) / 8
+                if session.shared:
+                    self._tick()
+                else:
+                    self._request_tick()  # once all sockets that are readable now have been read
 
     def connection_lost(self, connection: _Connection) -> None:
         """A socket was closed by the other side."""
@@ -184,7 +207,9 @@ class BridgeServer:
             member.place = -1
             member.gone = True
             member.drop()
-        self.bridge.forget_requests()
+        with self.bridge.lock:
+            if self.bridge.switches == self._switches:  # else they are forgotten, and something else runs now
+                self.bridge.forget_requests()
         self._loop.call_soon(self._adopt)
 
     # -- ticks
@@ -204,9 +229,12 @@ class BridgeServer:
         delta, self._last_tick = now - self._last_tick, now
         session, bridge = self._session, self.bridge
         try:
-            bridge.update_rl(delta)
-            if session is not None:
-                session.answer()
+            with bridge.lock:
+                bridge.update_rl(delta)
+                if self._left_training():
+                    return
+                if session is not None:
+                    session.answer()
         except UeRlError as error:
             self._end_session(f"the game cannot go on: {error}", logging.ERROR)
             return

@@ -73,7 +73,8 @@ class VectorBridge(BaseBridge):
         if len(over):
             self._reset(over, [self.first_seed(env) for env in over.tolist()], [None] * len(over))
             self._over[:] = False
-        actions = self.decide(self.outbox.obs)
+            self.new_episodes(over.tolist())
+        actions = self.decide(self.outbox.obs, range(self.num_envs))
         self.step_envs(actions, self._all)
         self._over[:] = self.outbox.dones != 0
 

@@ -53,8 +53,17 @@ class InferenceInterface(ABC):
             from 0. The caller owns the array.
         """
 
+    def run_inference_for(self, agents: Sequence[int], observations: Observations) -> NDArray[np.float32]:
+        """As run_inference, for agents by number: a recurrent policy keeps one state per agent, whoever else is asked.
+
+        Args:
+            agents: whose observation each row is; reset() takes the same numbers. Don't mix with run_inference.
+            observations: one row per agent.
+        """
+        return self.run_inference(observations)
+
     def reset(self, rows: Sequence[int] | None = None) -> None:  # noqa: B027 (nothing to do is a full answer)
-        """Tell that a new episode begins in `rows` (None: in all of them, of whatever number).
+        """Tell that a new episode begins in `rows`, or of these agents (None: in all of them, of whatever number).
 
         A recurrent policy forgets its state there; others have nothing to forget.
         """

@@ -88,6 +88,7 @@ class OnnxInference(InferenceInterface):
         self._model: LoadedModel | None = None
         self._state: State | None = None
         self._starts: Floats | None = None
+        self._agents: dict[int, State] = {}
         if path is not None:
             self.load_model(path)
 
@@ -110,7 +111,8 @@ class OnnxInference(InferenceInterface):
         """Load a policy from memory; `name` stands for it in messages. Raises as load_model does."""
         model = load_session(content, name=name, **self._options)
         self._try_out(model)
-        self._model, self._state, self._starts = model, None, None
+        self._model = model
+        self.reset()
         logger.info(
             "loaded %s: %s, %s -> %s numbers, on %s",
             name,
@@ -219,6 +221,20 @@ class OnnxInference(InferenceInterface):
         self._starts = np.zeros((n, 1), np.float32)
         return actions
 
+    def run_inference_for(self, agents: Sequence[int], observations: Observations) -> Floats:
+        """As run_inference, with a state per agent number; see InferenceInterface.run_inference_for."""
+        if not self._loaded().state_inputs:
+            return self.run_inference(observations)
+        zero = self.initial_state(1)
+        states = [self._agents.get(agent, zero) for agent in agents]
+        joined = {name: np.concatenate([state[name] for state in states]) for name in zero}
+        actions, after = self.run(
+            observations, state=joined, episode_start=np.array([agent not in self._agents for agent in agents])
+        )
+        for row, agent in enumerate(agents):
+            self._agents[agent] = {name: array[row : row + 1] for name, array in after.items()}
+        return actions
+
     def run(
         self,
         observations: Observations,
@@ -253,6 +269,12 @@ class OnnxInference(InferenceInterface):
 
     def reset(self, rows: Sequence[int] | None = None) -> None:
         """A new episode begins in `rows` (None: everywhere, with any number of rows)."""
+        if rows is None:
+            self._agents.clear()
+        elif self._agents:
+            for agent in rows:
+                self._agents.pop(agent, None)
+            return
         if rows is None or self._starts is None:
             self._state = self._starts = None
             return

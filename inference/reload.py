@@ -149,6 +149,10 @@ class ReloadingInference(InferenceInterface):
         """As OnnxInference.run_inference, on the newest usable model."""
         return self.current.run_inference(observations)
 
+    def run_inference_for(self, agents: Sequence[int], observations: Observations) -> NDArray[np.float32]:
+        """As OnnxInference.run_inference_for, on the newest usable model."""
+        return self.current.run_inference_for(agents, observations)
+
     def reset(self, rows: Sequence[int] | None = None) -> None:
         """As OnnxInference.reset."""
         if self._current is not None:

@@ -44,6 +44,7 @@ class Sb3Inference(InferenceInterface):
         self._model: Any = None
         self._state: Any = None
         self._starts: NDArray[np.bool_] | None = None
+        self._agents: dict[int, Any] = {}
         if isinstance(model, (str, Path)):
             self.load_model(model)
         else:
@@ -93,8 +94,32 @@ class Sb3Inference(InferenceInterface):
         self._starts = np.zeros(n, dtype=bool)
         return np.asarray(actions, np.float32).reshape(n, -1)
 
+    def run_inference_for(self, agents: Sequence[int], observations: Observations) -> NDArray[np.float32]:
+        """As run_inference, with a state per agent number; see InferenceInterface.run_inference_for."""
+        known = [self._agents.get(agent) for agent in agents]
+        if any(state is not None for state in known):
+            # sb3-contrib's state is (h, c), each [layers, n, hidden]; what a starting row holds is multiplied by 0.
+            blank = next(state for state in known if state is not None)
+            parts = [blank if state is None else state for state in known]
+            self._state = tuple(np.concatenate(rows, axis=1) for rows in zip(*parts, strict=True))
+        else:
+            self._state = None
+        self._starts = np.array([state is None for state in known])
+        actions = self.run_inference(observations)
+        if self._state is not None:
+            for row, agent in enumerate(agents):
+                self._agents[agent] = tuple(array[:, row : row + 1] for array in self._state)
+        self._state = self._starts = None  # of run_inference, which counts rows and not agents
+        return actions
+
     def reset(self, rows: Sequence[int] | None = None) -> None:
         """A new episode begins in `rows` (None: everywhere)."""
+        if rows is None:
+            self._agents.clear()
+        elif self._agents:
+            for agent in rows:
+                self._agents.pop(agent, None)
+            return
         if rows is None or self._starts is None:
             self._state = self._starts = None
         else:

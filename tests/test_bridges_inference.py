@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from sb3_contrib import RecurrentPPO
 from stable_baselines3 import PPO
 from stable_baselines3.common.evaluation import evaluate_policy
 from stable_baselines3.common.vec_env import VecNormalize
 
 import ue_rl
 from ue_rl import errors
-from ue_rl.bridges import GymnasiumBridge, Mode, MultiEnvBridge, run_in_thread
-from ue_rl.inference import InferenceInterface, OnnxInference, ReloadingInference, export_onnx
-from ue_rl.spec import EnvSpec
+from ue_rl.bridges import GymnasiumBridge, Mode, MultiEnvBridge, SingleEnvBridge, VectorBridge, run_in_thread
+from ue_rl.inference import InferenceInterface, OnnxInference, ReloadingInference, Sb3Inference, export_onnx
+from ue_rl.spec import EnvSpec, EnvType
 
 
 class Echo(MultiEnvBridge):
@@ -220,3 +222,229 @@ def test_bad_files_and_other_sizes_leave_the_old_model_in_use(tmp_path: Path) ->
         other.start_inference()
     with pytest.raises(errors.ConfigurationError, match="one seed per env"):
         bridge.start_inference(seeds=[1, 2])
+
+
+class One(SingleEnvBridge):
+    """Its state is the last action; an episode has two steps."""
+
+    def __init__(self) -> None:
+        super().__init__(EnvSpec(1, 1, EnvType.SINGLE))
+        self.value, self.steps = 0.0, 0
+
+    def create_state_string(self) -> str:
+        return f"{self.value:.1f};"
+
+    def calculate_reward(self) -> tuple[float, bool]:
+        return self.value, self.steps == 2
+
+    def handle_reset(self) -> None:
+        self.value, self.steps = 5.0, 0
+
+    def handle_response_actions(self, actions: Any) -> None:
+        self.value, self.steps = float(actions[0]), self.steps + 1
+
+
+class Vector(VectorBridge):
+    """Env i's state is its last action; its episodes have i + 1 steps."""
+
+    def __init__(self, n: int) -> None:
+        super().__init__(EnvSpec(1, 1, num_envs=n))
+        self.steps, self.began = np.zeros(n, int), [0] * n
+
+    def reset_envs(self, env_ids: Any, seeds: Any, options: Any) -> None:
+        self.outbox.obs[env_ids] = 100 * env_ids[:, None]
+        self.steps[env_ids] = 0
+        for env in env_ids:
+            self.began[env] += 1
+
+    def step_envs(self, actions: Any, env_ids: Any) -> None:
+        self.outbox.obs[env_ids] = actions[env_ids]
+        self.steps[env_ids] += 1
+        self.outbox.dones[env_ids] = self.steps[env_ids] > env_ids
+
+
+def test_a_single_bridge_acts_with_states_as_strings() -> None:
+    bridge = One()
+    bridge.set_inference_interface(PlusOne())
+    bridge.start_inference()
+    seen = []
+    for _ in range(4):
+        bridge.update_rl(0)
+        seen.append(bridge.value)
+    assert seen == [6, 7, 6, 7]
+
+
+@pytest.mark.parametrize("n", [1, 3])
+def test_a_vector_bridge_asks_once_for_all_and_resets_each_env_by_itself(n: int) -> None:
+    bridge, policy = Vector(n), PlusOne()
+    bridge.set_inference_interface(policy)
+    bridge.start_inference()
+    for _ in range(6):
+        bridge.update_rl(0)
+    assert policy.rows == [n] * 6
+    assert bridge.began == [6, 3, 2][:n]
+    assert bridge.outbox.obs[:, 0].tolist() == [1, 102, 203][:n]
+    policy.answer = np.full((n, 1), np.inf)
+    with pytest.raises(errors.ModelOutputError, match="not a finite number"):
+        bridge.update_rl(0)
+    policy.answer = None
+    bridge.update_rl(0)  # the next tick goes on where it stood, with no episode lost
+    assert bridge.began == [7, 4, 3][:n]
+    assert bridge.outbox.obs[0] == 1
+
+
+@pytest.fixture(scope="module")
+def recurrent(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Any]:
+    model = RecurrentPPO("MlpLstmPolicy", "CartPole-v1", n_steps=64, batch_size=64, seed=0, device="cpu")
+    model.learn(256)
+    path = tmp_path_factory.mktemp("recurrent") / "policy.onnx"
+    export_onnx(model, path)
+    return path, model
+
+
+@pytest.mark.parametrize("kind", ["onnx", "reloading", "sb3"])
+def test_a_recurrent_policy_remembers_each_env_and_forgets_at_each_episode(
+    recurrent: tuple[Path, Any], kind: str
+) -> None:
+    path, model = recurrent
+    env = GymnasiumBridge("CartPole-v1", 2)
+    with run_in_thread(env) as engine:
+        vec_env = ue_rl.connect(engine.url)
+        vec_env.seed(5)
+        expected, lengths = evaluate_policy(model, vec_env, n_eval_episodes=8, return_episode_rewards=True, warn=False)
+        vec_env.close()
+    bridge = GymnasiumBridge("CartPole-v1", 2)
+    policy: Any = (
+        OnnxInference(path) if kind == "onnx" else Sb3Inference(model) if kind == "sb3"
+        else ReloadingInference(path, interval=None)
+    )  # fmt: skip
+    bridge.set_inference_interface(policy)
+    for _ in range(2):  # the second start begins as the first did: nothing is left of it
+        bridge.start_inference(seeds=[5, 6])
+        steps, got, finished = np.zeros(2, int), [], np.zeros(2, int)
+        while len(got) < 8:
+            bridge.update_rl(0)
+            steps += 1
+            for i in np.flatnonzero(bridge.outbox.dones):
+                if finished[i] < 4:
+                    got.append(int(steps[i]))
+                finished[i] += 1
+                steps[i] = 0
+        assert got == lengths
+    assert sum(expected) == sum(lengths)
+
+
+class Uneven(MultiEnvBridge):
+    """Env i's actions run i + 1 ticks; its observations are fixed by env and step."""
+
+    def __init__(self, n: int, steps: int) -> None:
+        super().__init__(EnvSpec(4, 1, num_envs=n))
+        self.table = np.random.default_rng(3).uniform(-1, 1, (n, steps + 1, 4)).astype(np.float32)
+        self.at, self.left, self.length = [0] * n, [0] * n, steps
+        self.taken: list[list[float]] = [[] for _ in range(n)]
+
+    def create_state_string_for_env(self, env_id: int) -> Any:
+        return self.table[env_id, self.at[env_id]]
+
+    def calculate_reward_for_env(self, env_id: int) -> Any:
+        return 0.0, self.at[env_id] >= self.length
+
+    def handle_reset_for_env(self, env_id: int) -> None:
+        self.at[env_id] = 0
+
+    def handle_response_actions_for_env(self, env_id: int, actions: Any) -> None:
+        self.taken[env_id].append(float(actions[0]))
+        self.at[env_id] += 1
+        self.left[env_id] = env_id + 1
+
+    def is_action_running_for_env(self, env_id: int) -> bool:
+        self.left[env_id] -= 1
+        return self.left[env_id] > 0
+
+
+def test_a_recurrent_policy_is_right_where_envs_act_at_different_ticks(tmp_path: Path) -> None:
+    n, steps = 3, 5
+    model = RecurrentPPO("MlpLstmPolicy", GymnasiumBridge("CartPole-v1").envs[0], n_steps=8, batch_size=8, seed=1)
+    path = tmp_path / "r.onnx"
+    export_onnx(model, path)
+
+    bridge = Uneven(n, steps)
+    bridge.set_inference_interface(OnnxInference(path))
+    bridge.start_inference()
+    for _ in range(40):
+        bridge.update_rl(0)
+    alone = OnnxInference(path)
+    for env in range(n):
+        assert len(bridge.taken[env]) == -(-40 // (env + 1))
+        for number, action in enumerate(bridge.taken[env]):
+            if number % steps == 0:
+                alone.reset()
+            assert alone.run_inference(bridge.table[env, number % steps][None])[0, 0] == action
+
+
+def test_a_switch_under_a_live_trainer_ends_its_session_at_once(tmp_path: Path, caplog: Any) -> None:
+    class Push:
+        def run_inference(self, observations: Any) -> Any:
+            return np.zeros((len(observations), 1), np.float32)
+
+    bridge = GymnasiumBridge("CartPole-v1", 2)
+    with run_in_thread(bridge) as engine:
+        for channel in ("shared", "per_env"):
+            trainer = ue_rl.connect(engine.url, timeout=30, channel=channel)
+            trainer.reset()
+            bridge.set_inference_interface(Push())
+            bridge.start_inference()
+            with pytest.raises(errors.EngineDisconnected):  # not after the deadline: the engine says so
+                trainer.step(np.zeros(2, np.int64))
+            trainer.close()
+            for _ in range(20):
+                bridge.update_rl(0)
+            with pytest.raises(errors.TransportError):
+                ue_rl.connect(engine.url, timeout=30)
+            assert bridge.mode is Mode.INFERENCE
+            bridge.start_training()
+        trainer = ue_rl.connect(engine.url, timeout=30)
+        trainer.reset()
+        trainer.step(np.zeros(2, np.int64))
+        trainer.close()
+    assert "left training mode" in caplog.text
+    assert "in inference mode" in caplog.text
+
+
+def test_a_trainer_that_goes_after_the_switch_does_not_cut_an_action_short() -> None:
+    bridge = Echo(1)
+    with run_in_thread(bridge) as engine:
+        trainer = ue_rl.connect(engine.url, timeout=30)
+        trainer.reset()
+        bridge.set_inference_interface(PlusOne())
+        bridge.start_inference()
+        bridge.update_rl(0)
+        assert bridge.value == [1]
+        trainer.close()
+        deadline = time.monotonic() + 10
+        while engine.server._session is not None:
+            assert time.monotonic() < deadline
+            time.sleep(0.001)
+        bridge.update_rl(0)
+        assert bridge.value == [1]  # the first action still runs
+        bridge.update_rl(0)
+        assert bridge.value == [2]
+
+
+def test_a_newer_file_takes_over_in_a_running_bridge(tmp_path: Path) -> None:
+    path, _, _ = trained("CartPole-v1", tmp_path)
+    newer = PPO("MlpPolicy", GymnasiumBridge("CartPole-v1").envs[0], n_steps=8, batch_size=8, seed=7, device="cpu")
+    bridge = GymnasiumBridge("CartPole-v1", 64)
+    with ReloadingInference(path, interval=None) as policy:
+        bridge.set_inference_interface(policy)
+        bridge.start_inference(seeds=list(range(64)))
+        bridge.update_rl(0)
+        export_onnx(newer, path)
+        obs = bridge.outbox.obs.copy()
+        assert policy.poll()
+        expected = OnnxInference(path).run_inference(obs)
+        seen: list[Any] = []
+        step = bridge.step_envs
+        bridge.step_envs = lambda actions, ids: (seen.append(actions.copy()), step(actions, ids))[1]  # type: ignore[method-assign]
+        bridge.update_rl(0)
+        np.testing.assert_array_equal(seen[0], expected)
