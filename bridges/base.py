@@ -26,9 +26,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ue_rl.buffers import ActionBatch, StepBuffers
-from ue_rl.errors import ConfigurationError, ModelMismatch, ModelOutputError
+from ue_rl.errors import ConfigurationError, MalformedMessage, ModelMismatch, ModelOutputError
 from ue_rl.handshake import encode_handshake
-from ue_rl.spec import ActionKind, EnvSpec
+from ue_rl.spec import Channel, EnvSpec, EnvType
 
 _log = logging.getLogger("ue_rl.bridges")
 
@@ -66,7 +66,8 @@ class BaseBridge(abc.ABC):
         answered: uint8 [num_envs]; 1 = this row of `outbox` is to be sent; cleared by the host.
         mode: IDLE, TRAINING or INFERENCE.
         ticks: calls of `update_rl` so far.
-        switches: changes of `mode` so far; requests from before a change are void.
+        switches: changes of `mode` or of the sizes so far; requests from before a change are void.
+        host: what serves this bridge at present, None for nothing.
         lock: held during ticks and switches; a host in a thread of its own holds it while it uses the arrays.
 
     Raises:
@@ -83,6 +84,7 @@ class BaseBridge(abc.ABC):
         self.ticks = 0
         self.switches = 0
         self.lock = threading.RLock()  # callbacks may switch too
+        self.host: object | None = None
         self._policy: PolicyInterface | None = None
         self._server: Any = None
         self._planned_envs = 1
@@ -109,12 +111,20 @@ class BaseBridge(abc.ABC):
         return self.spec.num_envs
 
     def configure(self, spec: EnvSpec) -> None:
-        """Takes `spec` and allocates the arrays of all envs."""
-        self._spec = spec
-        self.inbox = ActionBatch(spec.num_envs, spec.act_size)
-        self.outbox = StepBuffers(spec.num_envs, spec.obs_size)
-        self.answered = np.zeros(spec.num_envs, np.uint8)
-        self.forget_requests()
+        """Takes `spec` and allocates the arrays of all envs; a trainer that is connected loses its session.
+
+        Where the spec does not say which wirings are served, it will say both: a host serves either.
+        """
+        if spec.channel is None and spec.version and spec.env_type is not EnvType.RLBASE:
+            spec = replace(spec, channel=Channel.ANY)
+        with self.lock:
+            self.switches += self._spec is not None
+            self._spec = spec
+            self._counts = np.array(spec.action_spec.counts, np.float32)
+            self.inbox = ActionBatch(spec.num_envs, spec.act_size)
+            self.outbox = StepBuffers(spec.num_envs, spec.obs_size)
+            self.answered = np.zeros(spec.num_envs, np.uint8)
+            self.forget_requests()
 
     def initialize_environments(self, num_envs: int, inference: bool = False) -> None:
         """Sets the number of envs, before or after `connect`; in inference mode the plugin has one, we have any number.
@@ -141,6 +151,9 @@ class BaseBridge(abc.ABC):
 
         Returns:
             the running server, with `.port` and `.url`; also closed by `disconnect()`.
+
+        Raises:
+            ConfigurationError: it is hosted already. OSError: the address cannot be listened on.
         """
         from ue_rl.bridges.runners import run_in_thread
 
@@ -150,9 +163,14 @@ class BaseBridge(abc.ABC):
                 self.configure(self._default_spec(obs_size, act_size))
             elif (old.obs_size, old.act_size) != (obs_size, act_size):
                 self.configure(replace(old, obs_size=obs_size, act_size=act_size, action=None, obs_low=(), obs_high=()))
+        _ = self.spec  # says so where it has no sizes
         host_it: Any = run_in_thread
         self._server = host_it(self, host=host, port=port)
         return self._server
+
+    def listen(self, host: str = "127.0.0.1", port: int = 7777) -> Any:
+        """As `connect`, under the name of what it does, and with the sizes of the spec."""
+        return self.connect(host, port)
 
     def _default_spec(self, obs_size: int, act_size: int) -> EnvSpec:
         return EnvSpec(obs_size, act_size, num_envs=self._planned_envs)
@@ -163,10 +181,12 @@ class BaseBridge(abc.ABC):
         if server is not None:
             server.close()
         with self.lock:
-            self._switch(Mode.IDLE)
+            if self._spec is not None:
+                self._switch(Mode.IDLE)
 
     def start_training(self) -> None:
         """Ticks answer the trainer's requests from now on; safe at any time, and nothing new where they do already."""
+        _ = self.spec  # says so where it has no sizes
         with self.lock:
             if self.mode is not Mode.TRAINING:
                 self._switch(Mode.TRAINING)
@@ -211,12 +231,19 @@ class BaseBridge(abc.ABC):
     def update_rl(self, delta: float) -> None:
         """One tick of the engine.
 
+        In inference mode `outbox.rewards`, `.dones` and `.truncated` then hold what ended in this tick, else 0.
+
         Args:
             delta: seconds since the last one.
+
+        Raises:
+            MalformedMessage: the trainer asks for a choice that does not exist; nothing was applied.
         """
         with self.lock:
             self.ticks += 1
             if self.mode is Mode.TRAINING:
+                if len(self._counts):
+                    self._check_choices()
                 self.tick_training(delta)
             elif self.mode is Mode.INFERENCE:
                 self.tick_inference(delta)
@@ -289,6 +316,10 @@ class BaseBridge(abc.ABC):
                 "the model's actions do not fit the bridge", fault="model", field="ACT",
                 expected=expected, got=actions.shape,
             )  # fmt: skip
+        if actions.dtype.kind not in "fiub":
+            raise ModelOutputError(
+                "the model's actions are not real numbers", fault="model", field="ACT", got=str(actions.dtype)
+            )
         actions = np.ascontiguousarray(actions, np.float32)
         finite = np.isfinite(actions).all(axis=1)
         if not finite.all():
@@ -297,16 +328,34 @@ class BaseBridge(abc.ABC):
                 "the model gave an action that is not a finite number", fault="model", env_id=int(env_ids[row]),
                 field="ACT", got=actions[row].tolist(),
             )  # fmt: skip
-        action = self.spec.action_spec
-        if action.kind is not ActionKind.BOX:
-            fits = (actions >= 0) & (actions < np.array(action.counts)) & (actions == np.floor(actions))
+        if len(self._counts):
+            fits = self._are_choices(actions)
             if not fits.all():
-                row = int(fits.all(axis=1).argmin())
+                row = int(fits.argmin())
                 raise ModelOutputError(
                     "the model's action is no choice of the action space", fault="model", env_id=int(env_ids[row]),
-                    field="ACT", expected=f"{action.kind.value} {action.counts}", got=actions[row].tolist(),
+                    field="ACT", expected=self._choices(), got=actions[row].tolist(),
                 )  # fmt: skip
         return actions
+
+    def _are_choices(self, actions: NDArray[np.float32]) -> NDArray[np.bool_]:
+        fits: NDArray[np.bool_] = (actions >= 0) & (actions < self._counts) & (actions == np.floor(actions))
+        return np.asarray(fits.all(axis=1))
+
+    def _choices(self) -> str:
+        action = self.spec.action_spec
+        return f"{action.kind.value} {action.counts}"
+
+    def _check_choices(self) -> None:
+        """Before anything is applied: 0.5 is no choice, and must not become one by rounding."""
+        actions = self.inbox.actions
+        wrong = (self.inbox.command == ActionBatch.STEP) & ~self._are_choices(actions)
+        if wrong.any():
+            env = int(wrong.argmax())
+            raise MalformedMessage(
+                "the action is no choice of the action space", fault="trainer", env_id=env, field="ACT",
+                expected=self._choices(), got=actions[env].tolist(),
+            )  # fmt: skip
 
     def write_info(self, env_id: int, info: Mapping[str, Any]) -> None:
         """Sends `info` (JSON-able) with this env's next answer; needs FEATURES=INFO in the spec."""

@@ -6,6 +6,7 @@ sides, seeds arrive as they were given, and a finished env waits for the trainer
 
 from __future__ import annotations
 
+import functools
 import json
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -35,7 +36,7 @@ class GymnasiumBridge(VectorBridge):
     Observations are flattened: Box by reshape, everything else by gymnasium.spaces.flatten.
 
     Raises:
-        ConfigurationError: an id that cannot be made, or a space that the wire cannot carry.
+        ConfigurationError: an id that cannot be made, no env at all, or a space that the wire cannot carry.
     """
 
     def __init__(
@@ -47,9 +48,14 @@ class GymnasiumBridge(VectorBridge):
         send_info: bool = False,
         **make_kwargs: Any,
     ) -> None:
-        self.envs: list[gym.Env[Any, Any]] = [_make(env, make_kwargs) for _ in range(num_envs)]
+        if num_envs < 1:
+            raise ConfigurationError(
+                "size out of range", fault="caller", field="ENV_COUNT", expected="1 or more", got=num_envs
+            )
+        self._make_env: Callable[[], gym.Env[Any, Any]] = functools.partial(_make, env, make_kwargs)
+        first = self._make_env()
+        self.envs: list[gym.Env[Any, Any]] = [first]
         self._send_info = send_info
-        first = self.envs[0]
         self._obs_space, self._act_space = first.observation_space, first.action_space
         action, self._to_env = _action_side(self._act_space)
         low, high, self._flatten = _observation_side(self._obs_space)
@@ -67,6 +73,24 @@ class GymnasiumBridge(VectorBridge):
                 features=frozenset({"SEED", "OPTIONS", "TRUNC"} | ({"INFO"} if send_info else set())),
             )
         )
+
+    def configure(self, spec: EnvSpec) -> None:
+        """See BaseBridge.configure; makes or closes envs until there are `spec.num_envs`.
+
+        Raises:
+            ConfigurationError: other sizes than those of the env.
+        """
+        if self._spec is not None and (spec.obs_size, spec.act_size) != (self._spec.obs_size, self._spec.act_size):
+            raise ConfigurationError(
+                "this bridge's sizes are those of its env", fault="caller", field="OBS, ACT",
+                expected=(self._spec.obs_size, self._spec.act_size), got=(spec.obs_size, spec.act_size),
+            )  # fmt: skip
+        with self.lock:
+            while len(self.envs) < spec.num_envs:
+                self.envs.append(self._make_env())
+            while len(self.envs) > spec.num_envs:
+                self.envs.pop().close()
+            super().configure(spec)
 
     def reset_envs(
         self, env_ids: EnvIds, seeds: Sequence[int | None], options: Sequence[dict[str, Any] | None]
@@ -178,10 +202,14 @@ def _jsonable(info: dict[str, Any]) -> dict[str, Any]:
     """The part of an info dict that JSON can carry; arrays become lists, the rest is left out."""
     kept: dict[str, Any] = {}
     for key, value in info.items():
-        plain = value.tolist() if isinstance(value, (np.ndarray, np.generic)) else value
         try:
-            json.dumps(plain, allow_nan=False)
-        except (TypeError, ValueError):
+            kept[str(key)] = json.loads(json.dumps(value, allow_nan=False, default=_plain))
+        except (TypeError, ValueError, RecursionError):
             continue
-        kept[str(key)] = plain
     return kept
+
+
+def _plain(value: object) -> Any:
+    if isinstance(value, (np.ndarray, np.generic)):
+        return value.tolist()
+    raise TypeError

@@ -19,6 +19,13 @@ from ue_rl.wire import Codec
 State = str | Sequence[float] | NDArray[Any]
 
 
+def accepted_keywords(reset: Callable[..., None]) -> set[str]:
+    """Which of `seed` and `options` an override of a reset callback takes."""
+    accepted = inspect.signature(reset).parameters
+    takes_any = any(p.kind is p.VAR_KEYWORD for p in accepted.values())
+    return {name for name in ("seed", "options") if takes_any or name in accepted}
+
+
 class MultiEnvBridge(BaseBridge):
     """N envs behind one bridge; implement the five callbacks.
 
@@ -28,9 +35,7 @@ class MultiEnvBridge(BaseBridge):
 
     def __init__(self, spec: EnvSpec | None = None) -> None:
         super().__init__(spec)
-        accepted = inspect.signature(self.handle_reset_for_env).parameters
-        keywords = any(p.kind is p.VAR_KEYWORD for p in accepted.values())
-        self._reset_takes = {name for name in ("seed", "options") if keywords or name in accepted}
+        self._reset_takes = accepted_keywords(self.handle_reset_for_env)
 
     def configure(self, spec: EnvSpec) -> None:
         """See BaseBridge.configure."""
@@ -82,6 +87,10 @@ class MultiEnvBridge(BaseBridge):
     def tick_inference(self, delta: float) -> None:
         """See BaseBridge."""
         ready = []
+        out = self.outbox
+        out.rewards[:] = 0
+        out.dones[:] = 0
+        out.truncated[:] = 0
         for env in range(self.num_envs):
             if self._running[env]:
                 if self.is_action_running_for_env(env):

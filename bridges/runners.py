@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import multiprocessing
 import signal
 import threading
@@ -39,8 +40,10 @@ class ThreadHandle:
     def close(self) -> None:
         """Stops the server and joins the thread; idempotent."""
         if self._thread.is_alive():
-            self._loop.call_soon_threadsafe(self._stop.set)
-            self._thread.join()
+            with contextlib.suppress(RuntimeError):  # the loop has just ended by itself
+                self._loop.call_soon_threadsafe(self._stop.set)
+            if threading.current_thread() is not self._thread:  # a game's callback may close: it cannot wait for itself
+                self._thread.join()
 
     def __enter__(self) -> ThreadHandle:
         """Itself."""

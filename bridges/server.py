@@ -16,15 +16,15 @@ import asyncio
 import contextlib
 import logging
 import os
-import socket
 import time
 from collections import deque
 from collections.abc import Callable
 from typing import Any
 
 from ue_rl.bridges.base import BaseBridge, Mode
-from ue_rl.bridges.session import EngineSession
-from ue_rl.errors import ConfigurationError, UeRlError
+from ue_rl.bridges.connection import Connection
+from ue_rl.bridges.session import EngineSession, Upgrader
+from ue_rl.errors import ConfigurationError, ProtocolError, UeRlError
 
 _log = logging.getLogger("ue_rl.bridges.server")
 
@@ -32,6 +32,7 @@ _log = logging.getLogger("ue_rl.bridges.server")
 # than this many seconds, before it sleeps: waking a sleeping process costs more than a whole small step.
 LONGEST_LINGER = 800e-6
 DESCHEDULED = 100e-6
+MAX_WAITING = 16  # trainers that wait for the one before them; more are refused
 _yield_core: Callable[[], None] = getattr(os, "sched_yield", lambda: None)  # the trainer may wait for this core
 
 
@@ -43,22 +44,26 @@ class BridgeServer:
         host: the address to listen on, a name or IPv4 or IPv6; loopback unless told otherwise.
         port: 0 takes a free one, see `.port`.
         tick_rate: ticks per second, in real time; None: as fast as requests come.
+        upgrader: offers every trainer another carrier (bridges/session.py); None: text only.
 
     Raises:
         ConfigurationError: a tick rate that is not positive. OSError from `start`: the address cannot be listened on.
     """
 
     def __init__(
-        self, bridge: BaseBridge, host: str = "127.0.0.1", port: int = 7777, *, tick_rate: float | None = None
-    ) -> None:
+        self, bridge: BaseBridge, host: str = "127.0.0.1", port: int = 7777, *, tick_rate: float | None = None,
+        upgrader: Upgrader | None = None,
+    ) -> None:  # fmt: skip
         if tick_rate is not None and not tick_rate > 0:
             raise ConfigurationError("a tick rate must be positive", fault="caller", field="tick_rate", got=tick_rate)
         self.bridge, self.host, self.tick_rate = bridge, host, tick_rate
         self._asked_port = port
+        self._upgrader = upgrader
         self._server: asyncio.Server | None = None
+        self._port: int | None = None
         self._session: EngineSession | None = None
-        self._members: list[_Connection] = []
-        self._waiting: deque[_Connection] = deque()
+        self._members: list[Connection] = []
+        self._waiting: deque[Connection] = deque()
         self._tick_due = False
         self._last_tick = time.perf_counter()
         self._linger_until = 0.0
@@ -73,9 +78,10 @@ class BridgeServer:
 
     @property
     def port(self) -> int:
-        """The port listened on."""
-        assert self._server is not None
-        return int(self._server.sockets[0].getsockname()[1])
+        """The port listened on, or listened on last."""
+        if self._port is None:
+            raise ConfigurationError("this server does not listen yet", fault="caller", cure="call start() first")
+        return self._port
 
     @property
     def url(self) -> str:
@@ -86,13 +92,27 @@ class BridgeServer:
     async def start(self) -> None:
         """Listens."""
         self._loop = asyncio.get_running_loop()
-        self._server = await self._loop.create_server(
-            lambda: _Connection(self), self.host, self._asked_port, backlog=max(128, self.bridge.num_envs + 8)
-        )
+        if self.bridge.host is not None:
+            raise ConfigurationError("this bridge is hosted already", fault="caller", cure="close its server first")
+        self.bridge.host = self
+        try:
+            self._server = await self._listen(self._asked_port)
+            self._port = _ports(self._server)[0]
+            if len(set(_ports(self._server))) > 1:
+                # A name with an IPv4 and an IPv6 address got two free ports; one that knows only one must find both.
+                self._server.close()
+                self._server = await self._listen(self._port)
+        except BaseException:
+            self.bridge.host = None
+            raise
         self.bridge.start_training()
         if self.tick_rate is not None:
             self._pacer = self._loop.create_task(self._tick_at_rate(self.tick_rate))
         _log.debug("listening on %s: %s", self.url, self.bridge.build_handshake())
+
+    async def _listen(self, port: int) -> asyncio.Server:
+        backlog = max(128, self.bridge.num_envs + 8)
+        return await self._loop.create_server(lambda: Connection(self), self.host, port, backlog=backlog)
 
     async def serve_forever(self) -> None:
         """Serves until cancelled."""
@@ -111,8 +131,12 @@ class BridgeServer:
             self._server.close()
         for connection in [*self._members, *self._waiting]:
             connection.drop()
-        self._members, self._session = [], None
+        session, self._members, self._session = self._session, [], None
+        if session is not None:
+            session.close()
         self._waiting.clear()
+        if self.bridge.host is self:
+            self.bridge.host = None
 
     async def __aenter__(self) -> BridgeServer:
         """Starts."""
@@ -125,10 +149,17 @@ class BridgeServer:
 
     # -- connections
 
-    def connection_made(self, connection: _Connection) -> None:
+    def connection_made(self, connection: Connection) -> None:
         """A socket was accepted. Adopted a moment later, so that the end of an old session is seen first."""
         self._waiting.append(connection)
         self._loop.call_soon(self._adopt)
+
+    def _refuse_surplus(self) -> None:
+        while len(self._waiting) > MAX_WAITING:
+            connection = self._waiting.pop()
+            _log.warning("a trainer from %s was refused: %d wait already", connection.peer, MAX_WAITING)
+            connection.gone = True
+            connection.drop()
 
     def _adopt(self) -> None:
         while self._waiting:
@@ -138,11 +169,12 @@ class BridgeServer:
                     return
                 self.bridge.start_training()
                 self._switches = self.bridge.switches
-                self._session = EngineSession(self.bridge)
+                self._session = EngineSession(self.bridge, self._upgrader, self)
                 self._members = []
                 self.sessions += 1
             elif self._session.full:
-                return  # they wait until this trainer has gone
+                self._refuse_surplus()  # the others wait until this trainer has gone
+                return
             connection = self._waiting.popleft()
             if connection.gone:
                 continue
@@ -170,7 +202,7 @@ class BridgeServer:
         self._end_session("the game left training mode", logging.WARNING)
         return True
 
-    def data_received(self, connection: _Connection, data: bytes) -> None:
+    def data_received(self, connection: Connection, data: bytes) -> None:
         """Bytes of a member, or of one that still waits."""
         session = self._session
         if connection.place < 0 or session is None:
@@ -192,7 +224,7 @@ class BridgeServer:
                 else:
                     self._request_tick()  # once all sockets that are readable now have been read
 
-    def connection_lost(self, connection: _Connection) -> None:
+    def connection_lost(self, connection: Connection) -> None:
         """A socket was closed by the other side."""
         connection.gone = True
         if connection in self._members:
@@ -200,9 +232,23 @@ class BridgeServer:
         elif connection in self._waiting:
             self._waiting.remove(connection)
 
-    def _end_session(self, why: str, level: int) -> None:
-        _log.log(level, "session %d ended: %s", self.sessions, why)
-        members, self._members, self._session = self._members, [], None
+    def writing_paused(self, connection: Connection) -> None:
+        """A trainer that does not read its answers is not read either, so that nothing grows without end."""
+        for member in self._members:
+            member.pause_reading(True)
+
+    def writing_resumed(self, connection: Connection) -> None:
+        """It reads again."""
+        if not any(member.clogged for member in self._members):
+            for member in self._members:
+                member.pause_reading(False)
+
+    def _end_session(self, why: str, level: int, error: Exception | None = None) -> None:
+        _log.log(level, "session %d ended: %s", self.sessions, why, exc_info=error)
+        session, self._session = self._session, None
+        members, self._members = self._members, []
+        if session is not None:
+            session.close()
         for member in members:
             member.place = -1
             member.gone = True
@@ -219,24 +265,47 @@ class BridgeServer:
             self._tick_due = True
             self._loop.call_soon(self._due_tick)
 
+    def wake(self) -> None:
+        """Asks for a tick soon; from any thread."""
+        with contextlib.suppress(RuntimeError):  # the loop has ended
+            self._loop.call_soon_threadsafe(self._request_tick)
+
+    def finished(self, session: EngineSession) -> None:
+        """An upgrade says that its session is over; from any thread."""
+        with contextlib.suppress(RuntimeError):
+            self._loop.call_soon_threadsafe(self._finish, session)
+
+    def _finish(self, session: EngineSession) -> None:
+        if self._session is session:
+            self._end_session("the trainer has gone", logging.INFO)
+
     def _due_tick(self) -> None:
         self._tick_due = False
         if self._session is not None:
             self._tick()
 
     def _tick(self) -> None:
+        session, bridge = self._session, self.bridge
+        if session is not None and session.detached:
+            return  # its ticks are its own
         now = time.perf_counter()
         delta, self._last_tick = now - self._last_tick, now
-        session, bridge = self._session, self.bridge
         try:
             with bridge.lock:
+                if self._left_training():  # then the ticks are the game's
+                    return
                 bridge.update_rl(delta)
                 if self._left_training():
                     return
                 if session is not None:
                     session.answer()
         except UeRlError as error:
-            self._end_session(f"the game cannot go on: {error}", logging.ERROR)
+            trainers = isinstance(error, ProtocolError) and error.fault == "trainer"
+            who = "the trainer broke the protocol" if trainers else "the game cannot go on"
+            self._end_session(f"{who}: {error}", logging.ERROR)
+            return
+        except Exception as error:  # noqa: BLE001 - logged with its traceback; a bug in a game must not stop the server
+            self._end_session(f"the game's code failed: {error!r}", logging.ERROR, error)
             return
         if session is None:
             return
@@ -276,43 +345,8 @@ class BridgeServer:
                 self._tick()
 
 
-class _Connection(asyncio.Protocol):
-    """One accepted socket."""
-
-    def __init__(self, server: BridgeServer) -> None:
-        self._server = server
-        self._transport: asyncio.Transport | None = None
-        self.place = -1
-        self.peer = "?"
-        self.early = b""
-        self.gone = False
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
-        peer = transport.get_extra_info("peername")
-        self.peer = f"{peer[0]}:{peer[1]}" if peer else "?"
-        sock = transport.get_extra_info("socket")
-        if sock is not None:
-            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        self._server.connection_made(self)
-
-    def data_received(self, data: bytes) -> None:
-        if self.place < 0 and len(self.early) > 1 << 20:
-            self.drop()
-            return
-        self._server.data_received(self, data)
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        self._server.connection_lost(self)
-
-    def write(self, data: bytes) -> None:
-        if self._transport is not None and not self._transport.is_closing():
-            self._transport.write(data)
-
-    def drop(self) -> None:
-        if self._transport is not None:
-            self._transport.close()
+def _ports(server: asyncio.Server) -> list[int]:
+    return [int(sock.getsockname()[1]) for sock in server.sockets]
 
 
 def serve(bridge: BaseBridge, host: str = "127.0.0.1", port: int = 7777, **options: Any) -> None:

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import abc
-import inspect
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ue_rl.bridges.multi_env import MultiEnvBridge, State
+from ue_rl.bridges.multi_env import MultiEnvBridge, State, accepted_keywords
 from ue_rl.spec import EnvSpec, EnvType
 
 
@@ -22,8 +21,7 @@ class SingleEnvBridge(MultiEnvBridge):
 
     def __init__(self, spec: EnvSpec | None = None) -> None:
         super().__init__(spec)
-        accepted = inspect.signature(self.handle_reset).parameters
-        self._reset_takes = {name for name in ("seed", "options") if name in accepted}
+        self._reset_takes = accepted_keywords(self.handle_reset)
 
     @abc.abstractmethod
     def create_state_string(self) -> State:

@@ -39,6 +39,8 @@ class VectorBridge(BaseBridge):
     def step_envs(self, actions: NDArray[np.float32], env_ids: EnvIds) -> None:
         """Steps `env_ids` and writes `outbox.obs`, `.rewards`, `.dones` and `.truncated` of them.
 
+        `truncated` alone ends an episode too: `dones` need not be set beside it.
+
         Args:
             actions: float32 [num_envs, act_size]; only the rows of `env_ids` mean something.
             env_ids: ascending; all envs in the usual case.
@@ -51,14 +53,14 @@ class VectorBridge(BaseBridge):
         steps = command == ActionBatch.STEP
         stepping = np.count_nonzero(steps)
         if stepping == len(command):
-            self.step_envs(inbox.actions, self._all)
+            self._step(inbox.actions, self._all)
             command[:] = ActionBatch.NOTHING
             self.answered[:] = 1
             return
         resets = np.flatnonzero(command == ActionBatch.RESET)
         if stepping:
             ids = np.flatnonzero(steps)
-            self.step_envs(inbox.actions, ids)
+            self._step(inbox.actions, ids)
             self.answered[ids] = 1
         if len(resets):
             seeds = [None if seed < 0 else seed for seed in inbox.seeds[resets].tolist()]
@@ -75,12 +77,17 @@ class VectorBridge(BaseBridge):
             self._over[:] = False
             self.new_episodes(over.tolist())
         actions = self.decide(self.outbox.obs, range(self.num_envs))
-        self.step_envs(actions, self._all)
+        self._step(actions, self._all)
         self._over[:] = self.outbox.dones != 0
 
     def begin_episodes(self) -> None:
         """See BaseBridge."""
         self._over[:] = True
+
+    def _step(self, actions: NDArray[np.float32], ids: EnvIds) -> None:
+        self.step_envs(actions, ids)
+        out = self.outbox
+        np.bitwise_or(out.dones, out.truncated, out=out.dones)
 
     def _reset(self, ids: EnvIds, seeds: Sequence[int | None], options: Sequence[dict[str, Any] | None]) -> None:
         self.outbox.rewards[ids] = 0

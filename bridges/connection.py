@@ -1,0 +1,128 @@
+"""Connection: one socket that a server accepted, as asyncio sees it. What is said on it is the server's business."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from typing import Protocol
+
+from ue_rl.errors import ConfigurationError
+
+MAX_EARLY = 1 << 20
+
+
+class Owner(Protocol):
+    """What a connection tells its server."""
+
+    def connection_made(self, connection: Connection) -> None:
+        """It was accepted."""
+        ...
+
+    def data_received(self, connection: Connection, data: bytes) -> None:
+        """Bytes came."""
+        ...
+
+    def connection_lost(self, connection: Connection) -> None:
+        """It is gone."""
+        ...
+
+    def writing_paused(self, connection: Connection) -> None:
+        """The other side does not read."""
+        ...
+
+    def writing_resumed(self, connection: Connection) -> None:
+        """It reads again."""
+        ...
+
+
+class Connection(asyncio.Protocol):
+    """One accepted socket.
+
+    Attributes:
+        place: in its session: 0 = first, i + 1 = env i's own; -1 = in none (yet).
+        peer: the other side's address, for people. early: what came before it was in a session. gone: closed.
+        clogged: the other side does not read what it was sent. detached: the socket was given away.
+    """
+
+    def __init__(self, server: Owner) -> None:
+        self._server = server
+        self._transport: asyncio.Transport | None = None
+        self.place = -1
+        self.peer = "?"
+        self.early = b""
+        self.gone = False
+        self.clogged = False
+        self.detached = False
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """See asyncio.Protocol."""
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+        peer = transport.get_extra_info("peername")
+        self.peer = f"{peer[0]}:{peer[1]}" if peer else "?"
+        sock = transport.get_extra_info("socket")
+        if sock is not None:
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)  # a trainer whose machine died is found out
+        self._server.connection_made(self)
+
+    def data_received(self, data: bytes) -> None:
+        """See asyncio.Protocol."""
+        if self.place < 0 and len(self.early) > MAX_EARLY:
+            self.drop()
+            return
+        self._server.data_received(self, data)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """See asyncio.Protocol."""
+        self._server.connection_lost(self)
+
+    def pause_writing(self) -> None:
+        """See asyncio.Protocol."""
+        self.clogged = True
+        self._server.writing_paused(self)
+
+    def resume_writing(self) -> None:
+        """See asyncio.Protocol."""
+        self.clogged = False
+        self._server.writing_resumed(self)
+
+    def pause_reading(self, pause: bool) -> None:
+        """Stops or goes on reading."""
+        if self._transport is not None and not self._transport.is_closing() and not self.detached:
+            if pause:
+                self._transport.pause_reading()
+            else:
+                self._transport.resume_reading()
+
+    def write(self, data: bytes) -> None:
+        """Sends."""
+        if self._transport is not None and not self._transport.is_closing():
+            self._transport.write(data)
+
+    def detach(self) -> socket.socket:
+        """A blocking socket of the same connection, for another owner; nothing more is read or written here.
+
+        Raises:
+            ConfigurationError: the event loop reads ahead (Windows' proactor): bytes could get lost.
+        """
+        assert self._transport is not None
+        proactor = getattr(asyncio, "ProactorEventLoop", None)
+        if proactor is not None and isinstance(asyncio.get_running_loop(), proactor):
+            raise ConfigurationError(
+                "this event loop cannot give a socket away", fault="caller", expected="a selector event loop"
+            )
+        self._transport.pause_reading()
+        self.detached = True
+        mine: socket.socket = self._transport.get_extra_info("socket").dup()
+        mine.setblocking(True)
+        return mine
+
+    def drop(self) -> None:
+        """Closes; what the other side does not read is thrown away instead of waiting for it for ever."""
+        if self._transport is None:
+            return
+        if self.clogged:
+            self._transport.abort()
+        else:
+            self._transport.close()
