@@ -18,5 +18,11 @@ setup(
             extra_compile_args=_FLAGS,
             optional=True,
         ),
+        Extension(
+            "ue_rl._sync",
+            sources=["ue_rl/_sync.c"],
+            extra_compile_args=_FLAGS,
+            optional=True,
+        ),
     ]
 )

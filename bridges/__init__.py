@@ -18,6 +18,11 @@ if TYPE_CHECKING:
     from ue_rl.bridges.runners import run_in_thread as run_in_thread
     from ue_rl.bridges.server import BridgeServer as BridgeServer
     from ue_rl.bridges.server import serve as serve
+    from ue_rl.bridges.shm_host import ShmHost as ShmHost
+    from ue_rl.bridges.shm_runners import run_shm_in_process as run_shm_in_process
+    from ue_rl.bridges.shm_runners import run_shm_in_thread as run_shm_in_thread
+    from ue_rl.bridges.shm_runners import serve_shm as serve_shm
+    from ue_rl.bridges.shm_upgrade import ShmUpgrader as ShmUpgrader
     from ue_rl.bridges.single_env import SingleEnvBridge as SingleEnvBridge
     from ue_rl.bridges.vector import VectorBridge as VectorBridge
 
@@ -27,11 +32,16 @@ _HOME = {
     "GymnasiumBridge": "gymnasium",
     "Mode": "base",
     "MultiEnvBridge": "multi_env",
+    "ShmHost": "shm_host",
+    "ShmUpgrader": "shm_upgrade",
     "SingleEnvBridge": "single_env",
     "VectorBridge": "vector",
     "run_in_process": "runners",
     "run_in_thread": "runners",
+    "run_shm_in_process": "shm_runners",
+    "run_shm_in_thread": "shm_runners",
     "serve": "server",
+    "serve_shm": "shm_runners",
 }
 
 __all__ = [
@@ -40,11 +50,16 @@ __all__ = [
     "GymnasiumBridge",
     "Mode",
     "MultiEnvBridge",
+    "ShmHost",
+    "ShmUpgrader",
     "SingleEnvBridge",
     "VectorBridge",
     "run_in_process",
     "run_in_thread",
+    "run_shm_in_process",
+    "run_shm_in_thread",
     "serve",
+    "serve_shm",
 ]
 
 

@@ -68,6 +68,7 @@ class BaseBridge(abc.ABC):
         ticks: calls of `update_rl` so far.
         switches: changes of `mode` or of the sizes so far; requests from before a change are void.
         host: what serves this bridge at present, None for nothing.
+        caller: the thread in which a callback of the game runs right now, None for none.
         lock: held during ticks and switches; a host in a thread of its own holds it while it uses the arrays.
 
     Raises:
@@ -85,6 +86,7 @@ class BaseBridge(abc.ABC):
         self.switches = 0
         self.lock = threading.RLock()  # callbacks may switch too
         self.host: object | None = None
+        self.caller: int | None = None
         self._policy: PolicyInterface | None = None
         self._server: Any = None
         self._planned_envs = 1
@@ -122,7 +124,8 @@ class BaseBridge(abc.ABC):
             self._spec = spec
             self._counts = np.array(spec.action_spec.counts, np.float32)
             self.inbox = ActionBatch(spec.num_envs, spec.act_size)
-            self.outbox = StepBuffers(spec.num_envs, spec.obs_size)
+            image = None if spec.image is None else spec.image.shape
+            self.outbox = StepBuffers(spec.num_envs, spec.obs_size, image)
             self.answered = np.zeros(spec.num_envs, np.uint8)
             self.forget_requests()
 
@@ -241,12 +244,16 @@ class BaseBridge(abc.ABC):
         """
         with self.lock:
             self.ticks += 1
-            if self.mode is Mode.TRAINING:
-                if len(self._counts):
-                    self._check_choices()
-                self.tick_training(delta)
-            elif self.mode is Mode.INFERENCE:
-                self.tick_inference(delta)
+            self.caller = threading.get_ident()
+            try:
+                if self.mode is Mode.TRAINING:
+                    if len(self._counts):
+                        self._check_choices()
+                    self.tick_training(delta)
+                elif self.mode is Mode.INFERENCE:
+                    self.tick_inference(delta)
+            finally:
+                self.caller = None
 
     def _switch(self, mode: Mode) -> None:
         self.switches += 1

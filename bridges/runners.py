@@ -42,7 +42,8 @@ class ThreadHandle:
         if self._thread.is_alive():
             with contextlib.suppress(RuntimeError):  # the loop has just ended by itself
                 self._loop.call_soon_threadsafe(self._stop.set)
-            if threading.current_thread() is not self._thread:  # a game's callback may close: it cannot wait for itself
+            # a game's callback may close: it cannot wait for the thread that waits for it
+            if threading.current_thread() is not self._thread and self.bridge.caller != threading.get_ident():
                 self._thread.join()
 
     def __enter__(self) -> ThreadHandle:

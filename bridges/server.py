@@ -23,8 +23,8 @@ from typing import Any
 
 from ue_rl.bridges.base import BaseBridge, Mode
 from ue_rl.bridges.connection import Connection
-from ue_rl.bridges.session import EngineSession, Upgrader
-from ue_rl.errors import ConfigurationError, ProtocolError, UeRlError
+from ue_rl.bridges.session import EngineSession, Upgrader, who_failed
+from ue_rl.errors import ConfigurationError, UeRlError
 
 _log = logging.getLogger("ue_rl.bridges.server")
 
@@ -299,13 +299,8 @@ class BridgeServer:
                     return
                 if session is not None:
                     session.answer()
-        except UeRlError as error:
-            trainers = isinstance(error, ProtocolError) and error.fault == "trainer"
-            who = "the trainer broke the protocol" if trainers else "the game cannot go on"
-            self._end_session(f"{who}: {error}", logging.ERROR)
-            return
-        except Exception as error:  # noqa: BLE001 - logged with its traceback; a bug in a game must not stop the server
-            self._end_session(f"the game's code failed: {error!r}", logging.ERROR, error)
+        except Exception as error:  # noqa: BLE001 - logged, a bug with its traceback: it must not stop the server
+            self._end_session(who_failed(error), logging.ERROR, None if isinstance(error, UeRlError) else error)
             return
         if session is None:
             return

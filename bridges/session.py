@@ -17,14 +17,16 @@ from typing import Protocol
 import numpy as np
 
 from ue_rl.bridges.base import BaseBridge
-from ue_rl.errors import UnexpectedMessage
+from ue_rl.errors import ProtocolError, UeRlError, UnexpectedMessage
 from ue_rl.session import LineBuffer
 from ue_rl.spec import Channel, EnvType
 from ue_rl.wire import Codec, encode_handshake
 
 
 class Host(Protocol):
-    """Who runs the session: a server."""
+    """Who runs the session: a server. `tick_rate`: ticks per second, None: as requests come."""
+
+    tick_rate: float | None
 
     def wake(self) -> None:
         """A tick is wanted soon; from any thread."""
@@ -78,8 +80,8 @@ class Upgrader(Protocol):
     One offer is open at a time.
     """
 
-    def offer(self, bridge: BaseBridge) -> str:
-        """The handshake's SHM value for a new session."""
+    def offer(self, bridge: BaseBridge) -> str | None:
+        """The handshake's SHM value for a new session; None: there is nothing to offer now."""
         ...
 
     def accept(self, line: bytes, session: EngineSession) -> Upgrade | None:
@@ -123,13 +125,20 @@ class EngineSession:
         self._upgrade: Upgrade | None = None
         self._offered = upgrader if spec.version and spec.env_type is not EnvType.RLBASE else None
         offer = None if self._offered is None else self._offered.offer(bridge)
-        self._handshake = encode_handshake(spec if offer is None else replace(spec, shm=offer))
+        if offer is None:
+            self._offered = None
+        self._handshake = encode_handshake(replace(spec, shm=offer))
         self._writers: list[Writer] = []
         self._lines: list[LineBuffer] = []
         self.shared = spec.env_type is EnvType.RLBASE
         self.finished = False
         self._caught_up = False
         self._env_sockets = 0 if self.shared or spec.channel is Channel.SHARED else spec.num_envs
+
+    @property
+    def tick_rate(self) -> float | None:
+        """The server's."""
+        return None if self._host is None else self._host.tick_rate
 
     @property
     def full(self) -> bool:
@@ -280,6 +289,14 @@ class EngineSession:
         answered[:] = 0
         if infos:
             out.infos.clear()
+
+
+def who_failed(error: Exception) -> str:
+    """Why a session ends, for the log: the trainer, or the game that the bridge belongs to."""
+    if not isinstance(error, UeRlError):
+        return f"the game's code failed: {error!r}"
+    trainers = isinstance(error, ProtocolError) and error.fault == "trainer"
+    return f"{'the trainer broke the protocol' if trainers else 'the game cannot go on'}: {error}"
 
 
 def _says_complete(data: bytearray, start: int, end: int) -> bool:

@@ -151,6 +151,13 @@ class TcpConnection(abc.ABC):
                 expected=" or ".join(t.value for t in self._types), got=spec.env_type.value,
                 cure="use ue_rl.connect(), which chooses by the handshake",
             )  # fmt: skip
+        if spec.image is not None:
+            raise UnsupportedByEngine(
+                "this engine's observations have images, which text does not carry", fault="caller", field="IMAGE",
+                expected="shared memory", got=spec.image.text(),
+                cure="run the trainer on the engine's machine, let the engine offer shared memory, and connect with "
+                "transport='auto' or 'shm'",
+            )  # fmt: skip
         self._spec = spec
         self._codec = Codec(spec, compiled=self._compiled)
         self.buffers = StepBuffers(spec.num_envs, spec.obs_size)
@@ -394,7 +401,11 @@ def open_tcp(host: str, port: int, **options: Any) -> MultiTcpConnection | Singl
         ConfigurationError, and what Transport.connect raises.
     """
     probe = MultiTcpConnection(host, port, **options)  # checks the options before anything is dialled
-    link, spec = shake_hands(host, port, probe.connect_timeout, probe.wait)
+    return go_on(*shake_hands(host, port, probe.connect_timeout, probe.wait), host, port, **options)
+
+
+def go_on(link: Link, spec: EnvSpec, host: str, port: int, **options: Any) -> MultiTcpConnection | SingleTcpConnection:
+    """As `open_tcp`, from where `shake_hands` ended."""
     kind = MultiTcpConnection if spec.env_type is EnvType.MULTI else SingleTcpConnection
     connection = kind(host, port, **options)
     connection.take_over(link, spec)

@@ -21,12 +21,14 @@ class StepBuffers:
         dones: uint8 [num_envs]; 1 = the episode is over, for whatever reason.
         truncated: uint8 [num_envs]; 1 = it is over by a limit only, not by a terminal state.
         pending: uint8 [num_envs]; 1 = an answer of this env is awaited. The decoder accepts only awaited rows.
+        image: uint8 [num_envs, *image shape]; None where there are no images.
         infos: env id -> info dict, only for rows that carried INFO; cleared by whoever asks for the next step.
     """
 
-    __slots__ = ("dones", "infos", "obs", "pending", "rewards", "truncated")
+    __slots__ = ("dones", "image", "infos", "obs", "pending", "rewards", "truncated")
 
-    def __init__(self, num_envs: int, obs_size: int) -> None:
+    def __init__(self, num_envs: int, obs_size: int, image: tuple[int, ...] | None = None) -> None:
+        self.image: NDArray[np.uint8] | None = None if image is None else np.zeros((num_envs, *image), np.uint8)
         self.obs: NDArray[np.float32] = np.zeros((num_envs, obs_size), np.float32)
         self.rewards: NDArray[np.float32] = np.zeros(num_envs, np.float32)
         self.dones: NDArray[np.uint8] = np.zeros(num_envs, np.uint8)

@@ -6,6 +6,7 @@
     │   ├── EngineUnreachable       nobody listens, or the host is unknown   (also a ConnectionError)
     │   ├── EngineTimeout           the engine did not answer in time        (also a TimeoutError)
     │   ├── EngineDisconnected      the engine went away                     (also a ConnectionError)
+    │   ├── RingFull                the other side does not read its commands (also a TimeoutError)
     │   └── ConnectionUnusable      used after close() or after a failure
     ├── ProtocolError               the peer sent something that docs/protocol.md does not allow
     │   ├── HandshakeError          the CONFIG line is missing, malformed or asks for the impossible
@@ -15,7 +16,9 @@
     │   ├── NonFiniteValue          NaN or infinity where a number belongs
     │   ├── UnknownEnv              an ENV id outside 0..num_envs-1, or not this socket's
     │   ├── RepeatedEnv             a second answer where one was due
-    │   └── UnexpectedMessage       a well-formed message at the wrong moment
+    │   ├── UnexpectedMessage       a well-formed message at the wrong moment
+    │   └── SegmentInvalid          a shared-memory header, region or ring that docs/shared-memory.md does not allow
+    ├── CommandFailed               the engine answered a command with an error
     ├── ActionError                 the policy's actions have a wrong shape, dtype or value  (also a ValueError)
     ├── UnsupportedByEngine         the engine does not offer what was asked for  (also an AttributeError)
     ├── ExportError                 a policy that cannot be exported, or whose file differs from predict()
@@ -120,6 +123,10 @@ class EngineDisconnected(TransportError, ConnectionError):
     """The engine closed the connection or died."""
 
 
+class RingFull(TransportError, TimeoutError):
+    """A command ring stayed full until the deadline: the other side does not read it."""
+
+
 class ConnectionUnusable(TransportError):
     """The connection was used after close() or after a failure."""
 
@@ -158,6 +165,14 @@ class RepeatedEnv(ProtocolError):
 
 class UnexpectedMessage(ProtocolError):
     """A well-formed message at the wrong moment."""
+
+
+class SegmentInvalid(ProtocolError):
+    """A shared-memory segment whose header, regions or rings cannot be."""
+
+
+class CommandFailed(UeRlError):
+    """The engine answered a command with an error."""
 
 
 class ActionError(UeRlError, ValueError):

@@ -11,9 +11,10 @@ from typing import Any, SupportsFloat
 import gymnasium as gym
 import numpy as np
 from gymnasium import spaces
-from numpy.typing import NDArray
 
+from ue_rl.buffers import StepBuffers
 from ue_rl.errors import ConfigurationError
+from ue_rl.observations import Observation, Observations
 from ue_rl.spaces import ActionWriter, action_space, observation_space
 from ue_rl.transport import Transport
 
@@ -31,14 +32,14 @@ def asked_seed_and_options(
     return seeds, given
 
 
-class UnrealEnv(gym.Env[NDArray[np.float32], Any]):
+class UnrealEnv(gym.Env[Any, Any]):
     """One env of a game engine.
 
     Args:
         transport: connected here if it is not yet; owned from now on and closed by `close()`.
 
     Attributes:
-        observation_space: Box float32 [obs_size].
+        observation_space: Box float32 [obs_size]; with images as ue_rl.spaces says.
         action_space: as the handshake says.
 
     Raises:
@@ -60,18 +61,19 @@ class UnrealEnv(gym.Env[NDArray[np.float32], Any]):
         self.observation_space: spaces.Space[Any] = observation_space(spec)
         self.action_space = action_space(spec)
         self._writer = ActionWriter(spec)
+        self._observations = Observations(spec, copy=False)  # a row of it is copied
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
-    ) -> tuple[NDArray[np.float32], dict[str, Any]]:
-        """Starts an episode; observation float32 [obs_size] and the engine's info."""
+    ) -> tuple[Observation, dict[str, Any]]:
+        """Starts an episode; its first observation and the engine's info."""
         super().reset(seed=seed)
         seeds, given = asked_seed_and_options(self.transport, None if seed is None else [seed], options)
         self.transport.reset(None, seeds, given)
         buffers = self.transport.receive()
-        return buffers.obs[0].copy(), dict(buffers.infos.get(0, {}))
+        return self._read(buffers), dict(buffers.infos.get(0, {}))
 
-    def step(self, action: Any) -> tuple[NDArray[np.float32], SupportsFloat, bool, bool, dict[str, Any]]:
+    def step(self, action: Any) -> tuple[Observation, SupportsFloat, bool, bool, dict[str, Any]]:
         """One step: observation, reward, terminated, truncated, info.
 
         Raises:
@@ -81,7 +83,10 @@ class UnrealEnv(gym.Env[NDArray[np.float32], Any]):
         buffers = self.transport.receive()
         done, truncated = bool(buffers.dones[0]), bool(buffers.truncated[0])
         info = dict(buffers.infos.get(0, {}))
-        return buffers.obs[0].copy(), float(buffers.rewards[0]), done and not truncated, truncated, info
+        return self._read(buffers), float(buffers.rewards[0]), done and not truncated, truncated, info
+
+    def _read(self, buffers: StepBuffers) -> Observation:
+        return self._observations.row(self._observations.read(buffers), 0)
 
     def close(self) -> None:
         """Closes the connection; idempotent."""

@@ -13,11 +13,12 @@ from numpy.typing import NDArray
 
 from ue_rl.errors import ConfigurationError
 from ue_rl.gym_env import asked_seed_and_options
+from ue_rl.observations import Observation, Observations
 from ue_rl.spaces import ActionWriter, action_space, observation_space
 from ue_rl.transport import Transport
 
 
-class UnrealVectorEnv(gym.vector.VectorEnv[NDArray[np.float32], NDArray[Any], NDArray[Any]]):
+class UnrealVectorEnv(gym.vector.VectorEnv[Any, NDArray[Any], NDArray[Any]]):
     """N envs of a game engine.
 
     Args:
@@ -48,11 +49,12 @@ class UnrealVectorEnv(gym.vector.VectorEnv[NDArray[np.float32], NDArray[Any], ND
         self.observation_space = batch_space(self.single_observation_space, self.num_envs)
         self.action_space = batch_space(self.single_action_space, self.num_envs)
         self._writer = ActionWriter(spec)
+        self._observations = Observations(spec)
 
     def reset(
         self, *, seed: int | Sequence[int | None] | None = None, options: dict[str, Any] | None = None
-    ) -> tuple[NDArray[np.float32], dict[str, Any]]:
-        """Starts new episodes: float32 [num_envs, obs_size] and infos.
+    ) -> tuple[Observation, dict[str, Any]]:
+        """Starts new episodes: observations, as `observation_space` says, and infos.
 
         Args:
             seed: one for all (env i gets seed + i) or one per env.
@@ -82,20 +84,18 @@ class UnrealVectorEnv(gym.vector.VectorEnv[NDArray[np.float32], NDArray[Any], ND
             [given[i] for i in env_ids] if given else None,
         )
         buffers = self.transport.receive()
-        return buffers.obs.copy(), self._infos(buffers.infos)
+        return self._observations.read(buffers), self._infos(buffers.infos)
 
-    def step(
-        self, actions: Any
-    ) -> tuple[NDArray[np.float32], NDArray[Any], NDArray[Any], NDArray[Any], dict[str, Any]]:
+    def step(self, actions: Any) -> tuple[Observation, NDArray[Any], NDArray[Any], NDArray[Any], dict[str, Any]]:
         """One step of every env.
 
         Returns:
-            observations float32 [num_envs, obs_size], rewards float64 [num_envs], terminations and truncations bool
+            observations, as `reset` gives them, rewards float64 [num_envs], terminations and truncations bool
             [num_envs], infos.
         """
         self.transport.send_actions(self._writer(actions))
         buffers = self.transport.receive()
-        obs = buffers.obs.copy()
+        obs = self._observations.read(buffers)
         rewards = buffers.rewards.astype(np.float64)
         dones = buffers.dones != 0
         truncations = buffers.truncated != 0
@@ -103,12 +103,12 @@ class UnrealVectorEnv(gym.vector.VectorEnv[NDArray[np.float32], NDArray[Any], ND
         if self.autoreset_mode == AutoresetMode.SAME_STEP and dones.any():
             finished = np.flatnonzero(dones).tolist()
             for env in finished:
-                last = {"final_obs": obs[env].copy(), "final_info": dict(buffers.infos.get(env, {}))}
+                last = {"final_obs": self._observations.row(obs, env), "final_info": dict(buffers.infos.get(env, {}))}
                 infos = self._add_info(infos, last, env)
             running = {env: info for env, info in buffers.infos.items() if not dones[env]}
             self.transport.reset(finished)
             buffers = self.transport.receive()
-            obs[finished] = buffers.obs[finished]
+            self._observations.put(obs, buffers, finished)
             infos = self._infos({**running, **buffers.infos}, infos)
         else:
             infos = self._infos(buffers.infos)

@@ -9,13 +9,14 @@ from typing import TypeVar
 import numpy as np
 
 from ue_rl.errors import ConfigurationError, HandshakeError
+from ue_rl.images import ImageSpec
 from ue_rl.kernels_pure import float32_text
 from ue_rl.spec import PROTOCOL_VERSION, ActionKind, ActionSpec, Channel, EnvSpec, EnvType
 
 MAX_HANDSHAKE = 65_536
 
 _KNOWN = frozenset(
-    {"OBS", "ACT", "ENV_TYPE", "ENV_COUNT", "VERSION", "CHANNEL", "ACT_SPACE", "OBS_SPACE", "FEATURES", "SHM"}
+    {"OBS", "ACT", "ENV_TYPE", "ENV_COUNT", "VERSION", "CHANNEL", "ACT_SPACE", "OBS_SPACE", "FEATURES", "IMAGE", "SHM"}
 )
 _SPACE = re.compile(r"\s*([A-Za-z_]+)\s*\(([^()]*)\)\s*")
 _CURE = "check the engine's handshake against docs/protocol.md, section 3"
@@ -36,6 +37,8 @@ def encode_handshake(spec: EnvSpec) -> bytes:
             fields.append(f"OBS_SPACE=BOX({_ranges_text(spec.obs_low, spec.obs_high)})")
         if spec.features:
             fields.append(f"FEATURES={','.join(sorted(spec.features))}")
+        if spec.image is not None:
+            fields.append(f"IMAGE={spec.image.text()}")
         if spec.shm:
             fields.append(f"SHM={spec.shm}")
     return f"CONFIG:{';'.join(fields)}\n".encode()
@@ -111,6 +114,7 @@ def _spec_of(keys: dict[str, str]) -> EnvSpec:
         version=version,
         channel=_choice(keys, "CHANNEL", Channel, Channel.ANY) if "CHANNEL" in keys else None,
         features=features,
+        image=ImageSpec.parse(keys["IMAGE"]) if "IMAGE" in keys else None,
         shm=keys.get("SHM") or None,
     )
 

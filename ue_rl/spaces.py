@@ -12,10 +12,17 @@ from ue_rl.errors import ActionError
 from ue_rl.spec import ActionKind, EnvSpec
 
 
-def observation_space(spec: EnvSpec) -> spaces.Box:
-    """Box float32 [obs_size] with the handshake's bounds, infinite where it has none."""
+def observation_space(spec: EnvSpec) -> spaces.Box | spaces.Dict:
+    """Box float32 [obs_size] with the handshake's bounds, infinite where it has none.
+
+    With an image: Dict {"obs": that, "image": Box uint8 0..255}, or the image alone where the handshake says ONLY.
+    """
     low, high = spec.obs_bounds
-    return spaces.Box(low, high, dtype=np.float32)
+    numbers = spaces.Box(low, high, dtype=np.float32)
+    if spec.image is None:
+        return numbers
+    image = spaces.Box(0, 255, spec.image.shape, np.uint8)
+    return image if spec.image.only else spaces.Dict({"obs": numbers, "image": image})
 
 
 def action_space(spec: EnvSpec) -> spaces.Space[Any]:

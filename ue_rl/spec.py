@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ue_rl.errors import ConfigurationError
+from ue_rl.images import ImageSpec
 
 PROTOCOL_VERSION = 1
 MAX_ENVS = 65_536
@@ -116,6 +117,7 @@ class EnvSpec:
         version: protocol version; 0 for a peer that does not say, such as the deployed plugin.
         channel: the wirings the engine serves, None where it does not say.
         features: the optional abilities the engine offers, a subset of FEATURES.
+        image: each env's image, None where observations are numbers alone.
         shm: the shared-memory offer, verbatim, None where there is none.
 
     Raises:
@@ -132,6 +134,7 @@ class EnvSpec:
     version: int = PROTOCOL_VERSION
     channel: Channel | None = None
     features: frozenset[str] = field(default_factory=frozenset)
+    image: ImageSpec | None = None
     shm: str | None = None
 
     def __post_init__(self) -> None:

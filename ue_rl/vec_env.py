@@ -2,8 +2,8 @@
 
 What an SB3 user expects holds: automatic resets with `terminal_observation`, `TimeLimit.truncated`,
 `reset_infos`, `seed()`, `set_options()`, episode statistics in `info["episode"]`. All finished envs are reset in one
-round trip. Every array given out is a copy: SB3 keeps the last observation, and the transport writes into its
-own buffers again at the next step. No I/O of its own: that is the transport's.
+round trip. Every array given out is a copy, unless the caller wants none: SB3 keeps the last observation, and the
+transport writes into its own buffers again at the next step. No I/O of its own: that is the transport's.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from stable_baselines3.common.vec_env.base_vec_env import VecEnv, VecEnvIndices,
 
 from ue_rl.buffers import StepBuffers
 from ue_rl.errors import ConfigurationError, UnsupportedByEngine
+from ue_rl.observations import Observation, Observations
 from ue_rl.spaces import ActionWriter, action_space, observation_space
 from ue_rl.spec import EnvSpec
 from ue_rl.transport import Transport
@@ -33,9 +34,11 @@ class UnrealVecEnv(VecEnv):
         max_episode_steps: cut every episode after this many steps, as Gymnasium's TimeLimit does; None: the
             engine alone decides.
         monitor: put {"r": return, "l": length, "t": seconds} into `info["episode"]` at every episode's end.
+        copy: False gives out the transport's own observations, which the next step overwrites: for loops that are done
+            with an observation before they step. Stable-Baselines3 is not: it would train on rollouts shifted by one.
 
     Attributes:
-        observation_space: Box float32 [obs_size].
+        observation_space: Box float32 [obs_size]; with images a Dict or a Box uint8, see ue_rl.spaces.
         action_space: Box, Discrete, MultiDiscrete or MultiBinary, as the handshake says.
         transport: the transport.
 
@@ -45,7 +48,9 @@ class UnrealVecEnv(VecEnv):
 
     metadata: dict[str, Any] = {"render_modes": []}  # noqa: RUF012 - VecEnv's own attribute, set anew per instance
 
-    def __init__(self, transport: Transport, *, max_episode_steps: int | None = None, monitor: bool = True) -> None:
+    def __init__(
+        self, transport: Transport, *, max_episode_steps: int | None = None, monitor: bool = True, copy: bool = True
+    ) -> None:
         if max_episode_steps is not None and max_episode_steps < 1:
             raise ConfigurationError(
                 "an episode has at least one step",
@@ -59,6 +64,7 @@ class UnrealVecEnv(VecEnv):
         self.render_mode = None
         n = self.engine_spec.num_envs
         self._writer = ActionWriter(self.engine_spec)
+        self._observations = Observations(self.engine_spec, copy)
         self._monitor = monitor
         self._begun = time.time()
         self._returns = np.zeros(n, np.float64)
@@ -70,8 +76,8 @@ class UnrealVecEnv(VecEnv):
 
     # -- the step
 
-    def reset(self) -> NDArray[np.float32]:
-        """Starts a new episode in every env; float32 [num_envs, obs_size].
+    def reset(self) -> Observation:
+        """Starts a new episode in every env; float32 [num_envs, obs_size], or as `observation_space` says.
 
         Seeds given by `seed()` and options given by `set_options()` go with it and are used up.
         """
@@ -83,7 +89,7 @@ class UnrealVecEnv(VecEnv):
         self.reset_infos = [dict(buffers.infos.get(env, {})) for env in range(self.num_envs)]
         self._reset_seeds()
         self._reset_options()
-        return buffers.obs.copy()
+        return self._observations.read(buffers)
 
     def step_async(self, actions: Any) -> None:
         """Sends one action per env; see ue_rl.spaces.ActionWriter for shapes and errors."""
@@ -93,11 +99,11 @@ class UnrealVecEnv(VecEnv):
         """Waits for all envs and resets the finished ones.
 
         Returns:
-            observations float32 [num_envs, obs_size] (of the new episode where one ended), rewards float32
+            observations, as `reset` gives them (of the new episode where one ended), rewards float32
             [num_envs], dones bool [num_envs], infos.
         """
         buffers = self.transport.receive()
-        obs = buffers.obs.copy()
+        obs = self._observations.read(buffers)
         rewards = buffers.rewards.copy()
         dones = buffers.dones.astype(np.bool_)
         infos: list[dict[str, Any]] = [{} for _ in range(self.num_envs)]
@@ -113,13 +119,11 @@ class UnrealVecEnv(VecEnv):
             self._finish(np.flatnonzero(dones).tolist(), buffers, obs, infos)
         return obs, rewards, dones, infos
 
-    def _finish(
-        self, finished: list[int], buffers: StepBuffers, obs: NDArray[np.float32], infos: list[dict[str, Any]]
-    ) -> None:
+    def _finish(self, finished: list[int], buffers: StepBuffers, obs: Observation, infos: list[dict[str, Any]]) -> None:
         """Notes what ended, then resets those envs in one round trip; writes their first observations into `obs`."""
         for env in finished:
             info = infos[env]
-            info["terminal_observation"] = obs[env].copy()
+            info["terminal_observation"] = self._observations.row(obs, env)
             ended_by_engine = bool(buffers.dones[env])
             info["TimeLimit.truncated"] = bool(buffers.truncated[env]) if ended_by_engine else True
             if self._monitor:
@@ -130,7 +134,7 @@ class UnrealVecEnv(VecEnv):
                 }
         self.transport.reset(finished)
         buffers = self.transport.receive()
-        obs[finished] = buffers.obs[finished]
+        self._observations.put(obs, buffers, finished)
         self._returns[finished] = 0
         self._started[finished] = self._steps
         for env in finished:

@@ -1,0 +1,341 @@
+"""ShmHost: hosts a bridge over shared memory, one trainer at a time (docs/shared-memory.md).
+
+    with ShmHost(bridge) as host:               makes the segment; the name is host.name, the URL host.url
+        host.run(stop)                          serves trainers that attach by name, until `stop` is set
+        host.run(stop, sock)                    serves the trainer on this socket, until it goes
+        host.tick(delta)                        or from the engine's own loop: one tick, without waiting
+
+The bridge's inbox.actions and its outbox's arrays are laid over the segment while it serves: a vectorised bridge reads
+and writes the memory that the trainer sees, without a copy. They go back to arrays of its own at `close()`. A trainer
+that dies, or breaks the protocol, ends its session and nothing else.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import secrets
+import socket
+import threading
+import time
+from typing import Any
+
+from ue_rl import processes
+from ue_rl.bridges.base import BaseBridge, Mode
+from ue_rl.bridges.session import who_failed
+from ue_rl.bridges.shm_arrays import prepare
+from ue_rl.bridges.shm_commands import answer_commands, default_dispatcher, send_infos
+from ue_rl.bridges.shm_steps import ShmSteps
+from ue_rl.commands import Dispatcher
+from ue_rl.errors import ConfigurationError, UeRlError
+from ue_rl.handshake import encode_handshake
+from ue_rl.segment import Segment, reclaim_stale
+from ue_rl.shm import StepMemory, plan
+from ue_rl.shm_header import CLIENT_PID, CLIENT_STATE, HEARTBEAT, RING_SIZE, SERVER_STATE
+from ue_rl.shm_offer import offer_text, proves
+
+_log = logging.getLogger("ue_rl.bridges.shm")
+
+_SLICE_MS = 20
+_RING_SECONDS = 5.0
+_LEAVING = 2
+
+
+class ShmHost:
+    """A segment with a bridge behind it.
+
+    Args:
+        bridge: any bridge with a spec; put into training mode. With `spec.image` it draws into `outbox.image`.
+        name: of the segment, or the path of a file; None: a fresh unique one.
+        ring_size: bytes of each command ring.
+        dispatcher: the handlers of commands; None: those of bridges/shm_commands.py.
+        tick_rate: ticks per second, in real time; None: as fast as requests come.
+        compiled: see ue_rl.sync.load. spin_us: microseconds to look for a request before sleeping; None: 50.
+        gpu: the header's gpu_available, gpu_obs_mode, gpu_obs_handle and gpu_device_id, for a trainer that uses them.
+        guest: a server hosts the bridge already, and this is one trainer's carrier.
+
+    Attributes:
+        memory: the StepMemory. dispatcher: for handlers of your own. sessions, frames: trainers and answers so far.
+
+    Raises:
+        ConfigurationError: the name is taken, there is not enough memory, or the bridge is hosted already.
+    """
+
+    def __init__(
+        self,
+        bridge: BaseBridge,
+        *,
+        name: str | None = None,
+        ring_size: int = RING_SIZE,
+        dispatcher: Dispatcher | None = None,
+        tick_rate: float | None = None,
+        compiled: bool | None = None,
+        spin_us: float | None = None,
+        gpu: dict[str, Any] | None = None,
+        guest: bool = False,
+    ) -> None:
+        if tick_rate is not None and not tick_rate > 0:
+            raise ConfigurationError("a tick rate must be positive", fault="caller", field="tick_rate", got=tick_rate)
+        if not guest and bridge.host is not None:
+            raise ConfigurationError("this bridge is hosted already", fault="caller", cure="close its server first")
+        reclaim_stale()
+        spec, self.bridge, self.tick_rate, self._spin_us = bridge.spec, bridge, tick_rate, spin_us
+        self._spec = spec
+        config = encode_handshake(spec)
+        self._proof, self._token = secrets.token_bytes(16), secrets.token_bytes(16)
+        fields: dict[str, Any] = {
+            "server_pid": os.getpid(), "server_start": processes.start_time(), "proof": self._proof,
+            "token": self._token, **(gpu or {}), **({} if spec.image is None else spec.image.fields()),
+        }  # fmt: skip
+        header, size = plan(
+            spec.num_envs, spec.obs_size, spec.act_size, image=None if spec.image is None else spec.image.size,
+            ring_size=ring_size, config=config, **fields,
+        )  # fmt: skip
+        self._segment = Segment.create(size, name)
+        try:
+            self.memory = StepMemory.create(self._segment.memory, header, config, compiled)
+        except BaseException:
+            self._segment.close()
+            raise
+        self._steps = ShmSteps(bridge, self.memory)
+        self.dispatcher = default_dispatcher(bridge) if dispatcher is None else dispatcher
+        self.sessions = self.frames = 0
+        self._client = 0
+        self._switches = bridge.switches
+        self._last_tick = time.perf_counter()
+        self._next_look = 0.0
+        self._closed = False
+        self._bell: Any = None
+        self._use(None)
+        if not guest:
+            bridge.host = self
+            bridge.start_training()
+            self._steps.bind()
+        self.memory.store_u32(SERVER_STATE, 1)
+
+    # -- who can reach it
+
+    @property
+    def name(self) -> str:
+        """Of the segment."""
+        return self._segment.name
+
+    @property
+    def url(self) -> str:
+        """What a trainer on this machine connects to."""
+        return f"shm://{self.name}"
+
+    @property
+    def offer(self) -> str:
+        """The value of SHM= in a handshake over TCP; see ue_rl/shm_offer.py."""
+        return offer_text(self.name, self._token)
+
+    def accepts(self, line: bytes) -> bool:
+        """Is `line` a trainer's SHM=ACCEPT with this segment's proof?"""
+        return proves(line, self._proof)
+
+    # -- serving
+
+    def run(self, stop: threading.Event | None = None, sock: socket.socket | None = None) -> None:
+        """Serves, blocking.
+
+        Args:
+            stop: set it, from another thread, to end. None: until Ctrl-C.
+            sock: the socket of the trainer that took the offer; then this returns when that trainer has
+                gone. It is closed. None: trainers that attach by name, one after the other.
+        """
+        self._steps.bind()
+        if sock is not None:
+            prepare(sock, _SLICE_MS)
+            self._use(sock)
+            self._greet()
+        try:
+            while (stop is None or not stop.is_set()) and (sock is None or self._client):
+                self._turn(stop)
+        finally:
+            if sock is not None:
+                self._end_session("the server stops", logging.DEBUG)
+                self._use(None)
+                sock.close()
+
+    def tick(self, delta: float) -> bool:
+        """For an engine with a loop of its own: takes what is asked, ticks, answers; was something answered?"""
+        with self._guarded:
+            self._poll()
+            if not self._steps.asked and not self._take(self._bell.peek()):
+                self.bridge.update_rl(delta)
+                return False
+            return self._advance(delta)
+        return False
+
+    def close(self) -> None:
+        """Tells the trainer, gives the bridge arrays of its own and deletes the segment; idempotent."""
+        if self._closed:
+            return
+        self._closed = True
+        self.memory.store_u32(SERVER_STATE, 2)
+        self._bell.nudge()
+        self._steps.unbind()
+        if self.bridge.host is self:
+            self.bridge.host = None
+            with self.bridge.lock:
+                self.bridge.forget_requests()
+        self._bell.release()
+        self.memory.release()
+        self._segment.close()
+
+    def __enter__(self) -> ShmHost:
+        """Itself."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Closes."""
+        self.close()
+
+    # -- one request
+
+    @property
+    def _guarded(self) -> _Guard:
+        return _Guard(self)
+
+    def _turn(self, stop: threading.Event | None) -> None:
+        """Waits for one slice at most, and answers what came."""
+        with self._guarded:
+            ring, seen = self.memory.c2s, self._steps.seen
+            seq = self._bell.wait(seen, 0 if ring is None else ring.write_pos, _SLICE_MS)
+            if not self._take(seq):
+                if seq == seen:
+                    self._poll()
+                return
+            while True:
+                if self.tick_rate is not None:
+                    time.sleep(max(0.0, self._last_tick + 1 / self.tick_rate - time.perf_counter()))
+                now = time.perf_counter()
+                delta, self._last_tick = now - self._last_tick, now
+                if self._advance(delta):
+                    return
+                self._poll()
+                if not self._client or (stop is not None and stop.is_set()):
+                    return
+
+    def _take(self, seq: int) -> bool:
+        """Puts what `seq` asks for into the bridge's inbox; False where nothing new is asked."""
+        steps, memory, bridge = self._steps, self.memory, self.bridge
+        if seq == steps.seen:
+            return False
+        steps.count(seq)
+        if not self._client or memory.load_u32(CLIENT_PID) != self._client:
+            self._greet()
+            if not self._client:  # its session was ended, it has not seen that yet: it is void
+                steps.asked = False
+                return False
+        if memory.c2s is not None and memory.c2s.has_news():
+            self._answer_commands()
+        with bridge.lock:
+            if self._left_training():
+                return False
+            steps.take(seq)
+        return True
+
+    def _advance(self, delta: float) -> bool:
+        """One tick of the bridge; True when all that was asked has been answered, or the session has ended."""
+        with self.bridge.lock:
+            done = self._steps.advance(delta)
+            if self._left_training():
+                return True
+            if not done:
+                return False
+            if self.bridge.outbox.infos:
+                send_infos(self.memory, self.bridge, _RING_SECONDS, self._bell.nudge, self._answer_commands)
+            self._steps.asked = False
+            self.frames += 1
+            self._bell.publish()
+        return True
+
+    # -- sessions
+
+    def _greet(self) -> None:
+        """A trainer has attached (or none is there)."""
+        self._client = self.memory.load_u32(CLIENT_PID)
+        if not self._client:
+            return
+        self.sessions += 1
+        bridge = self.bridge
+        with bridge.lock:
+            if bridge.mode is not Mode.INFERENCE:
+                bridge.start_training()
+            self._switches = bridge.switches
+            bridge.forget_requests()
+        _log.info("session %d: process %d attached to %s", self.sessions, self._client, self.name)
+
+    def _left_training(self) -> bool:
+        """Ends the session where the bridge is not what it was when it began."""
+        bridge = self.bridge
+        if bridge.switches == self._switches and bridge.mode is Mode.TRAINING and bridge.spec is self._spec:
+            return False
+        self._end_session("the game left training mode, or was given other sizes", logging.WARNING)
+        return True
+
+    def _poll(self) -> None:
+        """Between requests: commands, a sign of life, and whether the trainer is still there."""
+        memory = self.memory
+        memory.words.increment_u64(memory.buffer, HEARTBEAT)
+        if memory.c2s is not None and memory.c2s.has_news():
+            self._answer_commands()
+        if self._client and self._left_training():
+            return
+        now = time.perf_counter()
+        if now < self._next_look:
+            return
+        self._next_look = now + _SLICE_MS / 1000
+        holder = memory.load_u32(CLIENT_PID)
+        if memory.load_u32(CLIENT_STATE) == _LEAVING:
+            self._end_session("the trainer has gone", logging.INFO)
+        elif holder and not processes.alive(holder):
+            self._end_session(f"the trainer (process {holder}) has died", logging.WARNING)
+        elif holder and not self._client:
+            self._greet()
+
+    def _end_session(self, why: str, level: int, error: Exception | None = None) -> None:
+        """Whatever was asked is void. The segment is free again when nothing of this session can come any more."""
+        memory = self.memory
+        if self._client:
+            _log.log(level, "session %d ended: %s", self.sessions, why, exc_info=error)
+        self._client = 0
+        self._steps.forget()
+        if memory.c2s is not None:
+            memory.c2s.skip_all()
+        memory.store_u32(CLIENT_STATE, 0)
+        memory.store_u32(CLIENT_PID, 0)
+        self._bell.nudge()
+
+    def _answer_commands(self) -> None:
+        if not self._client and self.memory.load_u32(CLIENT_PID):
+            self._greet()
+        answer_commands(self.memory, self.dispatcher, self.bridge, self._bell, _RING_SECONDS)
+
+    def _use(self, sock: socket.socket | None) -> None:
+        if self._bell is not None:
+            self._bell.release()
+        self._bell = self.memory.bell(engine=True, sock=sock, spin_us=self._spin_us)
+
+
+class _Guard:
+    """`with` this, whatever the trainer or the game does wrong ends the session and nothing else."""
+
+    __slots__ = ("_host",)
+
+    def __init__(self, host: ShmHost) -> None:
+        self._host = host
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> bool:
+        if isinstance(error, ConnectionResetError) and not isinstance(error, UeRlError):
+            self._host._end_session("the trainer has gone", logging.INFO)
+        elif isinstance(error, UeRlError):
+            self._host._end_session(who_failed(error), logging.ERROR)
+        elif isinstance(error, Exception):  # a bug in a game must not stop its host: told with its traceback
+            self._host._end_session(who_failed(error), logging.ERROR, error)
+        return isinstance(error, Exception)

@@ -1,0 +1,126 @@
+"""ShmSteps: one request out of a segment into the bridge's inbox, and the ticks that answer it. It waits for nobody.
+
+The bridge's arrays lie over the segment while this is bound: a vectorised bridge writes what the trainer sees.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ue_rl.bridges.base import BaseBridge
+from ue_rl.bridges.shm_arrays import bind, unbind
+from ue_rl.buffers import ActionBatch
+from ue_rl.errors import NonFiniteValue, UnexpectedMessage
+from ue_rl.shm import StepMemory
+from ue_rl.shm_header import ACTION_SEQ, ANSWERED_SEQ
+
+_SEQ = 2**64
+
+
+class ShmSteps:
+    """The lock-step side of a host.
+
+    Args:
+        bridge: hosted. memory: of its sizes, with our extension.
+
+    Attributes:
+        seen: the action_seq that was taken last. asked: it is not answered yet.
+    """
+
+    def __init__(self, bridge: BaseBridge, memory: StepMemory) -> None:
+        assert memory.ask is not None
+        assert memory.seeds is not None
+        assert memory.answered is not None
+        self._bridge, self._memory = bridge, memory
+        self._ask: NDArray[np.uint8] = memory.ask
+        self._seeds: NDArray[np.int64] = memory.seeds
+        self._answered: NDArray[np.uint8] = memory.answered
+        self._all_step = bytes([ActionBatch.STEP]) * len(memory.ask)
+        self._bound = False
+        self.seen = 0
+        self.asked = False
+
+    def bind(self) -> None:
+        """Lays the bridge's arrays over the segment; idempotent."""
+        if not self._bound:
+            with self._bridge.lock:
+                bind(self._bridge, self._memory)
+            self._bound = True
+
+    def unbind(self) -> None:
+        """Gives the bridge arrays of its own again; idempotent."""
+        if self._bound:
+            with self._bridge.lock:
+                unbind(self._bridge)
+            self._bound = False
+
+    def take(self, seq: int) -> None:
+        """Puts what `seq` asks for into the bridge's inbox; the bridge's lock is held.
+
+        Raises:
+            UnexpectedMessage, NonFiniteValue: what the trainer did wrong; nothing was applied.
+        """
+        inbox = self._bridge.inbox
+        ask = self._ask.tobytes()  # read once: the trainer could change it meanwhile
+        if ask == self._all_step:
+            self._check_actions(inbox.actions, None)
+            inbox.command[:] = ActionBatch.STEP
+            return
+        wanted = np.frombuffer(ask, np.uint8)
+        if wanted.max() > ActionBatch.RESET:
+            env = int(wanted.argmax())
+            raise UnexpectedMessage(
+                "an ask that is no ask", fault="trainer", env_id=env, field="ask", expected="0, 1 or 2",
+                got=int(wanted[env]),
+            )  # fmt: skip
+        self._check_actions(inbox.actions, np.flatnonzero(wanted == ActionBatch.STEP))
+        resets = np.flatnonzero(wanted == ActionBatch.RESET)
+        inbox.seeds[resets] = np.maximum(self._seeds[resets], -1)
+        inbox.command[:] = wanted
+
+    def advance(self, delta: float) -> bool:
+        """One tick; True when all that was asked is answered. The bridge's lock is held. The game may raise."""
+        bridge = self._bridge
+        bridge.update_rl(delta)
+        if bridge.busy:
+            self._answered[:] = bridge.answered
+            self._memory.store_u64(ANSWERED_SEQ, self.seen)
+            return False
+        bridge.answered[:] = 0
+        return True
+
+    def count(self, seq: int) -> None:
+        """Notes that `seq` was seen.
+
+        Raises:
+            UnexpectedMessage: it is not the next one.
+        """
+        if seq != (self.seen + 1) % _SEQ:
+            raise UnexpectedMessage(
+                "the trainer asked more than once, or counted wrongly", fault="trainer", field="action_seq",
+                expected=(self.seen + 1) % _SEQ, got=seq,
+            )  # fmt: skip
+        self.seen, self.asked = seq, True
+
+    def forget(self) -> None:
+        """Whatever is asked is void."""
+        with self._bridge.lock:
+            self._bridge.forget_requests()
+        self.asked = False
+        self.seen = self._memory.load_u64(ACTION_SEQ)
+
+    def _check_actions(self, actions: NDArray[np.float32], rows: NDArray[np.intp] | None) -> None:
+        words: Any = self._memory.words
+        if rows is None:
+            bad = words.first_nonfinite(actions)
+        else:
+            finite = np.isfinite(actions[rows]).all(axis=1)
+            bad = -1 if finite.all() else int(rows[int(finite.argmin())]) * actions.shape[1]
+        if bad >= 0:
+            raise NonFiniteValue(
+                "the trainer sent an action that is not a finite number", fault="trainer",
+                env_id=bad // actions.shape[1], field="ACT",
+            )  # fmt: skip

@@ -1,0 +1,73 @@
+"""open_engine: one connection to an engine over TCP or shared memory, whichever the caller wants and both sides can.
+
+The first socket gets the handshake. Where it offers shared memory, and the segment can be mapped here, the session goes
+over (docs/shared-memory.md, section 3); otherwise it goes on in text on the same socket.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+from ue_rl.connections.shared_memory import SharedMemoryConnection, UpgradeRefused
+from ue_rl.connections.tcp import MultiTcpConnection, SingleTcpConnection, go_on, shake_hands
+from ue_rl.errors import ConfigurationError, UeRlError, UnsupportedByEngine
+
+_log = logging.getLogger("ue_rl.connections")
+
+TRANSPORTS = ("auto", "tcp", "shm")
+
+
+def check_transport(transport: str) -> None:
+    """Raises ConfigurationError where `transport` is none of TRANSPORTS."""
+    if transport not in TRANSPORTS:
+        raise ConfigurationError(
+            "no such transport", fault="caller", field="transport", expected=" or ".join(TRANSPORTS), got=transport
+        )
+
+
+def open_engine(
+    host: str,
+    port: int,
+    *,
+    transport: str = "auto",
+    channel: str = "auto",
+    spin_us: float | None = None,
+    **options: Any,
+) -> MultiTcpConnection | SingleTcpConnection | SharedMemoryConnection:
+    """A connected transport to the engine that listens on host:port.
+
+    Args:
+        transport: "auto": shared memory where the engine offers it and it can be mapped here, else TCP; "tcp": never
+            shared memory; "shm": nothing else.
+        channel: see TcpConnection. Naming one means TCP where `transport` is "auto".
+        spin_us: see SharedMemoryConnection. options: timeout, connect_timeout, wait, compiled.
+
+    Raises:
+        ConfigurationError: an argument that cannot be. UnsupportedByEngine: transport="shm" and it cannot be.
+        Also what Transport.connect raises.
+    """
+    check_transport(transport)
+    if transport == "shm" and channel != "auto":
+        raise ConfigurationError(
+            "a channel is a wiring of TCP", fault="caller", field="channel", expected="'auto' with transport='shm'",
+            got=channel,
+        )  # fmt: skip
+    probe = MultiTcpConnection(host, port, channel=channel, **options)  # checks the options before anything is dialled
+    link, spec = shake_hands(host, port, probe.connect_timeout, probe.wait)
+    if transport == "shm" or (transport == "auto" and channel == "auto" and spec.shm is not None):
+        try:
+            return SharedMemoryConnection.upgrade(link, spec, spin_us=spin_us, **options)
+        except UpgradeRefused as why:
+            if transport == "shm":
+                link.close()
+                raise UnsupportedByEngine(
+                    "no shared memory with this engine", fault="caller", field="transport", expected="shared memory",
+                    got=str(why), cure="start the engine on this machine with shared memory on offer "
+                    "(`ue-rl serve --shm`, ShmUpgrader), or connect with transport='auto'",
+                ) from why  # fmt: skip
+            _log.info("no shared memory, the run goes on over TCP: %s", why)
+        except UeRlError:
+            link.close()
+            raise
+    return go_on(link, spec, host, port, channel=channel, **options)

@@ -1,0 +1,448 @@
+"""SharedMemoryConnection: a Transport over shared memory (docs/shared-memory.md).
+
+    connection = SharedMemoryConnection("ue_rl_123_ab12cd34")     by name, liveness by pid and deadline
+    connection = SharedMemoryConnection.upgrade(link, spec)       from TCP, whose socket stays as doorbell and liveness
+
+`receive()` gives arrays that are views into the segment: they hold until the next request. Every answer is checked
+before it is given out: finite numbers, flags that are flags, exactly one frame per request. After any failure a
+connection is dead.
+"""
+
+from __future__ import annotations
+
+import logging
+import socket
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ue_rl import sync
+from ue_rl.buffers import ActionBatch, StepBuffers
+from ue_rl.connections import shm_attach as attach
+from ue_rl.connections.link import Link
+from ue_rl.connections.shm_commands import ShmCommands
+from ue_rl.connections.shm_faults import bad_action, bad_state, late
+from ue_rl.connections.shm_plain import PlainSteps
+from ue_rl.errors import (
+    ConfigurationError,
+    ConnectionUnusable,
+    SegmentInvalid,
+    UeRlError,
+    UnexpectedMessage,
+    UnsupportedByEngine,
+)
+from ue_rl.segment import Segment
+from ue_rl.session import Event, Session, State
+from ue_rl.shm import StepMemory
+from ue_rl.shm_header import ACTION_SEQ, HEARTBEAT, SERVER_STATE
+from ue_rl.shm_offer import accept_line, parse_offer, refusal
+from ue_rl.spec import EnvSpec
+
+_log = logging.getLogger("ue_rl.connections")
+
+_SEQ = 2**64
+
+
+class UpgradeRefused(Exception):
+    """Why a session cannot go over to shared memory; it goes on in text."""
+
+
+class SharedMemoryConnection:
+    """One trainer's end of a segment.
+
+    Args:
+        name: of the segment, or the path of a file; None: the environment variable LUCKY_SHM_NAME.
+        timeout: seconds for a step or reset to be answered.
+        connect_timeout: seconds for attaching; None: `timeout`.
+        wait: keep trying to attach this many seconds while there is no such segment.
+        compiled: see ue_rl.sync.load.
+        spin_us: microseconds to look for an answer before sleeping; None: 50, and 0 on a single core.
+
+    Attributes:
+        buffers: the arrays of the last answer. image: uint8 [num_envs, ..], a view, or None.
+        commands: requests beside the steps.
+
+    Raises:
+        ConfigurationError: a deadline that cannot be.
+    """
+
+    def __init__(
+        self,
+        name: str | None = None,
+        *,
+        timeout: float = 30.0,
+        connect_timeout: float | None = None,
+        wait: float = 0.0,
+        compiled: bool | None = None,
+        spin_us: float | None = None,
+    ) -> None:
+        for field, seconds in (("timeout", timeout), ("connect_timeout", connect_timeout)):
+            if seconds is not None and not 0 < seconds < float("inf"):
+                raise ConfigurationError(
+                    "a deadline must be positive and finite", fault="caller", field=field, got=seconds
+                )
+        self.name, self.timeout, self.wait = name, timeout, wait
+        self.connect_timeout = timeout if connect_timeout is None else connect_timeout
+        self._compiled, self._spin_us = compiled, spin_us
+        self._session = Session()
+        self._spec: EnvSpec | None = None
+        self._segment: Segment | None = None
+        self._memory: StepMemory | None = None
+        self._bell: Any = None
+        self._link: Link | None = None
+        self._claimed = False
+
+    # -- life cycle
+
+    @property
+    def spec(self) -> EnvSpec:
+        """What the engine wrote into the segment."""
+        if self._spec is None:
+            raise ConnectionUnusable("this connection is not open yet", fault="caller", cure="call connect() first")
+        return self._spec
+
+    @property
+    def memory(self) -> StepMemory:
+        """The segment's arrays and header."""
+        if self._memory is None:
+            self._session.on(Event.ASK)  # says why not
+        assert self._memory is not None
+        return self._memory
+
+    @property
+    def image(self) -> NDArray[np.uint8] | None:
+        """The images of all envs, a view, uint8 [num_envs, h, w, c] or [num_envs, c, h, w]; None without."""
+        return self.memory.image
+
+    @classmethod
+    def attach(cls, name: str | None = None, **options: Any) -> SharedMemoryConnection:
+        """A connected transport by name; options as the class's."""
+        connection = cls(name, **options)
+        connection.connect()
+        return connection
+
+    @classmethod
+    def upgrade(cls, link: Link, spec: EnvSpec, **options: Any) -> SharedMemoryConnection:
+        """Takes the offer in a handshake, right after it came.
+
+        Args:
+            link: the first connection, with the handshake read. On success it belongs to the new connection.
+            spec: of the handshake. options: as the class's.
+
+        Raises:
+            UpgradeRefused: it cannot be taken; the link is as it was and the session can go on in text.
+            EngineDisconnected, EngineTimeout, HandshakeError: after the offer was taken there is no way back.
+        """
+        if spec.shm is None:
+            raise UpgradeRefused("the engine does not offer it")
+        connection = cls(**options)
+        try:
+            name, token = parse_offer(spec.shm)
+            connection.name = name
+            connection._map(Segment.open(name), token)
+            connection._check_same(spec)
+        except UeRlError as error:
+            connection._drop()
+            raise UpgradeRefused(str(error)) from error
+        try:
+            connection._propose(link)
+        except BaseException:
+            connection._drop()
+            raise
+        connection._session.on(Event.CONNECT)
+        connection._begin(spec, link)
+        return connection
+
+    def connect(self) -> EnvSpec:
+        """See Transport.connect."""
+        if self._spec is None:
+            self._session.on(Event.CONNECT)
+            try:
+                self._map(attach.open_segment(self.name, self.wait), None)
+                self._begin(self.memory.spec(), None)
+            except UeRlError as error:
+                self.fail(error)
+                raise
+        return self.spec
+
+    def close(self) -> None:
+        """See Transport.close. Arrays that were given out stay readable."""
+        self._session.on(Event.CLOSE)
+        self._drop()
+
+    def fail(self, error: UeRlError) -> None:
+        """Makes the connection dead because of `error`: the next use says so."""
+        self._session.on(Event.FAIL, error)
+        self._drop()
+
+    def describe(self) -> dict[str, str]:
+        """See Transport.describe."""
+        facts = {"address": f"shm://{self.name}", "transport": "shared memory"}
+        if self._memory is not None and self._spec is not None:
+            extended = self._memory.header.extended
+            facts["protocol"] = f"version {self._spec.version}" if extended else "plain layout (version 1)"
+            facts["kernels"] = sync.name_of(self._memory.words)
+            facts["wiring"] = "shared memory, " + ("socket doorbell" if self._link else "doorbell in memory")
+        return facts
+
+    def __enter__(self) -> SharedMemoryConnection:
+        """Connects."""
+        self.connect()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Closes."""
+        self.close()
+
+    # -- requests and answers
+
+    def send_actions(self, actions: NDArray[np.float32]) -> None:
+        """See Transport.send_actions."""
+        session = self._session
+        if session.state is not State.READY:
+            session.on(Event.ASK)  # says why not
+        bad = self._copy_actions(self._actions, actions)
+        if bad >= 0:
+            error = bad_action(actions, bad)
+            self.fail(error)
+            raise error
+        if self._mixed:
+            self._ask_all()
+        if self.buffers.infos:
+            self.buffers.infos.clear()
+        self._publish()
+        session.state = State.ASKED
+
+    def reset(
+        self,
+        env_ids: Sequence[int] | None = None,
+        seeds: Sequence[int | None] | None = None,
+        options: Sequence[Mapping[str, Any] | None] | None = None,
+    ) -> None:
+        """See Transport.reset."""
+        self._check_offered("SEED", seeds)
+        self._check_offered("OPTIONS", options)
+        if self._session.state is not State.READY:
+            self._session.on(Event.ASK)
+        try:
+            self._ask_resets(range(self.spec.num_envs) if env_ids is None else env_ids, seeds, options)
+            self.buffers.infos.clear()
+            self._publish()
+        except UeRlError as error:
+            self.fail(error)
+            raise
+        self._session.state = State.ASKED
+
+    def receive(self) -> StepBuffers:
+        """See Transport.receive. The arrays are views: they hold until the next request."""
+        if self._session.state is not State.ASKED:
+            self._session.on(Event.ANSWERED)  # says why not
+        try:
+            expected = self._expected
+            try:
+                seq = self._bell.wait(self._seen, self._s2c_pos, sync.SLICE_MS)
+            except ConnectionResetError as error:
+                raise attach.gone("its socket was closed") from error
+            if seq != expected or self._has_news():
+                self._wait_for_answer()
+            if self._plain is not None:
+                self._plain.answered(self.buffers)
+            bad = self._check_step(self._obs, self._rewards, self._dones, self._truncated)
+            if bad:
+                raise bad_state(self.buffers, bad)
+        except UeRlError as error:
+            self.fail(error)
+            raise
+        self._session.state = State.READY
+        return self.buffers
+
+    # -- attaching
+
+    def _map(self, segment: Segment, token: bytes | None) -> None:
+        """Maps and checks the segment, and takes it for this process."""
+        self._segment, self.name = segment, segment.name
+        self._memory = memory = StepMemory(segment.memory, self._compiled)
+        if token is None:
+            attach.check_maker(memory, segment.name)
+        else:
+            attach.check_token(memory, token)
+        attach.claim(memory, self.connect_timeout)
+        self._claimed = True
+
+    def _check_same(self, spec: EnvSpec) -> None:
+        assert self._memory is not None
+        written = self._memory.spec()
+        if written != replace(spec, shm=None):
+            raise SegmentInvalid(
+                "the segment was made for another session", fault="engine", field="CONFIG",
+                expected=replace(spec, shm=None), got=written,
+            )  # fmt: skip
+
+    def _propose(self, link: Link) -> None:
+        """Says which segment was mapped.
+
+        Raises:
+            UpgradeRefused: the engine does not go over.
+        """
+        assert self._memory is not None
+        deadline = time.monotonic() + self.connect_timeout
+        link.send(accept_line(self._memory.header.proof), deadline)
+        start, end = link.next_span(deadline)
+        why = refusal(bytes(link.lines.data[start:end]))
+        if why is not None:
+            raise UpgradeRefused(why)
+
+    def _begin(self, spec: EnvSpec, link: Link | None) -> None:
+        memory = self.memory
+        self._link = link
+        sock: socket.socket | None = None if link is None else link.sock
+        self._bell = memory.bell(engine=False, sock=sock, spin_us=self._spin_us)
+        self._has_ring = memory.s2c is not None and memory.header.extended
+        if memory.s2c is not None:
+            memory.s2c.skip_all()
+        self.buffers = StepBuffers(spec.num_envs, spec.obs_size)
+        self._plain = None if memory.header.extended else PlainSteps(memory, self.buffers)
+        buffers = self.buffers
+        buffers.image = memory.image
+        if self._plain is None:
+            buffers.obs, buffers.rewards = memory.obs, memory.rewards
+            buffers.dones, buffers.truncated = memory.dones, memory.truncated
+        self._obs, self._rewards, self._dones, self._truncated = (
+            buffers.obs, buffers.rewards, buffers.dones, buffers.truncated,
+        )  # fmt: skip
+        self._actions = memory.actions
+        self._copy_actions, self._check_step = memory.words.copy_finite, memory.words.check_step
+        self._expected = self._bell.peek()
+        self._mixed = True
+        self.commands = ShmCommands(
+            memory.c2s, memory.s2c, self._bell, self._wait_once, self.buffers.infos, spec.num_envs, self.timeout
+        )
+        self._spec = spec
+        self._session.on(Event.CONFIG)
+        _log.info("%s", self.describe())
+
+    # -- asking
+
+    def _ask_all(self) -> None:
+        if self._plain is not None:
+            self._plain.ask_step()
+            return
+        memory = self._memory
+        assert memory is not None
+        assert memory.ask is not None
+        memory.ask[:] = ActionBatch.STEP
+        memory.resets[:] = 0
+        self._mixed = False
+
+    def _ask_resets(
+        self,
+        env_ids: Sequence[int],
+        seeds: Sequence[int | None] | None,
+        options: Sequence[Mapping[str, Any] | None] | None,
+    ) -> None:
+        ids = np.asarray(env_ids, np.intp)
+        self._mixed = True
+        if self._plain is not None:
+            self._plain.ask_resets(ids)
+            return
+        memory = self._memory
+        assert memory is not None
+        assert memory.ask is not None
+        assert memory.seeds is not None
+        memory.ask[:] = ActionBatch.NOTHING
+        memory.ask[ids] = ActionBatch.RESET
+        memory.resets[:] = 0
+        memory.resets[ids] = 1
+        memory.seeds[ids] = -1 if seeds is None else [-1 if seed is None else seed for seed in seeds]
+        for env, option in zip(ids.tolist(), options or (), strict=False):
+            if option is not None:
+                self.commands.send_options(env, option)
+
+    def _publish(self) -> None:
+        """Counts action_seq up, exactly once; the engine must not have answered in advance."""
+        if self._bell.peek() != self._expected:
+            error = UnexpectedMessage(
+                "the engine published a frame that nobody asked for", fault="engine", field="frame_seq",
+                expected=self._expected, got=self._bell.peek(), cure="it must answer each action_seq exactly once",
+            )  # fmt: skip
+            self.fail(error)
+            raise error
+        self._seen, self._expected = self._expected, (self._expected + 1) % _SEQ
+        self._bell.publish()
+
+    def _check_offered(self, feature: str, values: Sequence[object] | None) -> None:
+        if values and feature not in self.spec.features and any(v is not None for v in values):
+            raise UnsupportedByEngine(
+                f"the engine does not take {feature} on a reset", fault="caller", field=feature,
+                expected=f"FEATURES={feature} in its CONFIG line", got=sorted(self.spec.features),
+                cure="leave it out, or teach the engine to read it",
+            )  # fmt: skip
+
+    # -- waiting
+
+    @property
+    def _s2c_pos(self) -> int:
+        memory = self._memory
+        return memory.s2c.write_pos if self._has_ring and memory is not None and memory.s2c is not None else 0
+
+    def _has_news(self) -> bool:
+        memory = self._memory
+        return self._has_ring and memory is not None and memory.s2c is not None and memory.s2c.has_news()
+
+    def _wait_for_answer(self) -> None:
+        """The slow way: the answer is not there yet, or messages came with it."""
+        expected, deadline = self._expected, time.monotonic() + self.timeout
+        memory = self.memory
+        beat = memory.load_u64(HEARTBEAT) if memory.header.extended else None
+        while True:
+            seq = self._bell.peek()
+            if self._has_ring:  # after the counter was read: what was sent before the frame is there
+                self.commands.drain()
+            if seq == expected:
+                return
+            if seq != self._seen:
+                raise UnexpectedMessage(
+                    "the engine answered more than once, or counted wrongly", fault="engine", field="frame_seq",
+                    expected=expected, got=seq, cure="it must count frame_seq up by one for each action_seq",
+                )  # fmt: skip
+            if time.monotonic() > deadline:
+                beating = None if beat is None else memory.load_u64(HEARTBEAT) != beat
+                raise late(memory, self.timeout, memory.load_u64(ACTION_SEQ), beating)
+            self._wait_once(seq)
+
+    def _wait_once(self, seq: int | None = None) -> None:
+        """One slice; raises where the engine has died or closed."""
+        seen = self._bell.peek() if seq is None else seq
+        try:
+            now = self._bell.wait(seen, self._s2c_pos, sync.SLICE_MS)
+        except ConnectionResetError as error:
+            raise attach.gone("its socket was closed") from error
+        if now != seen or self._has_news():
+            return
+        memory = self.memory
+        if memory.header.extended and memory.load_u32(SERVER_STATE) == attach.CLOSED:
+            raise attach.gone("it has closed the segment")
+        if attach.evicted(memory) and self._bell.peek() == seen:
+            raise attach.gone("it has ended this session")
+        if self._link is None and not attach.engine_alive(memory) and self._bell.peek() == seen:
+            raise attach.gone(f"its process {memory.header.server_pid} has died")
+
+    def _drop(self) -> None:
+        memory, self._memory = self._memory, None
+        if memory is not None:
+            if self._claimed:
+                attach.leave(memory, asked=self._bell is not None)
+            if self._bell is not None:
+                self._bell.nudge()
+            memory.release()
+        if self._bell is not None:
+            self._bell.release()
+        if self._link is not None:
+            self._link.close()
+        if self._segment is not None:
+            self._segment.close()
+        self._bell = self._link = self._segment = None

@@ -1,0 +1,643 @@
+/* Shared-memory counters, waiting and checked copies: what Python cannot do (atomics, waiting without the GIL) or not fast.
+ *
+ * Offsets are bytes into a buffer that the caller keeps mapped. Every function checks range and alignment and raises
+ * ValueError; nothing here trusts what the other process has written. ue_rl/sync_pure.py is the twin in Python.
+ */
+#define PY_SSIZE_T_CLEAN
+#if !defined(_WIN32) && !defined(_GNU_SOURCE)
+#define _GNU_SOURCE /* -std=c11 hides clock_gettime and syscall */
+#endif
+#include <Python.h>
+#include <stdint.h>
+#include <string.h>
+
+#ifdef _WIN32
+#include <windows.h>
+#else
+#include <errno.h>
+#include <sched.h>
+#include <sys/socket.h>
+#include <time.h>
+#ifndef MSG_NOSIGNAL
+#define MSG_NOSIGNAL 0
+#endif
+#ifdef __linux__
+#include <linux/futex.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+#define HAS_FUTEX 1
+#endif
+#endif
+#ifndef HAS_FUTEX
+#define HAS_FUTEX 0
+#endif
+
+/* -- atomics: one set of names for GCC, Clang and MSVC */
+#if defined(_MSC_VER) && !defined(__clang__)
+#include <intrin.h>
+static uint32_t load32(volatile void *p) { return (uint32_t)_InterlockedOr((volatile long *)p, 0); }
+static uint64_t load64(volatile void *p) { return (uint64_t)InterlockedOr64((volatile LONG64 *)p, 0); }
+static void store32(volatile void *p, uint32_t v) { _InterlockedExchange((volatile long *)p, (long)v); }
+static void store64(volatile void *p, uint64_t v) { InterlockedExchange64((volatile LONG64 *)p, (LONG64)v); }
+static uint64_t increment64(volatile void *p) { return (uint64_t)InterlockedIncrement64((volatile LONG64 *)p); }
+static int swap32(volatile void *p, uint32_t from, uint32_t to)
+{
+    return _InterlockedCompareExchange((volatile long *)p, (long)to, (long)from) == (long)from;
+}
+static void full_fence(void) { MemoryBarrier(); }
+#else
+static uint32_t load32(volatile void *p) { return __atomic_load_n((volatile uint32_t *)p, __ATOMIC_ACQUIRE); }
+static uint64_t load64(volatile void *p) { return __atomic_load_n((volatile uint64_t *)p, __ATOMIC_ACQUIRE); }
+static void store32(volatile void *p, uint32_t v) { __atomic_store_n((volatile uint32_t *)p, v, __ATOMIC_RELEASE); }
+static void store64(volatile void *p, uint64_t v) { __atomic_store_n((volatile uint64_t *)p, v, __ATOMIC_RELEASE); }
+/* By one only: GCC 12.2 was seen to return twice the old value for a variable summand. */
+static uint64_t increment64(volatile void *p) { return __atomic_add_fetch((volatile uint64_t *)p, 1, __ATOMIC_SEQ_CST); }
+static int swap32(volatile void *p, uint32_t from, uint32_t to)
+{
+    return __atomic_compare_exchange_n((volatile uint32_t *)p, &from, to, 0, __ATOMIC_SEQ_CST, __ATOMIC_ACQUIRE);
+}
+static void full_fence(void) { __atomic_thread_fence(__ATOMIC_SEQ_CST); }
+#endif
+
+static void relax(void)
+{
+#if defined(_MSC_VER) && !defined(__clang__)
+    YieldProcessor();
+#elif defined(__x86_64__) || defined(__i386__)
+    __builtin_ia32_pause();
+#elif defined(__aarch64__) || defined(__arm__)
+    __asm__ __volatile__("yield");
+#endif
+}
+
+static int64_t now_ns(void)
+{
+#ifdef _WIN32
+    LARGE_INTEGER count, rate;
+    QueryPerformanceCounter(&count);
+    QueryPerformanceFrequency(&rate);
+    return (int64_t)((double)count.QuadPart * 1e9 / (double)rate.QuadPart);
+#else
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
+#endif
+}
+
+static void yield_core(void)
+{
+#ifdef _WIN32
+    SwitchToThread();
+#else
+    sched_yield();
+#endif
+}
+
+static void sleep_ns(int64_t ns)
+{
+#ifdef _WIN32
+    Sleep((DWORD)(ns < 1000000 ? 1 : ns / 1000000));
+#else
+    struct timespec t = {ns / 1000000000, ns % 1000000000};
+    nanosleep(&t, NULL);
+#endif
+}
+
+/* -- Bell: waits for the other side's counter, publishes this side's */
+
+/* What a sleeper's flag says to whoever publishes. Its owner writes it; the other side only takes ON_FUTEX back to AWAKE,
+ * so that a bell which rings before the sleeper has fallen asleep is not lost: the futex no longer holds what it expects. */
+enum { AWAKE = 0, ON_FUTEX = 1, ON_SOCKET = 2, ALWAYS_RING = 3 };
+
+typedef struct {
+    PyObject_HEAD
+    Py_buffer view;
+    PyObject *sock;
+    char *own_seq, *peer_seq, *own_flag, *peer_flag, *peer_ring;
+    long fd;
+    int futex;
+    int64_t spin_ns;
+    int failed_spins;
+    unsigned long long waits, sleeps;
+} Bell;
+
+static char *place(Py_buffer *view, Py_ssize_t offset, Py_ssize_t size, int optional)
+{
+    char *at = (char *)view->buf + offset;
+    if (optional && offset == 0) return NULL;
+    if (offset < 0 || offset > view->len - size || ((uintptr_t)at & (uintptr_t)(size - 1))) {
+        PyErr_Format(PyExc_ValueError, "offset %zd does not lie in the buffer, aligned to %zd bytes", offset, size);
+        return NULL;
+    }
+    return at;
+}
+
+static int bell_init(PyObject *base, PyObject *args, PyObject *kwargs)
+{
+    static char *names[] = {"buffer", "own_seq", "peer_seq", "own_flag", "peer_flag", "peer_ring", "sock", "spin_us", "futex", NULL};
+    Bell *self = (Bell *)base;
+    PyObject *buffer, *sock = Py_None;
+    Py_ssize_t own_seq, peer_seq, own_flag = 0, peer_flag = 0, peer_ring = 0;
+    double spin_us = 50.0;
+    int futex = 1;
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "Onn|nnnOdp", names, &buffer, &own_seq, &peer_seq, &own_flag, &peer_flag,
+                                     &peer_ring, &sock, &spin_us, &futex))
+        return -1;
+    if (self->view.obj) return PyErr_Format(PyExc_RuntimeError, "a Bell is made once"), -1;
+    if (PyObject_GetBuffer(buffer, &self->view, PyBUF_WRITABLE)) return -1;
+    self->own_seq = place(&self->view, own_seq, 8, 0);
+    if (!PyErr_Occurred()) self->peer_seq = place(&self->view, peer_seq, 8, 0);
+    if (!PyErr_Occurred()) self->own_flag = place(&self->view, own_flag, 4, 1);
+    if (!PyErr_Occurred()) self->peer_flag = place(&self->view, peer_flag, 4, 1);
+    if (!PyErr_Occurred()) self->peer_ring = place(&self->view, peer_ring, 4, 1);
+    self->fd = -1;
+    if (!PyErr_Occurred() && sock != Py_None) {
+        PyObject *number = PyObject_CallMethod(sock, "fileno", NULL);
+        if (number) {
+            self->fd = PyLong_AsLong(number);
+            Py_DECREF(number);
+        }
+        self->sock = Py_NewRef(sock);
+    }
+    if (PyErr_Occurred()) {
+        PyBuffer_Release(&self->view);
+        return -1;
+    }
+    self->futex = futex && HAS_FUTEX;
+    self->spin_ns = (int64_t)(spin_us * 1000);
+    return 0;
+}
+
+static void bell_dealloc(PyObject *base)
+{
+    Bell *self = (Bell *)base;
+    PyTypeObject *type = Py_TYPE(base);
+    if (self->view.obj) PyBuffer_Release(&self->view);
+    Py_XDECREF(self->sock);
+    type->tp_free(base);
+    Py_DECREF(type);
+}
+
+static int usable(Bell *self)
+{
+    if (self->view.obj) return 1;
+    PyErr_SetString(PyExc_ValueError, "this Bell was released");
+    return 0;
+}
+
+/* Has the counter, or the incoming ring's write position, moved? */
+static int moved(Bell *self, uint64_t seq, uint32_t pos)
+{
+    return load64(self->peer_seq) != seq || (self->peer_ring && load32(self->peer_ring) != pos);
+}
+
+static int ring_peer(Bell *self)
+{
+    uint32_t flag;
+    if (!self->peer_flag) return 0;
+    full_fence(); /* the counter before the flag, as the sleeper writes the flag before it reads the counter */
+    flag = load32(self->peer_flag);
+    if (flag == AWAKE) return 0;
+#if HAS_FUTEX
+    if (flag == ON_FUTEX) {
+        if (swap32(self->peer_flag, ON_FUTEX, AWAKE))
+            syscall(SYS_futex, (uint32_t *)self->peer_flag, FUTEX_WAKE, INT32_MAX, NULL, NULL, 0);
+        return 0;
+    }
+#endif
+    if (self->fd < 0) return 0;
+#ifdef _WIN32
+    return 1; /* the caller sends, with the GIL */
+#else
+    if (send((int)self->fd, "\1", 1, MSG_DONTWAIT | MSG_NOSIGNAL) < 0 && errno != EAGAIN && errno != EWOULDBLOCK && errno != EINTR)
+        return -1; /* a full socket is full of doorbells */
+    return 0;
+#endif
+}
+
+static int rang(Bell *self, int outcome)
+{
+    if (outcome == 0) return 1;
+#ifdef _WIN32
+    if (outcome == 1) {
+        PyObject *sent = PyObject_CallMethod(self->sock, "send", "y", "\1");
+        if (sent) {
+            Py_DECREF(sent);
+            return 1;
+        }
+        if (PyErr_ExceptionMatches(PyExc_BlockingIOError) || PyErr_ExceptionMatches(PyExc_TimeoutError)) {
+            PyErr_Clear();
+            return 1;
+        }
+        return 0;
+    }
+#endif
+    return 1; /* a dead peer shows itself to the next wait, which names it */
+}
+
+static PyObject *bell_publish(PyObject *base, PyObject *unused)
+{
+    Bell *self = (Bell *)base;
+    uint64_t value;
+    if (!usable(self)) return NULL;
+    value = increment64(self->own_seq);
+    if (!rang(self, ring_peer(self))) return NULL;
+    return PyLong_FromUnsignedLongLong(value);
+}
+
+static PyObject *bell_nudge(PyObject *base, PyObject *unused)
+{
+    Bell *self = (Bell *)base;
+    if (!usable(self) || !rang(self, ring_peer(self))) return NULL;
+    Py_RETURN_NONE;
+}
+
+static PyObject *bell_peek(PyObject *base, PyObject *unused)
+{
+    Bell *self = (Bell *)base;
+    if (!usable(self)) return NULL;
+    return PyLong_FromUnsignedLongLong(load64(self->peer_seq));
+}
+
+static int spin(Bell *self, uint64_t seq, uint32_t pos)
+{
+    int64_t begun, passed = 0, longest = self->spin_ns;
+    int i;
+    /* Where looking has failed again and again, the other side thinks for longer: look briefly, try in full now and then. */
+    if (self->failed_spins >= 8 && self->waits % 32) longest = longest < 2000 ? longest : 2000;
+    for (i = 0; i < 64; i++) {
+        if (moved(self, seq, pos)) return 1;
+        relax();
+    }
+    begun = now_ns();
+    while (passed < longest) {
+        for (i = 0; i < 32; i++) {
+            if (moved(self, seq, pos)) {
+                self->failed_spins = 0;
+                return 1;
+            }
+            relax();
+        }
+        passed = now_ns() - begun;
+        if (passed > 5000) yield_core(); /* the other side may be waiting for this core */
+    }
+    if (self->failed_spins < 8) self->failed_spins++;
+    return 0;
+}
+
+/* 0: something moved or the slice is over; 1: the peer closed the socket; -1: interrupted by a signal; 2: receive in Python */
+static int sleep_until(Bell *self, uint64_t seq, uint32_t pos, long slice_ms)
+{
+    int outcome = 0;
+    int64_t stop, nap = 20000;
+#ifndef _WIN32
+    if (self->own_flag && self->fd >= 0) {
+        char bells[64];
+        ssize_t got;
+        store32(self->own_flag, ON_SOCKET);
+        full_fence();
+        if (!moved(self, seq, pos)) {
+            got = recv((int)self->fd, bells, sizeof bells, 0); /* SO_RCVTIMEO is its slice */
+            if (got == 0) outcome = 1;
+            else if (got < 0 && errno == EINTR) outcome = -1;
+            else if (got < 0 && errno != EAGAIN && errno != EWOULDBLOCK) outcome = 1;
+        }
+        store32(self->own_flag, AWAKE);
+        return outcome == 1 && moved(self, seq, pos) ? 0 : outcome; /* its last word counts */
+    }
+#else
+    if (self->own_flag && self->fd >= 0) return 2;
+#endif
+#if HAS_FUTEX
+    if (self->own_flag && self->futex) {
+        struct timespec slice = {slice_ms / 1000, (slice_ms % 1000) * 1000000};
+        store32(self->own_flag, ON_FUTEX);
+        full_fence();
+        if (!moved(self, seq, pos) &&
+            syscall(SYS_futex, (uint32_t *)self->own_flag, FUTEX_WAIT, ON_FUTEX, &slice, NULL, 0) < 0 && errno == EINTR)
+            outcome = -1;
+        store32(self->own_flag, AWAKE);
+        return outcome;
+    }
+#endif
+    stop = now_ns() + (int64_t)slice_ms * 1000000; /* a peer that rings no bell: look from time to time */
+    while (!moved(self, seq, pos) && now_ns() < stop) {
+        sleep_ns(nap);
+        if (nap < 500000) nap += nap / 4;
+    }
+    return outcome;
+}
+
+/* wait(seq, pos=0, slice_ms=100): the peer's counter now. Returns when it is no longer `seq`, when the incoming ring's
+ * write position is no longer `pos`, when the bell rang, or after the slice. */
+static PyObject *bell_wait(PyObject *base, PyObject *const *args, Py_ssize_t nargs)
+{
+    Bell *self = (Bell *)base;
+    uint64_t seq, value;
+    uint32_t pos;
+    long slice;
+    int outcome = 0;
+    if (!usable(self)) return NULL;
+    if (nargs < 1 || nargs > 3) return PyErr_Format(PyExc_TypeError, "wait takes 1 to 3 arguments");
+    seq = PyLong_AsUnsignedLongLong(args[0]);
+    pos = nargs > 1 ? (uint32_t)PyLong_AsUnsignedLong(args[1]) : 0;
+    slice = nargs > 2 ? PyLong_AsLong(args[2]) : 100;
+    if (PyErr_Occurred()) return NULL;
+    self->waits++;
+    if (!moved(self, seq, pos)) {
+        Py_BEGIN_ALLOW_THREADS
+        if (!spin(self, seq, pos) && slice > 0) {
+            self->sleeps++;
+            outcome = sleep_until(self, seq, pos, slice);
+        }
+        Py_END_ALLOW_THREADS
+    }
+#ifdef _WIN32
+    if (outcome == 2) {
+        PyObject *got = NULL;
+        store32(self->own_flag, ON_SOCKET);
+        full_fence();
+        outcome = 0;
+        if (!moved(self, seq, pos)) {
+            got = PyObject_CallMethod(self->sock, "recv", "i", 64);
+            if (got) outcome = PyBytes_Check(got) && PyBytes_GET_SIZE(got) == 0;
+            else if (PyErr_ExceptionMatches(PyExc_TimeoutError) || PyErr_ExceptionMatches(PyExc_BlockingIOError)) PyErr_Clear();
+            else if (PyErr_ExceptionMatches(PyExc_OSError)) outcome = 1, PyErr_Clear();
+            Py_XDECREF(got);
+        }
+        store32(self->own_flag, AWAKE);
+        if (PyErr_Occurred()) return NULL;
+        if (outcome == 1 && moved(self, seq, pos)) outcome = 0;
+    }
+#endif
+    if (PyErr_CheckSignals()) return NULL;
+    if (outcome == 1) {
+        PyErr_SetString(PyExc_ConnectionResetError, "the peer closed its socket");
+        return NULL;
+    }
+    value = load64(self->peer_seq);
+    return PyLong_FromUnsignedLongLong(value);
+}
+
+static PyObject *bell_release(PyObject *base, PyObject *unused)
+{
+    Bell *self = (Bell *)base;
+    if (self->view.obj) PyBuffer_Release(&self->view);
+    Py_CLEAR(self->sock);
+    self->fd = -1;
+    Py_RETURN_NONE;
+}
+
+static PyObject *bell_waits(PyObject *base, void *unused) { return PyLong_FromUnsignedLongLong(((Bell *)base)->waits); }
+static PyObject *bell_sleeps(PyObject *base, void *unused) { return PyLong_FromUnsignedLongLong(((Bell *)base)->sleeps); }
+
+static PyMethodDef bell_methods[] = {
+    {"publish", bell_publish, METH_NOARGS, "Increments this side's counter, wakes the other side; the new value."},
+    {"nudge", bell_nudge, METH_NOARGS, "Wakes the other side if it sleeps."},
+    {"peek", bell_peek, METH_NOARGS, "The other side's counter."},
+    {"wait", (PyCFunction)(void (*)(void))bell_wait, METH_FASTCALL, "wait(seq, pos=0, slice_ms=100): the other side's counter."},
+    {"release", bell_release, METH_NOARGS, "Lets go of buffer and socket."},
+    {NULL, NULL, 0, NULL}};
+static PyGetSetDef bell_getset[] = {{"waits", bell_waits, NULL, "Calls of wait.", NULL},
+                                    {"sleeps", bell_sleeps, NULL, "Waits that looked in vain and slept.", NULL},
+                                    {NULL, NULL, NULL, NULL, NULL}};
+static PyType_Slot bell_slots[] = {{Py_tp_init, bell_init},
+                                   {Py_tp_dealloc, bell_dealloc},
+                                   {Py_tp_methods, bell_methods},
+                                   {Py_tp_getset, bell_getset},
+                                   {Py_tp_new, PyType_GenericNew},
+                                   {0, NULL}};
+static PyType_Spec bell_spec = {"ue_rl._sync.Bell", sizeof(Bell), 0, Py_TPFLAGS_DEFAULT, bell_slots};
+
+/* -- single words */
+
+static char *word(PyObject *const *args, Py_ssize_t nargs, Py_ssize_t wanted, Py_buffer *view, Py_ssize_t size, int writes)
+{
+    Py_ssize_t offset;
+    char *at;
+    if (nargs != wanted) return PyErr_Format(PyExc_TypeError, "%zd arguments expected", wanted), NULL;
+    offset = PyLong_AsSsize_t(args[1]);
+    if (offset == -1 && PyErr_Occurred()) return NULL;
+    if (PyObject_GetBuffer(args[0], view, PyBUF_SIMPLE)) return NULL;
+    at = place(view, offset, size, 0);
+    if (at && writes && view->readonly) {
+        PyErr_SetString(PyExc_ValueError, "the buffer is read-only");
+        at = NULL;
+    }
+    if (!at) PyBuffer_Release(view);
+    return at;
+}
+
+static PyObject *load_u32(PyObject *self, PyObject *const *args, Py_ssize_t nargs)
+{
+    Py_buffer view;
+    char *at = word(args, nargs, 2, &view, 4, 0);
+    uint32_t value;
+    if (!at) return NULL;
+    value = load32(at);
+    PyBuffer_Release(&view);
+    return PyLong_FromUnsignedLong(value);
+}
+
+static PyObject *load_u64(PyObject *self, PyObject *const *args, Py_ssize_t nargs)
+{
+    Py_buffer view;
+    char *at = word(args, nargs, 2, &view, 8, 0);
+    uint64_t value;
+    if (!at) return NULL;
+    value = load64(at);
+    PyBuffer_Release(&view);
+    return PyLong_FromUnsignedLongLong(value);
+}
+
+static PyObject *store_u32(PyObject *self, PyObject *const *args, Py_ssize_t nargs)
+{
+    Py_buffer view;
+    char *at = word(args, nargs, 3, &view, 4, 1);
+    unsigned long value;
+    if (!at) return NULL;
+    value = PyLong_AsUnsignedLong(args[2]);
+    if (!PyErr_Occurred()) {
+        if (value > 0xFFFFFFFFul) PyErr_SetString(PyExc_OverflowError, "more than 32 bits");
+        else store32(at, (uint32_t)value);
+    }
+    PyBuffer_Release(&view);
+    if (PyErr_Occurred()) return NULL;
+    Py_RETURN_NONE;
+}
+
+static PyObject *store_u64(PyObject *self, PyObject *const *args, Py_ssize_t nargs)
+{
+    Py_buffer view;
+    char *at = word(args, nargs, 3, &view, 8, 1);
+    uint64_t value;
+    if (!at) return NULL;
+    value = PyLong_AsUnsignedLongLong(args[2]);
+    if (!PyErr_Occurred()) store64(at, value);
+    PyBuffer_Release(&view);
+    if (PyErr_Occurred()) return NULL;
+    Py_RETURN_NONE;
+}
+
+static PyObject *increment_u64(PyObject *self, PyObject *const *args, Py_ssize_t nargs)
+{
+    Py_buffer view;
+    char *at;
+    uint64_t value;
+    at = word(args, nargs, 2, &view, 8, 1);
+    if (!at) return NULL;
+    value = increment64(at);
+    PyBuffer_Release(&view);
+    return PyLong_FromUnsignedLongLong(value);
+}
+
+static PyObject *compare_exchange_u32(PyObject *self, PyObject *const *args, Py_ssize_t nargs)
+{
+    Py_buffer view;
+    char *at = word(args, nargs, 4, &view, 4, 1);
+    unsigned long from, to;
+    int done = 0;
+    if (!at) return NULL;
+    from = PyLong_AsUnsignedLong(args[2]);
+    to = PyErr_Occurred() ? 0 : PyLong_AsUnsignedLong(args[3]);
+    if (!PyErr_Occurred()) done = swap32(at, (uint32_t)from, (uint32_t)to);
+    PyBuffer_Release(&view);
+    return PyErr_Occurred() ? NULL : PyBool_FromLong(done);
+}
+
+/* -- checked copies */
+
+#define FINITE_BLOCK 4096
+
+/* Wider vectors where the processor has them, chosen when the module is loaded (GCC on glibc). */
+#if defined(__x86_64__) && defined(__GLIBC__) && defined(__GNUC__) && !defined(__clang__)
+#define WIDE __attribute__((target_clones("avx512f", "avx2", "default")))
+#else
+#define WIDE
+#endif
+
+WIDE static uint32_t any_bad(const uint32_t *from, Py_ssize_t count)
+{
+    uint32_t bad = 0; /* no branch inside: compilers make vector code of this */
+    Py_ssize_t i;
+    for (i = 0; i < count; i++) bad |= (uint32_t)((from[i] & 0x7F800000u) == 0x7F800000u);
+    return bad;
+}
+
+/* Index of the first float that is NaN or infinite, -1 if there is none. With `to`, copies on the way. */
+static Py_ssize_t first_bad(const uint32_t *from, uint32_t *to, Py_ssize_t count)
+{
+    Py_ssize_t start, i;
+    for (start = 0; start < count; start += FINITE_BLOCK) {
+        Py_ssize_t end = start + FINITE_BLOCK < count ? start + FINITE_BLOCK : count;
+        if (to) memcpy(to + start, from + start, (size_t)(end - start) * 4);
+        if (any_bad(from + start, end - start))
+            for (i = start; i < end; i++)
+                if ((from[i] & 0x7F800000u) == 0x7F800000u) return i;
+    }
+    return -1;
+}
+
+static int floats(PyObject *object, Py_buffer *view, int flags)
+{
+    if (PyObject_GetBuffer(object, view, flags | PyBUF_C_CONTIGUOUS)) return 0;
+    if (view->len % 4 == 0 && ((uintptr_t)view->buf & 3) == 0) return 1;
+    PyBuffer_Release(view);
+    PyErr_SetString(PyExc_ValueError, "no aligned float32 buffer");
+    return 0;
+}
+
+static PyObject *first_nonfinite(PyObject *self, PyObject *const *args, Py_ssize_t nargs)
+{
+    Py_buffer view;
+    Py_ssize_t bad;
+    if (nargs != 1) return PyErr_Format(PyExc_TypeError, "first_nonfinite takes 1 argument");
+    if (!floats(args[0], &view, PyBUF_SIMPLE)) return NULL;
+    bad = first_bad(view.buf, NULL, view.len / 4);
+    PyBuffer_Release(&view);
+    return PyLong_FromSsize_t(bad);
+}
+
+static PyObject *copy_finite(PyObject *self, PyObject *const *args, Py_ssize_t nargs)
+{
+    Py_buffer to, from;
+    Py_ssize_t bad = -1;
+    if (nargs != 2) return PyErr_Format(PyExc_TypeError, "copy_finite takes 2 arguments");
+    if (!floats(args[0], &to, PyBUF_WRITABLE)) return NULL;
+    if (!floats(args[1], &from, PyBUF_SIMPLE)) {
+        PyBuffer_Release(&to);
+        return NULL;
+    }
+    if (to.len != from.len) PyErr_Format(PyExc_ValueError, "%zd bytes into %zd", from.len, to.len);
+    else bad = first_bad(from.buf, to.buf, to.len / 4);
+    PyBuffer_Release(&from);
+    PyBuffer_Release(&to);
+    return PyErr_Occurred() ? NULL : PyLong_FromSsize_t(bad);
+}
+
+/* check_step(obs, rewards, dones, truncated): 0 if all is well, else 1 + the index of the first bad number of obs (kind 1),
+ * rewards (2), dones (3) or truncated (4), as the pair (kind, index). */
+static PyObject *check_step(PyObject *self, PyObject *const *args, Py_ssize_t nargs)
+{
+    Py_buffer obs, rewards, dones, cut;
+    Py_ssize_t bad = -1, i, n;
+    int kind = 0;
+    if (nargs != 4) return PyErr_Format(PyExc_TypeError, "check_step takes 4 arguments");
+    if (!floats(args[0], &obs, PyBUF_SIMPLE)) return NULL;
+    if (!floats(args[1], &rewards, PyBUF_SIMPLE)) goto no_rewards;
+    if (PyObject_GetBuffer(args[2], &dones, PyBUF_C_CONTIGUOUS)) goto no_dones;
+    if (PyObject_GetBuffer(args[3], &cut, PyBUF_C_CONTIGUOUS)) goto no_cut;
+    n = rewards.len / 4;
+    if (dones.len != n || cut.len != n) {
+        PyErr_SetString(PyExc_ValueError, "rewards, dones and truncated disagree");
+    } else {
+        const uint8_t *done = dones.buf, *limit = cut.buf;
+        uint8_t odd = 0;
+        if ((bad = first_bad(obs.buf, NULL, obs.len / 4)) >= 0) kind = 1;
+        else if ((bad = first_bad(rewards.buf, NULL, n)) >= 0) kind = 2;
+        else {
+            for (i = 0; i < n; i++) odd |= (uint8_t)((done[i] | limit[i]) & 0xFE) | (uint8_t)(limit[i] & ~done[i]);
+            for (i = 0; odd && i < n && !kind; i++)
+                if (done[i] > 1) kind = 3, bad = i;
+                else if (limit[i] > 1 || limit[i] > done[i]) kind = 4, bad = i;
+        }
+    }
+    PyBuffer_Release(&cut);
+no_cut:
+    PyBuffer_Release(&dones);
+no_dones:
+    PyBuffer_Release(&rewards);
+no_rewards:
+    PyBuffer_Release(&obs);
+    if (PyErr_Occurred()) return NULL;
+    return kind ? Py_BuildValue("(in)", kind, bad) : PyLong_FromLong(0);
+}
+
+#define FAST(name, doc) {#name, (PyCFunction)(void (*)(void))name, METH_FASTCALL, doc}
+static PyMethodDef methods[] = {
+    FAST(load_u32, "load_u32(buffer, offset): acquire."),
+    FAST(load_u64, "load_u64(buffer, offset): acquire."),
+    FAST(store_u32, "store_u32(buffer, offset, value): release."),
+    FAST(store_u64, "store_u64(buffer, offset, value): release."),
+    FAST(increment_u64, "increment_u64(buffer, offset): adds 1, sequentially consistent; the new value."),
+    FAST(compare_exchange_u32, "compare_exchange_u32(buffer, offset, expected, new): did it hold `expected`?"),
+    FAST(first_nonfinite, "first_nonfinite(array): index of the first NaN or infinity of a float32 buffer, or -1."),
+    FAST(copy_finite, "copy_finite(to, from_): copies float32s; index of the first NaN or infinity, or -1."),
+    FAST(check_step, "check_step(obs, rewards, dones, truncated): 0, or (kind, index) of the first bad number."),
+    {NULL, NULL, 0, NULL}};
+
+static int exec_module(PyObject *module)
+{
+    PyObject *type = PyType_FromSpec(&bell_spec);
+    if (!type) return -1;
+    if (PyModule_AddObject(module, "Bell", type)) {
+        Py_DECREF(type);
+        return -1;
+    }
+    return PyModule_AddIntConstant(module, "HAS_FUTEX", HAS_FUTEX);
+}
+
+static PyModuleDef_Slot slots[] = {{Py_mod_exec, exec_module}, {0, NULL}};
+static PyModuleDef module_def = {PyModuleDef_HEAD_INIT, "_sync", "See ue_rl/sync.py.", 0, methods, slots, NULL, NULL, NULL};
+
+PyMODINIT_FUNC PyInit__sync(void) { return PyModuleDef_Init(&module_def); }

@@ -1,0 +1,67 @@
+"""Is the process on the other side still there? By pid and, where the system tells it, by start time."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+_STILL_ACTIVE = 259
+_QUERY = 0x1000  # PROCESS_QUERY_LIMITED_INFORMATION
+_PROC = Path("/proc")
+
+
+def alive(pid: int, start: int = 0) -> bool:
+    """Does process `pid` run? A zombie does not.
+
+    Args:
+        pid: 0 is nobody.
+        start: its `start_time`, 0 where unknown; another process with the same pid is somebody else.
+    """
+    if not 0 < pid < 2**31:
+        return False
+    if sys.platform == "win32":
+        return _alive_windows(pid)
+    facts = _stat(pid)
+    if facts is not None:
+        return facts[0] not in "ZX" and (start == 0 or facts[1] == start)
+    if sys.platform == "linux" and (_PROC / "self").exists():
+        return False
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True
+
+
+def start_time(pid: int | None = None) -> int:
+    """When `pid` (None: this process) was started, in the system's own ticks; 0 where it does not say."""
+    facts = _stat(os.getpid() if pid is None else pid)
+    return 0 if facts is None else facts[1]
+
+
+def _stat(pid: int) -> tuple[str, int] | None:
+    """(state, start time) of /proc, None where there is none."""
+    try:
+        text = (_PROC / str(pid) / "stat").read_text("ascii", "replace")
+    except OSError:
+        return None
+    fields = text.rpartition(")")[2].split()  # the name before it may hold anything
+    return (fields[0], int(fields[19])) if len(fields) > 19 else None
+
+
+def _alive_windows(pid: int) -> bool:
+    import ctypes
+
+    kernel: Any = ctypes.windll.kernel32  # type: ignore[attr-defined, unused-ignore]
+    handle = kernel.OpenProcess(_QUERY, False, pid)
+    if not handle:
+        return False
+    code = ctypes.c_ulong()
+    try:
+        return bool(kernel.GetExitCodeProcess(handle, ctypes.byref(code))) and code.value == _STILL_ACTIVE
+    finally:
+        kernel.CloseHandle(handle)

@@ -1,0 +1,84 @@
+"""The upgrade from text to shared memory: the offer in the handshake and the three lines that answer it. Text only.
+
+    engine   CONFIG:...;SHM=<name>:<token>              name percent-encoded, token 32 hexadecimal digits
+    trainer  SHM=ACCEPT;PROOF=<32 hexadecimal digits>   the proof stands in the segment: only who mapped it knows it
+    engine   SHM=READY    or    SHM=REFUSED;WHY=<percent-encoded>
+
+After READY the socket carries single bytes that wake a sleeper, and its end is the other side's end. A trainer that
+does not take the offer goes on with text and says nothing. Definition: docs/shared-memory.md, section 3.
+"""
+
+from __future__ import annotations
+
+import hmac
+from urllib.parse import quote, unquote
+
+from ue_rl.errors import HandshakeError
+
+READY = b"SHM=READY\n"
+
+
+def offer_text(name: str, token: bytes) -> str:
+    """The value of SHM= in the handshake."""
+    return f"{quote(name, safe='')}:{token.hex()}"
+
+
+def parse_offer(text: str) -> tuple[str, bytes]:
+    """(name, token) of an offer.
+
+    Raises:
+        HandshakeError: not an offer.
+    """
+    name, colon, digits = text.partition(":")
+    token = _hex(digits.partition(":")[0])
+    if not colon or not name or token is None:
+        raise HandshakeError(
+            "the offer of shared memory cannot be read", fault="engine", field="SHM", expected="name:32 hex digits",
+            got=text,
+        )  # fmt: skip
+    return unquote(name), token
+
+
+def accept_line(proof: bytes) -> bytes:
+    """The trainer's answer."""
+    return f"SHM=ACCEPT;PROOF={proof.hex()}\n".encode()
+
+
+def is_accept(line: bytes | bytearray | memoryview) -> bool:
+    """Is this line an answer to an offer (and not a request for a step)?"""
+    return bytes(line[:10]).upper() == b"SHM=ACCEPT"
+
+
+def proves(line: bytes | bytearray | memoryview, proof: bytes) -> bool:
+    """Does an accepting line carry the segment's proof?"""
+    given = _hex(bytes(line).strip().decode("ascii", "replace").partition("PROOF=")[2])
+    return given is not None and hmac.compare_digest(given, proof)
+
+
+def refuse_line(why: str) -> bytes:
+    """The engine's answer where it cannot go over."""
+    return f"SHM=REFUSED;WHY={quote(why, safe='')}\n".encode()
+
+
+def refusal(line: bytes) -> str | None:
+    """Why the engine refused; None where it is ready.
+
+    Raises:
+        HandshakeError: neither the one nor the other.
+    """
+    text = line.strip().decode("ascii", "replace")
+    if text.upper() == "SHM=READY":
+        return None
+    if text.upper().startswith("SHM=REFUSED"):
+        return unquote(text.partition("WHY=")[2]) or "it does not say why"
+    raise HandshakeError(
+        "the engine's answer to SHM=ACCEPT cannot be read", fault="engine", field="SHM",
+        expected="SHM=READY or SHM=REFUSED", got=line,
+    )  # fmt: skip
+
+
+def _hex(digits: str) -> bytes | None:
+    try:
+        return bytes.fromhex(digits) if len(digits) == 32 else None
+    except ValueError:
+        return None
