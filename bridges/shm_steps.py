@@ -15,7 +15,7 @@ from ue_rl.bridges.shm_arrays import bind, unbind
 from ue_rl.buffers import ActionBatch
 from ue_rl.errors import NonFiniteValue, UnexpectedMessage
 from ue_rl.shm import StepMemory
-from ue_rl.shm_header import ACTION_SEQ, ANSWERED_SEQ
+from ue_rl.shm_header import ACTION_SEQ
 
 _SEQ = 2**64
 
@@ -34,10 +34,12 @@ class ShmSteps:
         assert memory.ask is not None
         assert memory.seeds is not None
         assert memory.answered is not None
+        assert memory.answered_seq is not None
         self._bridge, self._memory = bridge, memory
         self._ask: NDArray[np.uint8] = memory.ask
         self._seeds: NDArray[np.int64] = memory.seeds
         self._answered: NDArray[np.uint8] = memory.answered
+        self._answered_seq = memory.answered_seq
         self._all_step = bytes([ActionBatch.STEP]) * len(memory.ask)
         self._bound = False
         self.seen = 0
@@ -85,9 +87,9 @@ class ShmSteps:
         """One tick; True when all that was asked is answered. The bridge's lock is held. The game may raise."""
         bridge = self._bridge
         bridge.update_rl(delta)
+        self._answered_seq[0] = self.seen
         if bridge.busy:
             self._answered[:] = bridge.answered
-            self._memory.store_u64(ANSWERED_SEQ, self.seen)
             return False
         bridge.answered[:] = 0
         return True

@@ -11,7 +11,7 @@ from typing import Any
 
 from ue_rl.connections.shared_memory import SharedMemoryConnection, UpgradeRefused
 from ue_rl.connections.tcp import MultiTcpConnection, SingleTcpConnection, go_on, shake_hands
-from ue_rl.errors import ConfigurationError, UeRlError, UnsupportedByEngine
+from ue_rl.errors import ConfigurationError, UeRlError
 
 _log = logging.getLogger("ue_rl.connections")
 
@@ -53,19 +53,16 @@ def open_engine(
             "a channel is a wiring of TCP", fault="caller", field="channel", expected="'auto' with transport='shm'",
             got=channel,
         )  # fmt: skip
+    if transport == "shm":
+        connection = SharedMemoryConnection(engine=(host, port), spin_us=spin_us, **options)
+        connection.connect()
+        return connection
     probe = MultiTcpConnection(host, port, channel=channel, **options)  # checks the options before anything is dialled
     link, spec = shake_hands(host, port, probe.connect_timeout, probe.wait)
-    if transport == "shm" or (transport == "auto" and channel == "auto" and spec.shm is not None):
+    if transport == "auto" and channel == "auto" and spec.shm is not None:
         try:
             return SharedMemoryConnection.upgrade(link, spec, spin_us=spin_us, **options)
         except UpgradeRefused as why:
-            if transport == "shm":
-                link.close()
-                raise UnsupportedByEngine(
-                    "no shared memory with this engine", fault="caller", field="transport", expected="shared memory",
-                    got=str(why), cure="start the engine on this machine with shared memory on offer "
-                    "(`ue-rl serve --shm`, ShmUpgrader), or connect with transport='auto'",
-                ) from why  # fmt: skip
             _log.info("no shared memory, the run goes on over TCP: %s", why)
         except UeRlError:
             link.close()

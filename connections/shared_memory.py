@@ -1,7 +1,7 @@
 """SharedMemoryConnection: a Transport over shared memory (docs/shared-memory.md).
 
-    connection = SharedMemoryConnection("ue_rl_123_ab12cd34")     by name, liveness by pid and deadline
-    connection = SharedMemoryConnection.upgrade(link, spec)       from TCP, whose socket stays as doorbell and liveness
+    SharedMemoryConnection("ue_rl_123_ab12cd34")          by name, liveness by pid and deadline
+    SharedMemoryConnection(engine=("127.0.0.1", 7777))    from TCP, whose socket stays as doorbell and sign of life
 
 `receive()` gives arrays that are views into the segment: they hold until the next request. Every answer is checked
 before it is given out: finite numbers, flags that are flags, exactly one frame per request. After any failure a
@@ -27,6 +27,7 @@ from ue_rl.connections.link import Link
 from ue_rl.connections.shm_commands import ShmCommands
 from ue_rl.connections.shm_faults import bad_action, bad_state, late
 from ue_rl.connections.shm_plain import PlainSteps
+from ue_rl.connections.tcp import shake_hands
 from ue_rl.errors import (
     ConfigurationError,
     ConnectionUnusable,
@@ -38,7 +39,7 @@ from ue_rl.errors import (
 from ue_rl.segment import Segment
 from ue_rl.session import Event, Session, State
 from ue_rl.shm import StepMemory
-from ue_rl.shm_header import ACTION_SEQ, HEARTBEAT, SERVER_STATE
+from ue_rl.shm_header import HEARTBEAT, SERVER_STATE
 from ue_rl.shm_offer import accept_line, parse_offer, refusal
 from ue_rl.spec import EnvSpec
 
@@ -56,9 +57,10 @@ class SharedMemoryConnection:
 
     Args:
         name: of the segment, or the path of a file; None: the environment variable LUCKY_SHM_NAME.
+        engine: (host, port) where an engine listens that offers shared memory in its handshake; then no `name`.
         timeout: seconds for a step or reset to be answered.
         connect_timeout: seconds for attaching; None: `timeout`.
-        wait: keep trying to attach this many seconds while there is no such segment.
+        wait: keep trying this many seconds while there is no such segment, or nobody listens.
         compiled: see ue_rl.sync.load.
         spin_us: microseconds to look for an answer before sleeping; None: 50, and 0 on a single core.
 
@@ -74,6 +76,7 @@ class SharedMemoryConnection:
         self,
         name: str | None = None,
         *,
+        engine: tuple[str, int] | None = None,
         timeout: float = 30.0,
         connect_timeout: float | None = None,
         wait: float = 0.0,
@@ -85,6 +88,7 @@ class SharedMemoryConnection:
                 raise ConfigurationError(
                     "a deadline must be positive and finite", fault="caller", field=field, got=seconds
                 )
+        self._engine = engine
         self.name, self.timeout, self.wait = name, timeout, wait
         self.connect_timeout = timeout if connect_timeout is None else connect_timeout
         self._compiled, self._spin_us = compiled, spin_us
@@ -137,24 +141,13 @@ class SharedMemoryConnection:
             UpgradeRefused: it cannot be taken; the link is as it was and the session can go on in text.
             EngineDisconnected, EngineTimeout, HandshakeError: after the offer was taken there is no way back.
         """
-        if spec.shm is None:
-            raise UpgradeRefused("the engine does not offer it")
         connection = cls(**options)
+        connection._session.on(Event.CONNECT)
         try:
-            name, token = parse_offer(spec.shm)
-            connection.name = name
-            connection._map(Segment.open(name), token)
-            connection._check_same(spec)
-        except UeRlError as error:
-            connection._drop()
-            raise UpgradeRefused(str(error)) from error
-        try:
-            connection._propose(link)
+            connection._take_offer(link, spec)
         except BaseException:
             connection._drop()
             raise
-        connection._session.on(Event.CONNECT)
-        connection._begin(spec, link)
         return connection
 
     def connect(self) -> EnvSpec:
@@ -162,8 +155,11 @@ class SharedMemoryConnection:
         if self._spec is None:
             self._session.on(Event.CONNECT)
             try:
-                self._map(attach.open_segment(self.name, self.wait), None)
-                self._begin(self.memory.spec(), None)
+                if self._engine is None:
+                    self._map(attach.open_segment(self.name, self.wait), None)
+                    self._begin(self.memory.spec(), None)
+                else:
+                    self._go_over(*self._engine)
             except UeRlError as error:
                 self.fail(error)
                 raise
@@ -249,8 +245,11 @@ class SharedMemoryConnection:
                 raise attach.gone("its socket was closed") from error
             if seq != expected or self._has_news():
                 self._wait_for_answer()
-            if self._plain is not None:
+            if self._answered_seq is None:
+                assert self._plain is not None
                 self._plain.answered(self.buffers)
+            elif self._answered_seq[0] != self._asked:
+                raise self._unasked("answered_seq", self._asked, self._answered_seq[0])
             bad = self._check_step(self._obs, self._rewards, self._dones, self._truncated)
             if bad:
                 raise bad_state(self.buffers, bad)
@@ -261,6 +260,36 @@ class SharedMemoryConnection:
         return self.buffers
 
     # -- attaching
+
+    def _go_over(self, host: str, port: int) -> None:
+        """Shakes hands over TCP and takes the offer."""
+        link, spec = shake_hands(host, port, self.connect_timeout, self.wait)
+        try:
+            self._take_offer(link, spec)
+        except UpgradeRefused as why:
+            link.close()
+            raise UnsupportedByEngine(
+                "no shared memory with this engine", fault="caller", field="transport", expected="shared memory",
+                got=str(why), cure="start the engine on this machine with shared memory on offer "
+                "(`ue-rl serve --shm`, ShmUpgrader), or connect with transport='auto'",
+            ) from why  # fmt: skip
+        except BaseException:
+            link.close()
+            raise
+
+    def _take_offer(self, link: Link, spec: EnvSpec) -> None:
+        """Raises as `upgrade` does."""
+        if spec.shm is None:
+            raise UpgradeRefused("the engine does not offer it")
+        try:
+            name, token = parse_offer(spec.shm)
+            self._map(Segment.open(name), token)
+            self._check_same(spec)
+        except UeRlError as error:
+            self._drop()
+            raise UpgradeRefused(str(error)) from error
+        self._propose(link)
+        self._begin(spec, link)
 
     def _map(self, segment: Segment, token: bytes | None) -> None:
         """Maps and checks the segment, and takes it for this process."""
@@ -317,6 +346,8 @@ class SharedMemoryConnection:
         self._actions = memory.actions
         self._copy_actions, self._check_step = memory.words.copy_finite, memory.words.check_step
         self._expected = self._bell.peek()
+        self._asked = 0
+        self._answered_seq = memory.answered_seq
         self._mixed = True
         self.commands = ShmCommands(
             memory.c2s, memory.s2c, self._bell, self._wait_once, self.buffers.infos, spec.num_envs, self.timeout
@@ -365,14 +396,18 @@ class SharedMemoryConnection:
     def _publish(self) -> None:
         """Counts action_seq up, exactly once; the engine must not have answered in advance."""
         if self._bell.peek() != self._expected:
-            error = UnexpectedMessage(
-                "the engine published a frame that nobody asked for", fault="engine", field="frame_seq",
-                expected=self._expected, got=self._bell.peek(), cure="it must answer each action_seq exactly once",
-            )  # fmt: skip
+            error = self._unasked("frame_seq", self._expected, self._bell.peek())
             self.fail(error)
             raise error
         self._seen, self._expected = self._expected, (self._expected + 1) % _SEQ
-        self._bell.publish()
+        self._asked = self._bell.publish()
+
+    @staticmethod
+    def _unasked(field: str, expected: int, got: int) -> UnexpectedMessage:
+        return UnexpectedMessage(
+            "the engine published a frame that nobody asked for", fault="engine", field=field, expected=expected,
+            got=got, cure="it must answer each action_seq exactly once, and say in answered_seq which one",
+        )  # fmt: skip
 
     def _check_offered(self, feature: str, values: Sequence[object] | None) -> None:
         if values and feature not in self.spec.features and any(v is not None for v in values):
@@ -411,7 +446,7 @@ class SharedMemoryConnection:
                 )  # fmt: skip
             if time.monotonic() > deadline:
                 beating = None if beat is None else memory.load_u64(HEARTBEAT) != beat
-                raise late(memory, self.timeout, memory.load_u64(ACTION_SEQ), beating)
+                raise late(memory, self.timeout, self._asked, beating)
             self._wait_once(seq)
 
     def _wait_once(self, seq: int | None = None) -> None:

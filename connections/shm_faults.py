@@ -9,7 +9,6 @@ from numpy.typing import NDArray
 
 from ue_rl.buffers import StepBuffers
 from ue_rl.errors import ActionError, EngineTimeout, MalformedMessage, NonFiniteValue, ProtocolError
-from ue_rl.shm_header import ANSWERED_SEQ
 
 _OBS, _REWARD, _DONE = 1, 2, 3
 
@@ -53,7 +52,7 @@ def late(memory: Any, timeout: float, asked_seq: int, beating: bool | None) -> E
     num_envs = len(memory.dones)
     asked = np.ones(num_envs, np.bool_) if memory.ask is None else memory.ask != 0
     answered = np.zeros(num_envs, np.bool_)
-    if memory.answered is not None and memory.load_u64(ANSWERED_SEQ) == asked_seq:
+    if memory.answered is not None and memory.answered_seq[0] == asked_seq:
         answered = memory.answered != 0
     waiting = np.flatnonzero(asked & ~answered).tolist()
     total = int(asked.sum())

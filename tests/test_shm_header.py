@@ -89,7 +89,7 @@ def test_arrays_are_views_of_the_segment() -> None:
     assert step.seeds is not None
     assert step.seeds.tolist() == [-1] * 4
     assert step.spec().image == ImageSpec(2, 5, 3)
-    with pytest.raises(errors.SegmentInvalid, match="disagree.*IMAGE"):
+    with pytest.raises(errors.SegmentInvalid, match=r"disagree.*IMAGE"):
         StepMemory(make(image=(2, 5, 3))[0]).spec()
     memory_first, _ = make(image=(2, 5, 3), image_order=1)
     image = StepMemory(memory_first).image

@@ -22,6 +22,7 @@ from ue_rl.handshake import decode_handshake
 from ue_rl.images import ImageSpec
 from ue_rl.shm_header import (
     ACTION_SEQ,
+    ANSWERED_SEQ,
     CLIENT_FLAG,
     ENGINE_FLAG,
     FRAME_SEQ,
@@ -47,6 +48,8 @@ class StepMemory:
         obs: float32 [num_envs, obs_size]. actions: float32 [num_envs, act_size]. rewards: float32 [num_envs].
         dones, truncated, resets: uint8 [num_envs]. image: uint8, see Header.image_shape; None without images.
         ask, answered: uint8 [num_envs] and seeds: int64 [num_envs]; None with a plain producer.
+        answered_seq: one uint64, the action_seq that the last frame (or `answered`) belongs to; None with a plain
+            producer. Written before frame_seq is counted up, read after it: no barrier of its own is needed.
         s2c, c2s: the command rings, engine to trainer and back; None without them.
 
     Raises:
@@ -73,10 +76,12 @@ class StepMemory:
         self.ask: NDArray[np.uint8] | None = None
         self.answered: NDArray[np.uint8] | None = None
         self.seeds: NDArray[np.int64] | None = None
+        self.answered_seq: memoryview | None = None
         if header.extended:
             self.ask = self._array("ask", np.uint8, (n,))
             self.answered = self._array("answered", np.uint8, (n,))
             self.seeds = self._array("seeds", np.int64, (n,))
+            self.answered_seq = view[ANSWERED_SEQ : ANSWERED_SEQ + 8].cast("Q")
         self.s2c = self._ring(view, "cmd_s2c")
         self.c2s = self._ring(view, "cmd_c2s")
 
@@ -157,6 +162,9 @@ class StepMemory:
             if ring is not None:
                 ring.release()
         self.s2c = self.c2s = None
+        if self.answered_seq is not None:
+            self.answered_seq.release()
+            self.answered_seq = None
 
     # -- helpers
 

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from ue_rl.testing.memory import MemoryTransport
     from ue_rl.testing.plugin_stand_in import ObsFormat, PluginStandIn
     from ue_rl.testing.raw_client import RawClient
+    from ue_rl.testing.shm_faulty_engine import ShmFaultyEngine
     from ue_rl.testing.task import TinyTask, make_tiny_env
 
 _HOME = {
@@ -34,6 +35,7 @@ _HOME = {
     "PluginStandIn": "plugin_stand_in",
     "RawClient": "raw_client",
     "Script": "faulty_engine",
+    "ShmFaultyEngine": "shm_faulty_engine",
     "TinyTask": "task",
     "find_protocol": "golden",
     "load_golden": "golden",
@@ -50,6 +52,7 @@ __all__ = [
     "PluginStandIn",
     "RawClient",
     "Script",
+    "ShmFaultyEngine",
     "TinyTask",
     "find_protocol",
     "load_golden",

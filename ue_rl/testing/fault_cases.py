@@ -5,7 +5,7 @@ transport.
 
 A case strikes at env 1 of three, so that an error that always says "env 0" is found out. `errors` tells
 the wirings apart where they must differ: on a socket of its own, an env's wrong id is another mistake than
-in a batch.
+in a batch, and shared memory ("shm") has no text that could have the wrong form.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from ue_rl.errors import (
     NonFiniteValue,
     ProtocolError,
     RepeatedEnv,
+    SegmentInvalid,
     UeRlError,
     UnexpectedMessage,
     UnknownEnv,
@@ -64,7 +65,7 @@ class FaultCase:
         name: for people.
         script: the engine's behaviour; three envs, four numbers per observation, two per action.
         wanted: the error, on any wiring.
-        errors: wiring ("shared", "per_env") to the error, where `wanted` is not for all.
+        errors: wiring ("shared", "per_env", "shm") to the error, where `wanted` is not for all.
         only: the wirings on which the case means something.
     """
 
@@ -72,7 +73,7 @@ class FaultCase:
     script: Script
     wanted: Wanted
     errors: dict[str, Wanted] = field(default_factory=dict)
-    only: tuple[str, ...] = ("shared", "per_env")
+    only: tuple[str, ...] = ("shared", "per_env", "shm")
 
     def wanted_on(self, wiring: str) -> Wanted:
         """The error on this wiring."""
@@ -101,18 +102,29 @@ def provoke(transport: Transport, steps: int = 4) -> tuple[UeRlError, float]:
     raise AssertionError(f"{steps} steps went through as if nothing had happened")
 
 
-def _at_row(name: str, kind: FaultKind, wanted: Wanted, text: str | None = None) -> FaultCase:
-    return FaultCase(name, Script(faults=(Fault(kind, env=1, step=2, text=text),)), wanted)
+def _at_row(
+    name: str,
+    kind: FaultKind,
+    wanted: Wanted,
+    text: str | None = None,
+    shm: Wanted | None = None,
+    only: tuple[str, ...] = ("shared", "per_env", "shm"),
+) -> FaultCase:
+    errors = {} if shm is None else {"shm": shm}
+    return FaultCase(name, Script(faults=(Fault(kind, env=1, step=2, text=text),)), wanted, errors, only)
 
 
-def _bad_row(name: str, row: str, wanted: Wanted) -> FaultCase:
-    return _at_row(name, FaultKind.MALFORMED, wanted, row)
+def _bad_row(name: str, row: str, wanted: Wanted, shm: Wanted | None = None) -> FaultCase:
+    """A row of this text; in shared memory only where `shm` says what it is there."""
+    only = _TEXT if shm is None else (*_TEXT, "shm")
+    return _at_row(name, FaultKind.MALFORMED, wanted, row, shm, only)
 
 
 def _handshake(name: str, line: str | None, wanted: Wanted) -> FaultCase:
     return FaultCase(name, Script(handshake=line), wanted)
 
 
+_TEXT = ("shared", "per_env")
 _CONFIG = "CONFIG:OBS=4;ACT=2;ENV_TYPE=MULTI;ENV_COUNT=3"
 
 FAULT_CASES: tuple[FaultCase, ...] = (
@@ -155,7 +167,7 @@ FAULT_CASES: tuple[FaultCase, ...] = (
         "speaks unasked",
         Script(after_handshake=_GOOD + "\n"),
         Wanted(UnexpectedMessage, text=("nobody asked",)),
-        only=("shared",),
+        only=("shared", "shm"),
     ),
     # the engine dies or falls silent
     _at_row("closes", FaultKind.DROP, Wanted(EngineDisconnected, text=("went away",))),
@@ -165,7 +177,7 @@ FAULT_CASES: tuple[FaultCase, ...] = (
         Script(faults=(Fault(FaultKind.HALF_LINE, env=1, step=2),)),
         Wanted(EngineDisconnected, text=("unfinished line",)),
         # on a socket of its own another env's end may be seen first
-        {"per_env": Wanted(EngineDisconnected)},
+        {"per_env": Wanted(EngineDisconnected), "shm": Wanted(EngineDisconnected, text=("went away",))},
     ),
     FaultCase(
         "falls silent",
@@ -178,35 +190,57 @@ FAULT_CASES: tuple[FaultCase, ...] = (
         "never answers at all",
         Script(faults=tuple(Fault(FaultKind.SILENCE, env=env, step=0) for env in range(NUM_ENVS))),
         Wanted(EngineTimeout, text=("0 of 3 envs", "channel=")),
+        {"shm": Wanted(EngineTimeout, text=("0 of 3 envs", "Its loop"))},
     ),
     # numbers
-    _at_row("too few numbers", FaultKind.TOO_FEW, Wanted(WrongCount, 1, "OBS", ("4 numbers", "3 came"))),
-    _at_row("too many numbers", FaultKind.TOO_MANY, Wanted(WrongCount, 1, "OBS", ("4 numbers", "5 came"))),
+    _at_row("too few numbers", FaultKind.TOO_FEW, Wanted(WrongCount, 1, "OBS", ("4 numbers", "3 came")), only=_TEXT),
+    _at_row("too many numbers", FaultKind.TOO_MANY, Wanted(WrongCount, 1, "OBS", ("4 numbers", "5 came")), only=_TEXT),
     _at_row("nan", FaultKind.NAN, Wanted(NonFiniteValue, 1, "OBS", ("nan",))),
     _at_row("inf reward", FaultKind.INF, Wanted(NonFiniteValue, 1, "REW", ("inf",))),
-    _bad_row("beyond float32", _GOOD.replace("1.5", "1e39", 1), Wanted(NonFiniteValue, 1, "OBS", ("1e39",))),
-    _bad_row("windows' nan", _GOOD.replace("1.5", "-nan(ind)", 1), Wanted(NonFiniteValue, 1, "OBS", ("nan(ind)",))),
+    _bad_row(
+        "beyond float32",
+        _GOOD.replace("1.5", "1e39", 1),
+        Wanted(NonFiniteValue, 1, "OBS", ("1e39",)),
+        shm=Wanted(NonFiniteValue, 1, "OBS", ("inf",)),
+    ),
+    _bad_row(
+        "windows' nan",
+        _GOOD.replace("1.5", "-nan(ind)", 1),
+        Wanted(NonFiniteValue, 1, "OBS", ("nan(ind)",)),
+        shm=Wanted(NonFiniteValue, 1, "OBS", ("nan",)),
+    ),
     _bad_row("not a number", _GOOD.replace("1.5", "two", 1), Wanted(MalformedMessage, 1, "OBS", ("two",))),
-    _at_row("two points", FaultKind.MALFORMED, Wanted(MalformedMessage, 1, "OBS", ("1.2.3",))),
+    _at_row("two points", FaultKind.MALFORMED, Wanted(MalformedMessage, 1, "OBS", ("1.2.3",)), only=_TEXT),
     _bad_row("a hole", _GOOD.replace("1.5,", ",", 1), Wanted(MalformedMessage, 1, "OBS")),
     _bad_row("hexadecimal", _GOOD.replace("1.5", "0x1p3", 1), Wanted(MalformedMessage, 1, "OBS", ("0x1p3",))),
     # fields
     _bad_row("no reward", _GOOD.replace("REW=2;", ""), Wanted(MalformedMessage, 1, "REW")),
     _bad_row("no done", _GOOD.replace("DONE=0;", ""), Wanted(MalformedMessage, 1, "DONE")),
-    _bad_row("done is no flag", _GOOD.replace("DONE=0", "DONE=7"), Wanted(MalformedMessage, 1, "DONE", ("DONE=7",))),
+    _bad_row(
+        "done is no flag",
+        _GOOD.replace("DONE=0", "DONE=7"),
+        Wanted(MalformedMessage, 1, "DONE", ("DONE=7",)),
+        shm=Wanted(MalformedMessage, 1, "DONE", ("DONE=7",)),
+    ),
     _bad_row("reward twice", _GOOD.replace("REW=2", "REW=2;REW=3"), Wanted(MalformedMessage, 1, "REW")),
     _bad_row("stray text", "PROBLEM IS HERE", Wanted(MalformedMessage, text=("PROBLEM",))),
     _bad_row("the handshake again", _CONFIG, Wanted(ProtocolError, text=("CONFIG",))),
     _bad_row("an empty row", _GOOD + "||", Wanted(MalformedMessage)),
     _at_row("garbage", FaultKind.GARBAGE, Wanted(ProtocolError)),
     # env ids
-    _at_row("unknown env", FaultKind.WRONG_ENV, Wanted(UnknownEnv, field="ENV", text=("0 to 2", "ENV=3"))),
+    _at_row(
+        "unknown env",
+        FaultKind.WRONG_ENV,
+        Wanted(UnknownEnv, field="ENV", text=("0 to 2", "ENV=3")),
+        shm=Wanted(UnknownEnv, field="ENV", text=("0 to 2", "3")),
+    ),
     _bad_row("negative env", _GOOD.replace("ENV=1", "ENV=-1"), Wanted(ProtocolError, field="ENV", text=("-1",))),
     FaultCase(
         "another env's id",
         Script(faults=(Fault(FaultKind.OTHER_ENV, env=1, step=2),)),
         Wanted(RepeatedEnv, 2),
         {"per_env": Wanted(UnknownEnv, 1, "ENV", ("names env 2",))},
+        _TEXT,
     ),
     FaultCase(
         "no env id",
@@ -218,8 +252,16 @@ FAULT_CASES: tuple[FaultCase, ...] = (
         "answers twice",
         Script(faults=(Fault(FaultKind.TWICE, env=1, step=2),)),
         Wanted(RepeatedEnv, 1),
-        {"per_env": Wanted((RepeatedEnv, UnexpectedMessage), 1)},
+        {
+            "per_env": Wanted((RepeatedEnv, UnexpectedMessage), 1),
+            "shm": Wanted(UnexpectedMessage, field="frame_seq", text=("more than once",)),
+        },
     ),
     # sizes
-    _at_row("an endless line", FaultKind.OVERSIZE, Wanted(LineTooLong, text=("newline within",))),
+    _at_row(
+        "an endless line",
+        FaultKind.OVERSIZE,
+        Wanted(LineTooLong, text=("newline within",)),
+        shm=Wanted(SegmentInvalid, text=("longer than what was written",)),
+    ),
 )

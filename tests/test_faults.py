@@ -1,21 +1,23 @@
-"""Whatever an engine does wrong over TCP becomes a named error in time: both wirings, both kinds of kernels."""
+"""Whatever an engine does wrong becomes a named error in time: both wirings of TCP, shared memory, both kernels."""
 
 from __future__ import annotations
 
+import contextlib
 import select
 import socket
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import numpy as np
 import pytest
 
 import ue_rl
 from ue_rl import errors
-from ue_rl.connections import MultiTcpConnection, SingleTcpConnection
-from ue_rl.testing import Fault, FaultKind, FaultyEngine, PluginStandIn, RawClient, Script
+from ue_rl.connections import MultiTcpConnection, SharedMemoryConnection, SingleTcpConnection
+from ue_rl.testing import Fault, FaultKind, FaultyEngine, PluginStandIn, RawClient, Script, ShmFaultyEngine
 from ue_rl.testing.fault_cases import FAULT_CASES, NUM_ENVS, FaultCase, provoke
+from ue_rl.transport import Transport
 
 Engine = Callable[..., FaultyEngine]
 TIMEOUT = 0.3
@@ -29,19 +31,29 @@ def to(engine: FaultyEngine | PluginStandIn, channel: str, **options: object) ->
     return MultiTcpConnection(engine.host, engine.port, channel=channel, **{"timeout": TIMEOUT, **options})  # type: ignore[arg-type]
 
 
+@pytest.fixture
+def shm_engine() -> Iterator[Callable[[Script], FaultyEngine]]:
+    with contextlib.ExitStack() as stack:
+        yield lambda script: stack.enter_context(ShmFaultyEngine(script, num_envs=NUM_ENVS))
+
+
 @KERNELS
 @pytest.mark.parametrize(
     ("case", "wiring"),
     [pytest.param(case, wiring, id=f"{case.name}-{wiring}") for case in FAULT_CASES for wiring in case.only],
 )
 def test_each_fault_has_its_named_error_in_time(
-    faulty_engine: Engine, case: FaultCase, wiring: str, compiled: bool
+    faulty_engine: Engine, shm_engine: Callable[[Script], FaultyEngine], case: FaultCase, wiring: str, compiled: bool
 ) -> None:
-    engine = faulty_engine(case.script, num_envs=NUM_ENVS)
+    engine = shm_engine(case.script) if wiring == "shm" else faulty_engine(case.script, num_envs=NUM_ENVS)
     wanted = case.wanted_on(wiring)
     # On a busy machine an endless line takes its time to arrive.
     timeout = 10 * TIMEOUT if wanted.kind is errors.LineTooLong else TIMEOUT
-    connection = to(engine, wiring, compiled=compiled, timeout=timeout)
+    connection: Transport = (
+        SharedMemoryConnection(engine=engine.address, compiled=compiled, timeout=timeout)
+        if wiring == "shm"
+        else to(engine, wiring, compiled=compiled, timeout=timeout)
+    )
     error, took = provoke(connection)
     text = str(error)
     assert isinstance(error, wanted.kind), repr(error)
