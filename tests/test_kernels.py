@@ -85,6 +85,22 @@ def test_any_decimal_is_read_as_python_reads_it(text: str) -> None:
             assert rows[0] == kernels_pure.NON_FINITE
 
 
+@pytest.mark.parametrize("use_compiled", [True, False])
+@pytest.mark.parametrize("zeros", [0, 1, 30, 5000])
+@pytest.mark.parametrize("seed", [0, 7, 2**63 - 11, 2**63 - 8, 2**63 - 2, 2**63 - 1, 2**63, 2**64 + 7, 10**30])
+def test_every_seed_up_to_the_largest_is_read_and_none_beyond(seed: int, zeros: int, use_compiled: bool) -> None:
+    codec, batch = Codec(EnvSpec(1, 1, EnvType.MULTI, 2), compiled=use_compiled), ActionBatch(2, 1)
+    line = f"ACT=RESET;SEED={'0' * zeros}{seed};ENV=1".encode()
+    if seed < 2**63:
+        assert codec.decode_requests(line, batch) == 1
+        assert batch.seeds[1] == seed
+    else:
+        with pytest.raises(ProtocolError) as caught:
+            codec.decode_requests(line, batch)
+        assert caught.value.field == "SEED"
+        assert batch.seeds[1] == -1
+
+
 STATES = st.integers(1, 5).flatmap(
     lambda n: st.tuples(
         hnp.arrays(np.float32, (n, 3), elements=FINITE),

@@ -76,7 +76,7 @@ static int read_integer(const char **pp, const char *end, long long *out)
     long long value = 0;
     int digits = 0;
     for (; p < end && is_digit(*p); p++, digits++) {
-        if (value > (INT64_MAX - 9) / 10) return -1;
+        if (value > (INT64_MAX - (*p - '0')) / 10) return -1;
         value = value * 10 + (*p - '0');
     }
     *pp = p, *out = value;

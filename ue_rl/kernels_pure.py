@@ -52,7 +52,7 @@ _RESET = re.compile(rb"[ \t\r]*reset", re.IGNORECASE)
 _FIELD_IDS = {name.encode(): i for i, name in enumerate(FIELDS[:-1])}
 _STATE_FIELDS = frozenset((F_OBS, F_REW, F_DONE, F_ENV, F_TRUNC, F_INFO))
 _REQUEST_FIELDS = frozenset((F_ACT, F_ENV, F_SEED, F_OPTIONS))
-_INT64_LIMIT = (2**63 - 1 - 9) // 10 * 10 + 9
+_INTEGER_LIMIT = 2**63 - 1
 
 
 class _Refused(Exception):
@@ -200,12 +200,14 @@ def _read_value(data: bytes, at: int, end: int, size: int, main: int, field: int
         return at + 1, True
     if field in (F_ENV, F_SEED):
         match = _INTEGER.match(data, _skip(data, at, end), end)
-        if match is None or int(match.group()) > _INT64_LIMIT:
+        # Python's int() refuses a text of more than 4300 digits, however many of them are leading zeros.
+        digits = match.group().lstrip(b"0") if match else b""
+        if match is None or len(digits) > 19 or int(digits or b"0") > _INTEGER_LIMIT:
             raise _Refused(BAD_INTEGER, -1, field, at)
         if field == F_ENV:
-            row.env = int(match.group())
+            row.env = int(digits or b"0")
         else:
-            row.seed = int(match.group())
+            row.seed = int(digits or b"0")
         return match.end(), True
     stop = data.find(b";", at, end)
     stop = end if stop < 0 else stop
