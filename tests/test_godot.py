@@ -9,6 +9,7 @@ import contextlib
 import math
 import os
 import shutil
+import signal
 import socket
 import struct
 import subprocess
@@ -23,8 +24,11 @@ import numpy as np
 import pytest
 
 import ue_rl
-from ue_rl.spec import Channel
+from ue_rl import kernels
+from ue_rl.buffers import ActionBatch
+from ue_rl.spec import Channel, EnvSpec, EnvType
 from ue_rl.vec_env import UnrealVecEnv
+from ue_rl.wire import Codec
 
 GODOT = shutil.which("godot3-server")
 PROJECT = Path(__file__).resolve().parents[1] / "samples" / "godot"
@@ -271,10 +275,21 @@ def test_the_next_trainer_can_come(engine: Engine) -> None:
         (b"ACT=1e39;ENV=0", "not a finite number"),
         (b"ACT=-1e999;ENV=0", "not a finite number"),
         (b"ACT=left;ENV=0", "not a finite number"),
+        (b"ACT=1e;ENV=0", "not a finite number"),
+        (b"ACT=1e+;ENV=0", "not a finite number"),
+        (b"ACT=e1;ENV=0", "not a finite number"),
+        (b"ACT=1e2147483648;ENV=0", "not a finite number"),
+        (b"ACT=1e4294967296;ENV=0", "not a finite number"),
+        (b"ACT=1\xff;ENV=0", "bytes that are no text"),
         (b"ACT=1;ENV=4", "ENV is missing or not one of this socket's"),
         (b"ACT=1", "ENV is missing or not one of this socket's"),
         (b"ACT=1;ENV=-1", "ENV is not a number of 0 or more"),
+        (b"ACT=1;ENV=+1", "ENV is not a number of 0 or more"),
+        (b"ACT=1;ENV=18446744073709551617", "ENV is beyond 2^63 - 1"),
         (b"ACT=RESET;ENV=0;SEED=x", "SEED is not a number of 0 or more"),
+        (b"ACT=RESET;ENV=0;SEED=+1", "SEED is not a number of 0 or more"),
+        (b"ACT=RESET;ENV=0;SEED=9223372036854775808", "SEED is beyond 2^63 - 1"),
+        (b"ACT=RESET;ENV=0;SEED=18446744073709551617", "SEED is beyond 2^63 - 1"),
         (b"ACT=1;ENV=0||ACT=1;ENV=0", "an env asked twice"),
         (b"ACT=1;ACT=1;ENV=0", "ACT given twice"),
         (b"ACT=1;ENV=0||", "a field without key=value"),
@@ -308,6 +323,79 @@ def test_every_spelling_of_a_valid_request_is_read(engine: Engine) -> None:
             answers.append(answer)
     assert len(set(answers)) == 1
     assert "ENV=1" in answers[0]
+
+
+@pytest.mark.parametrize(
+    ("spelling", "plain"),
+    [
+        ("1E+0", "1"),
+        ("-.5E-0", "-0.5"),
+        ("+1.e-1", "0.1"),
+        ("0.5e0000000000000", "0.5"),
+        ("1e-2147483648", "0"),
+        ("0e99999", "0"),
+        ("1;SEED=" + "0" * 30 + "7", "1"),
+    ],
+)
+def test_a_number_is_what_the_grammar_says(engine: Engine, spelling: str, plain: str) -> None:
+    """Each action moves the env as its plain spelling does, and both decoders of this package take it too."""
+    answers = []
+    with engine.dial() as sock:
+        for text in (spelling, plain):
+            sock.sendall(b"ACT=RESET;ENV=1;SEED=9\n")
+            read_line(sock)
+            sock.sendall(f"ACT={text};ENV=1\n".encode())
+            answers.append(read_line(sock))
+    assert answers[0] == answers[1]
+    assert answers[0].startswith("OBS=")
+    for compiled in {False, kernels.load() is not kernels.load(False)}:
+        codec, batch = Codec(EnvSpec(4, 1, EnvType.MULTI, NUM_ENVS), compiled=compiled), ActionBatch(NUM_ENVS, 1)
+        codec.decode_requests(f"ACT={spelling};ENV=1".encode(), batch)
+        assert batch.actions[1, 0] == np.float32(plain)
+
+
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="memory is read from /proc")
+@pytest.mark.parametrize("filling", [b"\n", b" \t\r\n"])
+def test_a_flood_of_empty_lines_takes_no_memory_and_is_got_through(engine: Engine, filling: bytes) -> None:
+    def resident() -> int:
+        status = Path(f"/proc/{engine.process.pid}/status").read_text()
+        return next(int(line.split()[1]) for line in status.splitlines() if line.startswith("VmRSS")) // 1024
+
+    flood = filling * ((16 << 20) // len(filling))
+    with engine.dial() as sock:
+        before = resident()
+        sock.sendall(flood)
+        sock.sendall(b"ACT=RESET;ENV=1\n")
+        assert read_line(sock).startswith("OBS=")
+        assert resident() - before < 10
+
+
+@pytest.mark.parametrize("greeted", [True, False])
+@pytest.mark.parametrize(
+    ("last_words", "env_sockets"),
+    [(b"ACT=RESET;ENV=0\n", 0), (b"ACT=RESET", 0), (b"\n" * 200_000, 0), (b"ACT=" + b"1" * 200_000, 0), (b"ACT=1", 2)],
+    ids=["line", "half a line", "empty lines", "long line", "env sockets"],
+)
+def test_a_trainer_that_speaks_and_goes_is_not_taken_for_the_next(
+    engine: Engine, last_words: bytes, env_sockets: int, greeted: bool
+) -> None:
+    """The engine sleeps meanwhile, so that it finds the dead one's words, its end and the next one all at once."""
+    with contextlib.ExitStack() as stack:
+        gone = engine.dial() if greeted else None
+        engine.process.send_signal(signal.SIGSTOP)
+        stack.callback(engine.process.send_signal, signal.SIGCONT)
+        address = ("127.0.0.1", engine.port)
+        gone = gone or socket.create_connection(address, timeout=10)
+        gone.sendall(last_words)
+        for _ in range(env_sockets):
+            with socket.create_connection(address, timeout=10) as sock:
+                sock.sendall(last_words)
+        gone.close()
+        following = stack.enter_context(socket.create_connection(address, timeout=10))
+        engine.process.send_signal(signal.SIGCONT)
+        assert read_line(following).startswith("CONFIG:")
+        following.sendall(b"ACT=RESET;ENV=3\n")
+        assert read_line(following).startswith("OBS=")
 
 
 def test_numbers_keep_their_float32(tmp_path: Path) -> None:

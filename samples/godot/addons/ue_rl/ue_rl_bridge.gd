@@ -25,6 +25,7 @@ const SPIN_USEC = 60  # look without sleeping for so long after the last message
 const BREATHE_USEC = 50000  # hand the frame back to Godot so often while the trainer is busy learning
 const GATHER_USEC = 400  # per-env sockets: wait so long for the other envs' lines before a tick
 const MAX_FLOAT32 = 3.4028235e38
+const MAX_INTEGER = "9223372036854775807"  # 2^63 - 1: Godot's own int() makes another number of a greater one
 
 var action_space = "BOX(-1:1)"  # set it before start(); "DISCRETE(3)" and the others of docs/protocol.md
 
@@ -40,30 +41,49 @@ var _last_news = 0
 var _line_limit = 0
 
 
-# One socket and the part of a line that has come.
+# One socket and the text that has come but was not yet given out.
 class Link:
+	const CHUNK = 65536  # bytes taken at once; what else has come waits in the system, which then slows its sender
+
 	var peer: StreamPeerTCP
 	var text = ""
+	var searched = 0  # so many characters of `text` hold no newline
 
 	func _init(p: StreamPeerTCP) -> void:
 		peer = p
 		peer.set_no_delay(true)  # else Nagle's algorithm may hold an answer back for 40 ms
 
-	# The next line, or null while there is none. What can never become a request comes back as a line that
-	# _parse refuses: bytes with a NUL, which would end a String early, and a line without an end.
+	# The next line, or null while there is none; empty lines are skipped. More is taken from the socket only where
+	# no whole line is left over. What can never become a request comes back as a line that _parse refuses: bytes
+	# that are not UTF-8 or a NUL, which would end a String early, and a line that is too long.
 	func read_line(limit: int):
-		var count = peer.get_available_bytes()
-		if count > 0:
-			var chunk = peer.get_data(count)[1].get_string_from_ascii()
-			if chunk.length() != count:
-				return "(bytes that are no text)"
-			text += chunk
-		var end = text.find("\n")
+		var end = text.find("\n", searched)
 		if end < 0:
-			return null if text.length() < limit else "(no newline within %d bytes)" % limit
-		var line = text.left(end).strip_edges()
-		text = text.substr(end + 1)
+			var count = int(min(peer.get_available_bytes(), CHUNK))
+			if count > 0:
+				var chunk = peer.get_data(count)[1].get_string_from_utf8()
+				if chunk.length() != count:
+					return "(bytes that are no text)"
+				searched = text.length()
+				text = text + chunk if searched > 0 else chunk.lstrip(" \t\r\n")
+				end = text.find("\n", searched)
+		if (text.length() if end < 0 else end) > limit:
+			return "(no newline within %d bytes)" % limit
+		if end < 0:
+			searched = text.length()
+			return null
+		var line = text.left(end)
+		text = text.substr(end + 1).lstrip(" \t\r\n")
+		searched = 0
 		return line
+
+	# The end of a socket shows only where nothing is left to read.
+	func discard() -> void:
+		var _bytes = peer.get_data(int(min(peer.get_available_bytes(), CHUNK)))
+
+	# Has it sent what was not yet looked at?
+	func has_news() -> bool:
+		return peer.get_available_bytes() > 0
 
 	func alive() -> bool:
 		return peer.get_status() == StreamPeerTCP.STATUS_CONNECTED
@@ -128,16 +148,15 @@ func _freeze_all_but_asked() -> void:
 
 # Takes what has come; true when the envs in _asked should move.
 func _tick_is_due() -> bool:
-	if not _wired() and _server.is_connection_available():
-		_accept()
-	if _links.empty():
-		return false
-	if _shared or _links.size() == 1:
+	if _links.size() == 1:
 		var line = _links[0].read_line(_line_limit)
 		if line:
 			_shared = true
 			_take(line, 0, _envs.size())
-		return not _asked.empty()
+		if _shared:
+			return not _asked.empty()
+	if not _wired() and _server.is_connection_available():
+		_accept()
 	if not _wired():
 		return false  # as in the Unreal plugin: silence until all env sockets are there
 	for env in _envs.size():
@@ -157,6 +176,10 @@ func _wired() -> bool:
 # Takes all that wait, and at once: no more than 8 can, and a trainer's system tries a refused one a second later.
 func _accept() -> void:
 	while not _wired() and _server.is_connection_available():
+		if _links.size() == 1 and _links[0].has_news():
+			return  # to be read first: a line means the shared wiring, and a dead trainer's last words hide its end
+		if _links.size() > 1:
+			_links[0].discard()  # the admin socket has nothing to say
 		if not _links.empty() and not _links[0].alive():
 			_end_session()  # else a dead trainer's successor would become its env socket
 		_links.append(Link.new(_server.take_connection()))
@@ -207,22 +230,41 @@ func _parse(row: String) -> Dictionary:
 		if ask.has(key):
 			return {"fault": key + " given twice"}
 		if key == "ENV" or key == "SEED":
-			if not value.is_valid_integer() or int(value) < 0:
+			if not value.is_valid_integer() or value.begins_with("-") or value.begins_with("+"):
 				return {"fault": key + " is not a number of 0 or more"}
-			ask[key] = int(value)
+			var digits = value.lstrip("0")
+			var longer = digits.length() - MAX_INTEGER.length()
+			if longer > 0 or (longer == 0 and digits > MAX_INTEGER):
+				return {"fault": key + " is beyond 2^63 - 1"}
+			ask[key] = int(digits)
 		elif key == "ACT" and value.to_upper() == "RESET":
 			ask[key] = null
 		elif key == "ACT":
 			var numbers = []
 			for text in value.split(","):
-				var number = text.strip_edges()
-				if not number.is_valid_float() or abs(float(number)) > MAX_FLOAT32:
+				var number = _read_number(text.strip_edges())
+				if number == null or abs(number) > MAX_FLOAT32:
 					return {"fault": "ACT holds something that is not a finite number"}
-				numbers.append(float(number))
+				numbers.append(number)
 			if numbers.size() != _act_size:
 				return {"fault": "ACT holds %d numbers, not %d" % [numbers.size(), _act_size]}
 			ask[key] = numbers
 	return ask if ask.has("ACT") else {"fault": "no ACT"}
+
+
+# The number in `text`, null where it is none. Godot's is_valid_float() takes "1e" and refuses "1E0", and its float()
+# ends the process on a power of 2^31 and reads others modulo 2^32: nine digits of a power are as good as more.
+static func _read_number(text: String):
+	var at = text.findn("e")
+	if at < 0:
+		return float(text) if text.is_valid_float() else null
+	var mantissa = text.left(at)
+	var power = text.substr(at + 1)
+	if not mantissa.is_valid_float() or not power.is_valid_integer():
+		return null
+	var sign_of_power = "-" if power.begins_with("-") else ""
+	var number = float(mantissa + "e" + sign_of_power + "0" + power.lstrip("+-0").left(9))
+	return 0.0 if is_nan(number) else number  # Godot's 0e999 is zero times infinity
 
 
 # Sends the states of `envs`; after a tick with its result, after a reset without.
@@ -266,6 +308,8 @@ func _send(link: Link, line: String) -> void:
 
 
 func _drop_the_dead() -> void:
+	if _links.size() > 1:
+		_links[0].discard()
 	for link in _links:
 		if not link.alive():
 			_end_session()
