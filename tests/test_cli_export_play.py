@@ -44,6 +44,9 @@ def test_export_prints_the_largest_difference(models: Path, tmp_path: Path) -> N
     result = run("export", models / "model.zip", "-o", tmp_path / "x.onnx")
     assert result.exit_code == 0, result.output
     assert "largest difference" in result.output
+    lines = [" ".join(line.replace("│", " ").split()) for line in result.output.splitlines()]
+    assert "inputs obs float32 [N, 4]" in lines
+    assert "outputs actions float32 [N, 1]" in lines
     assert OnnxInference(tmp_path / "x.onnx").obs_size == 4
     result = run("export", models / "norm" / "model.zip")  # finds the statistics beside it
     assert "vecnormalize.pkl" in result.output.replace("\n", "").replace(" ", "").replace("│", "")

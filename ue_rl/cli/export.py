@@ -45,12 +45,31 @@ def export(
     table.add_column(overflow="fold")
     table.add_row("file", f"{report.path} ({report.num_bytes / 1024:.0f} KiB)")
     table.add_row("policy", f"{report.algorithm}, {report.metadata.obs_size} -> {report.metadata.act_size} numbers")
+    for side, ports in _ports(report.path).items():
+        for number, port in enumerate(ports):
+            table.add_row(side if number == 0 else "", port)
     table.add_row("normalisation", str(stats) if stats else "none")
     table.add_row("compared", f"{report.observations} observations with predict()")
     table.add_row("largest difference", f"{report.max_abs_difference:.3g}")
     for kind, difference in report.max_relative_difference.items():
         table.add_row(f"  {kind}", f"{difference:.3g} of the action range")
     Console().print(table)
+
+
+def _ports(path: Path) -> dict[str, list[str]]:
+    """The inputs and outputs as the file itself names them, such as `obs float32 [N, 4]`; N is any number of rows."""
+    import onnx
+
+    graph = onnx.load(str(path)).graph
+    sides = {"inputs": graph.input, "outputs": graph.output}
+    return {side: [_port(value, onnx.helper) for value in values] for side, values in sides.items()}
+
+
+def _port(value: Any, helper: Any) -> str:
+    tensor = value.type.tensor_type
+    rows, *sizes = tensor.shape.dim
+    shape = ", ".join([str(rows.dim_value or "N"), *(str(size.dim_value) for size in sizes)])
+    return f"{value.name} {helper.tensor_dtype_to_np_dtype(tensor.elem_type)} \\[{shape}]"
 
 
 def beside(model: Path) -> Path | None:
