@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import gymnasium as gym
+import numpy as np
 import pytest
 from click.testing import CliRunner
 from stable_baselines3 import PPO, SAC
@@ -17,6 +18,7 @@ from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize
 from ue_rl import errors
 from ue_rl.bridges import GymnasiumBridge, run_in_thread
 from ue_rl.cli import cli
+from ue_rl.cli.play import load_policy
 from ue_rl.inference import OnnxInference
 
 
@@ -82,7 +84,27 @@ def test_play_equals_evaluate_policy(models: Path, tmp_path: Path, num_envs: int
         assert [row["length"] for row in rows] == lengths
         with (tmp_path / "e.csv").open() as file:
             assert [int(row["length"]) for row in csv.DictReader(file)] == lengths
-        assert "6 episodes: return" in result.output
+        summary = result.output.split("6 episodes: return")[1].split("length")[1].strip()
+        assert summary == f"{np.mean(lengths):.1f} +/- {np.std(lengths):.1f} ({min(lengths)} to {max(lengths)})"
+
+
+def test_a_seed_decides_a_stochastic_policys_noise(models: Path, tmp_path: Path) -> None:
+    result = run("export", models / "model.zip", "--stochastic", "-o", tmp_path / "noisy.onnx")
+    assert any("noise" in line and "float32 [N, 2]" in line for line in result.output.splitlines()), result.output
+
+    def episodes(seed: int) -> Any:
+        result = run(
+            "play", tmp_path / "noisy.onnx", "--env", "CartPole-v1", "--num-envs", 2, "--episodes", 6, "--seed", seed,
+            "--json", tmp_path / "e.json",
+        )  # fmt: skip
+        assert result.exit_code == 0, (result.output, result.exception)
+        return json.loads((tmp_path / "e.json").read_text())["episodes"]
+
+    assert episodes(5) == episodes(5)
+    # Other noise, and not only other episodes.
+    zeros = np.zeros((64, 4), np.float32)
+    actions = [load_policy(tmp_path / "noisy.onnx", seed=seed).run_inference(zeros).tolist() for seed in (5, 5, 6)]
+    assert actions[0] == actions[1] != actions[2]
 
 
 def test_play_in_a_running_engine_with_statistics(models: Path) -> None:

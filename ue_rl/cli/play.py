@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import json
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -25,60 +25,59 @@ from ue_rl.errors import ConfigurationError
 @click.option("--num-envs", type=click.IntRange(1), default=1, show_default=True, help="Envs to host.")
 @click.option("--episodes", type=click.IntRange(1), default=10, show_default=True)
 @click.option("--max-episode-steps", type=int, help="Cut episodes after this many steps.")
-@click.option("--seed", type=int, help="Seed of the episodes, where the engine takes seeds.")
+@click.option("--seed", type=click.IntRange(0), help="Seed of the engine's episodes, if it takes any, and of noise.")
 @click.option("--json", "json_file", type=click.Path(path_type=Path), help="Write the episodes here.")
 @click.option("--csv", "csv_file", type=click.Path(path_type=Path), help="Write the episodes here.")
-@click.option("--gif", type=click.Path(path_type=Path), help="Film env 0 (with --env, for envs that draw).")
+@click.option("--gif", type=click.Path(path_type=Path), help="Film 1500 steps of env 0 (with --env, if it draws).")
 def play(
     model: Path, vecnormalize: Path | None, env: str | None, episodes: int, seed: int | None, json_file: Path | None,
     csv_file: Path | None, gif: Path | None, **connection: Any,
 ) -> None:  # fmt: skip
-    """Let MODEL (.onnx or .zip) act deterministically in an engine and report its returns.
+    """Let MODEL (.onnx or .zip) act in an engine and report its returns.
 
-    The episodes are those of SB3's evaluate_policy with the same seed.
+    The episodes are those of SB3's evaluate_policy with the same seed. Actions are deterministic, except those of a
+    file that was exported with --stochastic: there the same seed draws the same noise.
     """
     from rich.console import Console
     from stable_baselines3.common.evaluation import evaluate_policy
 
     if gif is not None and env is None:
         raise ConfigurationError("only a hosted env can be filmed", fault="caller", field="gif", cure="add --env ID")
-    policy = load_policy(model, vecnormalize)
-    frames: list[Any] = []
-    with _engine(env, gif is not None, connection) as (vec_env, bridge):
-        spec = vec_env.engine_spec
-        policy.require(spec.obs_size, spec.act_size)
-        player = Player(policy, vec_env)
-        if seed is not None:
-            vec_env.seed(seed)
+    policy = load_policy(model, vecnormalize, seed)
+    with _film(gif) as film_file:
+        with _engine(env, gif is not None, connection) as (vec_env, bridge):
+            spec = vec_env.engine_spec
+            policy.require(spec.obs_size, spec.act_size)
+            player = Player(policy, vec_env)
+            if seed is not None:
+                vec_env.seed(seed)
 
-        def film(local: dict[str, Any], _: Any) -> None:
-            if bridge is not None and local["i"] == 0:
-                picture = bridge.render(0)
-                if picture is not None:
-                    frames.append(picture)
+            def film(local: dict[str, Any], _: Any) -> None:
+                if bridge is not None and local["i"] == 0 and not film_file.full:
+                    picture = bridge.render(0)
+                    if picture is not None:
+                        film_file.add(picture)
 
-        played: Any = evaluate_policy(
-            player, vec_env, n_eval_episodes=episodes, deterministic=True, return_episode_rewards=True, warn=False,
-            callback=film if gif else None,
-        )  # fmt: skip
-    rows = [
-        {"episode": number, "return": float(value), "length": int(length)}
-        for number, (value, length) in enumerate(zip(*played, strict=True))
-    ]
-    _show(Console(), model, rows)
-    if json_file is not None:
-        json_file.write_text(json.dumps({"model": str(model), "seed": seed, "episodes": rows}, indent=2), "utf-8")
-    if csv_file is not None:
-        with csv_file.open("w", newline="") as file:
-            writer = csv.DictWriter(file, ["episode", "return", "length"])
-            writer.writeheader()
-            writer.writerows(rows)
-    if gif is not None:
-        _write_gif(gif, frames)
+            played: Any = evaluate_policy(
+                player, vec_env, n_eval_episodes=episodes, deterministic=True, return_episode_rewards=True, warn=False,
+                callback=film if gif else None,
+            )  # fmt: skip
+        rows = [
+            {"episode": number, "return": float(value), "length": int(length)}
+            for number, (value, length) in enumerate(zip(*played, strict=True))
+        ]
+        _show(Console(), model, rows)
+        if json_file is not None:
+            json_file.write_text(json.dumps({"model": str(model), "seed": seed, "episodes": rows}, indent=2), "utf-8")
+        if csv_file is not None:
+            with csv_file.open("w", newline="") as file:
+                writer = csv.DictWriter(file, ["episode", "return", "length"])
+                writer.writeheader()
+                writer.writerows(rows)
 
 
-def load_policy(model: Path, vecnormalize: Path | None = None) -> Any:
-    """An InferenceInterface for an .onnx file or an SB3 zip.
+def load_policy(model: Path, vecnormalize: Path | None = None, seed: int | None = None) -> Any:
+    """An InferenceInterface for an .onnx file or an SB3 zip; `seed` is that of a stochastic file's noise.
 
     Raises:
         ConfigurationError: neither. ModelLoadError: the file cannot be used.
@@ -90,7 +89,7 @@ def load_policy(model: Path, vecnormalize: Path | None = None) -> Any:
             raise ConfigurationError(
                 "an ONNX file has its normalisation inside", fault="caller", field="vecnormalize", cure="leave it out"
             )
-        return OnnxInference(model)
+        return OnnxInference(model, seed=seed)
     if model.suffix == ".zip":
         from ue_rl.cli.export import beside
 
@@ -122,6 +121,12 @@ class Player:
         if self._discrete:
             return actions[:, 0].astype(np.int64), True
         return actions.astype(self._space.dtype), True
+
+
+def _film(gif: Path | None) -> Any:
+    from ue_rl.cli.gif import GifFile
+
+    return nullcontext() if gif is None else GifFile(gif)
 
 
 @contextmanager
@@ -160,21 +165,11 @@ def _show(console: Any, model: Path, rows: list[dict[str, Any]]) -> None:
     if len(rows) > 20:
         table.add_row("..", "..", "..")
     console.print(table)
-    values = np.array([row["return"] for row in rows])
+    returns = np.array([row["return"] for row in rows])
     lengths = np.array([row["length"] for row in rows])
     console.print(
-        f"{len(rows)} episodes: return {values.mean():.2f} +/- {values.std():.2f} "
-        f"({values.min():.2f} to {values.max():.2f}), length {lengths.mean():.1f}"
+        f"{len(rows)} episodes: return {returns.mean():.2f} +/- {returns.std():.2f} "
+        f"({returns.min():.2f} to {returns.max():.2f}), length {lengths.mean():.1f} +/- {lengths.std():.1f} "
+        f"({lengths.min()} to {lengths.max()})",
+        soft_wrap=True,
     )
-
-
-def _write_gif(path: Path, frames: list[Any]) -> None:
-    if not frames:
-        raise ConfigurationError("the env drew nothing", fault="caller", field="gif", cure="choose an env that renders")
-    try:
-        from imageio import v3 as imageio
-    except ImportError as error:
-        raise ConfigurationError(
-            "a GIF needs imageio", fault="caller", field="gif", cure="pip install imageio"
-        ) from error
-    imageio.imwrite(path, frames[:1500], duration=33, loop=0)
