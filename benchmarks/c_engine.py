@@ -34,22 +34,22 @@ class NoCompiler(RuntimeError):
 
 
 @functools.cache
-def build() -> Path:
-    """The compiled engine, in the temporary folder of this machine; built once per version of its source."""
+def build(source: Path = SOURCE) -> Path:
+    """The compiled program, in the temporary folder of this machine; built once per version of its source."""
     compiler = shutil.which(os.environ.get("CC", "cc"))
     if compiler is None or sys.platform == "win32":
-        raise NoCompiler("benchmarks/engine.c needs a C compiler and POSIX sockets")
-    key = hashlib.sha256(SOURCE.read_bytes()).hexdigest()[:16]
+        raise NoCompiler(f"{source.name} needs a C compiler and POSIX sockets")
+    key = hashlib.sha256(source.read_bytes()).hexdigest()[:16]
     folder = Path(tempfile.gettempdir()) / f"ue_rl-bench-{os.getuid()}"
     folder.mkdir(mode=0o700, exist_ok=True)
     if folder.stat().st_uid != os.getuid():
         raise PermissionError(f"{folder} belongs to someone else")
-    binary = folder / f"engine-{key}"
+    binary = folder / f"{source.stem}-{key}"
     if not binary.exists():
         with tempfile.NamedTemporaryFile(dir=folder, delete=False) as half:
             pass
         flags = ["-O3", "-march=native", "-Wall", "-Wextra"]
-        subprocess.run([compiler, *flags, "-o", half.name, str(SOURCE)], check=True)
+        subprocess.run([compiler, *flags, "-o", half.name, str(source)], check=True)
         os.replace(half.name, binary)
     return binary
 

@@ -255,6 +255,34 @@ class BaseBridge(abc.ABC):
             finally:
                 self.caller = None
 
+    def step_all(self, delta: float) -> bool:
+        """`update_rl` where every env is asked for a step: `inbox.actions` is all that a host has to write.
+
+        Returns:
+            True: all have answered and nothing is marked. False: as after `update_rl`, go on with that.
+        """
+        with self.lock:
+            if self.mode is not Mode.TRAINING:
+                self.update_rl(delta)
+                return not self.busy
+            self.ticks += 1
+            self.caller = threading.get_ident()
+            try:
+                return self.tick_step_all(delta)
+            finally:
+                self.caller = None
+
+    def tick_step_all(self, delta: float) -> bool:
+        """See `step_all`; a subclass that has nothing to look up per env may do it in less."""
+        self.inbox.command[:] = ActionBatch.STEP
+        if len(self._counts):
+            self._check_choices()
+        self.tick_training(delta)
+        if self.busy:
+            return False
+        self.answered[:] = 0
+        return True
+
     def _switch(self, mode: Mode) -> None:
         self.switches += 1
         self.mode = mode

@@ -18,6 +18,7 @@ import secrets
 import socket
 import threading
 import time
+from collections.abc import Callable
 from typing import Any
 
 from ue_rl import processes
@@ -160,12 +161,15 @@ class ShmHost:
 
     def tick(self, delta: float) -> bool:
         """For an engine with a loop of its own: takes what is asked, ticks, answers; was something answered?"""
-        with self._guarded:
+        try:
             self._poll()
-            if not self._steps.asked and not self._take(self._bell.peek()):
-                self.bridge.update_rl(delta)
-                return False
-            return self._advance(delta)
+            if self._steps.asked:
+                return self._answer(self._steps.advance, delta)
+            if self._take(self._bell.peek()):
+                return self._answer(self._steps.answer, delta)
+            self.bridge.update_rl(delta)
+        except Exception as error:  # noqa: BLE001 - logged, with its traceback where it is a bug
+            self._failed(error)
         return False
 
     def close(self) -> None:
@@ -194,63 +198,67 @@ class ShmHost:
 
     # -- one request
 
-    @property
-    def _guarded(self) -> _Guard:
-        return _Guard(self)
-
     def _turn(self, stop: threading.Event | None) -> None:
-        """Waits for one slice at most, and answers what came."""
-        with self._guarded:
-            ring, seen = self.memory.c2s, self._steps.seen
-            seq = self._bell.wait(seen, 0 if ring is None else ring.write_pos, _SLICE_MS)
-            if not self._take(seq):
-                if seq == seen:
-                    self._poll()
-                return
-            while True:
-                if self.tick_rate is not None:
-                    time.sleep(max(0.0, self._last_tick + 1 / self.tick_rate - time.perf_counter()))
-                now = time.perf_counter()
-                delta, self._last_tick = now - self._last_tick, now
-                if self._advance(delta):
-                    return
+        """Waits for one slice at most, and answers what came. Whatever fails ends the session and nothing else."""
+        steps, ring = self._steps, self.memory.c2s
+        try:
+            seq = self._bell.wait(steps.seen, 0 if ring is None else ring.write_pos, _SLICE_MS)
+            if seq == steps.seen:
                 self._poll()
-                if not self._client or (stop is not None and stop.is_set()):
-                    return
+            elif self._take(seq) and not self._answer(steps.answer, self._since()):
+                while self._client and not self._answer(steps.advance, self._since()):
+                    self._poll()
+                    if stop is not None and stop.is_set():
+                        return
+        except Exception as error:  # noqa: BLE001 - logged, with its traceback where it is a bug
+            self._failed(error)
+
+    def _since(self) -> float:
+        """Seconds since the last tick; at a tick rate not before it is due."""
+        if self.tick_rate is not None:
+            time.sleep(max(0.0, self._last_tick + 1 / self.tick_rate - time.perf_counter()))
+        now = time.perf_counter()
+        delta, self._last_tick = now - self._last_tick, now
+        return delta
 
     def _take(self, seq: int) -> bool:
-        """Puts what `seq` asks for into the bridge's inbox; False where nothing new is asked."""
-        steps, memory, bridge = self._steps, self.memory, self.bridge
+        """Is there a request, of a trainer who is here? Answers the commands that came before it."""
+        steps = self._steps
         if seq == steps.seen:
             return False
         steps.count(seq)
-        if not self._client or memory.load_u32(CLIENT_PID) != self._client:
+        if not self._client:
             self._greet()
             if not self._client:  # its session was ended, it has not seen that yet: it is void
                 steps.asked = False
                 return False
-        if memory.c2s is not None and memory.c2s.has_news():
+        if self.memory.c2s is not None and self.memory.c2s.has_news():
             self._answer_commands()
-        with bridge.lock:
-            if self._left_training():
-                return False
-            steps.take(seq)
         return True
 
-    def _advance(self, delta: float) -> bool:
+    def _answer(self, tick: Callable[[float], bool], delta: float) -> bool:
         """One tick of the bridge; True when all that was asked has been answered, or the session has ended."""
-        with self.bridge.lock:
-            done = self._steps.advance(delta)
-            if self._left_training():
-                return True
+        bridge = self.bridge
+        with bridge.lock:
+            if bridge.switches != self._switches or bridge.spec is not self._spec:
+                return self._left_training()
+            done = tick(delta)
+            if bridge.switches != self._switches:
+                return self._left_training()
             if not done:
                 return False
-            if self.bridge.outbox.infos:
-                send_infos(self.memory, self.bridge, _RING_SECONDS, self._bell.nudge, self._answer_commands)
+            if bridge.outbox.infos:
+                send_infos(self.memory, bridge, _RING_SECONDS, self._bell.nudge, self._answer_commands)
             self._steps.asked = False
             self.frames += 1
             self._bell.publish()
         return True
+
+    def _failed(self, error: Exception) -> None:
+        if isinstance(error, ConnectionResetError) and not isinstance(error, UeRlError):
+            self._end_session("the trainer has gone", logging.INFO)
+        else:
+            self._end_session(who_failed(error), logging.ERROR, None if isinstance(error, UeRlError) else error)
 
     # -- sessions
 
@@ -269,10 +277,7 @@ class ShmHost:
         _log.info("session %d: process %d attached to %s", self.sessions, self._client, self.name)
 
     def _left_training(self) -> bool:
-        """Ends the session where the bridge is not what it was when it began."""
-        bridge = self.bridge
-        if bridge.switches == self._switches and bridge.mode is Mode.TRAINING and bridge.spec is self._spec:
-            return False
+        """Ends the session: the bridge is not what it was when it began. True."""
         self._end_session("the game left training mode, or was given other sizes", logging.WARNING)
         return True
 
@@ -282,7 +287,8 @@ class ShmHost:
         memory.words.increment_u64(memory.buffer, HEARTBEAT)
         if memory.c2s is not None and memory.c2s.has_news():
             self._answer_commands()
-        if self._client and self._left_training():
+        if self._client and self.bridge.switches != self._switches:
+            self._left_training()
             return
         now = time.perf_counter()
         if now < self._next_look:
@@ -318,24 +324,3 @@ class ShmHost:
         if self._bell is not None:
             self._bell.release()
         self._bell = self.memory.bell(engine=True, sock=sock, spin_us=self._spin_us)
-
-
-class _Guard:
-    """`with` this, whatever the trainer or the game does wrong ends the session and nothing else."""
-
-    __slots__ = ("_host",)
-
-    def __init__(self, host: ShmHost) -> None:
-        self._host = host
-
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> bool:
-        if isinstance(error, ConnectionResetError) and not isinstance(error, UeRlError):
-            self._host._end_session("the trainer has gone", logging.INFO)
-        elif isinstance(error, UeRlError):
-            self._host._end_session(who_failed(error), logging.ERROR)
-        elif isinstance(error, Exception):  # a bug in a game must not stop its host: told with its traceback
-            self._host._end_session(who_failed(error), logging.ERROR, error)
-        return isinstance(error, Exception)

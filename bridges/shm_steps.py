@@ -41,6 +41,7 @@ class ShmSteps:
         self._answered: NDArray[np.uint8] = memory.answered
         self._answered_seq = memory.answered_seq
         self._all_step = bytes([ActionBatch.STEP]) * len(memory.ask)
+        self._first_nonfinite: Any = memory.words.first_nonfinite
         self._bound = False
         self.seen = 0
         self.asked = False
@@ -59,18 +60,27 @@ class ShmSteps:
                 unbind(self._bridge)
             self._bound = False
 
-    def take(self, seq: int) -> None:
-        """Puts what `seq` asks for into the bridge's inbox; the bridge's lock is held.
+    def answer(self, delta: float) -> bool:
+        """Takes what is asked and ticks once; True when all of it is answered. The bridge's lock is held.
 
         Raises:
-            UnexpectedMessage, NonFiniteValue: what the trainer did wrong; nothing was applied.
+            UnexpectedMessage, NonFiniteValue: what the trainer did wrong; nothing was applied. The game may raise.
         """
-        inbox = self._bridge.inbox
         ask = self._ask.tobytes()  # read once: the trainer could change it meanwhile
-        if ask == self._all_step:
-            self._check_actions(inbox.actions, None)
-            inbox.command[:] = ActionBatch.STEP
-            return
+        if ask != self._all_step:
+            self._take_mixed(ask)
+            return self.advance(delta)
+        bad = self._first_nonfinite(self._bridge.inbox.actions)
+        if bad >= 0:
+            raise self._nonfinite(bad)
+        done = self._bridge.step_all(delta)
+        self._answered_seq[0] = self.seen
+        if not done:
+            self._answered[:] = self._bridge.answered
+        return done
+
+    def _take_mixed(self, ask: bytes) -> None:
+        inbox = self._bridge.inbox
         wanted = np.frombuffer(ask, np.uint8)
         if wanted.max() > ActionBatch.RESET:
             env = int(wanted.argmax())
@@ -78,13 +88,13 @@ class ShmSteps:
                 "an ask that is no ask", fault="trainer", env_id=env, field="ask", expected="0, 1 or 2",
                 got=int(wanted[env]),
             )  # fmt: skip
-        self._check_actions(inbox.actions, np.flatnonzero(wanted == ActionBatch.STEP))
+        self._check_rows(inbox.actions, np.flatnonzero(wanted == ActionBatch.STEP))
         resets = np.flatnonzero(wanted == ActionBatch.RESET)
         inbox.seeds[resets] = np.maximum(self._seeds[resets], -1)
         inbox.command[:] = wanted
 
     def advance(self, delta: float) -> bool:
-        """One tick; True when all that was asked is answered. The bridge's lock is held. The game may raise."""
+        """A further tick; True when all that was asked is answered. The bridge's lock is held. The game may raise."""
         bridge = self._bridge
         bridge.update_rl(delta)
         self._answered_seq[0] = self.seen
@@ -114,15 +124,13 @@ class ShmSteps:
         self.asked = False
         self.seen = self._memory.load_u64(ACTION_SEQ)
 
-    def _check_actions(self, actions: NDArray[np.float32], rows: NDArray[np.intp] | None) -> None:
-        words: Any = self._memory.words
-        if rows is None:
-            bad = words.first_nonfinite(actions)
-        else:
-            finite = np.isfinite(actions[rows]).all(axis=1)
-            bad = -1 if finite.all() else int(rows[int(finite.argmin())]) * actions.shape[1]
-        if bad >= 0:
-            raise NonFiniteValue(
-                "the trainer sent an action that is not a finite number", fault="trainer",
-                env_id=bad // actions.shape[1], field="ACT",
-            )  # fmt: skip
+    def _check_rows(self, actions: NDArray[np.float32], rows: NDArray[np.intp]) -> None:
+        finite = np.isfinite(actions[rows]).all(axis=1)
+        if not finite.all():
+            raise self._nonfinite(int(rows[int(finite.argmin())]) * actions.shape[1])
+
+    def _nonfinite(self, index: int) -> NonFiniteValue:
+        return NonFiniteValue(
+            "the trainer sent an action that is not a finite number", fault="trainer",
+            env_id=index // self._bridge.spec.act_size, field="ACT",
+        )  # fmt: skip

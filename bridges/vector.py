@@ -46,6 +46,13 @@ class VectorBridge(BaseBridge):
             env_ids: ascending; all envs in the usual case.
         """
 
+    def tick_step_all(self, delta: float) -> bool:
+        """See BaseBridge."""
+        if len(self._counts):
+            return super().tick_step_all(delta)
+        self._step(self.inbox.actions, self._all)
+        return True
+
     def tick_training(self, delta: float) -> None:
         """See BaseBridge. Every request is answered in the tick that sees it."""
         inbox = self.inbox

@@ -238,12 +238,12 @@ class SharedMemoryConnection:
         if self._session.state is not State.ASKED:
             self._session.on(Event.ANSWERED)  # says why not
         try:
-            expected = self._expected
+            expected, ring = self._expected, self._ring
             try:
-                seq = self._bell.wait(self._seen, self._s2c_pos, sync.SLICE_MS)
+                seq = self._bell.wait(self._seen, 0 if ring is None else ring.write_pos, sync.SLICE_MS)
             except ConnectionResetError as error:
                 raise attach.gone("its socket was closed") from error
-            if seq != expected or self._has_news():
+            if seq != expected or (ring is not None and ring.has_news()):
                 self._wait_for_answer()
             if self._answered_seq is None:
                 assert self._plain is not None
@@ -330,7 +330,7 @@ class SharedMemoryConnection:
         self._link = link
         sock: socket.socket | None = None if link is None else link.sock
         self._bell = memory.bell(engine=False, sock=sock, spin_us=self._spin_us)
-        self._has_ring = memory.s2c is not None and memory.header.extended
+        self._ring = memory.s2c if memory.header.extended else None
         if memory.s2c is not None:
             memory.s2c.skip_all()
         self.buffers = StepBuffers(spec.num_envs, spec.obs_size)
@@ -419,15 +419,6 @@ class SharedMemoryConnection:
 
     # -- waiting
 
-    @property
-    def _s2c_pos(self) -> int:
-        memory = self._memory
-        return memory.s2c.write_pos if self._has_ring and memory is not None and memory.s2c is not None else 0
-
-    def _has_news(self) -> bool:
-        memory = self._memory
-        return self._has_ring and memory is not None and memory.s2c is not None and memory.s2c.has_news()
-
     def _wait_for_answer(self) -> None:
         """The slow way: the answer is not there yet, or messages came with it."""
         expected, deadline = self._expected, time.monotonic() + self.timeout
@@ -435,7 +426,7 @@ class SharedMemoryConnection:
         beat = memory.load_u64(HEARTBEAT) if memory.header.extended else None
         while True:
             seq = self._bell.peek()
-            if self._has_ring:  # after the counter was read: what was sent before the frame is there
+            if self._ring is not None:  # after the counter was read: what was sent before the frame is there
                 self.commands.drain()
             if seq == expected:
                 return
@@ -453,10 +444,10 @@ class SharedMemoryConnection:
         """One slice; raises where the engine has died or closed."""
         seen = self._bell.peek() if seq is None else seq
         try:
-            now = self._bell.wait(seen, self._s2c_pos, sync.SLICE_MS)
+            now = self._bell.wait(seen, 0 if self._ring is None else self._ring.write_pos, sync.SLICE_MS)
         except ConnectionResetError as error:
             raise attach.gone("its socket was closed") from error
-        if now != seen or self._has_news():
+        if now != seen or (self._ring is not None and self._ring.has_news()):
             return
         memory = self.memory
         if memory.header.extended and memory.load_u32(SERVER_STATE) == attach.CLOSED:

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import threading
+
+# Before torch is imported: with as many workers as cores, torch's own threads would only wait for each other (10 times).
+os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 
 def pytest_configure() -> None:

@@ -118,6 +118,7 @@ typedef struct {
     int futex;
     int64_t spin_ns;
     int failed_spins;
+    int by_yield; /* waits in a row that ended with the first yield: the other side runs on this very core */
     unsigned long long waits, sleeps;
 } Bell;
 
@@ -262,7 +263,12 @@ static PyObject *bell_peek(PyObject *base, PyObject *unused)
 static int spin(Bell *self, uint64_t seq, uint32_t pos)
 {
     int64_t begun, passed = 0, longest = self->spin_ns;
-    int i;
+    int i, yields = 0;
+    if (self->by_yield >= 4) {
+        yield_core();
+        if (moved(self, seq, pos)) return 1;
+        self->by_yield = 0;
+    }
     /* Where looking has failed again and again, the other side thinks for longer: look briefly, try in full now and then. */
     if (self->failed_spins >= 8 && self->waits % 32) longest = longest < 2000 ? longest : 2000;
     for (i = 0; i < 64; i++) {
@@ -274,12 +280,13 @@ static int spin(Bell *self, uint64_t seq, uint32_t pos)
         for (i = 0; i < 32; i++) {
             if (moved(self, seq, pos)) {
                 self->failed_spins = 0;
+                self->by_yield = yields == 1 && i == 0 ? self->by_yield + 1 : 0;
                 return 1;
             }
             relax();
         }
         passed = now_ns() - begun;
-        if (passed > 5000) yield_core(); /* the other side may be waiting for this core */
+        if (passed > 5000) yield_core(), yields++; /* the other side may be waiting for this core */
     }
     if (self->failed_spins < 8) self->failed_spins++;
     return 0;

@@ -40,6 +40,7 @@ class Ring:
         if self.capacity < 16 or self.capacity % 8:
             raise ConfigurationError("a ring is a multiple of 8 bytes, 24 or more", fault="caller", got=len(self._view))
         self._data = self._view[DATA:]
+        self._positions = self._view[:DATA].cast("I")
         self._write = self._position(WRITE_POS)
         self._read = self._position(READ_POS)
 
@@ -113,8 +114,8 @@ class Ring:
         return payload
 
     def has_news(self) -> bool:
-        """For the reader: has the writer moved since the last look?"""
-        return bool(self._words.load_u32(self._view, WRITE_POS) != self._write)
+        """For the reader: has the writer moved since the last look? After a wait, which has ordered memory."""
+        return self._positions[0] != self._write
 
     def skip_all(self) -> None:
         """For the reader: forgets everything that was written so far."""
@@ -127,6 +128,7 @@ class Ring:
 
     def release(self) -> None:
         """Lets go of the memory."""
+        self._positions.release()
         self._data.release()
         self._view.release()
 
