@@ -1,8 +1,9 @@
 """PolicyServer: answers observations of engines that cannot run ONNX themselves. Protocol: docs/policy-server.md.
 
 One asyncio loop; the observations of all engines that are there when the loop comes round are answered by one batched
-call of the model. A newer model file is picked up between two batches. An engine that breaks the protocol loses its own
-connection and nothing else.
+call of the model. Each engine has at most one line in work; what it sends ahead waits in its socket. A newer model file
+is loaded in another thread and used from the next batch on. An engine that breaks the protocol, that an answer
+cannot be found for, or that does not read, loses its own connection and nothing else.
 """
 
 from __future__ import annotations
@@ -13,57 +14,102 @@ import logging
 import socket
 import time
 from collections import deque
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ue_rl.errors import (
+    ConfigurationError,
+    EngineTimeout,
     HandshakeError,
-    MalformedMessage,
-    ModelMismatch,
-    NonFiniteValue,
+    InferenceError,
     UeRlError,
-    UnknownEnv,
-    WrongCount,
 )
-from ue_rl.handshake import MAX_HANDSHAKE, decode_handshake
+from ue_rl.handshake import MAX_HANDSHAKE
+from ue_rl.inference.policy_protocol import (
+    Row,
+    join_answer,
+    line_limit,
+    read_ask,
+    read_hello,
+    write_answers,
+    write_refusal,
+)
 from ue_rl.inference.reload import ReloadingInference
-from ue_rl.kernels_pure import float32_text
 from ue_rl.session import LineBuffer
 from ue_rl.spec import EnvSpec
 
 _log = logging.getLogger("ue_rl.inference.policy_server")
 
-Request = tuple["_Engine", int, NDArray[np.float32], bool, float]
+
+class Ask(NamedTuple):
+    """One line of one engine; `arrived` is time.perf_counter()."""
+
+    engine: _Engine
+    rows: list[Row]
+    arrived: float
 
 
 class PolicyServer:
     """Serves one model to many engines.
 
     Args:
-        policy: the model; its file is followed (ReloadingInference.poll is called between batches).
+        policy: the model; its file is followed, whether or not the policy does so by itself.
         host, port: where to listen; port 0 takes a free one.
-        max_batch: rows per call of the model at most.
+        max_batch: rows per call of the model at most, and envs per engine.
+        max_wait: seconds that an observation may wait for those of other engines; 0 answers at once. The loop's clock
+            ticks in milliseconds, and nobody waits when all engines have asked.
+        max_engines: connections at once.
+        hello_timeout: seconds until the first line must have come.
+        write_timeout: seconds that an engine may leave its answers unread.
+        reload_interval: seconds between two looks at the model's file.
 
     Attributes:
-        engines: connected now. requests: answered so far. latencies: seconds from an observation's arrival to its
-            answer, of the last 10 000.
+        engines: connected now. requests: observations answered so far, in `batches` calls. dropped: connections closed
+            by this side for a reason. latencies: seconds from an observation's arrival to its answer, the last 10 000.
+
+    Raises:
+        ConfigurationError: a limit that cannot be.
     """
 
     def __init__(
-        self, policy: ReloadingInference, host: str = "127.0.0.1", port: int = 7778, *, max_batch: int = 4096
+        self,
+        policy: ReloadingInference,
+        host: str = "127.0.0.1",
+        port: int = 7778,
+        *,
+        max_batch: int = 4096,
+        max_wait: float = 0.0,
+        max_engines: int = 1024,
+        hello_timeout: float = 10.0,
+        write_timeout: float = 10.0,
+        reload_interval: float = 1.0,
     ) -> None:
+        for name, value, low in (
+            ("max_batch", max_batch, 1), ("max_wait", max_wait, 0), ("max_engines", max_engines, 1),
+            ("hello_timeout", hello_timeout, 1e-3), ("write_timeout", write_timeout, 1e-3),
+            ("reload_interval", reload_interval, 1e-3),
+        ):  # fmt: skip
+            if not value >= low:
+                raise ConfigurationError("too small", fault="caller", field=name, expected=f">= {low}", got=value)
         self.policy, self.host = policy, host
-        self._asked_port, self._max_batch = port, max_batch
+        self.max_batch, self.max_wait, self.max_engines = max_batch, max_wait, max_engines
+        self.hello_timeout, self.write_timeout, self.reload_interval = hello_timeout, write_timeout, reload_interval
+        self._asked_port = port
         self._server: asyncio.Server | None = None
-        self._waiting: list[Request] = []
-        self._due = False
-        self.engines: set[_Engine] = set()
-        self.requests = 0
-        self.batches = 0
-        self.latencies: deque[float] = deque(maxlen=10_000)
+        self._model = policy.current
+        self._waiting: list[Ask] = []
+        self._waiting_rows = 0
+        self._due: asyncio.Handle | None = None
+        self._timer: asyncio.TimerHandle | None = None
         self._follower: asyncio.Task[None] | None = None
+        self.engines: set[_Engine] = set()
+        self.greeted = 0
+        self.requests = self.batches = self.dropped = 0
+        self.latencies: deque[float] = deque(maxlen=10_000)
+
+    # -- life cycle
 
     @property
     def port(self) -> int:
@@ -73,9 +119,9 @@ class PolicyServer:
 
     async def start(self) -> None:
         """Listens; raises OSError where it cannot."""
-        self._loop = asyncio.get_running_loop()
-        self._server = await self._loop.create_server(lambda: _Engine(self), self.host, self._asked_port, backlog=512)
-        self._follower = self._loop.create_task(self._follow())
+        self.loop = asyncio.get_running_loop()
+        self._server = await self.loop.create_server(lambda: _Engine(self), self.host, self._asked_port, backlog=512)
+        self._follower = self.loop.create_task(self._follow())
 
     async def close(self) -> None:
         """Stops listening and closes every connection; idempotent."""
@@ -86,8 +132,11 @@ class PolicyServer:
             self._follower = None
         if self._server is not None:
             self._server.close()
+        for handle in (self._due, self._timer):
+            if handle is not None:
+                handle.cancel()
         for engine in list(self.engines):
-            engine.drop()
+            engine.hang_up()
 
     async def __aenter__(self) -> PolicyServer:
         """Starts."""
@@ -105,74 +154,113 @@ class PolicyServer:
         p50, p99 = np.percentile(np.array(self.latencies), [50, 99])
         return float(p50), float(p99)
 
+    @property
+    def num_envs(self) -> int:
+        """Envs of all engines that have said hello."""
+        return sum(engine.spec.num_envs for engine in self.engines if engine.spec is not None)
+
     async def _follow(self) -> None:
         while True:
-            await asyncio.sleep(1.0)
-            if self.policy.poll():
-                _log.info("a newer model is in use")
-                for engine in self.engines:
-                    engine.forget_states()
+            await asyncio.sleep(self.reload_interval)
+            await self.loop.run_in_executor(None, self.policy.poll)
 
-    def submit(self, request: Request) -> None:
-        """Queues one observation; all that are there at the loop's next turn are answered together."""
-        self._waiting.append(request)
-        if not self._due:
-            self._due = True
-            self._loop.call_soon(self._answer)
+    # -- batches
+
+    def submit(self, ask: Ask) -> None:
+        """Queues one line; all that are there at the loop's next turn are answered together."""
+        self._waiting.append(ask)
+        self._waiting_rows += len(ask.rows)
+        if self._due is not None:
+            return
+        if (
+            self.max_wait <= 0
+            or self._waiting_rows >= self.max_batch
+            or len(self._waiting) >= self.greeted  # everybody who could ask has asked
+        ):
+            self._due = self.loop.call_soon(self._answer)
+        elif self._timer is None:
+            self._timer = self.loop.call_later(self.max_wait, self._answer)
 
     def _answer(self) -> None:
-        self._due = False
-        batch, self._waiting = self._waiting[: self._max_batch], self._waiting[self._max_batch :]
+        if self._timer is not None:
+            self._timer.cancel()
+        self._due = self._timer = None
+        batch: list[Ask] = []
+        rows = 0
+        for ask in self._waiting:
+            if batch and rows + len(ask.rows) > self.max_batch:
+                break
+            batch.append(ask)
+            rows += len(ask.rows)
+        self._waiting = self._waiting[len(batch) :]
+        self._waiting_rows -= rows
         if self._waiting:
-            self._due = True
-            self._loop.call_soon(self._answer)
-        batch = [request for request in batch if request[0] in self.engines]
+            self._due = self.loop.call_soon(self._answer)
+        batch = [ask for ask in batch if ask.engine in self.engines]
         if not batch:
             return
         try:
-            actions = self._run(batch)
-        except UeRlError as error:
-            _log.error("the model failed: %s", error)
-            for engine in {request[0] for request in batch}:
-                engine.drop()
-            return
-        lines: dict[_Engine, list[str]] = {}
-        for (engine, env, _, _, _), row in zip(batch, actions, strict=True):
-            text = ",".join(map(float32_text, row))
-            tag = f";ENV={env}" if engine.spec is not None and engine.spec.num_envs > 1 else ""
-            lines.setdefault(engine, []).append(f"ACT={text}{tag}")
-        now = time.perf_counter()
-        for engine, rows in lines.items():
-            engine.write(("||".join(rows) + "\n").encode())
-        self.latencies.extend(now - request[4] for request in batch)
-        self.requests += len(batch)
-        self.batches += 1
+            self._serve(batch)
+        except InferenceError as error:
+            if len(batch) == 1:
+                batch[0].engine.drop(error)
+                return
+            for ask in batch:  # one engine's observation may be all that the model cannot take
+                try:
+                    self._serve([ask])
+                except InferenceError as own:
+                    ask.engine.drop(own)
 
-    def _run(self, batch: list[Request]) -> NDArray[np.float32]:
+    def _serve(self, batch: list[Ask]) -> None:
         model = self.policy.current
-        observations = np.stack([request[2] for request in batch])
+        if model is not self._model:
+            self._model = model
+            for engine in self.engines:
+                engine.states.clear()
+        rows = [row for ask in batch for row in ask.rows]
+        texts = write_answers(self._run(batch, np.array([row.values for row in rows], np.float32)))
+        at = 0
+        for ask in batch:
+            assert ask.engine.spec is not None
+            ask.engine.write(join_answer(ask.rows, texts[at : at + len(ask.rows)], ask.engine.spec))
+            at += len(ask.rows)
+        now = time.perf_counter()
+        self.requests += len(rows)
+        self.batches += 1
+        for ask in batch:
+            self.latencies.extend([now - ask.arrived] * len(ask.rows))
+            ask.engine.answered()
+
+    def _run(self, batch: list[Ask], observations: NDArray[np.float32]) -> NDArray[np.float32]:
+        model = self._model
         if not model.is_recurrent:
             return model.run_inference(observations)
         zero = model.initial_state(1)
-        states = [engine.states.get(env, zero) for engine, env, *_ in batch]
+        agents = [(ask.engine, row) for ask in batch for row in ask.rows]
+        states = [zero if row.starts else engine.states.get(row.env, zero) for engine, row in agents]
         joined = {name: np.concatenate([state[name] for state in states]) for name in zero}
-        starts = np.array([[request[3]] for request in batch], np.float32)
+        starts = np.array([row.starts or row.env not in engine.states for engine, row in agents])
         actions, after = model.run(observations, state=joined, episode_start=starts)
-        for row, (engine, env, *_) in enumerate(batch):
-            engine.states[env] = {name: array[row : row + 1] for name, array in after.items()}
+        for index, (engine, row) in enumerate(agents):
+            engine.states[row.env] = {name: array[index : index + 1] for name, array in after.items()}
         return actions
 
 
 class _Engine(asyncio.Protocol):
-    """One engine's connection."""
+    """One engine's connection: at most one line in work."""
 
     def __init__(self, server: PolicyServer) -> None:
         self._server = server
         self._transport: asyncio.Transport | None = None
         self._lines = LineBuffer(MAX_HANDSHAKE)
+        self._arrived = 0.0
+        self._open = self._unread = self._paused = False
+        self._deadline: asyncio.TimerHandle | None = None
         self.spec: EnvSpec | None = None
         self.states: dict[int, Any] = {}
         self.peer = "?"
+
+    # -- asyncio.Protocol
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)
@@ -182,102 +270,99 @@ class _Engine(asyncio.Protocol):
         sock = transport.get_extra_info("socket")
         if sock is not None:
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        self._server.engines.add(self)
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)  # finds peers whose machine has gone
+        server = self._server
+        if len(server.engines) >= server.max_engines:
+            self.drop(HandshakeError("too many engines", fault="caller", expected=f"at most {server.max_engines}"))
+            return
+        server.engines.add(self)
+        self._deadline = server.loop.call_later(server.hello_timeout, self._too_late, "no hello came")
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._server.engines.discard(self)
+        self._forget()
 
     def data_received(self, data: bytes) -> None:
-        try:
-            self._lines.feed(data)
-            while self in self._server.engines:
-                line = self._lines.next_line()
-                if line is None:
-                    return
-                if self.spec is None:
-                    self._greet(line)
-                else:
-                    self._take(line)
-        except UeRlError as error:
-            _log.error("engine %s dropped: %s", self.peer, error)
-            self.drop()
+        self._arrived = time.perf_counter()
+        self._lines.feed(data)
+        self._advance()
 
-    def _greet(self, line: bytes) -> None:
-        spec = decode_handshake(line)
-        policy = self._server.policy
-        try:
-            policy.require(spec.obs_size, spec.act_size)
-        except ModelMismatch as error:
-            raise HandshakeError(
-                "the engine's sizes are not the model's", fault="engine", expected=error.expected, got=line
-            ) from error
-        self.spec = spec
-        self._lines.max_line = 1024 + 64 * spec.num_envs * (spec.obs_size + 1)
-        _log.info("engine %s: %d envs", self.peer, spec.num_envs)
+    def pause_writing(self) -> None:
+        self._unread = True
+        timeout = self._server.write_timeout
+        self._deadline = self._server.loop.call_later(timeout, self._too_late, "the engine does not read its answers")
 
-    def _take(self, line: bytes) -> None:
-        arrived = time.perf_counter()
-        for row in line.split(b"||"):
-            env, values, starts = parse_row(row, self._spec)
-            if starts:
-                self.states.pop(env, None)
-            self._server.submit((self, env, values, starts, arrived))
+    def resume_writing(self) -> None:
+        self._unread = False
+        self._met_deadline()
+        self._advance()
 
-    @property
-    def _spec(self) -> EnvSpec:
-        assert self.spec is not None
-        return self.spec
-
-    def forget_states(self) -> None:
-        """A new model: recurrent envs begin anew."""
-        self.states.clear()
+    # -- for the server
 
     def write(self, data: bytes) -> None:
         if self._transport is not None and not self._transport.is_closing():
             self._transport.write(data)
 
-    def drop(self) -> None:
-        self._server.engines.discard(self)
+    def answered(self) -> None:
+        """The line in work has its answer: the next one may come."""
+        self._open = False
+        self._advance()
+
+    def drop(self, error: UeRlError) -> None:
+        """Closes this connection with a last line that says why."""
+        _log.error("engine %s dropped: %s", self.peer, error)
+        self._server.dropped += 1
+        self.write(write_refusal(error))
+        self.hang_up()
+
+    def hang_up(self) -> None:
+        self._forget()
         if self._transport is not None:
             self._transport.close()
 
+    # -- lines
 
-def parse_row(row: bytes, spec: EnvSpec) -> tuple[int, NDArray[np.float32], bool]:
-    """(env, observation float32 [obs_size], does an episode start) of `OBS=..[;ENV=..][;RESET=1]`.
+    def _advance(self) -> None:
+        try:
+            while self in self._server.engines and not self._open and not self._unread:
+                line = self._lines.next_line()
+                if line is None:
+                    break
+                if self.spec is None:
+                    self._greet(line)
+                else:
+                    rows = read_ask(line, self.spec)
+                    self._open = True
+                    self._server.submit(Ask(self, rows, self._arrived))
+        except UeRlError as error:
+            self.drop(error)
+            return
+        # What is sent ahead stays in the socket: the storage here is bounded.
+        full = (self._open or self._unread) and len(self._lines) >= self._lines.max_line
+        if full != self._paused and self._transport is not None and not self._transport.is_closing():
+            self._paused = full
+            (self._transport.pause_reading if full else self._transport.resume_reading)()
 
-    Raises:
-        MalformedMessage, WrongCount, NonFiniteValue, UnknownEnv.
-    """
-    fields: dict[str, str] = {}
-    for part in row.decode("ascii", "replace").split(";"):
-        key, equals, value = part.partition("=")
-        key = key.strip().upper()
-        if not equals:
-            if not key:
-                continue
-            raise MalformedMessage("not a field", fault="engine", expected="OBS=..;ENV=..", got=row)
-        if key in fields:
-            raise MalformedMessage("a field comes twice in one row", fault="engine", field=key, got=row)
-        fields[key] = value.strip()
-    try:
-        env = int(fields.get("ENV", "0"))
-        values = np.array([float(text) for text in fields["OBS"].split(",")])
-    except (KeyError, ValueError):
-        raise MalformedMessage("numbers were expected", fault="engine", field="OBS", got=row) from None
-    if not 0 <= env < spec.num_envs or ("ENV" not in fields and spec.num_envs > 1):
-        raise UnknownEnv(
-            "the env id does not exist or is missing", fault="engine", field="ENV",
-            expected=f"0 to {spec.num_envs - 1}", got=row,
-        )  # fmt: skip
-    if len(values) != spec.obs_size:
-        raise WrongCount(
-            "the observation has the wrong number of numbers", fault="engine", env_id=env, field="OBS",
-            expected=spec.obs_size, got=len(values),
-        )  # fmt: skip
-    with np.errstate(over="ignore"):
-        narrow = values.astype(np.float32)
-    if not np.isfinite(narrow).all():
-        raise NonFiniteValue(
-            "a value is NaN, infinite or beyond float32", fault="engine", env_id=env, field="OBS", got=row
-        )
-    return env, narrow, fields.get("RESET") == "1"
+    def _greet(self, line: bytes) -> None:
+        server = self._server
+        self.spec = read_hello(line, server.policy.current, server.max_batch)
+        self._met_deadline()
+        self._lines.max_line = line_limit(self.spec)
+        server.greeted += 1
+        _log.info("engine %s: %d envs", self.peer, self.spec.num_envs)
+
+    def _too_late(self, why: str) -> None:
+        unread = self._unread
+        self.drop(EngineTimeout(why, fault="engine"))
+        if unread and self._transport is not None:
+            self._transport.abort()  # a polite close would wait for the reader for ever
+
+    def _met_deadline(self) -> None:
+        if self._deadline is not None:
+            self._deadline.cancel()
+            self._deadline = None
+
+    def _forget(self) -> None:
+        self._met_deadline()
+        if self in self._server.engines:
+            self._server.engines.remove(self)
+            self._server.greeted -= self.spec is not None

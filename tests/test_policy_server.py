@@ -9,6 +9,7 @@ import os
 import re
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -19,10 +20,12 @@ from typing import Any
 
 import gymnasium as gym
 import numpy as np
+import onnx
 import pytest
 from sb3_contrib import RecurrentPPO
 from stable_baselines3 import PPO
 
+from ue_rl import errors
 from ue_rl.inference import OnnxInference, ReloadingInference, export_onnx
 from ue_rl.inference.policy_server import PolicyServer
 
@@ -41,9 +44,9 @@ def pendulum(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @asynccontextmanager
-async def serving(path: Path) -> AsyncIterator[PolicyServer]:
+async def serving(path: Path, **options: Any) -> AsyncIterator[PolicyServer]:
     with ReloadingInference(path, interval=None) as policy:
-        async with PolicyServer(policy, port=0) as server:
+        async with PolicyServer(policy, port=0, reload_interval=0.05, **options) as server:
             yield server
 
 
@@ -98,11 +101,20 @@ async def test_many_engines_are_answered_in_few_batches(pendulum: Path) -> None:
         ("OBS=1,2\n", "wrong number of numbers"),
         ("OBS=1,2,nan\n", "NaN"),
         ("OBS=1,2,1e39\n", "NaN"),
+        ("OBS=1,2,-3.4028236e38\n", "NaN"),
         ("OBS=1,2,x\n", "numbers were expected"),
-        ("ENV=0\n", "numbers were expected"),
+        ("OBS=1,2,1_0\n", "numbers were expected"),
+        ("OBS=1,2,\n", "numbers were expected"),
+        ("OBS=\n", "numbers were expected"),
+        ("ENV=0\n", "required field is missing"),
         ("OBS=1,2,3;ENV=4\n", "does not exist"),
+        ("OBS=1,2,3;ENV=-1\n", "non-negative integer"),
+        ("OBS=1,2,3;ENV=0;RESET=yes\n", "neither 0 nor 1"),
         ("OBS=1,2,3;OBS=1,2,3\n", "twice"),
+        ("OBS=1,2,3||OBS=1,2,3\n", "asks twice"),
+        ("OBS=1,2,3;ENV=0||\n", "missing"),
         ("hello\n", "not a field"),
+        ("OBS=1,2,3;gr\xfc\xdfe=1\n", "not a field"),
         ("x" * 200_000, "longer than"),
     ],
 )
@@ -114,10 +126,14 @@ async def test_a_bad_line_costs_its_engine_the_connection_and_nobody_else(
         assert await ask(good, "OBS=0,0,0\n")
         with caplog.at_level(logging.ERROR, "ue_rl.inference.policy_server"):
             with contextlib.suppress(ConnectionError):  # closed while it was still talking
-                assert await ask(bad, text) == ""
+                last = await ask(bad, text)
+                assert re.fullmatch(r"ERROR=[A-Za-z]+: [ -:<-{}~]*\n", last)
+                assert said in last
+                assert await asyncio.wait_for(bad[0].read(), 5) == b""
         assert said in caplog.text
         assert "at fault: engine" in caplog.text
         assert (await ask(good, "OBS=0,0,0\n")).startswith("ACT=")
+        assert server.dropped == 1
         good[1].close()
 
 
@@ -127,6 +143,8 @@ async def test_a_bad_line_costs_its_engine_the_connection_and_nobody_else(
         ("CONFIG:OBS=4;ACT=1\n", "not the model's"),
         ("HELLO\n", "not a handshake"),
         ("CONFIG:OBS=3;ACT=2\n", "not the model's"),
+        ("CONFIG:OBS=3;ACT=1;ACT_SPACE=DISCRETE(3)\n", "action space is not the model's"),
+        ("CONFIG:OBS=3;ACT=1;ENV_TYPE=MULTI;ENV_COUNT=5000\n", "more envs than"),
     ],
 )
 async def test_other_sizes_and_strangers_are_refused(
@@ -135,7 +153,9 @@ async def test_other_sizes_and_strangers_are_refused(
     async with serving(pendulum) as server:
         with caplog.at_level(logging.ERROR):
             engine = await dial(server, hello)
-            assert await asyncio.wait_for(engine[0].read(), 5) == b""
+            last = await asyncio.wait_for(engine[0].read(), 5)
+        assert last.startswith(b"ERROR=HandshakeError: ")
+        assert said in last.decode()
         assert said in caplog.text
         engine[1].close()
 
@@ -179,6 +199,148 @@ async def test_a_newer_file_takes_over_and_a_broken_one_does_not(tmp_path: Path)
         expected = OnnxInference(other).run_inference(np.array([[0.3, -0.2, 0.9]], np.float32))
         assert np.float32(numbers(after)[0]) == expected[0, 0]
         engine[1].close()
+
+
+async def test_spaces_of_choices_are_compared(tmp_path: Path) -> None:
+    path = make("CartPole-v1", tmp_path / "c.onnx")
+    hello = "CONFIG:OBS=4;ACT=1;ACT_SPACE=DISCRETE({})\n"
+    async with serving(path) as server:
+        engine = await dial(server, hello.format(2))
+        assert await ask(engine, "OBS=0,0,0,0\n") in ("ACT=0\n", "ACT=1\n")
+        other = await dial(server, hello.format(3))
+        assert "expected DISCRETE (2" in await ask(other, "OBS=0,0,0,0\n")
+        for streams in (engine, other):
+            streams[1].close()
+
+
+async def test_other_fields_orders_and_spaces_are_read(pendulum: Path) -> None:
+    async with serving(pendulum) as server:
+        engine = await dial(server)
+        plain = await ask(engine, "OBS=0.5,-1,0.25\n")
+        for text in (
+            "obs = 0.5 , -1.0,\t+.25;\n",
+            "OBS=5e-1,-1,0.25;REW=-0.5;DONE=0\n",
+            "RESET=1;ENV=0;OBS=0.5,-1,0.25\r\n",
+        ):
+            assert await ask(engine, text) == plain
+        engine[1].close()
+
+
+async def test_what_is_sent_ahead_is_answered_in_order_and_line_by_line(tmp_path: Path) -> None:
+    """Also by a recurrent policy, whose next answer needs the last state."""
+    path = make("Pendulum-v1", tmp_path / "r.onnx", RecurrentPPO, "MlpLstmPolicy")
+    model = OnnxInference(path)
+    rows = np.random.default_rng(1).uniform(-1, 1, (500, 3)).astype(np.float32)
+    expected = [model.run_inference(row[None])[0, 0] for row in rows]
+    async with serving(path) as server:
+        engine = await dial(server)
+        engine[1].write("".join(f"OBS={','.join(map(repr, row.tolist()))}\n" for row in rows).encode())
+        got = [numbers((await asyncio.wait_for(engine[0].readline(), 5)).decode())[0] for _ in rows]
+        np.testing.assert_allclose(got, expected, atol=1e-6)
+        assert server.batches == 500
+        engine[1].close()
+
+
+async def test_an_observation_waits_for_others_only_as_long_as_it_may(pendulum: Path) -> None:
+    async with serving(pendulum, max_wait=30.0) as server:
+        first, second = await dial(server), await dial(server)
+        early = asyncio.create_task(ask(first, "OBS=0,0,0\n"))
+        while server.greeted < 2 or not server._waiting:
+            await asyncio.sleep(0)
+        assert not early.done()
+        assert (await ask(second, "OBS=0,0,1\n")).startswith("ACT=")  # all have asked: nobody waits on
+        assert (await early).startswith("ACT=")
+        assert server.batches == 1
+        for streams in (first, second):
+            streams[1].close()
+    async with serving(pendulum, max_wait=0.002) as server:
+        first, second = await dial(server), await dial(server)
+        assert (await ask(first, "OBS=0,0,0\n")).startswith("ACT=")  # the second never asks
+        for streams in (first, second):
+            streams[1].close()
+
+
+async def test_a_batch_is_split_between_lines_and_never_within_one(pendulum: Path) -> None:
+    async with serving(pendulum, max_batch=4, max_wait=30.0) as server:
+        engines = [await dial(server, "CONFIG:OBS=3;ACT=1;ENV_TYPE=MULTI;ENV_COUNT=3\n") for _ in range(4)]
+        while server.greeted < 4:
+            await asyncio.sleep(0)
+        line = "||".join(f"OBS=0,0,{env};ENV={env}" for env in range(3)) + "\n"
+        answers = await asyncio.gather(*(ask(engine, line) for engine in engines))
+        assert len(set(answers)) == 1
+        assert answers[0].count("ACT=") == 3
+        assert server.num_envs == 12
+        assert server.batches >= 4
+        for engine in engines:
+            engine[1].close()
+
+
+async def test_strangers_who_say_nothing_and_engines_who_do_not_read_are_dropped(pendulum: Path) -> None:
+    async with serving(pendulum, hello_timeout=0.05, write_timeout=0.05) as server:
+        silent = await asyncio.open_connection("127.0.0.1", server.port)
+        assert b"no hello came" in await asyncio.wait_for(silent[0].read(), 5)
+        sock = socket.socket()
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)  # so that little is enough to fill the way
+        sock.setblocking(False)
+        loop = asyncio.get_running_loop()
+        await loop.sock_connect(sock, ("127.0.0.1", server.port))
+        with contextlib.suppress(ConnectionError):
+            await loop.sock_sendall(sock, b"CONFIG:OBS=3;ACT=1\n")
+            while not server.greeted:
+                await asyncio.sleep(0)
+            (engine,) = server.engines
+            assert engine._transport is not None
+            engine._transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
+            while True:  # asks for ever, reads nothing: what waits stays bounded and the deadline comes
+                await asyncio.wait_for(loop.sock_sendall(sock, b"OBS=0,0,0\n" * 1000), 30)
+        assert not server.engines
+        assert server.dropped == 2
+        sock.close()
+        silent[1].close()
+
+
+async def test_too_many_engines_are_refused_by_name(pendulum: Path) -> None:
+    async with serving(pendulum, max_engines=1) as server:
+        first = await dial(server)
+        assert (await ask(first, "OBS=0,0,0\n")).startswith("ACT=")
+        second = await dial(server)
+        assert b"too many engines" in await asyncio.wait_for(second[0].read(), 5)
+        first[1].close()
+        await first[1].wait_closed()
+        while server.engines:
+            await asyncio.sleep(0)
+        third = await dial(server)
+        assert (await ask(third, "OBS=0,0,0\n")).startswith("ACT=")
+        for streams in (second, third):
+            streams[1].close()
+
+
+async def test_an_answer_that_cannot_be_found_costs_one_engine_only(tmp_path: Path) -> None:
+    node = onnx.helper.make_node("Sqrt", ["obs"], ["actions"])
+    ports = [onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, ["n", 1]) for name in ("obs", "actions")]
+    graph = onnx.helper.make_graph([node], "root", ports[:1], ports[1:])
+    opset = onnx.helper.make_opsetid("", 17)
+    path = tmp_path / "root.onnx"
+    path.write_bytes(onnx.helper.make_model(graph, opset_imports=[opset], ir_version=9).SerializeToString())
+    async with serving(path, max_wait=30.0) as server:
+        engines = [await dial(server, "CONFIG:OBS=1;ACT=1\n") for _ in range(3)]
+        while server.greeted < 3:
+            await asyncio.sleep(0)
+        answers = await asyncio.gather(*(ask(e, f"OBS={x}\n") for e, x in zip(engines, (4, -1, 9), strict=True)))
+        assert answers[0] == "ACT=2\n"
+        assert answers[1].startswith("ERROR=ModelOutputError: the model gave NaN")
+        assert answers[2] == "ACT=3\n"
+        for engine in engines:
+            engine[1].close()
+
+
+def test_limits_that_cannot_be_are_refused(pendulum: Path) -> None:
+    with ReloadingInference(pendulum, interval=None) as policy:
+        for name in ("max_batch", "max_engines", "hello_timeout", "write_timeout", "reload_interval"):
+            with pytest.raises(errors.ConfigurationError, match=name):
+                PolicyServer(policy, **{name: 0})
+        with pytest.raises(errors.ConfigurationError, match="max_wait"):
+            PolicyServer(policy, max_wait=float("nan"))
 
 
 @pytest.mark.skipif(os.name != "posix", reason="sends SIGINT as a terminal would")
