@@ -34,6 +34,7 @@ _NUMBER = rb"[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?"
 _NUMBERS = re.compile(rb"[ \t]*%b[ \t]*(?:,[ \t]*%b[ \t]*)*" % (_NUMBER, _NUMBER))
 _NON_FINITE = re.compile(rb"[ \t]*[+-]?(?:nan|inf)", re.IGNORECASE)
 _INTEGER = re.compile(rb"[0-9]{1,9}")
+_SIZE = re.compile(rb"[:;]\s*(OBS|ACT)\s*=\s*([0-9]{1,18})\s*(?=;|$)", re.IGNORECASE)
 _KEY = re.compile(rb"[A-Za-z][A-Za-z0-9_]*")
 # What nearly every row is; anything else takes the long way.
 _USUAL = re.compile(rb"OBS=([^;|=]+)(?:;ENV=([0-9]{1,9}))?(?:;RESET=([01]))?")
@@ -60,14 +61,15 @@ def read_hello(line: bytes, model: OnnxInference, max_rows: int) -> EnvSpec:
         HandshakeError: not a CONFIG line; other sizes than the model's; an ACT_SPACE of other choices; more than
             `max_rows` envs.
     """
+    sizes = {"OBS": model.obs_size, "ACT": model.act_size}
+    for key, number in _SIZE.findall(line):  # before decoding, which spreads BOX(0:1) over OBS numbers, however many
+        if sizes[key.decode("ascii").upper()] not in (None, int(number)):
+            raise _other_sizes(f"OBS={sizes['OBS']};ACT={sizes['ACT']}", line)
     spec = decode_handshake(line)
     try:
         model.require(spec.obs_size, spec.act_size)
     except ModelMismatch as error:
-        raise HandshakeError(
-            "the engine's sizes are not the model's", fault="engine", expected=error.got, got=line,
-            cure="serve the model that was trained for this game",
-        ) from error  # fmt: skip
+        raise _other_sizes(error.got, line) from error
     if spec.num_envs > max_rows:
         raise HandshakeError(
             "more envs than the server answers at once", fault="engine", field="ENV_COUNT",
@@ -160,6 +162,13 @@ def _read_row(part: bytes, spec: EnvSpec) -> Row:
     if max(values) >= _BEYOND or min(values) <= -_BEYOND:
         raise _not_finite(env, part)
     return Row(env, values, reset == b"1")
+
+
+def _other_sizes(expected: object, line: bytes) -> HandshakeError:
+    return HandshakeError(
+        "the engine's sizes are not the model's", fault="engine", expected=expected, got=line,
+        cure="serve the model that was trained for this game",
+    )  # fmt: skip
 
 
 def _not_finite(env: int, part: bytes) -> NonFiniteValue:

@@ -3,13 +3,13 @@
 One asyncio loop; the observations of all engines that are there when the loop comes round are answered by one batched
 call of the model. Each engine has at most one line in work; what it sends ahead waits in its socket. A newer model file
 is loaded in another thread and used from the next batch on. An engine that breaks the protocol, that an answer
-cannot be found for, or that does not read, loses its own connection and nothing else.
+cannot be found for, or that does not read, loses its own connection and nothing else. One that only stops sending is
+still answered what it has asked.
 """
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 import socket
 import time
@@ -17,7 +17,6 @@ from collections import deque
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ue_rl.errors import (
     ConfigurationError,
@@ -41,6 +40,8 @@ from ue_rl.session import LineBuffer
 from ue_rl.spec import EnvSpec
 
 _log = logging.getLogger("ue_rl.inference.policy_server")
+_PARTING = 1.0  # seconds that a closed connection has for its last bytes
+_KEEPALIVE = (("TCP_KEEPIDLE", 60), ("TCP_KEEPINTVL", 15), ("TCP_KEEPCNT", 4))  # where the system has them
 
 
 class Ask(NamedTuple):
@@ -62,7 +63,7 @@ class PolicyServer:
             ticks in milliseconds, and nobody waits when all engines have asked.
         max_engines: connections at once.
         hello_timeout: seconds until the first line must have come.
-        write_timeout: seconds that an engine may leave its answers unread.
+        write_timeout: seconds that an engine may leave its answers unread, once they fill the way to it.
         reload_interval: seconds between two looks at the model's file.
 
     Attributes:
@@ -104,7 +105,9 @@ class PolicyServer:
         self._due: asyncio.Handle | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._follower: asyncio.Task[None] | None = None
+        self.closing = False
         self.engines: set[_Engine] = set()
+        self.connections: set[_Engine] = set()  # the engines, and those whose connection is not closed to the end
         self.greeted = 0
         self.requests = self.batches = self.dropped = 0
         self.latencies: deque[float] = deque(maxlen=10_000)
@@ -120,23 +123,35 @@ class PolicyServer:
     async def start(self) -> None:
         """Listens; raises OSError where it cannot."""
         self.loop = asyncio.get_running_loop()
+        self.closing = False
         self._server = await self.loop.create_server(lambda: _Engine(self), self.host, self._asked_port, backlog=512)
         self._follower = self.loop.create_task(self._follow())
 
     async def close(self) -> None:
-        """Stops listening and closes every connection; idempotent."""
-        if self._follower is not None:
-            self._follower.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await self._follower
-            self._follower = None
+        """Stops listening and closes every connection; idempotent.
+
+        What is still asked gets no answer. Answers on their way have a second to be read.
+        """
+        self.closing = True
         if self._server is not None:
             self._server.close()
         for handle in (self._due, self._timer):
             if handle is not None:
                 handle.cancel()
+        self._due = self._timer = None
+        self._waiting, self._waiting_rows = [], 0
         for engine in list(self.engines):
             engine.hang_up()
+        if self._follower is not None:
+            self._follower.cancel()
+            await asyncio.wait([self._follower])
+            self._follower = None
+        end = time.monotonic() + _PARTING
+        await asyncio.sleep(0)  # connections with nothing left to send end here
+        while any(engine.unsent for engine in self.connections) and time.monotonic() < end:
+            await asyncio.sleep(0.01)
+        for engine in list(self.connections):
+            engine.abort()
 
     async def __aenter__(self) -> PolicyServer:
         """Starts."""
@@ -162,7 +177,10 @@ class PolicyServer:
     async def _follow(self) -> None:
         while True:
             await asyncio.sleep(self.reload_interval)
-            await self.loop.run_in_executor(None, self.policy.poll)
+            try:
+                await self.loop.run_in_executor(None, self.policy.poll)
+            except Exception:  # noqa: BLE001 (the model in use stays; the next look may go better)
+                _log.exception("looking for a newer model failed")
 
     # -- batches
 
@@ -197,53 +215,58 @@ class PolicyServer:
         if self._waiting:
             self._due = self.loop.call_soon(self._answer)
         batch = [ask for ask in batch if ask.engine in self.engines]
-        if not batch:
-            return
-        try:
-            self._serve(batch)
-        except InferenceError as error:
-            if len(batch) == 1:
-                batch[0].engine.drop(error)
-                return
-            for ask in batch:  # one engine's observation may be all that the model cannot take
-                try:
-                    self._serve([ask])
-                except InferenceError as own:
-                    ask.engine.drop(own)
+        if batch:
+            for asks, texts in self._think_apart(batch):
+                self._deliver(asks, texts)
 
-    def _serve(self, batch: list[Ask]) -> None:
+    def _think_apart(self, batch: list[Ask]) -> list[tuple[list[Ask], list[bytes]]]:
+        """The batch with its answers; where there are none for the whole, each line by itself, and bad ones dropped."""
         model = self.policy.current
         if model is not self._model:
             self._model = model
             for engine in self.engines:
                 engine.states.clear()
-        rows = [row for ask in batch for row in ask.rows]
-        texts = write_answers(self._run(batch, np.array([row.values for row in rows], np.float32)))
-        at = 0
-        for ask in batch:
-            assert ask.engine.spec is not None
-            ask.engine.write(join_answer(ask.rows, texts[at : at + len(ask.rows)], ask.engine.spec))
-            at += len(ask.rows)
-        now = time.perf_counter()
-        self.requests += len(rows)
-        self.batches += 1
-        for ask in batch:
-            self.latencies.extend([now - ask.arrived] * len(ask.rows))
-            ask.engine.answered()
+        try:
+            return [(batch, self._think(batch))]
+        except Exception as error:  # noqa: BLE001 (whatever it is, an engine must not wait for ever for its answer)
+            if len(batch) == 1:
+                named = error if isinstance(error, UeRlError) else None
+                if named is None:
+                    _log.exception("the model failed")
+                batch[0].engine.drop(named or InferenceError("the model failed", fault="model", got=error))
+                return []
+        # One engine's observation may be all that the model cannot take.
+        return [answered for ask in batch for answered in self._think_apart([ask])]
 
-    def _run(self, batch: list[Ask], observations: NDArray[np.float32]) -> NDArray[np.float32]:
+    def _think(self, batch: list[Ask]) -> list[bytes]:
+        """`ACT=..` of each row of the batch. States change only when all went well."""
         model = self._model
+        observations = np.array([row.values for ask in batch for row in ask.rows], np.float32)
         if not model.is_recurrent:
-            return model.run_inference(observations)
+            return write_answers(model.run_inference(observations))
         zero = model.initial_state(1)
         agents = [(ask.engine, row) for ask in batch for row in ask.rows]
         states = [zero if row.starts else engine.states.get(row.env, zero) for engine, row in agents]
         joined = {name: np.concatenate([state[name] for state in states]) for name in zero}
         starts = np.array([row.starts or row.env not in engine.states for engine, row in agents])
         actions, after = model.run(observations, state=joined, episode_start=starts)
-        for index, (engine, row) in enumerate(agents):
-            engine.states[row.env] = {name: array[index : index + 1] for name, array in after.items()}
-        return actions
+        texts = write_answers(actions)
+        for index, (engine, row) in enumerate(agents):  # copies: a view would keep the whole batch alive
+            engine.states[row.env] = {name: array[index : index + 1].copy() for name, array in after.items()}
+        return texts
+
+    def _deliver(self, asks: list[Ask], texts: list[bytes]) -> None:
+        at = 0
+        for ask in asks:
+            assert ask.engine.spec is not None
+            ask.engine.write(join_answer(ask.rows, texts[at : at + len(ask.rows)], ask.engine.spec))
+            at += len(ask.rows)
+        now = time.perf_counter()
+        self.requests += at
+        self.batches += 1
+        for ask in asks:
+            self.latencies.extend([now - ask.arrived] * len(ask.rows))
+            ask.engine.answered()
 
 
 class _Engine(asyncio.Protocol):
@@ -254,7 +277,7 @@ class _Engine(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
         self._lines = LineBuffer(MAX_HANDSHAKE)
         self._arrived = 0.0
-        self._open = self._unread = self._paused = False
+        self._open = self._unread = self._paused = self._ended = False
         self._deadline: asyncio.TimerHandle | None = None
         self.spec: EnvSpec | None = None
         self.states: dict[int, Any] = {}
@@ -271,32 +294,62 @@ class _Engine(asyncio.Protocol):
         if sock is not None:
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)  # finds peers whose machine has gone
+            for name, value in _KEEPALIVE:
+                if hasattr(socket, name):
+                    sock.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
         server = self._server
-        if len(server.engines) >= server.max_engines:
-            self.drop(HandshakeError("too many engines", fault="caller", expected=f"at most {server.max_engines}"))
-            return
-        server.engines.add(self)
-        self._deadline = server.loop.call_later(server.hello_timeout, self._too_late, "no hello came")
+        server.connections.add(self)
+        if server.closing:  # it came in while the server was closing
+            transport.abort()
+        elif len(server.engines) >= server.max_engines:
+            self.drop(
+                HandshakeError(
+                    "too many engines", fault="caller", expected=f"at most {server.max_engines}",
+                    cure="raise --max-engines",
+                )
+            )  # fmt: skip
+        else:
+            server.engines.add(self)
+            self._deadline = server.loop.call_later(server.hello_timeout, self._too_late, "no hello came")
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._forget()
+        self._server.connections.discard(self)
 
     def data_received(self, data: bytes) -> None:
+        if self not in self._server.engines:
+            return  # dropped: read only so that its last line is not lost to a reset
         self._arrived = time.perf_counter()
         self._lines.feed(data)
         self._advance()
 
+    def eof_received(self) -> bool:
+        """It sends no more, but may still read: True keeps the connection until what it asked is answered."""
+        self._ended = True
+        if self in self._server.engines and not (self._open or self._unread):
+            self.hang_up()
+        return self in self._server.engines
+
     def pause_writing(self) -> None:
+        if self not in self._server.engines:
+            return  # its end has a deadline already
         self._unread = True
         timeout = self._server.write_timeout
         self._deadline = self._server.loop.call_later(timeout, self._too_late, "the engine does not read its answers")
 
     def resume_writing(self) -> None:
+        if self not in self._server.engines:
+            return
         self._unread = False
         self._met_deadline()
         self._advance()
 
     # -- for the server
+
+    @property
+    def unsent(self) -> int:
+        """Bytes of answers that the system has not taken yet."""
+        return 0 if self._transport is None else self._transport.get_write_buffer_size()
 
     def write(self, data: bytes) -> None:
         if self._transport is not None and not self._transport.is_closing():
@@ -308,16 +361,38 @@ class _Engine(asyncio.Protocol):
         self._advance()
 
     def drop(self, error: UeRlError) -> None:
-        """Closes this connection with a last line that says why."""
+        """Closes this connection with a last line that says why.
+
+        A socket closed over unread bytes is reset, and a reset may overtake that line. So only this side is closed at
+        first, and what still comes is thrown away until the engine closes too, for a second at most.
+        """
         _log.error("engine %s dropped: %s", self.peer, error)
         self._server.dropped += 1
-        self.write(write_refusal(error))
-        self.hang_up()
+        self._forget()
+        transport = self._transport
+        if transport is None or transport.is_closing():
+            return
+        transport.write(write_refusal(error))
+        if self._ended or not transport.can_write_eof():
+            self.hang_up()
+            return
+        transport.write_eof()
+        self._deadline = self._server.loop.call_later(_PARTING, self.abort)
+        if self._paused:
+            transport.resume_reading()
 
     def hang_up(self) -> None:
+        """Closes this connection; what is written has a second to be read."""
         self._forget()
         if self._transport is not None:
             self._transport.close()
+            self._deadline = self._server.loop.call_later(_PARTING, self.abort)
+
+    def abort(self) -> None:
+        """Ends this connection at once."""
+        self._forget()
+        if self._transport is not None:
+            self._transport.abort()
 
     # -- lines
 
@@ -336,6 +411,8 @@ class _Engine(asyncio.Protocol):
         except UeRlError as error:
             self.drop(error)
             return
+        if self._ended and not (self._open or self._unread):
+            self.hang_up()
         # What is sent ahead stays in the socket: the storage here is bounded.
         full = (self._open or self._unread) and len(self._lines) >= self._lines.max_line
         if full != self._paused and self._transport is not None and not self._transport.is_closing():
@@ -351,10 +428,7 @@ class _Engine(asyncio.Protocol):
         _log.info("engine %s: %d envs", self.peer, self.spec.num_envs)
 
     def _too_late(self, why: str) -> None:
-        unread = self._unread
         self.drop(EngineTimeout(why, fault="engine"))
-        if unread and self._transport is not None:
-            self._transport.abort()  # a polite close would wait for the reader for ever
 
     def _met_deadline(self) -> None:
         if self._deadline is not None:

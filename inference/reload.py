@@ -1,10 +1,10 @@
 """ReloadingInference: a policy that follows its file, never half-written, never worse than before.
 
 A changed file is read whole and loaded beside the model in use (load_bytes checks names, sizes, a first run), its
-sizes are held against those of the old model, and only then it takes over, between two calls. A file that
-cannot be used leaves the old model in use and is reported once per content, at level WARNING; it is looked at
-again until it can be used. Writers should replace the file in one step, as export_onnx does; one that does not is
-only picked up later.
+sizes and the kind of its actions are held against those of the old model, and only then it takes over, between two
+calls. A file that cannot be used leaves the old model in use and is reported once per content, at level WARNING; it is
+looked at again until it can be used. Writers should replace the file in one step, as export_onnx does; one that does
+not is only picked up later.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import hashlib
 import logging
 import os
 import threading
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
@@ -21,7 +22,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ue_rl.errors import ConfigurationError, InferenceError, ModelLoadError
+from ue_rl.errors import ConfigurationError, InferenceError, ModelLoadError, ModelMismatch
 from ue_rl.inference.interface import InferenceInterface, ModelPath, Observations
 from ue_rl.inference.onnx import OnnxInference
 
@@ -41,6 +42,9 @@ class ReloadingInference(InferenceInterface):
 
     Raises:
         ModelLoadError, ModelMismatch, ModelOutputError: the first model cannot be used.
+
+    Attributes:
+        reloads: newer files that took over. loaded_at: time.time() when the model in use did.
     """
 
     def __init__(self, path: ModelPath | None = None, *, interval: float | None = 1.0, **options: Any) -> None:
@@ -57,6 +61,7 @@ class ReloadingInference(InferenceInterface):
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
         self.reloads = 0
+        self.loaded_at = 0.0
         if path is not None:
             self.load_model(path)
 
@@ -69,6 +74,7 @@ class ReloadingInference(InferenceInterface):
             fresh.load_bytes(content, name=str(source))
             self._path, self._current, self._signature = source, fresh, signature
             self._digest, self._refused = _digest(content), b""
+            self.loaded_at = time.time()
         if self._interval is not None and self._thread is None:
             self._thread = threading.Thread(target=self._follow, name="ue_rl model reload", daemon=True)
             self._thread.start()
@@ -97,12 +103,14 @@ class ReloadingInference(InferenceInterface):
                 obs_size, act_size = self._current.obs_size, self._current.act_size
                 if obs_size is not None and act_size is not None:
                     fresh.require(obs_size, act_size)
+                _require_choices(fresh, self._current)
             except InferenceError as error:
                 self._report(digest, error)
                 return False
             self._current = fresh  # one assignment: a call under way ends on the old model
             self._signature, self._digest, self._refused = signature, digest, b""
             self.reloads += 1
+            self.loaded_at = time.time()
             logger.info("%s changed: the new model is in use", self._path)
             return True
 
@@ -133,6 +141,11 @@ class ReloadingInference(InferenceInterface):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+    @property
+    def path(self) -> Path | None:
+        """The file that is followed; None before the first one."""
+        return self._path
 
     @property
     def current(self) -> OnnxInference:
@@ -171,6 +184,21 @@ class ReloadingInference(InferenceInterface):
     def require(self, obs_size: int, act_size: int) -> None:
         """As InferenceInterface.require."""
         self.current.require(obs_size, act_size)
+
+
+def _require_choices(fresh: OnnxInference, current: OnnxInference) -> None:
+    """Refuses a model whose numbers mean something else, such as a choice of three where it was one of two."""
+    if fresh.metadata is None or current.metadata is None:
+        return
+    theirs, ours = (
+        {key: metadata.action_space.get(key) for key in ("type", "n", "nvec")}
+        for metadata in (fresh.metadata, current.metadata)
+    )
+    if theirs != ours:
+        raise ModelMismatch(
+            "the action space is another one", fault="model", field="action_space", expected=ours, got=theirs,
+            cure="start anew with this file if it is meant",
+        )  # fmt: skip
 
 
 def _signature(path: Path) -> tuple[int, int, int]:

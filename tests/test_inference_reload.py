@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import threading
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -67,6 +68,22 @@ class TestReload:
         put(path, scaled(2))
         assert not follower.poll()
         assert follower.current is before
+
+    def test_a_file_of_another_action_space_is_refused(self, path, monkeypatch, caplog):
+        """Its numbers would mean something else, and no size shows it."""
+        spaces = {2: {"type": "Discrete", "n": 2}, 3: {"type": "Discrete", "n": 3}, 4: {"type": "Discrete", "n": 2}}
+        described = property(lambda self: SimpleNamespace(action_space=spaces[factor(self)]))
+        monkeypatch.setattr(OnnxInference, "metadata", described)
+        follower = ReloadingInference(path, interval=None)
+        loaded = follower.loaded_at
+        put(path, scaled(3))
+        assert not follower.poll()
+        assert "the action space is another one" in caplog.text
+        assert (factor(follower), follower.loaded_at) == (2, loaded)
+        put(path, scaled(4))
+        assert follower.poll()
+        assert factor(follower) == 4
+        assert follower.loaded_at > loaded
 
     @pytest.mark.parametrize("broken", ["half", "empty", "text", "other sizes", "nan", "gone", "a folder"])
     def test_a_broken_file_is_reported_once_and_the_old_model_stays(self, path, broken, caplog):

@@ -5,39 +5,75 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import math
+import signal
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import click
 
 from ue_rl.errors import ConfigurationError
 
+_SOME = click.IntRange(1)
+_SECONDS = click.FloatRange(0.001)
+
 
 @click.command("policy-server", short_help="Serve a policy to engines.")
 @click.argument("model", type=click.Path(path_type=Path))
-@click.option("--host", default="127.0.0.1", show_default=True)
+@click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
 @click.option("--port", type=click.IntRange(0, 65535), default=7778, show_default=True, help="0 takes a free one.")
-@click.option("--every", type=float, default=5.0, show_default=True, help="Seconds between two lines of figures.")
-def policy_server(model: Path, host: str, port: int, every: float) -> None:
+@click.option("--max-engines", type=_SOME, default=1024, show_default=True, help="Connections at once.")
+@click.option(
+    "--max-batch", type=_SOME, default=4096, show_default=True, help="Observations per call; envs per engine."
+)
+@click.option(
+    "--max-wait", type=click.FloatRange(0), default=0.0, show_default=True,
+    help="Seconds that an observation may wait for those of other engines.",
+)  # fmt: skip
+@click.option(
+    "--hello-timeout", type=_SECONDS, default=10.0, show_default=True, help="Seconds until an engine must say hello."
+)
+@click.option(
+    "--write-timeout", type=_SECONDS, default=10.0, show_default=True,
+    help="Seconds that an engine may leave its answers unread.",
+)  # fmt: skip
+@click.option(
+    "--reload-interval", type=_SECONDS, default=1.0, show_default=True, help="Seconds between two looks at MODEL.onnx."
+)
+@click.option(
+    "--every", type=_SECONDS, default=5.0, show_default=True,
+    help="Seconds between two lines of figures. A terminal shows a table instead.",
+)  # fmt: skip
+def policy_server(model: Path, host: str, port: int, every: float, **limits: Any) -> None:
     """Serve MODEL.onnx: engines connect, send OBS lines and get ACT lines (docs/policy-server.md).
 
     All engines' observations that arrive together are answered by one call of the model. A newer file is picked up
-    while it runs.
+    while it runs. Ctrl-C and SIGTERM stop it.
     """
+    from rich.console import Console
+
+    from ue_rl.cli.policy_view import LIVE_EVERY, lines, live
     from ue_rl.inference.policy_server import PolicyServer
     from ue_rl.inference.reload import ReloadingInference
 
-    logging.getLogger("ue_rl.inference.policy_server").setLevel(logging.INFO)
-    for handler in logging.getLogger().handlers:
-        handler.setLevel(min(handler.level, logging.INFO))
-
-    def figures(server: PolicyServer) -> str:
-        seen = server.percentiles()
-        text = f"{len(server.engines)} engines, {server.requests:,} actions in {server.batches:,} batches"
-        return text if seen is None else f"{text}, latency p50 {seen[0] * 1e6:,.0f} us, p99 {seen[1] * 1e6:,.0f} us"
+    for name, value in (("every", every), *limits.items()):
+        if math.isnan(value):
+            raise click.BadParameter("not a number", param_hint=f"--{name.replace('_', '-')}")
+    console = Console()
+    terminal = sys.stdout.isatty() and console.is_terminal and not console.is_dumb_terminal
+    if not terminal:  # the table shows it otherwise
+        for part in ("policy_server", "reload"):
+            logging.getLogger(f"ue_rl.inference.{part}").setLevel(logging.INFO)
+        for handler in logging.getLogger().handlers:
+            handler.setLevel(min(handler.level, logging.INFO))
 
     async def run() -> None:
+        stop = asyncio.Event()
         with ReloadingInference(model, interval=None, warm_up=(1, 16)) as policy:
-            server = PolicyServer(policy, host, port)
+            server = PolicyServer(policy, host, port, **limits)
             try:
                 await server.start()
             except OSError as error:
@@ -45,20 +81,49 @@ def policy_server(model: Path, host: str, port: int, every: float) -> None:
                     f"cannot listen on {host}:{port}", fault="caller", field="port", got=str(error),
                     cure="choose another --port",
                 ) from error  # fmt: skip
-            click.echo(
-                f"{model}: {policy.obs_size} -> {policy.act_size} numbers, on {host}:{server.port}  (Ctrl-C stops)"
-            )
-            last = -1
+            title = f"{model}: {policy.obs_size} -> {policy.act_size} numbers, on {host}:{server.port}  (Ctrl-C stops)"
+            view = live(server, title, console) if terminal else lines(server, title)
+            pause = LIVE_EVERY if terminal else every
             try:
-                while True:
-                    await asyncio.sleep(every)
-                    if server.requests != last:
-                        last = server.requests
-                        click.echo(figures(server))
+                with _signals(stop), view as renew:
+                    try:
+                        while not stop.is_set():
+                            renew()
+                            with contextlib.suppress(asyncio.TimeoutError):
+                                await asyncio.wait_for(stop.wait(), pause)
+                    finally:
+                        renew()
             finally:
-                click.echo(figures(server))
                 await server.close()
 
     with contextlib.suppress(KeyboardInterrupt, asyncio.CancelledError):
         asyncio.run(run())
     click.echo("stopped")
+
+
+@contextmanager
+def _signals(stop: asyncio.Event) -> Iterator[None]:
+    """Ctrl-C and SIGTERM set `stop`, between two batches; a second one ends the process as if this were not here."""
+    loop = asyncio.get_running_loop()
+    before: dict[int, Any] = {}
+
+    def ask_to_stop() -> None:
+        restore()
+        stop.set()
+
+    def restore() -> None:
+        while before:
+            number, handler = before.popitem()
+            signal.signal(number, handler)
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        handler = signal.getsignal(number)
+        if handler in (None, signal.SIG_IGN):
+            continue  # started in the background by a shell that keeps Ctrl-C away from it
+        with contextlib.suppress(ValueError):  # not the main thread: signals are somebody else's
+            signal.signal(number, lambda *_: loop.call_soon_threadsafe(ask_to_stop))
+            before[number] = handler
+    try:
+        yield
+    finally:
+        restore()
