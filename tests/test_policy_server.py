@@ -351,6 +351,21 @@ def test_limits_that_cannot_be_are_refused(pendulum: Path) -> None:
             PolicyServer(policy, max_wait=float("nan"))
 
 
+async def test_the_example_of_the_document(tmp_path: Path) -> None:
+    page = (Path(__file__).resolve().parents[1] / "docs" / "policy-server.md").read_text()
+    spoken = re.findall(r"^(engine|server): (.+)$", page, re.MULTILINE)
+    assert [who for who, _ in spoken] == ["engine", "engine", "server", "engine", "server"]
+    async with serving(make("CartPole-v1", tmp_path / "c.onnx")) as server:
+        engine = await dial(server, "")
+        for who, line in spoken:
+            if who == "engine":
+                engine[1].write(f"{line}\n".encode())
+            else:
+                answer = (await asyncio.wait_for(engine[0].readline(), 5)).decode()
+                assert re.sub("ACT=[01]", "ACT=?", answer) == re.sub("ACT=[01]", "ACT=?", line) + "\n"
+        engine[1].close()
+
+
 async def test_lines_may_come_in_pieces(pendulum: Path) -> None:
     async with serving(pendulum) as server:
         engine, whole = await dial(server, ""), await dial(server)

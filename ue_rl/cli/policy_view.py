@@ -27,12 +27,12 @@ def figures(server: PolicyServer) -> str:
     return f"{text}, {reloads} newer model{'s' if reloads > 1 else ''}" if reloads else text
 
 
-def table(server: PolicyServer, title: str, rate: float) -> Table:
+def table(server: PolicyServer, rate: float) -> Table:
     """The same as a table; `rate` actions per second."""
     from rich.markup import escape
     from rich.table import Table
 
-    shown = Table(show_header=False, title=escape(title), title_justify="left")
+    shown = Table(show_header=False)
     shown.add_column(style="bold")
     shown.add_column(overflow="fold")
     shown.add_row("engines", _engines(server))
@@ -49,7 +49,9 @@ def table(server: PolicyServer, title: str, rate: float) -> Table:
 @contextmanager
 def live(server: PolicyServer, title: str, console: Console) -> Iterator[Callable[[], None]]:
     """A table that stays in place: what it gives renews it. Log records appear above it."""
+    from rich.console import Group
     from rich.live import Live
+    from rich.text import Text
 
     both = sys.stderr.isatty()  # otherwise they go where they went
     with Live(console=console, auto_refresh=False, redirect_stderr=both, redirect_stdout=False) as area:
@@ -67,7 +69,7 @@ def live(server: PolicyServer, title: str, console: Console) -> Iterator[Callabl
             if now - last[0] >= LIVE_EVERY / 2:  # not the one at the end, which comes at any moment
                 rate = (server.requests - last[1]) / (now - last[0])
                 last = (now, server.requests)
-            area.update(table(server, title, rate), refresh=True)
+            area.update(Group(Text(title), table(server, rate)), refresh=True)
 
         try:
             yield renew
