@@ -208,9 +208,9 @@ def bench_envs(repeats: int) -> None:
     actions = np.zeros((n, 2), np.float32)
     with contextlib.ExitStack() as stack:
         enter: Any = stack.enter_context
-        host, one, two = (
-            enter(run(DoNothingFactory(n))) for run in (run_shm_in_process, run_in_process, run_in_process)
-        )
+        factory = DoNothingFactory(n)
+        host = enter(run_shm_in_process(factory))
+        one, two = enter(run_in_process(factory)), enter(run_in_process(factory))
         envs: dict[str, Any] = {
             "SubprocVecEnv": SubprocVecEnv([DoNothing] * n),
             "AsyncVectorEnv(shared_memory=True)": AsyncVectorEnv([DoNothing] * n, shared_memory=True),
@@ -273,7 +273,7 @@ def bench_idle() -> None:
     slow = functools.partial(Slow, 1, 8, 2)
     rows = []
     for name, run in {
-        "by name": lambda f: run_shm_in_process(f),
+        "by name": run_shm_in_process,
         "upgraded from TCP": lambda f: run_in_process(f, upgrader=ShmUpgrader()),
     }.items():
         with run(slow) as engine:

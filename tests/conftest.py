@@ -6,7 +6,7 @@ import os
 import signal
 import threading
 
-# Before torch is imported: with as many workers as cores, torch's own threads would only wait for each other (10 times).
+# Before torch is imported: with as many workers as cores, torch's threads would only wait for each other.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 

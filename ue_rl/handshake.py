@@ -11,7 +11,7 @@ import numpy as np
 from ue_rl.errors import ConfigurationError, HandshakeError
 from ue_rl.images import ImageSpec
 from ue_rl.kernels_pure import float32_text
-from ue_rl.spec import PROTOCOL_VERSION, ActionKind, ActionSpec, Channel, EnvSpec, EnvType
+from ue_rl.spec import MAX_NUMBERS, PROTOCOL_VERSION, ActionKind, ActionSpec, Channel, EnvSpec, EnvType
 
 MAX_HANDSHAKE = 65_536
 
@@ -184,6 +184,8 @@ def _ranges(key: str, body: list[str], size: int) -> tuple[tuple[float, ...], tu
         except ValueError:
             raise _bad(key, "low:high", part) from None
     if len(pairs) == 1:
+        if size > MAX_NUMBERS:  # before it is multiplied
+            raise _bad(key.removesuffix("_SPACE"), f"at most {MAX_NUMBERS}", str(size))
         pairs *= size
     return tuple(p[0] for p in pairs), tuple(p[1] for p in pairs)
 
