@@ -39,13 +39,14 @@ from ue_rl.errors import (
 from ue_rl.segment import Segment
 from ue_rl.session import Event, Session, State
 from ue_rl.shm import StepMemory
-from ue_rl.shm_header import HEARTBEAT, SERVER_STATE
+from ue_rl.shm_header import ANSWERED_SEQ, HEARTBEAT, SERVER_STATE
 from ue_rl.shm_offer import accept_line, parse_offer, refusal
 from ue_rl.spec import EnvSpec
 
 _log = logging.getLogger("ue_rl.connections")
 
 _SEQ = 2**64
+_ASKED = -1
 
 
 class UpgradeRefused(Exception):
@@ -201,16 +202,13 @@ class SharedMemoryConnection:
         session = self._session
         if session.state is not State.READY:
             session.on(Event.ASK)  # says why not
-        bad = self._copy_actions(self._actions, actions)
-        if bad >= 0:
-            error = bad_action(actions, bad)
-            self.fail(error)
-            raise error
         if self._mixed:
             self._ask_all()
         if self.buffers.infos:
             self.buffers.infos.clear()
-        self._publish()
+        refused = self._bell.ask(actions)
+        if refused != _ASKED:
+            raise self._failed(bad_action(actions, refused) if refused >= 0 else self._unasked())
         session.state = State.ASKED
 
     def reset(
@@ -226,33 +224,26 @@ class SharedMemoryConnection:
             self._session.on(Event.ASK)
         try:
             self._ask_resets(range(self.spec.num_envs) if env_ids is None else env_ids, seeds, options)
-            self.buffers.infos.clear()
-            self._publish()
         except UeRlError as error:
             self.fail(error)
             raise
+        self.buffers.infos.clear()
+        if self._bell.ask(None) != _ASKED:
+            raise self._failed(self._unasked())
         self._session.state = State.ASKED
 
     def receive(self) -> StepBuffers:
         """See Transport.receive. The arrays are views: they hold until the next request."""
         if self._session.state is not State.ASKED:
             self._session.on(Event.ANSWERED)  # says why not
+        ring = self._ring
         try:
-            expected, ring = self._expected, self._ring
             try:
-                seq = self._bell.wait(self._seen, 0 if ring is None else ring.write_pos, sync.SLICE_MS)
+                fine = self._bell.answer(0 if ring is None else ring.write_pos, sync.SLICE_MS)
             except ConnectionResetError as error:
                 raise attach.gone("its socket was closed") from error
-            if seq != expected or (ring is not None and ring.has_news()):
-                self._wait_for_answer()
-            if self._answered_seq is None:
-                assert self._plain is not None
-                self._plain.answered(self.buffers)
-            elif self._answered_seq[0] != self._asked:
-                raise self._unasked("answered_seq", self._asked, self._answered_seq[0])
-            bad = self._check_step(self._obs, self._rewards, self._dones, self._truncated)
-            if bad:
-                raise bad_state(self.buffers, bad)
+            if not fine:
+                self._look_closer()
         except UeRlError as error:
             self.fail(error)
             raise
@@ -340,14 +331,9 @@ class SharedMemoryConnection:
         if self._plain is None:
             buffers.obs, buffers.rewards = memory.obs, memory.rewards
             buffers.dones, buffers.truncated = memory.dones, memory.truncated
-        self._obs, self._rewards, self._dones, self._truncated = (
-            buffers.obs, buffers.rewards, buffers.dones, buffers.truncated,
-        )  # fmt: skip
-        self._actions = memory.actions
-        self._copy_actions, self._check_step = memory.words.copy_finite, memory.words.check_step
-        self._expected = self._bell.peek()
-        self._asked = 0
-        self._answered_seq = memory.answered_seq
+        # of a plain producer this side keeps arrays of its own: its answers always take the slow way
+        flags = (buffers.dones, buffers.truncated)
+        self._bell.bind(memory.actions, buffers.obs, buffers.rewards, *flags, ANSWERED_SEQ)
         self._mixed = True
         self.commands = ShmCommands(
             memory.c2s, memory.s2c, self._bell, self._wait_once, self.buffers.infos, spec.num_envs, self.timeout
@@ -393,20 +379,16 @@ class SharedMemoryConnection:
             if option is not None:
                 self.commands.send_options(env, option)
 
-    def _publish(self) -> None:
-        """Counts action_seq up, exactly once; the engine must not have answered in advance."""
-        if self._bell.peek() != self._expected:
-            error = self._unasked("frame_seq", self._expected, self._bell.peek())
-            self.fail(error)
-            raise error
-        self._seen, self._expected = self._expected, (self._expected + 1) % _SEQ
-        self._asked = self._bell.publish()
+    def _failed(self, error: UeRlError) -> UeRlError:
+        self.fail(error)
+        return error
 
-    @staticmethod
-    def _unasked(field: str, expected: int, got: int) -> UnexpectedMessage:
+    def _unasked(self, field: str = "frame_seq", expected: int | None = None, got: int | None = None) -> UeRlError:
         return UnexpectedMessage(
-            "the engine published a frame that nobody asked for", fault="engine", field=field, expected=expected,
-            got=got, cure="it must answer each action_seq exactly once, and say in answered_seq which one",
+            "the engine published a frame that nobody asked for", fault="engine", field=field,
+            expected=self._bell.expected if expected is None else expected,
+            got=self._bell.peek() if got is None else got,
+            cure="it must answer each action_seq exactly once, and say in answered_seq which one",
         )  # fmt: skip
 
     def _check_offered(self, feature: str, values: Sequence[object] | None) -> None:
@@ -419,9 +401,20 @@ class SharedMemoryConnection:
 
     # -- waiting
 
+    def _look_closer(self) -> None:
+        """The slow way: the answer is not there yet, messages came with it, or something is wrong with it."""
+        self._wait_for_answer()
+        asked, buffers = self._bell.asked, self.buffers
+        if self._plain is not None:
+            self._plain.answered(buffers)
+        elif self.memory.answered_seq is not None and self.memory.answered_seq[0] != asked:
+            raise self._unasked("answered_seq", asked, self.memory.answered_seq[0])
+        bad = self.memory.words.check_step(buffers.obs, buffers.rewards, buffers.dones, buffers.truncated)
+        if bad:
+            raise bad_state(buffers, bad)
+
     def _wait_for_answer(self) -> None:
-        """The slow way: the answer is not there yet, or messages came with it."""
-        expected, deadline = self._expected, time.monotonic() + self.timeout
+        expected, deadline = self._bell.expected, time.monotonic() + self.timeout
         memory = self.memory
         beat = memory.load_u64(HEARTBEAT) if memory.header.extended else None
         while True:
@@ -430,14 +423,14 @@ class SharedMemoryConnection:
                 self.commands.drain()
             if seq == expected:
                 return
-            if seq != self._seen:
+            if seq != (expected - 1) % _SEQ:
                 raise UnexpectedMessage(
                     "the engine answered more than once, or counted wrongly", fault="engine", field="frame_seq",
                     expected=expected, got=seq, cure="it must count frame_seq up by one for each action_seq",
                 )  # fmt: skip
             if time.monotonic() > deadline:
                 beating = None if beat is None else memory.load_u64(HEARTBEAT) != beat
-                raise late(memory, self.timeout, self._asked, beating)
+                raise late(memory, self.timeout, self._bell.asked, beating)
             self._wait_once(seq)
 
     def _wait_once(self, seq: int | None = None) -> None:

@@ -11,96 +11,16 @@
 #include <stdint.h>
 #include <string.h>
 
-#ifdef _WIN32
-#include <windows.h>
-#else
-#include <errno.h>
-#include <sched.h>
-#include <sys/socket.h>
-#include <time.h>
-#ifndef MSG_NOSIGNAL
-#define MSG_NOSIGNAL 0
-#endif
-#ifdef __linux__
-#include <linux/futex.h>
-#include <sys/syscall.h>
-#include <unistd.h>
-#define HAS_FUTEX 1
-#endif
-#endif
-#ifndef HAS_FUTEX
-#define HAS_FUTEX 0
-#endif
+#include "_atomics.h"
+#include "_checks.h"
 
-/* -- atomics: one set of names for GCC, Clang and MSVC */
-#if defined(_MSC_VER) && !defined(__clang__)
-#include <intrin.h>
-static uint32_t load32(volatile void *p) { return (uint32_t)_InterlockedOr((volatile long *)p, 0); }
-static uint64_t load64(volatile void *p) { return (uint64_t)InterlockedOr64((volatile LONG64 *)p, 0); }
-static void store32(volatile void *p, uint32_t v) { _InterlockedExchange((volatile long *)p, (long)v); }
-static void store64(volatile void *p, uint64_t v) { InterlockedExchange64((volatile LONG64 *)p, (LONG64)v); }
-static uint64_t increment64(volatile void *p) { return (uint64_t)InterlockedIncrement64((volatile LONG64 *)p); }
-static int swap32(volatile void *p, uint32_t from, uint32_t to)
+static int floats(PyObject *object, Py_buffer *view, int flags)
 {
-    return _InterlockedCompareExchange((volatile long *)p, (long)to, (long)from) == (long)from;
-}
-static void full_fence(void) { MemoryBarrier(); }
-#else
-static uint32_t load32(volatile void *p) { return __atomic_load_n((volatile uint32_t *)p, __ATOMIC_ACQUIRE); }
-static uint64_t load64(volatile void *p) { return __atomic_load_n((volatile uint64_t *)p, __ATOMIC_ACQUIRE); }
-static void store32(volatile void *p, uint32_t v) { __atomic_store_n((volatile uint32_t *)p, v, __ATOMIC_RELEASE); }
-static void store64(volatile void *p, uint64_t v) { __atomic_store_n((volatile uint64_t *)p, v, __ATOMIC_RELEASE); }
-/* By one only: GCC 12.2 was seen to return twice the old value for a variable summand. */
-static uint64_t increment64(volatile void *p) { return __atomic_add_fetch((volatile uint64_t *)p, 1, __ATOMIC_SEQ_CST); }
-static int swap32(volatile void *p, uint32_t from, uint32_t to)
-{
-    return __atomic_compare_exchange_n((volatile uint32_t *)p, &from, to, 0, __ATOMIC_SEQ_CST, __ATOMIC_ACQUIRE);
-}
-static void full_fence(void) { __atomic_thread_fence(__ATOMIC_SEQ_CST); }
-#endif
-
-static void relax(void)
-{
-#if defined(_MSC_VER) && !defined(__clang__)
-    YieldProcessor();
-#elif defined(__x86_64__) || defined(__i386__)
-    __builtin_ia32_pause();
-#elif defined(__aarch64__) || defined(__arm__)
-    __asm__ __volatile__("yield");
-#endif
-}
-
-static int64_t now_ns(void)
-{
-#ifdef _WIN32
-    LARGE_INTEGER count, rate;
-    QueryPerformanceCounter(&count);
-    QueryPerformanceFrequency(&rate);
-    return (int64_t)((double)count.QuadPart * 1e9 / (double)rate.QuadPart);
-#else
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
-#endif
-}
-
-static void yield_core(void)
-{
-#ifdef _WIN32
-    SwitchToThread();
-#else
-    sched_yield();
-#endif
-}
-
-static void sleep_ns(int64_t ns)
-{
-#ifdef _WIN32
-    Sleep((DWORD)(ns < 1000000 ? 1 : ns / 1000000));
-#else
-    struct timespec t = {ns / 1000000000, ns % 1000000000};
-    nanosleep(&t, NULL);
-#endif
+    if (PyObject_GetBuffer(object, view, flags | PyBUF_C_CONTIGUOUS)) return 0;
+    if (view->len % 4 == 0 && ((uintptr_t)view->buf & 3) == 0) return 1;
+    PyBuffer_Release(view);
+    PyErr_SetString(PyExc_ValueError, "no aligned float32 buffer");
+    return 0;
 }
 
 /* -- Bell: waits for the other side's counter, publishes this side's */
@@ -120,6 +40,10 @@ typedef struct {
     int failed_spins;
     int by_yield; /* waits in a row that ended with the first yield: the other side runs on this very core */
     unsigned long long waits, sleeps;
+    /* bind(): what `ask` writes and `answer` checks */
+    Py_buffer actions, obs, rewards, dones, truncated;
+    char *answered;
+    uint64_t expected, asked;
 } Bell;
 
 static char *place(Py_buffer *view, Py_ssize_t offset, Py_ssize_t size, int optional)
@@ -169,10 +93,13 @@ static int bell_init(PyObject *base, PyObject *args, PyObject *kwargs)
     return 0;
 }
 
+static void unbind(Bell *self);
+
 static void bell_dealloc(PyObject *base)
 {
     Bell *self = (Bell *)base;
     PyTypeObject *type = Py_TYPE(base);
+    unbind(self);
     if (self->view.obj) PyBuffer_Release(&self->view);
     Py_XDECREF(self->sock);
     type->tp_free(base);
@@ -335,23 +262,14 @@ static int sleep_until(Bell *self, uint64_t seq, uint32_t pos, long slice_ms)
     return outcome;
 }
 
-/* wait(seq, pos=0, slice_ms=100): the peer's counter now. Returns when it is no longer `seq`, when the incoming ring's
- * write position is no longer `pos`, when the bell rang, or after the slice. */
-static PyObject *bell_wait(PyObject *base, PyObject *const *args, Py_ssize_t nargs)
+/* Waits until the peer's counter is no longer `seq`, the incoming ring's write position no longer `pos`, the bell rang, or
+ * the slice is over. 0 with an exception set: interrupted, or the peer closed its socket. */
+static int wait_for(Bell *self, uint64_t seq, uint32_t pos, long slice)
 {
-    Bell *self = (Bell *)base;
-    uint64_t seq, value;
-    uint32_t pos;
-    long slice;
-    int outcome = 0;
-    if (!usable(self)) return NULL;
-    if (nargs < 1 || nargs > 3) return PyErr_Format(PyExc_TypeError, "wait takes 1 to 3 arguments");
-    seq = PyLong_AsUnsignedLongLong(args[0]);
-    pos = nargs > 1 ? (uint32_t)PyLong_AsUnsignedLong(args[1]) : 0;
-    slice = nargs > 2 ? PyLong_AsLong(args[2]) : 100;
-    if (PyErr_Occurred()) return NULL;
+    int outcome = 0, i;
     self->waits++;
-    if (!moved(self, seq, pos)) {
+    for (i = 0; i < 16 && !moved(self, seq, pos); i++) relax(); /* letting go of the GIL costs more than a quick answer */
+    if (i == 16) {
         Py_BEGIN_ALLOW_THREADS
         if (!spin(self, seq, pos) && slice > 0) {
             self->sleeps++;
@@ -373,22 +291,130 @@ static PyObject *bell_wait(PyObject *base, PyObject *const *args, Py_ssize_t nar
             Py_XDECREF(got);
         }
         store32(self->own_flag, AWAKE);
-        if (PyErr_Occurred()) return NULL;
+        if (PyErr_Occurred()) return 0;
         if (outcome == 1 && moved(self, seq, pos)) outcome = 0;
     }
 #endif
-    if (PyErr_CheckSignals()) return NULL;
+    if (PyErr_CheckSignals()) return 0;
     if (outcome == 1) {
         PyErr_SetString(PyExc_ConnectionResetError, "the peer closed its socket");
-        return NULL;
+        return 0;
     }
-    value = load64(self->peer_seq);
-    return PyLong_FromUnsignedLongLong(value);
+    return 1;
+}
+
+/* wait(seq, pos=0, slice_ms=100): the peer's counter now. */
+static PyObject *bell_wait(PyObject *base, PyObject *const *args, Py_ssize_t nargs)
+{
+    Bell *self = (Bell *)base;
+    uint64_t seq;
+    uint32_t pos;
+    long slice;
+    if (!usable(self)) return NULL;
+    if (nargs < 1 || nargs > 3) return PyErr_Format(PyExc_TypeError, "wait takes 1 to 3 arguments");
+    seq = PyLong_AsUnsignedLongLong(args[0]);
+    pos = nargs > 1 ? (uint32_t)PyLong_AsUnsignedLong(args[1]) : 0;
+    slice = nargs > 2 ? PyLong_AsLong(args[2]) : 100;
+    if (PyErr_Occurred() || !wait_for(self, seq, pos, slice)) return NULL;
+    return PyLong_FromUnsignedLongLong(load64(self->peer_seq));
+}
+
+/* -- a whole step of the trainer's in two calls */
+
+static void unbind(Bell *self)
+{
+    Py_buffer *all[] = {&self->actions, &self->obs, &self->rewards, &self->dones, &self->truncated};
+    size_t i;
+    for (i = 0; i < sizeof all / sizeof *all; i++)
+        if (all[i]->obj) PyBuffer_Release(all[i]);
+    self->answered = NULL;
+}
+
+/* bind(actions, obs, rewards, dones, truncated, answered_seq): the arrays, and the offset of answered_seq in the buffer. */
+static PyObject *bell_bind(PyObject *base, PyObject *args)
+{
+    Bell *self = (Bell *)base;
+    PyObject *actions, *obs, *rewards, *dones, *truncated;
+    Py_ssize_t answered;
+    if (!usable(self)) return NULL;
+    if (!PyArg_ParseTuple(args, "OOOOOn", &actions, &obs, &rewards, &dones, &truncated, &answered)) return NULL;
+    unbind(self);
+    if (!floats(actions, &self->actions, PyBUF_WRITABLE) || !floats(obs, &self->obs, PyBUF_SIMPLE) ||
+        !floats(rewards, &self->rewards, PyBUF_SIMPLE) || PyObject_GetBuffer(dones, &self->dones, PyBUF_C_CONTIGUOUS) ||
+        PyObject_GetBuffer(truncated, &self->truncated, PyBUF_C_CONTIGUOUS))
+        goto wrong;
+    if (self->dones.len != self->rewards.len / 4 || self->truncated.len != self->dones.len) {
+        PyErr_SetString(PyExc_ValueError, "rewards, dones and truncated disagree");
+        goto wrong;
+    }
+    self->answered = place(&self->view, answered, 8, 0);
+    if (!self->answered) goto wrong;
+    self->expected = load64(self->peer_seq);
+    Py_RETURN_NONE;
+wrong:
+    unbind(self);
+    return NULL;
+}
+
+static int bound(Bell *self)
+{
+    if (self->answered && self->view.obj) return 1;
+    PyErr_SetString(PyExc_ValueError, "this Bell is not bound to arrays");
+    return 0;
+}
+
+enum { ASKED = -1, UNASKED = -2 };
+
+/* ask(actions): copies them, publishes. Instead of publishing: the index of a number that is not finite, or UNASKED where
+ * the peer has counted although nothing was asked. None for `actions`: they stand there already. */
+static PyObject *bell_ask(PyObject *base, PyObject *source)
+{
+    Bell *self = (Bell *)base;
+    Py_buffer from;
+    Py_ssize_t bad = -1;
+    if (!bound(self)) return NULL;
+    if (source != Py_None) {
+        if (!floats(source, &from, PyBUF_SIMPLE)) return NULL;
+        if (from.len != self->actions.len) {
+            PyErr_Format(PyExc_ValueError, "%zd bytes into %zd", from.len, self->actions.len);
+            PyBuffer_Release(&from);
+            return NULL;
+        }
+        bad = first_bad(from.buf, self->actions.buf, from.len / 4);
+        PyBuffer_Release(&from);
+        if (bad >= 0) return PyLong_FromSsize_t(bad);
+    }
+    if (load64(self->peer_seq) != self->expected) return PyLong_FromLong(UNASKED);
+    self->expected++;
+    self->asked = increment64(self->own_seq);
+    if (!rang(self, ring_peer(self))) return NULL;
+    return PyLong_FromLong(ASKED);
+}
+
+/* answer(pos, slice_ms): waits; True where the answer is there, is of this request, alone, and holds what it may hold. */
+static PyObject *bell_answer(PyObject *base, PyObject *const *args, Py_ssize_t nargs)
+{
+    Bell *self = (Bell *)base;
+    Py_ssize_t bad;
+    uint32_t pos;
+    long slice;
+    if (!bound(self)) return NULL;
+    if (nargs != 2) return PyErr_Format(PyExc_TypeError, "answer takes 2 arguments");
+    pos = (uint32_t)PyLong_AsUnsignedLong(args[0]);
+    slice = PyLong_AsLong(args[1]);
+    if (PyErr_Occurred() || !wait_for(self, self->expected - 1, pos, slice)) return NULL;
+    if (load64(self->peer_seq) != self->expected || *(uint64_t *)self->answered != self->asked ||
+        (self->peer_ring && load32(self->peer_ring) != pos))
+        Py_RETURN_FALSE;
+    if (bad_step(self->obs.buf, self->obs.len / 4, self->rewards.buf, self->dones.buf, self->truncated.buf, self->dones.len, &bad))
+        Py_RETURN_FALSE;
+    Py_RETURN_TRUE;
 }
 
 static PyObject *bell_release(PyObject *base, PyObject *unused)
 {
     Bell *self = (Bell *)base;
+    unbind(self);
     if (self->view.obj) PyBuffer_Release(&self->view);
     Py_CLEAR(self->sock);
     self->fd = -1;
@@ -403,9 +429,17 @@ static PyMethodDef bell_methods[] = {
     {"nudge", bell_nudge, METH_NOARGS, "Wakes the other side if it sleeps."},
     {"peek", bell_peek, METH_NOARGS, "The other side's counter."},
     {"wait", (PyCFunction)(void (*)(void))bell_wait, METH_FASTCALL, "wait(seq, pos=0, slice_ms=100): the other side's counter."},
+    {"bind", bell_bind, METH_VARARGS, "bind(actions, obs, rewards, dones, truncated, answered_seq): for ask and answer."},
+    {"ask", bell_ask, METH_O, "ask(actions): copies and publishes; -1, or the index of a bad number, or -2: unasked frame."},
+    {"answer", (PyCFunction)(void (*)(void))bell_answer, METH_FASTCALL, "answer(pos, slice_ms): is the right answer there?"},
     {"release", bell_release, METH_NOARGS, "Lets go of buffer and socket."},
     {NULL, NULL, 0, NULL}};
-static PyGetSetDef bell_getset[] = {{"waits", bell_waits, NULL, "Calls of wait.", NULL},
+static PyObject *bell_expected(PyObject *base, void *unused) { return PyLong_FromUnsignedLongLong(((Bell *)base)->expected); }
+static PyObject *bell_asked(PyObject *base, void *unused) { return PyLong_FromUnsignedLongLong(((Bell *)base)->asked); }
+
+static PyGetSetDef bell_getset[] = {{"expected", bell_expected, NULL, "The peer's counter once it has answered.", NULL},
+                                    {"asked", bell_asked, NULL, "This side's counter of the last ask.", NULL},
+                                    {"waits", bell_waits, NULL, "Calls of wait.", NULL},
                                     {"sleeps", bell_sleeps, NULL, "Waits that looked in vain and slept.", NULL},
                                     {NULL, NULL, NULL, NULL, NULL}};
 static PyType_Slot bell_slots[] = {{Py_tp_init, bell_init},
@@ -512,47 +546,7 @@ static PyObject *compare_exchange_u32(PyObject *self, PyObject *const *args, Py_
     return PyErr_Occurred() ? NULL : PyBool_FromLong(done);
 }
 
-/* -- checked copies */
-
-#define FINITE_BLOCK 4096
-
-/* Wider vectors where the processor has them, chosen when the module is loaded (GCC on glibc). */
-#if defined(__x86_64__) && defined(__GLIBC__) && defined(__GNUC__) && !defined(__clang__)
-#define WIDE __attribute__((target_clones("avx512f", "avx2", "default")))
-#else
-#define WIDE
-#endif
-
-WIDE static uint32_t any_bad(const uint32_t *from, Py_ssize_t count)
-{
-    uint32_t bad = 0; /* no branch inside: compilers make vector code of this */
-    Py_ssize_t i;
-    for (i = 0; i < count; i++) bad |= (uint32_t)((from[i] & 0x7F800000u) == 0x7F800000u);
-    return bad;
-}
-
-/* Index of the first float that is NaN or infinite, -1 if there is none. With `to`, copies on the way. */
-static Py_ssize_t first_bad(const uint32_t *from, uint32_t *to, Py_ssize_t count)
-{
-    Py_ssize_t start, i;
-    for (start = 0; start < count; start += FINITE_BLOCK) {
-        Py_ssize_t end = start + FINITE_BLOCK < count ? start + FINITE_BLOCK : count;
-        if (to) memcpy(to + start, from + start, (size_t)(end - start) * 4);
-        if (any_bad(from + start, end - start))
-            for (i = start; i < end; i++)
-                if ((from[i] & 0x7F800000u) == 0x7F800000u) return i;
-    }
-    return -1;
-}
-
-static int floats(PyObject *object, Py_buffer *view, int flags)
-{
-    if (PyObject_GetBuffer(object, view, flags | PyBUF_C_CONTIGUOUS)) return 0;
-    if (view->len % 4 == 0 && ((uintptr_t)view->buf & 3) == 0) return 1;
-    PyBuffer_Release(view);
-    PyErr_SetString(PyExc_ValueError, "no aligned float32 buffer");
-    return 0;
-}
+/* -- checked copies, as functions */
 
 static PyObject *first_nonfinite(PyObject *self, PyObject *const *args, Py_ssize_t nargs)
 {
@@ -582,12 +576,11 @@ static PyObject *copy_finite(PyObject *self, PyObject *const *args, Py_ssize_t n
     return PyErr_Occurred() ? NULL : PyLong_FromSsize_t(bad);
 }
 
-/* check_step(obs, rewards, dones, truncated): 0 if all is well, else 1 + the index of the first bad number of obs (kind 1),
- * rewards (2), dones (3) or truncated (4), as the pair (kind, index). */
+/* check_step(obs, rewards, dones, truncated): 0, or (kind, index); see bad_step. */
 static PyObject *check_step(PyObject *self, PyObject *const *args, Py_ssize_t nargs)
 {
     Py_buffer obs, rewards, dones, cut;
-    Py_ssize_t bad = -1, i, n;
+    Py_ssize_t bad = -1, n;
     int kind = 0;
     if (nargs != 4) return PyErr_Format(PyExc_TypeError, "check_step takes 4 arguments");
     if (!floats(args[0], &obs, PyBUF_SIMPLE)) return NULL;
@@ -595,20 +588,8 @@ static PyObject *check_step(PyObject *self, PyObject *const *args, Py_ssize_t na
     if (PyObject_GetBuffer(args[2], &dones, PyBUF_C_CONTIGUOUS)) goto no_dones;
     if (PyObject_GetBuffer(args[3], &cut, PyBUF_C_CONTIGUOUS)) goto no_cut;
     n = rewards.len / 4;
-    if (dones.len != n || cut.len != n) {
-        PyErr_SetString(PyExc_ValueError, "rewards, dones and truncated disagree");
-    } else {
-        const uint8_t *done = dones.buf, *limit = cut.buf;
-        uint8_t odd = 0;
-        if ((bad = first_bad(obs.buf, NULL, obs.len / 4)) >= 0) kind = 1;
-        else if ((bad = first_bad(rewards.buf, NULL, n)) >= 0) kind = 2;
-        else {
-            for (i = 0; i < n; i++) odd |= (uint8_t)((done[i] | limit[i]) & 0xFE) | (uint8_t)(limit[i] & ~done[i]);
-            for (i = 0; odd && i < n && !kind; i++)
-                if (done[i] > 1) kind = 3, bad = i;
-                else if (limit[i] > 1 || limit[i] > done[i]) kind = 4, bad = i;
-        }
-    }
+    if (dones.len != n || cut.len != n) PyErr_SetString(PyExc_ValueError, "rewards, dones and truncated disagree");
+    else kind = bad_step(obs.buf, obs.len / 4, rewards.buf, dones.buf, cut.buf, n, &bad);
     PyBuffer_Release(&cut);
 no_cut:
     PyBuffer_Release(&dones);

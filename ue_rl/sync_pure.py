@@ -19,6 +19,7 @@ from ue_rl.errors import ConfigurationError
 
 HAS_FUTEX = 0
 _ALWAYS_RING = 3
+_ASKED, _UNASKED = -1, -2
 _NAP, _LONGEST_NAP = 20e-6, 1e-3
 
 
@@ -123,6 +124,11 @@ class Bell:
                 "shared memory without a socket needs the compiled module on this processor", fault="caller",
                 got=platform.machine(), cure="reinstall ue_rl where a C compiler is present, or connect over TCP",
             )  # fmt: skip
+        self._buffer: Any = buffer
+        self._actions: Any = None
+        self._answered: Any = None
+        self._arrays: tuple[Any, ...] = ()
+        self.expected = self.asked = 0
         self._own, self._peer = _word(buffer, own_seq, 8), _word(buffer, peer_seq, 8)
         self._own_flag = _word(buffer, own_flag, 4) if own_flag else None
         self._peer_flag = _word(buffer, peer_flag, 4) if peer_flag else None
@@ -172,9 +178,36 @@ class Bell:
             nap = min(nap * 1.25, _LONGEST_NAP)
         return int(self._peer[0])
 
+    def bind(self, actions: Any, obs: Any, rewards: Any, dones: Any, truncated: Any, answered_seq: int, /) -> None:
+        """See _sync.c."""
+        self._actions, self._arrays = actions, (obs, rewards, dones, truncated)
+        self._answered = _word(self._buffer, answered_seq, 8)
+        self.expected = int(self._live(self._peer)[0])
+
+    def ask(self, actions: Any, /) -> int:
+        """See _sync.c."""
+        if actions is not None:
+            bad = copy_finite(self._actions, actions)
+            if bad >= 0:
+                return bad
+        if self.peek() != self.expected:
+            return _UNASKED
+        self.expected = (self.expected + 1) % 2**64
+        self.asked = self.publish()
+        return _ASKED
+
+    def answer(self, pos: int, slice_ms: int, /) -> bool:
+        """See _sync.c."""
+        seq = self.wait((self.expected - 1) % 2**64, pos, slice_ms)
+        if seq != self.expected or self._answered[0] != self.asked or (self._ring is not None and self._ring[0] != pos):
+            return False
+        return check_step(*self._arrays) == 0
+
     def release(self) -> None:
         """See _sync.c."""
-        self._own = self._peer = self._own_flag = self._peer_flag = self._ring = self._sock = None
+        self._own = self._peer = self._own_flag = self._peer_flag = self._ring = self._sock = self._buffer = None
+        self._actions = self._answered = None
+        self._arrays = ()
 
     def _moved(self, seq: int, pos: int) -> bool:
         return bool(self._peer[0] != seq or (self._ring is not None and self._ring[0] != pos))
