@@ -95,7 +95,7 @@ def claim(memory: StepMemory, seconds: float) -> None:
             raise gone("it has closed the segment")
         holder = memory.load_u32(CLIENT_PID)
         there = holder != 0 and processes.alive(holder)
-        if there and not (extended and memory.load_u32(CLIENT_STATE) == LEAVING):
+        if there and (not extended or memory.load_u32(CLIENT_STATE) == ATTACHED):  # 0: just being freed, or taken
             raise ConfigurationError(
                 "another trainer is attached to this segment", fault="caller", field="client_pid", expected="nobody",
                 got=f"process {holder}", cure="close it, or start another engine",

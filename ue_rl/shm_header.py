@@ -258,7 +258,7 @@ def plan(
 
     Args:
         image: (height, width, channels) of one env's image.
-        ring_size: bytes of each command ring, its two positions included.
+        ring_size: bytes of each command ring, its two positions included; 0: no rings.
         config: the CONFIG line; None plans a plain segment, without our extension.
         given: other fields, such as server_pid.
 
@@ -274,9 +274,9 @@ def plan(
         "dones_offset": num_envs,
         "truncateds": num_envs,
         "resets_offset": num_envs,
-        "cmd_s2c_offset": ring_size,
-        "cmd_c2s_offset": ring_size,
     }
+    if ring_size:
+        sizes |= {"cmd_s2c_offset": ring_size, "cmd_c2s_offset": ring_size}
     if image is not None:
         header.image_height, header.image_width, header.image_channels = image
         sizes["image_offset"] = num_envs * image[0] * image[1] * image[2]
