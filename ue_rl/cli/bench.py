@@ -28,7 +28,7 @@ def bench(num_envs: int, repeats: int, subproc: bool) -> None:
     from rich.table import Table
 
     import ue_rl
-    from ue_rl.bridges import run_in_process
+    from ue_rl.bridges import run_in_process, run_shm_in_process
     from ue_rl.cli.bench_envs import DoNothing, DoNothingFactory
 
     console = Console()
@@ -39,8 +39,10 @@ def bench(num_envs: int, repeats: int, subproc: bool) -> None:
     )
     _codec_table(console, repeats)
     actions = np.random.default_rng(0).uniform(-1, 1, (num_envs, ACT)).astype(np.float32)
-    with run_in_process(DoNothingFactory(num_envs)) as one, run_in_process(DoNothingFactory(num_envs)) as two:
+    factory = DoNothingFactory(num_envs)
+    with run_in_process(factory) as one, run_in_process(factory) as two, run_shm_in_process(factory) as memory:
         envs: dict[str, Any] = {
+            "ue_rl, shared memory": ue_rl.connect(memory.url),
             "ue_rl, shared channel": ue_rl.connect(one.url, channel="shared"),
             "ue_rl, per-env sockets": ue_rl.connect(two.url, channel="per_env"),
         }

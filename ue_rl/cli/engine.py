@@ -25,6 +25,7 @@ def open_engine(
 
     Args:
         env: a Gymnasium id to host in a process of its own; None connects to `host` and `port`.
+        host: a name, an address, or shm://NAME for shared memory by name.
         options: of the connection, see ue_rl.connect.
 
     Raises:
@@ -33,21 +34,27 @@ def open_engine(
     import ue_rl
 
     if env is None:
-        address = host or "127.0.0.1"
-        url = f"tcp://[{address}]:{port or 7777}" if ":" in address else f"tcp://{address}:{port or 7777}"
-        vec_env = ue_rl.connect(url, max_episode_steps=max_episode_steps, **options)
+        vec_env = ue_rl.connect(address_of(host, port), max_episode_steps=max_episode_steps, **options)
         try:
             yield vec_env
         finally:
             vec_env.close()
         return
-    from ue_rl.bridges import GymnasiumBridge, run_in_process
+    from ue_rl.bridges import GymnasiumBridge, ShmUpgrader, run_in_process
 
     options.pop("wait", None)
     factory = functools.partial(GymnasiumBridge, env, num_envs, **(env_kwargs or {}))
-    with run_in_process(factory) as server:
+    with run_in_process(factory, upgrader=ShmUpgrader()) as server:
         vec_env = ue_rl.connect(server.url, max_episode_steps=max_episode_steps, **options)
         try:
             yield vec_env
         finally:
             vec_env.close()
+
+
+def address_of(host: str | None, port: int | None) -> str:
+    """The URL of --host and --port, as ue_rl.connect takes it."""
+    address = host or "127.0.0.1"
+    if address.startswith("shm://"):
+        return address
+    return f"tcp://[{address}]:{port or 7777}" if ":" in address else f"tcp://{address}:{port or 7777}"

@@ -9,12 +9,13 @@ import click
 
 
 @click.command(short_help="Show what an engine says.")
-@click.option("--host", default="127.0.0.1", show_default=True)
+@click.option("--host", default="127.0.0.1", show_default=True, help="A name, an address, or shm://NAME.")
 @click.option("--port", type=click.IntRange(1, 65535), default=7777, show_default=True)
+@click.option("--transport", type=click.Choice(["auto", "tcp", "shm"]), default="auto", show_default=True)
 @click.option("--channel", type=click.Choice(["auto", "shared", "per_env"]), default="auto", show_default=True)
 @click.option("--steps", type=click.IntRange(0), default=200, show_default=True, help="Steps with random actions.")
 @click.option("--timeout", type=float, default=10.0, show_default=True, help="Seconds to wait for each answer.")
-def inspect(host: str, port: int, channel: str, steps: int, timeout: float) -> None:
+def inspect(host: str, port: int, transport: str, channel: str, steps: int, timeout: float) -> None:
     """Connect to an engine, show its handshake, spaces, wiring and latency, and say what a user should know."""
     import numpy as np
     from rich.console import Console
@@ -25,7 +26,7 @@ def inspect(host: str, port: int, channel: str, steps: int, timeout: float) -> N
 
     console = Console()
     begun = time.perf_counter()
-    with open_engine(host=host, port=port, channel=channel, timeout=timeout) as env:
+    with open_engine(host=host, port=port, transport=transport, channel=channel, timeout=timeout) as env:
         connected = time.perf_counter() - begun
         spec = env.engine_spec
         table = Table(show_header=False)
@@ -43,7 +44,7 @@ def inspect(host: str, port: int, channel: str, steps: int, timeout: float) -> N
         table.add_row(
             "connect / first reset", f"{connected * 1e3:.1f} ms / {(time.perf_counter() - begun) * 1e3:.1f} ms"
         )
-        table.add_row("first observation", f"env 0: {obs[0][:8].tolist()}{' ..' if obs.shape[1] > 8 else ''}")
+        table.add_row("first observation", f"env 0: {_first(obs)}")
         seconds = []
         env.action_space.seed(0)
         for _ in range(steps):
@@ -59,6 +60,15 @@ def inspect(host: str, port: int, channel: str, steps: int, timeout: float) -> N
         console.print(table)
         for note in notes(spec, float(np.median(seconds)) if seconds else None):
             console.print(f"[yellow]note[/] {note}")
+
+
+def _first(obs: Any) -> str:
+    """Env 0's observation, cut short; of images the shape."""
+    if isinstance(obs, dict):
+        return ", ".join(f"{key} {_first(rows)}" for key, rows in obs.items())
+    if obs.ndim > 2:
+        return f"{obs.dtype} {obs.shape[1:]}"
+    return f"{obs[0][:8].tolist()}{' ..' if obs.shape[1] > 8 else ''}"
 
 
 def notes(spec: Any, median: float | None) -> list[str]:

@@ -21,16 +21,21 @@ from ue_rl.errors import ConfigurationError
 @click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
 @click.option("--port", type=click.IntRange(0, 65535), default=7777, show_default=True, help="0 takes a free one.")
 @click.option("--tick-rate", type=float, help="Ticks per second, in real time.  [default: as fast as requests come]")
+@click.option("--shm", is_flag=True, help="Offer shared memory to trainers on this machine.")
+@click.option("--shm-name", metavar="NAME", help="Serve shm://NAME (or the path of a file) alone, without TCP.")
 @click.option("--send-info", is_flag=True, help="Send info dicts along.")
 @click.option("--kwargs", default="{}", help="JSON object for gymnasium.make or the bridge class.")
 def serve(
-    env: str | None, bridge: str | None, num_envs: int, host: str, port: int, tick_rate: float | None, send_info: bool,
-    kwargs: str,
+    env: str | None, bridge: str | None, num_envs: int, host: str, port: int, tick_rate: float | None, shm: bool,
+    shm_name: str | None, send_info: bool, kwargs: str,
 ) -> None:  # fmt: skip
     """Host a Gymnasium env, or a bridge class, as an engine, until Ctrl-C.
 
-    Trainers connect one after the other: ue-rl train --port 7777, or ue_rl.connect("tcp://127.0.0.1:7777").
+    Trainers connect one after the other: ue-rl train --port 7777, or ue_rl.connect("tcp://127.0.0.1:7777"). With --shm
+    they go over to shared memory by themselves; with --shm-name they attach: ue_rl.connect("shm://NAME").
     """
+    if shm and shm_name:
+        raise click.UsageError("--shm offers shared memory over TCP, --shm-name serves without TCP: give one of them")
     if (env is None) == (bridge is None):
         raise click.UsageError("give either --env or --bridge")
     try:
@@ -38,19 +43,22 @@ def serve(
         assert isinstance(arguments, dict)
     except (ValueError, AssertionError):
         raise ConfigurationError("not a JSON object", fault="caller", field="kwargs", got=kwargs) from None
-    from ue_rl.bridges import BridgeServer, GymnasiumBridge
+    from ue_rl.bridges import BridgeServer, GymnasiumBridge, ShmHost, ShmUpgrader
 
     hosted: Any
     if env is not None:
         hosted = GymnasiumBridge(env, num_envs, send_info=send_info, **arguments)
     else:
         hosted = _bridge_class(str(bridge))(num_envs=num_envs, **arguments)
-    logging.getLogger("ue_rl.bridges.server").setLevel(logging.INFO)
+    for name in ("ue_rl.bridges.server", "ue_rl.bridges.shm"):
+        logging.getLogger(name).setLevel(logging.INFO)
     for handler in logging.getLogger().handlers:
         handler.setLevel(min(handler.level, logging.INFO))
 
     async def run() -> None:
-        server = BridgeServer(hosted, host, port, tick_rate=tick_rate)
+        server = BridgeServer(
+            hosted, host, port, tick_rate=tick_rate, upgrader=ShmUpgrader(tick_rate=tick_rate) if shm else None
+        )
         try:
             await server.start()
         except OSError as error:
@@ -58,7 +66,8 @@ def serve(
                 f"cannot listen on {host}:{port}", fault="caller", field="port", got=str(error),
                 cure="another engine may be running there: choose another --port",
             ) from error  # fmt: skip
-        click.echo(f"{env or bridge}: {num_envs} envs on {server.url}  (Ctrl-C stops)")
+        what = f"{server.url}, shared memory on offer" if shm else server.url
+        click.echo(f"{env or bridge}: {num_envs} envs on {what}  (Ctrl-C stops)")
         click.echo(f"{hosted.build_handshake()}")
         try:
             await server.serve_forever()
@@ -66,7 +75,13 @@ def serve(
             await server.close()
 
     try:
-        asyncio.run(run())
+        if shm_name:
+            with ShmHost(hosted, name=shm_name, tick_rate=tick_rate) as memory:
+                click.echo(f"{env or bridge}: {num_envs} envs on {memory.url}  (Ctrl-C stops)")
+                click.echo(f"{hosted.build_handshake()}")
+                memory.run()
+        else:
+            asyncio.run(run())
     except (KeyboardInterrupt, asyncio.CancelledError):
         click.echo("stopped")
     finally:

@@ -18,9 +18,13 @@ if TYPE_CHECKING:
 @click.option("--env", help="Gymnasium id for the embedded engine.  [default: CartPole-v1]")
 @click.option("--env-kwargs", help="JSON object for gymnasium.make.")
 @click.option("--num-envs", type=int, help="Envs of the embedded engine.  [default: 8]")
-@click.option("--host", help="Connect to a running engine instead.")
+@click.option("--host", help="Connect to a running engine instead: a name, an address, or shm://NAME.")
 @click.option("--port", type=int, help="Its port.  [default: 7777]")
 @click.option("--wait", type=float, help="Keep trying to connect this many seconds.")
+@click.option(
+    "--transport", type=click.Choice(["auto", "tcp", "shm"]),
+    help="auto: shared memory where the engine offers it and both can.  [default: auto]",
+)  # fmt: skip
 @click.option("--channel", type=click.Choice(["auto", "shared", "per_env"]), help="The wiring.  [default: auto]")
 @click.option("--timeout", type=float, help="Seconds a step may take.  [default: 30]")
 @click.option("--timesteps", type=int, help="env-steps in all.  [default: 100000]")

@@ -55,6 +55,7 @@ class TrainOptions:
     seed: int | None = None
     host: str | None = None
     port: int | None = None
+    transport: str = "auto"
     channel: str = "auto"
     timeout: float = 30.0
     wait: float = 0.0
@@ -82,7 +83,11 @@ class TrainOptions:
     @property
     def task(self) -> str:
         """A name for the env, for run ids."""
-        return (self.env or DEFAULT_ENV) if self.embedded else f"{self.host or '127.0.0.1'}-{self.port or 7777}"
+        if self.embedded:
+            return self.env or DEFAULT_ENV
+        if self.host is not None and self.host.startswith("shm://"):
+            return self.host.removeprefix("shm://").replace("/", "-").strip("-") or "shm"
+        return f"{self.host or '127.0.0.1'}-{self.port or 7777}"
 
     def as_yaml(self) -> str:
         """The whole of it as a YAML file that `--config` reads back."""

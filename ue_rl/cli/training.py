@@ -82,8 +82,8 @@ class Training:
         try:
             with open_engine(
                 env=(o.env or DEFAULT_ENV) if o.embedded else None, num_envs=o.num_envs, env_kwargs=o.env_kwargs,
-                host=o.host, port=o.port, max_episode_steps=o.max_episode_steps, channel=o.channel, timeout=o.timeout,
-                wait=o.wait,
+                host=o.host, port=o.port, max_episode_steps=o.max_episode_steps, transport=o.transport,
+                channel=o.channel, timeout=o.timeout, wait=o.wait,
             ) as vec_env:  # fmt: skip
                 facts = ", ".join(f"{k} {v}" for k, v in vec_env.transport.describe().items())
                 self.console.print(f"{vec_env.num_envs} envs: {facts}")
