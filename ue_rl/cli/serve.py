@@ -56,9 +56,7 @@ def serve(
         handler.setLevel(min(handler.level, logging.INFO))
 
     async def run() -> None:
-        server = BridgeServer(
-            hosted, host, port, tick_rate=tick_rate, upgrader=ShmUpgrader(tick_rate=tick_rate) if shm else None
-        )
+        server = BridgeServer(hosted, host, port, tick_rate=tick_rate, upgrader=ShmUpgrader() if shm else None)
         try:
             await server.start()
         except OSError as error:
