@@ -199,7 +199,13 @@ class BaseBridge(abc.ABC):
 
         Raises:
             ModelMismatch: the policy says that its sizes are others than this bridge's. The earlier one stays.
+            ConfigurationError: this bridge has images, which no policy is given here.
         """
+        if self.spec.image is not None:
+            raise ConfigurationError(
+                "inference mode gives a policy numbers, not images", fault="caller", field="IMAGE",
+                got=self.spec.image.text(), cure="run the exported model in the engine, on outbox.image",
+            )  # fmt: skip
         require = getattr(interface, "require", None)
         if require is not None:
             require(self.spec.obs_size, self.spec.act_size)

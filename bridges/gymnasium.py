@@ -16,10 +16,13 @@ import numpy as np
 from gymnasium import spaces
 from numpy.typing import NDArray
 
+from ue_rl.bridges.gymnasium_images import find_image
 from ue_rl.bridges.vector import EnvIds, VectorBridge
 from ue_rl.errors import ConfigurationError
 from ue_rl.spec import ActionSpec, Channel, EnvSpec, EnvType
 
+UNBOUNDED = np.full(1, np.inf, np.float32)
+NO_NUMBERS = np.zeros(1, np.float32)  # an observation has one number or more, also beside an image that is all of it
 EnvFactory = Callable[[], gym.Env[Any, Any]]
 
 
@@ -31,12 +34,15 @@ class GymnasiumBridge(VectorBridge):
         num_envs: how many; each is an instance of its own.
         env_type: MULTI, SINGLE or RLBASE.
         send_info: send the JSON-able part of each info dict (INFO).
+        images: carry the image of the observation as an image, over shared memory alone: text has none. The
+            trainer sees the image, or {"obs": .., "image": ..} where a Dict has numbers beside it (docs/images.md).
         make_kwargs: for gymnasium.make.
 
-    Observations are flattened: Box by reshape, everything else by gymnasium.spaces.flatten.
+    Observations, without images, are flattened: Box by reshape, everything else by gymnasium.spaces.flatten.
 
     Raises:
-        ConfigurationError: an id that cannot be made, no env at all, or a space that the wire cannot carry.
+        ConfigurationError: an id that cannot be made, no env at all, a space that the wire cannot carry, or
+            `images` of an env that has none.
     """
 
     def __init__(
@@ -46,6 +52,7 @@ class GymnasiumBridge(VectorBridge):
         *,
         env_type: EnvType = EnvType.MULTI,
         send_info: bool = False,
+        images: bool = False,
         **make_kwargs: Any,
     ) -> None:
         if num_envs < 1:
@@ -58,7 +65,13 @@ class GymnasiumBridge(VectorBridge):
         self._send_info = send_info
         self._obs_space, self._act_space = first.observation_space, first.action_space
         action, self._to_env = _action_side(self._act_space)
-        low, high, self._flatten = _observation_side(self._obs_space)
+        self._image = find_image(self._obs_space) if images else None
+        if self._image is None:
+            low, high, self._flatten = _observation_side(self._obs_space)
+        elif self._image.numbers is None:
+            low, high, self._flatten = -UNBOUNDED, UNBOUNDED, lambda obs: NO_NUMBERS
+        else:
+            low, high, self._flatten = _observation_side(self._image.numbers)
         bounded = bool(np.isfinite(low).any() or np.isfinite(high).any())
         super().__init__(
             EnvSpec(
@@ -71,6 +84,7 @@ class GymnasiumBridge(VectorBridge):
                 obs_high=tuple(high.tolist()) if bounded else (),
                 channel=Channel.ANY if env_type is not EnvType.RLBASE else None,
                 features=frozenset({"SEED", "OPTIONS", "TRUNC"} | ({"INFO"} if send_info else set())),
+                image=None if self._image is None else self._image.spec,
             )
         )
 
@@ -96,21 +110,21 @@ class GymnasiumBridge(VectorBridge):
         self, env_ids: EnvIds, seeds: Sequence[int | None], options: Sequence[dict[str, Any] | None]
     ) -> None:
         """See VectorBridge."""
-        rows, flatten = self.outbox.obs, self._flatten
+        rows, flatten, image = self.outbox.obs, self._flatten, self._image
         with np.errstate(over="ignore"):
             for env, seed, option in zip(env_ids.tolist(), seeds, options, strict=True):
                 obs, info = self.envs[env].reset(seed=seed, options=option)
-                rows[env] = flatten(obs)
+                rows[env] = flatten(obs if image is None else self._take_picture(env, obs))
                 self._note(env, info)
 
     def step_envs(self, actions: NDArray[np.float32], env_ids: EnvIds) -> None:
         """See VectorBridge."""
-        out, to_env, flatten, envs = self.outbox, self._to_env, self._flatten, self.envs
+        out, to_env, flatten, envs, image = self.outbox, self._to_env, self._flatten, self.envs, self._image
         rows, rewards, dones, cut = out.obs, out.rewards, out.dones, out.truncated
         with np.errstate(over="ignore"):
             for env in env_ids.tolist():
                 obs, reward, terminated, truncated, info = envs[env].step(to_env(actions[env]))
-                rows[env] = flatten(obs)
+                rows[env] = flatten(obs if image is None else self._take_picture(env, obs))
                 rewards[env] = reward
                 dones[env] = terminated or truncated
                 cut[env] = truncated and not terminated
@@ -131,6 +145,13 @@ class GymnasiumBridge(VectorBridge):
         """Closes the envs."""
         for env in self.envs:
             env.close()
+
+    def _take_picture(self, env: int, obs: Any) -> Any:
+        """Writes the image of `obs`; the rest of it."""
+        assert self._image is not None
+        assert self.outbox.image is not None
+        self.outbox.image[env] = self._image.picture(obs)
+        return self._image.rest(obs)
 
     def _note(self, env: int, info: dict[str, Any]) -> None:
         if self._send_info and info:

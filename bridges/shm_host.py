@@ -40,6 +40,8 @@ _log = logging.getLogger("ue_rl.bridges.shm")
 _SLICE_MS = 20
 _RING_SECONDS = 5.0
 _LEAVING = 2
+_GPU = {"gpu_available": 1, "gpu_obs_mode": 2, "gpu_device_id": 2**32 - 1}
+_HANDLE = "gpu_obs_handle"
 
 
 class ShmHost:
@@ -52,14 +54,16 @@ class ShmHost:
         dispatcher: the handlers of commands; None: those of bridges/shm_commands.py.
         tick_rate: ticks per second, in real time; None: as fast as requests come.
         compiled: see ue_rl.sync.load. spin_us: microseconds to look for a request before sleeping; None: 50.
-        gpu: the header's gpu_available, gpu_obs_mode, gpu_obs_handle and gpu_device_id, for a trainer that uses them.
+        gpu: the header's gpu_available (0, 1), gpu_obs_mode (0 CPU, 1 CUDA IPC, 2 Vulkan), gpu_obs_handle (64 bytes at
+            most) and gpu_device_id, for a trainer that uses them.
         guest: a server hosts the bridge already, and this is one trainer's carrier.
 
     Attributes:
         memory: the StepMemory. dispatcher: for handlers of your own. sessions, frames: trainers and answers so far.
 
     Raises:
-        ConfigurationError: the name is taken, there is not enough memory, or the bridge is hosted already.
+        ConfigurationError: the name is taken, there is not enough memory, the bridge is hosted already, or a field of
+            `gpu` cannot be.
     """
 
     def __init__(
@@ -86,7 +90,7 @@ class ShmHost:
         self._proof, self._token = secrets.token_bytes(16), secrets.token_bytes(16)
         fields: dict[str, Any] = {
             "server_pid": os.getpid(), "server_start": processes.start_time(), "proof": self._proof,
-            "token": self._token, **(gpu or {}), **({} if spec.image is None else spec.image.fields()),
+            "token": self._token, **_gpu_fields(gpu or {}), **({} if spec.image is None else spec.image.fields()),
         }  # fmt: skip
         header, size = plan(
             spec.num_envs, spec.obs_size, spec.act_size, image=None if spec.image is None else spec.image.size,
@@ -324,3 +328,20 @@ class ShmHost:
         if self._bell is not None:
             self._bell.release()
         self._bell = self.memory.bell(engine=True, sock=sock, spin_us=self._spin_us)
+
+
+def _gpu_fields(gpu: dict[str, Any]) -> dict[str, Any]:
+    """Checked: what a struct would cut short, or not take, is refused by its name."""
+    for name, value in gpu.items():
+        top = _GPU.get(name)
+        if name == _HANDLE:
+            fits, expected = isinstance(value, bytes) and len(value) <= 64, "64 bytes at most"
+        elif top is None:
+            fits, expected = False, ", ".join([*_GPU, _HANDLE])
+        else:
+            fits, expected = isinstance(value, int) and 0 <= value <= top, f"0 to {top}"
+        if not fits:
+            raise ConfigurationError(
+                "a GPU field of the header cannot be", fault="caller", field=name, expected=expected, got=value
+            )
+    return gpu

@@ -27,6 +27,7 @@ from ue_rl.connections.link import Link
 from ue_rl.connections.shm_commands import ShmCommands
 from ue_rl.connections.shm_faults import bad_action, bad_state, late
 from ue_rl.connections.shm_plain import PlainSteps
+from ue_rl.connections.shm_torch import TorchUpload
 from ue_rl.connections.tcp import shake_hands
 from ue_rl.errors import (
     ConfigurationError,
@@ -66,7 +67,7 @@ class SharedMemoryConnection:
         spin_us: microseconds to look for an answer before sleeping; None: 50, and 0 on a single core.
 
     Attributes:
-        buffers: the arrays of the last answer. image: uint8 [num_envs, ..], a view, or None.
+        buffers: the arrays of the last answer. image: uint8 [num_envs, ..], those of `buffers`, or None.
         commands: requests beside the steps.
 
     Raises:
@@ -100,6 +101,7 @@ class SharedMemoryConnection:
         self._bell: Any = None
         self._link: Link | None = None
         self._claimed = False
+        self._upload: TorchUpload | None = None
 
     # -- life cycle
 
@@ -120,8 +122,16 @@ class SharedMemoryConnection:
 
     @property
     def image(self) -> NDArray[np.uint8] | None:
-        """The images of all envs, a view, uint8 [num_envs, h, w, c] or [num_envs, c, h, w]; None without."""
-        return self.memory.image
+        """The images of the last answer, uint8 [num_envs, h, w, c] or [num_envs, c, h, w]; None without."""
+        return None if self.memory.image is None else self.buffers.image
+
+    def to_torch(self, device: Any = "cuda") -> dict[str, Any]:
+        """The last answer as tensors, on a GPU by one upload from pinned memory; see connections/shm_torch.py."""
+        if self._session.state is not State.READY:
+            self._session.on(Event.ASK)  # says why not
+        if self._upload is None or not self._upload.serves(device):
+            self._upload = TorchUpload(self.buffers, device)
+        return self._upload()
 
     @classmethod
     def attach(cls, name: str | None = None, **options: Any) -> SharedMemoryConnection:
@@ -327,8 +337,8 @@ class SharedMemoryConnection:
         self.buffers = StepBuffers(spec.num_envs, spec.obs_size)
         self._plain = None if memory.header.extended else PlainSteps(memory, self.buffers)
         buffers = self.buffers
-        buffers.image = memory.image
         if self._plain is None:
+            buffers.image = memory.image
             buffers.obs, buffers.rewards = memory.obs, memory.rewards
             buffers.dones, buffers.truncated = memory.dones, memory.truncated
         # of a plain producer this side keeps arrays of its own: its answers always take the slow way

@@ -24,7 +24,7 @@ class PlainSteps:
     """Carries over what frames without a step of the trainer's have brought.
 
     Args:
-        memory: the segment. buffers: what the transport gives out; arrays of their own.
+        memory: the segment. buffers: what the transport gives out; arrays of their own, the image too.
     """
 
     def __init__(self, memory: StepMemory, buffers: StepBuffers) -> None:
@@ -33,7 +33,9 @@ class PlainSteps:
         self._resetting: NDArray[np.bool_] | None = None  # None: a step
         self._rewards = np.zeros(n, np.float32)
         self._over = np.zeros(n, np.bool_)
-        self._last = StepBuffers(n, buffers.obs.shape[1])
+        image = memory.header.image_shape[1:] or None
+        self._last = StepBuffers(n, buffers.obs.shape[1], image)
+        buffers.image = None if image is None else np.zeros((n, *image), np.uint8)
         self._told = False
 
     def ask_step(self) -> None:
@@ -60,6 +62,8 @@ class PlainSteps:
         memory, flags = self._memory, self._resetting
         if flags is None:
             out.obs[:], out.rewards[:] = memory.obs, memory.rewards
+            if out.image is not None and memory.image is not None:
+                out.image[:] = memory.image
             # a producer may mean Gymnasium's flags: over is what is terminated or truncated
             np.bitwise_or(memory.dones, memory.truncated, out=out.dones)
             out.truncated[:] = memory.truncated
@@ -74,12 +78,18 @@ class PlainSteps:
         if ended.any():
             last = self._last
             last.obs[ended], last.truncated[ended] = memory.obs[ended], memory.truncated[ended]
+            if last.image is not None and memory.image is not None:
+                last.image[ended] = memory.image[ended]
             self._over |= ended
         out.obs[flags] = memory.obs[flags]
+        if out.image is not None and memory.image is not None:
+            out.image[flags] = memory.image[flags]
         out.rewards[:], out.dones[:], out.truncated[:] = 0, 0, 0
 
     def _put_last(self, out: StepBuffers) -> None:
         over: Any = self._over
         if over.any():
             out.obs[over], out.truncated[over] = self._last.obs[over], self._last.truncated[over]
+            if out.image is not None and self._last.image is not None:
+                out.image[over] = self._last.image[over]
             out.rewards[over], out.dones[over] = self._rewards[over], 1

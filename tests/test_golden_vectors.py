@@ -12,6 +12,7 @@ import yaml
 
 from ue_rl import errors
 from ue_rl.buffers import ActionBatch, StepBuffers
+from ue_rl.images import ImageSpec
 from ue_rl.session import LineBuffer
 from ue_rl.wire import Codec, decode_handshake, encode_handshake
 
@@ -47,6 +48,8 @@ def test_handshake_decodes(vector: dict[str, Any]) -> None:
             np.testing.assert_array_equal(getattr(spec.action_spec, key), value)
         elif key == "features":
             assert sorted(spec.features) == value
+        elif key == "image":
+            assert spec.image == ImageSpec(**value)
         else:
             got = getattr(spec, key)
             got = getattr(got, "value", got)
@@ -54,7 +57,17 @@ def test_handshake_decodes(vector: dict[str, Any]) -> None:
     assert decode_handshake(encode_handshake(spec)) == spec
 
 
-@pytest.mark.parametrize("name", ["handshake-multi", "handshake-single", "handshake-extended", "handshake-discrete"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "handshake-multi",
+        "handshake-single",
+        "handshake-extended",
+        "handshake-discrete",
+        "handshake-image-beside-numbers",
+        "handshake-image-only",
+    ],
+)
 def test_handshake_encodes(name: str) -> None:
     text = next(v["config"] for v in VECTORS if v["name"] == name)
     assert encode_handshake(decode_handshake(text.encode())) == text.encode() + b"\n"

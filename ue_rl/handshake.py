@@ -23,7 +23,16 @@ _CURE = "check the engine's handshake against docs/protocol.md, section 3"
 
 
 def encode_handshake(spec: EnvSpec) -> bytes:
-    """The CONFIG line of `spec`, with its newline. Extension keys appear only where they say something."""
+    """The CONFIG line of `spec`, with its newline. Extension keys appear only where they say something.
+
+    Raises:
+        ConfigurationError: images with version 0, which has no word for them.
+    """
+    if spec.image is not None and not spec.version:
+        raise ConfigurationError(
+            "a handshake without a version cannot say that there are images", field="IMAGE",
+            expected=f"VERSION={PROTOCOL_VERSION}", got=f"VERSION={spec.version}",
+        )  # fmt: skip
     fields = [f"OBS={spec.obs_size}", f"ACT={spec.act_size}", f"ENV_TYPE={spec.env_type.value}"]
     if spec.env_type is EnvType.MULTI:
         fields.append(f"ENV_COUNT={spec.num_envs}")

@@ -10,9 +10,15 @@ import re
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from ue_rl.errors import ConfigurationError
 
-_TEXT = re.compile(r"\s*(HWC|CHW)\s*\(\s*(\d{1,5})\s*,\s*(\d{1,5})\s*,\s*(\d{1,5})\s*\)\s*(?:,\s*(ONLY)\s*)?", re.I)
+MAX_SIDE = 65_535
+MAX_BYTES = 2**32  # of all envs' images in one step
+
+_SIZE = r"\s*(\d{1,5})\s*"
+_TEXT = re.compile(rf"\s*(HWC|CHW)\s*\({_SIZE},{_SIZE},{_SIZE}\)\s*(?:,\s*(ONLY)\s*)?", re.I | re.A)
 
 
 @dataclass(frozen=True)
@@ -24,6 +30,9 @@ class ImageSpec:
         channels_first: the array is [channels, height, width], as torch's convolutions have it; otherwise
             [height, width, channels], as cameras give it.
         only: the image is the whole observation; otherwise it stands beside the numbers as one key of a Dict.
+
+    Raises:
+        ConfigurationError: a size that cannot be.
     """
 
     height: int
@@ -33,11 +42,12 @@ class ImageSpec:
     only: bool = False
 
     def __post_init__(self) -> None:
-        if not all(1 <= n <= 65_535 for n in (self.height, self.width, self.channels)):
-            raise ConfigurationError(
-                "an image size that cannot be", field="IMAGE", expected="1 to 65535",
-                got=(self.height, self.width, self.channels),
-            )  # fmt: skip
+        for n in self.size:
+            if not isinstance(n, (int, np.integer)) or isinstance(n, bool) or not 1 <= n <= MAX_SIDE:
+                raise ConfigurationError(
+                    "an image size that cannot be", field="IMAGE", expected=f"integers from 1 to {MAX_SIDE}",
+                    got=self.size,
+                )  # fmt: skip
 
     @property
     def size(self) -> tuple[int, int, int]:
@@ -48,6 +58,11 @@ class ImageSpec:
     def shape(self) -> tuple[int, int, int]:
         """Of one env's array."""
         return (self.channels, self.height, self.width) if self.channels_first else self.size
+
+    @property
+    def nbytes(self) -> int:
+        """Of one env's image."""
+        return int(self.height) * int(self.width) * int(self.channels)
 
     def fields(self) -> dict[str, Any]:
         """The header's fields beside the sizes."""
@@ -70,7 +85,7 @@ class ImageSpec:
             raise ConfigurationError(
                 "an image that cannot be read",
                 field="IMAGE",
-                expected="HWC(height,width,channels) or CHW(..)",
+                expected="HWC(height,width,channels) or CHW(channels,height,width), and ,ONLY behind it or not",
                 got=text,
             )
         order, sizes, only = match[1].upper(), [int(match[i]) for i in (2, 3, 4)], match[5] is not None

@@ -153,8 +153,8 @@ class Header:
                 "mode at byte 16, act_size at byte 28",
                 f"num_envs {other[0]}, obs_size {other[1]}, act_size {other[2]}",
             )  # fmt: skip
-        if self.ext_magic not in (0, EXT_MAGIC):
-            self.ext_magic = 0  # somebody else's use of the reserved part: read as a plain producer's
+        if self.ext_magic != EXT_MAGIC:  # 0, or somebody else's use of the reserved part: a plain producer
+            self.ext_magic = self.image_order = self.image_role = 0
         if self.extended and self.ext_version != EXT_VERSION:
             raise _bad("ext_version", "a newer extension of the layout", EXT_VERSION, self.ext_version)
 

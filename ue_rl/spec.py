@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ue_rl.errors import ConfigurationError
-from ue_rl.images import ImageSpec
+from ue_rl.images import MAX_BYTES, ImageSpec
 
 PROTOCOL_VERSION = 1
 MAX_ENVS = 65_536
@@ -153,6 +153,11 @@ class EnvSpec:
                 field="ENV_COUNT",
                 expected=f"at most {MAX_NUMBERS} in all",
             )
+        if self.image is not None and self.num_envs * self.image.nbytes > MAX_BYTES:
+            raise ConfigurationError(
+                "more bytes of images a step than allowed", field="IMAGE", expected=f"at most {MAX_BYTES} in all",
+                got=f"{self.num_envs} x {self.image.text()}",
+            )  # fmt: skip
         if self.env_type is not EnvType.MULTI and self.num_envs != 1:
             raise ConfigurationError(
                 f"{self.env_type.value} has one env", field="ENV_COUNT", expected=1, got=self.num_envs

@@ -2,8 +2,8 @@
 
 `receive` ticks the bridge until every asked env has answered. With `through_codec` each message is written
 as bytes and read back by the real codec on both sides, so that a test covers the wire; without, the arrays
-are copied straight over, so that a difference between the two is the codec's. A bridge that does not
-answer within `max_ticks` is an EngineTimeout.
+are copied straight over, so that a difference between the two is the codec's. Images, which text does not carry, are
+copied in either case. A bridge that does not answer within `max_ticks` is an EngineTimeout.
 """
 
 from __future__ import annotations
@@ -102,7 +102,7 @@ class MemoryTransport:
                 self._engine_codec = Codec(spec, compiled=self.compiled)
                 spec = decode_handshake(line)
             self._codec = Codec(spec, compiled=self.compiled)
-            self.buffers = StepBuffers(spec.num_envs, spec.obs_size)
+            self.buffers = StepBuffers(spec.num_envs, spec.obs_size, None if spec.image is None else spec.image.shape)
             self._session.on(Event.CONFIG)
         self._spec = spec
         return spec
@@ -200,6 +200,8 @@ class MemoryTransport:
         if not len(ids):
             return
         out, buffers = self.bridge.outbox, self.buffers
+        if buffers.image is not None and out.image is not None:
+            buffers.image[ids] = out.image[ids]
         if self.through_codec:
             line = self._engine_codec.encode_states(
                 out.obs, out.rewards, out.dones, out.truncated, ids.astype(np.int32), out.infos
