@@ -188,6 +188,13 @@ class EnvSpec:
         return self.action
 
     @property
+    def seen_size(self) -> int:
+        """Numbers of one observation as a policy sees it: those of the image too, or of the image alone."""
+        if self.image is None:
+            return self.obs_size
+        return self.image.nbytes + (0 if self.image.only else self.obs_size)
+
+    @property
     def obs_bounds(self) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
         """(low, high), each float32[obs_size]; infinite where unbounded."""
         if not self.obs_low:

@@ -44,7 +44,9 @@ def inspect(host: str, port: int, transport: str, channel: str, steps: int, time
         table.add_row(
             "connect / first reset", f"{connected * 1e3:.1f} ms / {(time.perf_counter() - begun) * 1e3:.1f} ms"
         )
-        table.add_row("first observation", f"env 0: {_first(obs)}")
+        for name, rows in obs.items() if isinstance(obs, dict) else [("observation", obs)]:
+            first = rows[0].ravel()
+            table.add_row(f"first {name}", f"env 0: {first[:8].tolist()}{' ..' if len(first) > 8 else ''}")
         seconds = []
         env.action_space.seed(0)
         for _ in range(steps):
@@ -60,15 +62,6 @@ def inspect(host: str, port: int, transport: str, channel: str, steps: int, time
         console.print(table)
         for note in notes(spec, float(np.median(seconds)) if seconds else None):
             console.print(f"[yellow]note[/] {note}")
-
-
-def _first(obs: Any) -> str:
-    """Env 0's observation, cut short; of images the shape."""
-    if isinstance(obs, dict):
-        return ", ".join(f"{key} {_first(rows)}" for key, rows in obs.items())
-    if obs.ndim > 2:
-        return f"{obs.dtype} {obs.shape[1:]}"
-    return f"{obs[0][:8].tolist()}{' ..' if obs.shape[1] > 8 else ''}"
 
 
 def notes(spec: Any, median: float | None) -> list[str]:

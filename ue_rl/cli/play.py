@@ -48,7 +48,7 @@ def play(
     with _film(gif) as film_file:
         with _engine(env, gif is not None, connection) as (vec_env, bridge):
             spec = vec_env.engine_spec
-            policy.require(spec.obs_size, spec.act_size)
+            policy.require(spec.seen_size, spec.act_size)
             player = Player(policy, vec_env)
             if seed is not None:
                 vec_env.seed(seed)
