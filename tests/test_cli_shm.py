@@ -99,6 +99,9 @@ def test_wrong_words() -> None:
     result = CliRunner().invoke(cli, ["serve", "--env", "CartPole-v1", "--shm", "--shm-name", "x"])
     assert result.exit_code == 2
     assert "give one of them" in result.output
+    result = CliRunner().invoke(cli, ["serve", "--env", "CartPole-v1", "--images"])
+    assert result.exit_code == 2
+    assert "text carries no images" in result.output
 
 
 def test_addresses() -> None:

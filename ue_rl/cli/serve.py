@@ -23,11 +23,12 @@ from ue_rl.errors import ConfigurationError
 @click.option("--tick-rate", type=float, help="Ticks per second, in real time.  [default: as fast as requests come]")
 @click.option("--shm", is_flag=True, help="Offer shared memory to trainers on this machine.")
 @click.option("--shm-name", metavar="NAME", help="Serve shm://NAME (or the path of a file) alone, without TCP.")
+@click.option("--images", is_flag=True, help="With --env: send images as images; needs --shm or --shm-name.")
 @click.option("--send-info", is_flag=True, help="Send info dicts along.")
 @click.option("--kwargs", default="{}", help="JSON object for gymnasium.make or the bridge class.")
 def serve(
     env: str | None, bridge: str | None, num_envs: int, host: str, port: int, tick_rate: float | None, shm: bool,
-    shm_name: str | None, send_info: bool, kwargs: str,
+    shm_name: str | None, images: bool, send_info: bool, kwargs: str,
 ) -> None:  # fmt: skip
     """Host a Gymnasium env, or a bridge class, as an engine, until Ctrl-C.
 
@@ -36,6 +37,8 @@ def serve(
     """
     if shm and shm_name:
         raise click.UsageError("--shm offers shared memory over TCP, --shm-name serves without TCP: give one of them")
+    if images and (env is None or not (shm or shm_name)):
+        raise click.UsageError("--images needs --env, and --shm or --shm-name: text carries no images")
     if (env is None) == (bridge is None):
         raise click.UsageError("give either --env or --bridge")
     try:
@@ -47,7 +50,7 @@ def serve(
 
     hosted: Any
     if env is not None:
-        hosted = GymnasiumBridge(env, num_envs, send_info=send_info, **arguments)
+        hosted = GymnasiumBridge(env, num_envs, send_info=send_info, images=images, **arguments)
     else:
         hosted = _bridge_class(str(bridge))(num_envs=num_envs, **arguments)
     for name in ("ue_rl.bridges.server", "ue_rl.bridges.shm"):
