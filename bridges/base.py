@@ -17,7 +17,7 @@ from __future__ import annotations
 import abc
 import logging
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from enum import Enum, auto
 from typing import Any, Protocol
@@ -69,6 +69,7 @@ class BaseBridge(abc.ABC):
         switches: changes of `mode` or of the sizes so far; requests from before a change are void.
         host: what serves this bridge at present, None for nothing.
         caller: the thread in which a callback of the game runs right now, None for none.
+        sender: sends an event to the trainer; set by a host that can, while a trainer is there.
         lock: held during ticks and switches; a host in a thread of its own holds it while it uses the arrays.
 
     Raises:
@@ -87,6 +88,7 @@ class BaseBridge(abc.ABC):
         self.lock = threading.RLock()  # callbacks may switch too
         self.host: object | None = None
         self.caller: int | None = None
+        self.sender: Callable[[int, Any], bool] | None = None
         self._policy: PolicyInterface | None = None
         self._server: Any = None
         self._planned_envs = 1
@@ -402,3 +404,18 @@ class BaseBridge(abc.ABC):
         """Sends `info` (JSON-able) with this env's next answer; needs FEATURES=INFO in the spec."""
         if "INFO" in self.spec.features:
             self.outbox.infos[env_id] = dict(info)
+
+    def send_event(self, method: int, payload: Any = None) -> bool:
+        """Sends the trainer a typed message beside the steps (docs/commands.md); from any thread, also in a tick.
+
+        Args:
+            method, payload: as ShmHost.send takes them.
+
+        Returns:
+            False: no trainer is here, or it is connected over TCP, which carries no such messages.
+
+        Raises:
+            ConfigurationError, RingFull: see ShmHost.send.
+        """
+        sender = self.sender
+        return sender is not None and sender(method, payload)

@@ -4,6 +4,7 @@
         host.run(stop)                          serves trainers that attach by name, until `stop` is set
         host.run(stop, sock)                    serves the trainer on this socket, until it goes
         host.tick(delta)                        or from the engine's own loop: one tick, without waiting
+        host.send(Method.DEBUG_DRAW, payload)   an event for the trainer, from any thread (docs/commands.md)
 
 The bridge's inbox.actions and its outbox's arrays are laid over the segment while it serves: a vectorised bridge reads
 and writes the memory that the trainer sees, without a copy. They go back to arrays of its own at `close()`. A trainer
@@ -27,7 +28,7 @@ from ue_rl.bridges.session import who_failed
 from ue_rl.bridges.shm_arrays import prepare
 from ue_rl.bridges.shm_commands import answer_commands, default_dispatcher, send_infos
 from ue_rl.bridges.shm_steps import ShmSteps
-from ue_rl.commands import Dispatcher
+from ue_rl.commands import Dispatcher, encode, mismatch, write_within
 from ue_rl.errors import ConfigurationError, UeRlError
 from ue_rl.handshake import encode_handshake
 from ue_rl.segment import Segment, reclaim_stale
@@ -106,6 +107,8 @@ class ShmHost:
         self.dispatcher = default_dispatcher(bridge) if dispatcher is None else dispatcher
         self.sessions = self.frames = 0
         self._client = 0
+        self._out = threading.Lock()  # around the ring to the trainer and the bell: events may come from any thread
+        self._next_trainer_look = 0.0
         self._switches = bridge.switches
         self._last_tick = time.perf_counter()
         self._next_look = 0.0
@@ -176,11 +179,48 @@ class ShmHost:
             self._failed(error)
         return False
 
+    def send(self, method: int, payload: Any = None, timeout: float = _RING_SECONDS) -> bool:
+        """Sends the trainer a message unasked: telemetry, debug drawing, an image. From any thread, also in a tick.
+
+        Args:
+            method: a Method or a number of your own from 1000 on. payload: of ue_rl.commands.messages().
+            timeout: seconds to wait for room. A trainer reads while it waits for an answer, and when it polls; a game
+                that must not wait for it gives 0 and drops what does not fit.
+
+        Returns:
+            False: nobody is attached, or left meanwhile; nothing was sent.
+
+        Raises:
+            ConfigurationError: a payload that cannot be, that is not the one of `method`, or too long for the ring;
+                or the segment has no rings. RingFull: no room within `timeout`.
+        """
+        session, ring = self.sessions, self.memory.s2c
+        if ring is None:
+            raise ConfigurationError("this segment has no command rings", fault="caller", field="ring_size", got=0)
+        problem = mismatch(method, payload)
+        if problem is not None:
+            raise ConfigurationError("an event with a wrong payload", fault="caller", field="payload", got=problem)
+        data, sent = encode(method, payload), False
+
+        def try_write(data: bytes) -> bool:
+            nonlocal sent
+            with self._out:
+                if not self._client or self.sessions != session or not self._trainer_reads():
+                    return True
+                sent = ring.try_write(data)
+                self._bell.nudge()
+            return sent
+
+        write_within(try_write, data, timeout, ring.name)
+        return sent
+
     def close(self) -> None:
         """Tells the trainer, gives the bridge arrays of its own and deletes the segment; idempotent."""
         if self._closed:
             return
-        self._closed = True
+        with self._out:
+            self._closed, self._client = True, 0
+        self._forget_sender()
         self.memory.store_u32(SERVER_STATE, 2)
         self._bell.nudge()
         self._steps.unbind()
@@ -252,7 +292,7 @@ class ShmHost:
             if not done:
                 return False
             if bridge.outbox.infos:
-                send_infos(self.memory, bridge, _RING_SECONDS, self._bell.nudge, self._answer_commands)
+                send_infos(self.memory, bridge, self._write_info)
             self._steps.asked = False
             self.frames += 1
             self._bell.publish()
@@ -273,6 +313,7 @@ class ShmHost:
             return
         self.sessions += 1
         bridge = self.bridge
+        bridge.sender = self.send
         with bridge.lock:
             if bridge.mode is not Mode.INFERENCE:
                 bridge.start_training()
@@ -311,7 +352,9 @@ class ShmHost:
         memory = self.memory
         if self._client:
             _log.log(level, "session %d ended: %s", self.sessions, why, exc_info=error)
-        self._client = 0
+        with self._out:
+            self._client = 0
+        self._forget_sender()
         self._steps.forget()
         if memory.c2s is not None:
             memory.c2s.skip_all()
@@ -322,12 +365,52 @@ class ShmHost:
     def _answer_commands(self) -> None:
         if not self._client and self.memory.load_u32(CLIENT_PID):
             self._greet()
-        answer_commands(self.memory, self.dispatcher, self.bridge, self._bell, _RING_SECONDS)
+        answer_commands(self.memory, self.dispatcher, self.bridge, self._write)
+
+    def _write(self, data: bytes) -> None:
+        """To the trainer; waits for room while it lives."""
+        assert self.memory.s2c is not None
+        write_within(self._try_write, data, _RING_SECONDS, self.memory.s2c.name, self._look_after_trainer)
+
+    def _write_info(self, data: bytes) -> None:
+        """The same, where no command is being answered: takes what the trainer writes meanwhile."""
+        assert self.memory.s2c is not None
+        write_within(self._try_write, data, _RING_SECONDS, self.memory.s2c.name, self._between_infos)
+
+    def _try_write(self, data: bytes) -> bool:
+        assert self.memory.s2c is not None
+        with self._out:
+            written = self.memory.s2c.try_write(data)
+            self._bell.nudge()
+        return written
+
+    def _between_infos(self) -> None:
+        self._look_after_trainer()
+        if self.memory.c2s is not None and self.memory.c2s.has_news():
+            self._answer_commands()
+
+    def _look_after_trainer(self) -> None:
+        if not self._trainer_reads():
+            raise ConnectionResetError("nobody is left to read the command ring")
+
+    def _trainer_reads(self) -> bool:
+        """Is the trainer still there? Looks once per slice."""
+        now = time.monotonic()
+        if now < self._next_trainer_look:
+            return True
+        self._next_trainer_look = now + _SLICE_MS / 1000
+        holder = self.memory.load_u32(CLIENT_PID)
+        return bool(holder) and self.memory.load_u32(CLIENT_STATE) != _LEAVING and processes.alive(holder)
+
+    def _forget_sender(self) -> None:
+        if self.bridge.sender == self.send:
+            self.bridge.sender = None
 
     def _use(self, sock: socket.socket | None) -> None:
-        if self._bell is not None:
-            self._bell.release()
-        self._bell = self.memory.bell(engine=True, sock=sock, spin_us=self._spin_us)
+        with self._out:
+            if self._bell is not None:
+                self._bell.release()
+            self._bell = self.memory.bell(engine=True, sock=sock, spin_us=self._spin_us)
 
 
 def _gpu_fields(gpu: dict[str, Any]) -> dict[str, Any]:

@@ -68,7 +68,7 @@ class SharedMemoryConnection:
 
     Attributes:
         buffers: the arrays of the last answer. image: uint8 [num_envs, ..], those of `buffers`, or None.
-        commands: requests beside the steps.
+        commands: requests beside the steps, and what the engine sends unasked.
 
     Raises:
         ConfigurationError: a deadline that cannot be.
@@ -132,6 +132,12 @@ class SharedMemoryConnection:
         if self._upload is None or not self._upload.serves(device):
             self._upload = TorchUpload(self.buffers, device)
         return self._upload()
+
+    @property
+    def commands(self) -> ShmCommands:
+        """Requests beside the steps, and events; raises ConnectionUnusable before connect() and after close()."""
+        _ = self.memory
+        return self._commands
 
     @classmethod
     def attach(cls, name: str | None = None, **options: Any) -> SharedMemoryConnection:
@@ -232,8 +238,14 @@ class SharedMemoryConnection:
         self._check_offered("OPTIONS", options)
         if self._session.state is not State.READY:
             self._session.on(Event.ASK)
+        env_ids = range(self.spec.num_envs) if env_ids is None else env_ids
+        entries = [
+            self._commands.options_entry(env, option)
+            for env, option in zip(map(int, env_ids), options or (), strict=False)
+            if option is not None
+        ]
         try:
-            self._ask_resets(range(self.spec.num_envs) if env_ids is None else env_ids, seeds, options)
+            self._ask_resets(env_ids, seeds, entries)
         except UeRlError as error:
             self.fail(error)
             raise
@@ -345,9 +357,11 @@ class SharedMemoryConnection:
         flags = (buffers.dones, buffers.truncated)
         self._bell.bind(memory.actions, buffers.obs, buffers.rewards, *flags, ANSWERED_SEQ)
         self._mixed = True
-        self.commands = ShmCommands(
-            memory.c2s, memory.s2c, self._bell, self._wait_once, self.buffers.infos, spec.num_envs, self.timeout
-        )
+        self._commands = ShmCommands(
+            memory.c2s, memory.s2c, nudge=self._bell.nudge, wait=lambda ms: self._wait_once(None, ms),
+            check=lambda: self.memory, fail=self.fail, infos=self.buffers.infos, num_envs=spec.num_envs,
+            timeout=self.timeout,
+        )  # fmt: skip
         self._spec = spec
         self._session.on(Event.CONFIG)
         _log.info("%s", self.describe())
@@ -369,7 +383,7 @@ class SharedMemoryConnection:
         self,
         env_ids: Sequence[int],
         seeds: Sequence[int | None] | None,
-        options: Sequence[Mapping[str, Any] | None] | None,
+        options: Sequence[bytes],
     ) -> None:
         ids = np.asarray(env_ids, np.intp)
         self._mixed = True
@@ -385,9 +399,8 @@ class SharedMemoryConnection:
         memory.resets[:] = 0
         memory.resets[ids] = 1
         memory.seeds[ids] = -1 if seeds is None else [-1 if seed is None else seed for seed in seeds]
-        for env, option in zip(ids.tolist(), options or (), strict=False):
-            if option is not None:
-                self.commands.send_options(env, option)
+        for option in options:
+            self._commands.send_entry(option)
 
     def _failed(self, error: UeRlError) -> UeRlError:
         self.fail(error)
@@ -430,7 +443,7 @@ class SharedMemoryConnection:
         while True:
             seq = self._bell.peek()
             if self._ring is not None:  # after the counter was read: what was sent before the frame is there
-                self.commands.drain()
+                self._commands.drain()
             if seq == expected:
                 return
             if seq != (expected - 1) % _SEQ:
@@ -443,11 +456,11 @@ class SharedMemoryConnection:
                 raise late(memory, self.timeout, self._bell.asked, beating)
             self._wait_once(seq)
 
-    def _wait_once(self, seq: int | None = None) -> None:
+    def _wait_once(self, seq: int | None = None, slice_ms: int = sync.SLICE_MS) -> None:
         """One slice; raises where the engine has died or closed."""
         seen = self._bell.peek() if seq is None else seq
         try:
-            now = self._bell.wait(seen, 0 if self._ring is None else self._ring.write_pos, sync.SLICE_MS)
+            now = self._bell.wait(seen, 0 if self._ring is None else self._ring.write_pos, slice_ms)
         except ConnectionResetError as error:
             raise attach.gone("its socket was closed") from error
         if now != seen or (self._ring is not None and self._ring.has_news()):

@@ -12,12 +12,13 @@ import contextlib
 import logging
 import time
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ue_rl.buffers import StepBuffers
+from ue_rl.commands import no_commands
 from ue_rl.connections.link import Link, dial
 from ue_rl.connections.wirings import PerEnvWiring, SharedWiring, Wiring
 from ue_rl.errors import (
@@ -172,6 +173,15 @@ class TcpConnection(abc.ABC):
         """Makes the connection dead because of `error`: the next use says so."""
         self._session.on(Event.FAIL, error)
         self._drop()
+
+    @property
+    def commands(self) -> NoReturn:
+        """Commands go over shared memory only.
+
+        Raises:
+            UnsupportedByEngine: always.
+        """
+        raise no_commands("text over TCP")
 
     def describe(self) -> dict[str, str]:
         """See Transport.describe."""

@@ -1,31 +1,36 @@
-"""Commands: the messages beside the steps, one FlatBuffers envelope per ring entry.
+"""Commands: the messages beside the steps, one FlatBuffers envelope per ring entry (docs/commands.md).
 
-    ring.try_write(encode(Method.PING, PingT(stamp=1), correlation_id=7))
+    ring.try_write(encode(Method.PING, messages().PingT(stamp=1), correlation_id=7))
     command = decode(ring.try_read())          command.payload.stamp == 1
 
 Payloads are the classes of ue_rl/generated/command.py whose names end in T; their fields are those of the schema
 (ue_rl/schema/command.fbs) in camelCase. Needs the package `flatbuffers`; steps, and resets without options, do not.
 Dispatcher answers requests (the engine's side, polled from its tick); `write_within` waits for room in a full ring.
+No I/O and no thread of its own.
 """
 
 from __future__ import annotations
 
+import copy
+import functools
 import importlib
+import json
 import logging
-import struct
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import IntEnum
 from types import ModuleType
-from typing import Any
+from typing import Any, NoReturn
 
-from ue_rl.errors import ConfigurationError, MalformedMessage, RingFull, UeRlError
-from ue_rl.shm_ring import Ring
+import numpy as np
+
+from ue_rl.errors import ConfigurationError, MalformedMessage, RingFull, UeRlError, UnsupportedByEngine, shorten
 
 _log = logging.getLogger("ue_rl.commands")
 
-_BROKEN = (struct.error, IndexError, TypeError, ValueError, AttributeError, OverflowError, MemoryError, RecursionError)
+MAX_TEXT = 16 * 2**20  # bytes of all strings in one message: in a hostile one they may overlap, and each is copied
+_LONGEST_ERROR = 2000
 
 
 class Method(IntEnum):
@@ -58,6 +63,39 @@ class Method(IntEnum):
     DEBUG_DRAW = 112
 
 
+# What a request (or a message that wants no answer) carries, and its answer; the tables of the schema, without the T.
+PAYLOADS: dict[int, tuple[str, str]] = {
+    Method.PING: ("Ping", "Ping"),
+    Method.CLOSE: ("Close", "Empty"),
+    Method.SET_TIME_SCALE: ("SetTimeScale", "Empty"),
+    Method.LIST_PARAMETERS: ("ListParameters", "Parameters"),
+    Method.GET_PARAMETERS: ("GetParameters", "Parameters"),
+    Method.SET_PARAMETERS: ("SetParameters", "Empty"),
+    Method.GET_SCHEMA: ("GetSchema", "Schema"),
+    Method.RESET_AGENT: ("ResetAgent", "Empty"),
+    Method.RESET_OPTIONS: ("ResetOptions", "Empty"),
+    Method.ENV_INFO: ("EnvInfo", "Empty"),
+    Method.JOINT_STATE: ("JointState", "JointState"),
+    Method.JOINT_CONTROL: ("JointControl", "Empty"),
+    Method.GET_TELEMETRY_SCHEMA: ("GetTelemetrySchema", "TelemetrySchema"),
+    Method.TELEMETRY_STREAM: ("TelemetryStream", "Empty"),
+    Method.TELEMETRY_FRAME: ("TelemetryFrame", "Empty"),
+    Method.GET_SCENE_INFO: ("GetSceneInfo", "SceneInfo"),
+    Method.LIST_ENTITIES: ("ListEntities", "Entities"),
+    Method.GET_ENTITY: ("GetEntity", "Entity"),
+    Method.SET_ENTITY: ("SetEntity", "Empty"),
+    Method.SET_SIMULATION_MODE: ("SetSimulationMode", "Empty"),
+    Method.LIST_CAMERAS: ("ListCameras", "Cameras"),
+    Method.STREAM_CAMERA: ("StreamCamera", "Empty"),
+    Method.STREAM_VIEWPORT: ("StreamViewport", "Empty"),
+    Method.IMAGE_FRAME: ("ImageFrame", "Empty"),
+    Method.DEBUG_DRAW: ("DebugDraw", "Empty"),
+}
+
+# Vectors of numbers that are not [float]; the generated code writes an array as it is, whatever its dtype.
+_DTYPES = {"pixels": np.uint8, "methods": np.uint32, "envIds": np.int32}
+
+
 @dataclass(frozen=True)
 class Command:
     """One message.
@@ -75,6 +113,7 @@ class Command:
     error: str | None = None
 
 
+@functools.cache
 def messages() -> ModuleType:
     """The generated classes.
 
@@ -94,8 +133,19 @@ def _flatbuffers() -> Any:
     return importlib.import_module("flatbuffers")
 
 
+def method_name(method: int) -> str:
+    """For error messages: "PING", or the number of one that is not in Method."""
+    try:
+        return Method(method).name
+    except ValueError:
+        return str(int(method))
+
+
 def encode(method: int, payload: Any = None, correlation_id: int = 0, error: str | None = None) -> bytes:
     """The ring entry's content: a size-prefixed FlatBuffer without its prefix, which is the entry's length.
+
+    Args:
+        payload: vectors of numbers may be lists, NumPy arrays of any shape whose numbers fit, or bytes (pixels).
 
     Raises:
         ConfigurationError: no payload class of the schema, or a field of a wrong type.
@@ -106,20 +156,60 @@ def encode(method: int, payload: Any = None, correlation_id: int = 0, error: str
     envelope.correlationId, envelope.method, envelope.errorMessage = correlation_id, int(method), error
     try:
         if payload is not None:
-            envelope.payloadType = getattr(m.Payload, type(payload).__name__.removesuffix("T"))
-            envelope.payload = payload
+            name = type(payload).__name__.removesuffix("T")
+            if type(payload) is not getattr(m, f"{name}T", None) or not hasattr(m.Payload, name):
+                raise TypeError(f"{type(payload).__name__} is no payload of the schema")
+            envelope.payloadType = getattr(m.Payload, name)
+            envelope.payload = _flat_arrays(payload)
         builder = flatbuffers.Builder(256)
         builder.FinishSizePrefixed(envelope.Pack(builder))
         return bytes(builder.Output())[4:]
-    except _BROKEN as wrong:
+    except Exception as wrong:  # whatever the generated code stumbles over: a field is wrong
         raise ConfigurationError(
             "a command cannot be written", fault="caller", field=type(payload).__name__, got=str(wrong),
             expected="a class of ue_rl/generated/command.py, with fields of its types",
         ) from wrong  # fmt: skip
 
 
-def decode(data: bytes) -> Command:
+def _flat_arrays(payload: Any) -> Any:
+    """`payload`, or a copy of it whose arrays have the schema's dtypes and one dimension."""
+    flat = payload
+    for name, value in vars(payload).items():
+        if isinstance(value, np.ndarray):
+            dtype = _DTYPES.get(name, np.float32)
+            array = value.astype(dtype, order="C", casting="same_kind", copy=False).reshape(-1)
+            if array.dtype.kind != "f" and (array != value.reshape(-1)).any():
+                raise ValueError(f"a number of {name} does not fit {array.dtype}")
+        elif name == "pixels" and isinstance(value, (bytes, bytearray, memoryview)):
+            array = np.frombuffer(value, np.uint8) if len(value) else np.zeros(0, np.uint8)
+        else:
+            continue
+        if flat is payload:
+            flat = copy.copy(payload)
+        setattr(flat, name, array)
+    return flat
+
+
+class _Entry(bytes):
+    """A ring entry under the generated readers, which copy each string and cut one that ends outside."""
+
+    room = MAX_TEXT
+
+    def __getitem__(self, at: Any) -> Any:
+        if isinstance(at, slice):
+            self.room -= at.stop - at.start
+            if at.stop > len(self):
+                raise IndexError("a string ends outside of the message")
+            if self.room < 0:
+                raise ValueError(f"its strings are longer than {MAX_TEXT} bytes")
+        return super().__getitem__(at)
+
+
+def decode(data: bytes, fault: str = "engine") -> Command:
     """The message in a ring entry.
+
+    Args:
+        fault: who wrote it, for the error.
 
     Raises:
         MalformedMessage: not an envelope of the schema.
@@ -127,18 +217,29 @@ def decode(data: bytes) -> Command:
     m = messages()
     try:
         if len(data) < 8:
-            raise ValueError(f"{len(data)} bytes")
-        envelope = m.EnvelopeT.InitFromPackedBuf(data, 0)
+            raise ValueError("too short")
+        envelope = m.EnvelopeT.InitFromPackedBuf(_Entry(data), 0)
         error = envelope.errorMessage
         return Command(
-            int(envelope.correlationId), int(envelope.method), envelope.payload,
-            None if error is None else error.decode("utf-8", "replace") if isinstance(error, bytes) else str(error),
-        )  # fmt: skip
-    except _BROKEN as wrong:
+            int(envelope.correlationId), int(envelope.method), envelope.payload, None if error is None else text(error)
+        )
+    except Exception as wrong:  # whatever the generated code stumbles over: these bytes are no envelope
         raise MalformedMessage(
-            "a command cannot be read", fault="engine", field="Envelope", expected="ue_rl/schema/command.fbs",
+            "a command cannot be read", fault=fault, field="Envelope", expected="ue_rl/schema/command.fbs",
             got=f"{len(data)} bytes: {wrong}",
         ) from wrong  # fmt: skip
+
+
+def mismatch(method: int, payload: Any, answer: bool = False) -> str | None:
+    """What is wrong with the payload of a message (or of an answer); None: it is the one that `method` has."""
+    names = PAYLOADS.get(method)
+    if names is None or names[answer] == "Empty":
+        return None
+    wanted = getattr(messages(), f"{names[answer]}T")
+    if isinstance(payload, wanted) or (payload is None and not vars(wanted())):
+        return None
+    got = "no payload" if payload is None else type(payload).__name__.removesuffix("T")
+    return f"{method_name(method)}{' is answered with' if answer else ' carries'} {names[answer]}, got {got}"
 
 
 def text(value: Any) -> str:
@@ -146,31 +247,70 @@ def text(value: Any) -> str:
     return value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value or "")
 
 
+def json_object(value: Any) -> dict[str, Any] | None:
+    """A string field that holds a JSON object; None: it holds none."""
+    try:
+        found = json.loads(text(value), parse_constant=_no_constant)
+    except (ValueError, RecursionError):
+        return None
+    return found if isinstance(found, dict) else None
+
+
+def json_text(value: Mapping[str, Any], field: str, env_id: int) -> str:
+    """`value` as JSON.
+
+    Raises:
+        ConfigurationError: it holds what JSON has not.
+    """
+    try:
+        return json.dumps(dict(value), allow_nan=False, separators=(",", ":"))
+    except (ValueError, TypeError, RecursionError) as error:
+        raise ConfigurationError(
+            "not a JSON object", fault="caller", env_id=env_id, field=field, got=str(error),
+            cure="plain numbers, strings, lists and dicts; float(x) of NumPy's numbers",
+        ) from error  # fmt: skip
+
+
+def _no_constant(name: str) -> NoReturn:
+    raise ValueError(name)
+
+
+def no_commands(carrier: str) -> UnsupportedByEngine:
+    """For who asks a connection for commands that cannot have any."""
+    return UnsupportedByEngine(
+        "commands need shared memory", fault="caller", field="commands", got=carrier,
+        cure="connect with transport='auto' or 'shm' to an engine on this machine that offers shared memory",
+    )  # fmt: skip
+
+
 def write_within(
-    ring: Ring, data: bytes, seconds: float, nudge: Callable[[], None], meanwhile: Callable[[], object] | None = None
+    try_write: Callable[[bytes], bool],
+    data: bytes,
+    seconds: float,
+    name: str,
+    meanwhile: Callable[[], object] | None = None,
 ) -> None:
     """Writes, waiting for room if need be.
 
     Args:
-        seconds: how long. nudge: wakes the reader. meanwhile: called while waiting; reads the other ring, so that
-            two writers with full rings do not wait for each other.
+        try_write: appends to the ring and wakes its reader; False: it is full.
+        seconds: how long. name: of the ring. meanwhile: called while waiting; it reads the other ring, so that two
+            writers with full rings do not wait for each other, and looks after the reader.
 
     Raises:
-        RingFull: no room within `seconds`.
+        RingFull: no room within `seconds`; nothing was written.
     """
     deadline = time.monotonic() + seconds
-    while not ring.try_write(data):
-        nudge()
+    while not try_write(data):
         if meanwhile is not None:
             meanwhile()
-        if time.monotonic() > deadline:
+        if time.monotonic() >= deadline:
             raise RingFull(
-                "the other side does not read its commands", fault="engine", field=ring.name,
-                expected=f"room for {len(data)} bytes within {seconds:g} s",
+                "the other side does not read its commands", fault="engine" if name == "cmd_c2s" else "trainer",
+                field=name, expected=f"room for {len(data)} bytes within {seconds:g} s",
                 cure="is it paused, or does it not poll its command ring?",
             )  # fmt: skip
         time.sleep(2e-4)
-    nudge()
 
 
 Handler = Callable[[Any, Command], Any]
@@ -179,8 +319,9 @@ Handler = Callable[[Any, Command], Any]
 class Dispatcher:
     """Answers requests: handlers by method.
 
-    A handler gets (payload, command) and returns the answer's payload, or None for an empty one. What it raises becomes
-    the answer's error message: an error in one command must not end the game.
+    A handler gets (payload, command) and returns the answer's payload, or None for an empty one. It is called with the
+    payload that PAYLOADS names for its method; a game's own method checks for itself. What it raises becomes the
+    answer's error message: an error in one command must not end the game.
     """
 
     def __init__(self) -> None:
@@ -195,27 +336,46 @@ class Dispatcher:
         """What has a handler."""
         return sorted(self._handlers)
 
-    def answer(self, data: bytes) -> bytes | None:
+    def answer(self, data: bytes, longest: int = 2**31) -> bytes | None:
         """The answer to one ring entry; None where none is wanted.
+
+        Args:
+            longest: bytes that an answer may have; in place of a longer one goes an error message.
 
         Raises:
             MalformedMessage: the entry is no envelope.
         """
-        command = decode(data)
-        handler = self._handlers.get(command.method)
-        payload, problem = None, None
-        if handler is None:
-            problem = f"this engine does not know method {command.method}"
-        else:
-            try:
-                payload = handler(command.payload, command)
-            except UeRlError as error:
-                problem = str(error)
-            except Exception as error:  # noqa: BLE001 - the game's own code: the requester is told, the game goes on
-                _log.exception("the handler of method %d failed", command.method)
-                problem = f"{type(error).__name__}: {error}"
-        if not command.correlation_id:
+        command = decode(data, "trainer")
+        number, method = command.correlation_id, command.method
+        payload, problem = self._handle(command)
+        if not number:
             if problem is not None:
                 _log.warning("a command without an answer failed: %s", problem)
             return None
-        return encode(command.method, payload, command.correlation_id, problem)
+        if problem is None:
+            try:
+                answer = encode(method, payload, number)
+                if len(answer) <= longest:
+                    return answer
+                problem = f"the answer has {len(answer)} bytes, the command ring takes {longest}"
+            except ConfigurationError as error:
+                problem = str(error)
+            _log.warning("the handler of method %s: %s", method_name(method), problem)
+        return encode(method, None, number, shorten(problem, max(16, min(_LONGEST_ERROR, (longest - 100) // 4))))
+
+    def _handle(self, command: Command) -> tuple[Any, str | None]:
+        """(payload, None) of the answer, or (None, why not)."""
+        handler = self._handlers.get(command.method)
+        if handler is None:
+            return None, f"this engine does not know method {method_name(command.method)}"
+        problem = mismatch(command.method, command.payload)
+        if problem is not None:
+            return None, problem
+        try:
+            payload = handler(command.payload, command)
+        except UeRlError as error:
+            return None, str(error)
+        except Exception as error:  # noqa: BLE001 - the game's own code: the requester is told, the game goes on
+            _log.exception("the handler of method %s failed", method_name(command.method))
+            return None, f"{type(error).__name__}: {error}"
+        return payload, mismatch(command.method, payload, answer=True) if command.correlation_id else None

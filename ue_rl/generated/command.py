@@ -4476,7 +4476,7 @@ class DrawLine(object):
         self._tab = flatbuffers.table.Table(buf, pos)
 
     # DrawLine
-    def From(self):
+    def Start(self):
         o = flatbuffers.number_types.UOffsetTFlags.py_type(self._tab.Offset(4))
         if o != 0:
             x = o + self._tab.Pos
@@ -4486,7 +4486,7 @@ class DrawLine(object):
         return None
 
     # DrawLine
-    def To(self):
+    def End(self):
         o = flatbuffers.number_types.UOffsetTFlags.py_type(self._tab.Offset(6))
         if o != 0:
             x = o + self._tab.Pos
@@ -4512,11 +4512,11 @@ class DrawLine(object):
 def DrawLineStart(builder):
     builder.StartObject(4)
 
-def DrawLineAddFrom(builder, from_):
-    builder.PrependStructSlot(0, flatbuffers.number_types.UOffsetTFlags.py_type(from_), 0)
+def DrawLineAddStart(builder, start):
+    builder.PrependStructSlot(0, flatbuffers.number_types.UOffsetTFlags.py_type(start), 0)
 
-def DrawLineAddTo(builder, to):
-    builder.PrependStructSlot(1, flatbuffers.number_types.UOffsetTFlags.py_type(to), 0)
+def DrawLineAddEnd(builder, end):
+    builder.PrependStructSlot(1, flatbuffers.number_types.UOffsetTFlags.py_type(end), 0)
 
 def DrawLineAddColor(builder, color):
     builder.PrependUint32Slot(2, color, 0)
@@ -4538,13 +4538,13 @@ class DrawLineT(object):
     # DrawLineT
     def __init__(
         self,
-        from_ = None,
-        to = None,
+        start = None,
+        end = None,
         color = 0,
         seconds = 0.0,
     ):
-        self.from_ = from_  # type: Optional[Vec3T]
-        self.to = to  # type: Optional[Vec3T]
+        self.start = start  # type: Optional[Vec3T]
+        self.end = end  # type: Optional[Vec3T]
         self.color = color  # type: int
         self.seconds = seconds  # type: float
 
@@ -4569,22 +4569,22 @@ class DrawLineT(object):
     def _UnPack(self, drawLine):
         if drawLine is None:
             return
-        if drawLine.From() is not None:
-            self.from_ = Vec3T.InitFromObj(drawLine.From())
-        if drawLine.To() is not None:
-            self.to = Vec3T.InitFromObj(drawLine.To())
+        if drawLine.Start() is not None:
+            self.start = Vec3T.InitFromObj(drawLine.Start())
+        if drawLine.End() is not None:
+            self.end = Vec3T.InitFromObj(drawLine.End())
         self.color = drawLine.Color()
         self.seconds = drawLine.Seconds()
 
     # DrawLineT
     def Pack(self, builder):
         DrawLineStart(builder)
-        if self.from_ is not None:
-            from_ = self.from_.Pack(builder)
-            DrawLineAddFrom(builder, from_)
-        if self.to is not None:
-            to = self.to.Pack(builder)
-            DrawLineAddTo(builder, to)
+        if self.start is not None:
+            start = self.start.Pack(builder)
+            DrawLineAddStart(builder, start)
+        if self.end is not None:
+            end = self.end.Pack(builder)
+            DrawLineAddEnd(builder, end)
         DrawLineAddColor(builder, self.color)
         DrawLineAddSeconds(builder, self.seconds)
         drawLine = DrawLineEnd(builder)

@@ -10,12 +10,13 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any, NoReturn, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ue_rl.buffers import ActionBatch, StepBuffers
+from ue_rl.commands import no_commands
 from ue_rl.errors import ConnectionUnusable, EngineTimeout, UeRlError, UnsupportedByEngine
 from ue_rl.session import Event, Session
 from ue_rl.spec import EnvSpec
@@ -168,6 +169,11 @@ class MemoryTransport:
     def close(self) -> None:
         """See Transport.close."""
         self._session.on(Event.CLOSE)
+
+    @property
+    def commands(self) -> NoReturn:
+        """There are none without shared memory; raises UnsupportedByEngine."""
+        raise no_commands("arrays in memory")
 
     def describe(self) -> dict[str, str]:
         """See Transport.describe."""
