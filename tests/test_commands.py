@@ -21,7 +21,12 @@ SCHEMA = (ROOT / "ue_rl" / "schema" / "command.fbs").read_text("utf-8")
 M = messages()
 
 FLOATS = {"float", "double"}
-INTEGERS = {"ulong": (0, 2**64 - 1), "long": (-(2**63), 2**63 - 1), "uint": (0, 2**32 - 1), "int": (-(2**31), 2**31 - 1)}
+INTEGERS = {
+    "ulong": (0, 2**64 - 1),
+    "long": (-(2**63), 2**63 - 1),
+    "uint": (0, 2**32 - 1),
+    "int": (-(2**31), 2**31 - 1),
+}
 INTEGERS |= {"ubyte": (0, 255), "Mode": (0, 2)}
 DTYPES = {"float": np.float32, "ubyte": np.uint8, "uint": np.uint32, "int": np.int32}
 
@@ -100,7 +105,9 @@ def test_defaults_are_those_of_the_schema() -> None:
     for name, body in found:
         for field, default in re.findall(r"(\w+)\s*:\s*\w+\s*=\s*(-?\w+)", body):
             value = getattr(getattr(M, f"{name}T")(), camel(field))
-            assert value == {"true": True, "false": False}.get(default, default if value is None else type(value)(default))
+            assert value == {"true": True, "false": False}.get(
+                default, default if value is None else type(value)(default)
+            )
             checked += 1
     assert checked >= 8
 
@@ -124,9 +131,7 @@ def test_vectors_of_numbers_have_their_dtype() -> None:
 def test_the_document_lists_every_method() -> None:
     page = (ROOT / "docs" / "commands.md").read_text("utf-8")
     rows = re.findall(r"^\| `([A-Z_]+)` \| (\d+) \| (\w+) \| (\w+|-) \|", page, re.M)
-    assert rows == [
-        (m.name, str(m.value), PAYLOADS[m][0], PAYLOADS[m][1].replace("Empty", "-")) for m in Method
-    ]
+    assert rows == [(m.name, str(m.value), PAYLOADS[m][0], PAYLOADS[m][1].replace("Empty", "-")) for m in Method]
 
 
 # -- round trips
@@ -164,7 +169,9 @@ def test_arrays_of_other_dtypes_become_those_of_the_schema(dtype: Any) -> None:
     assert payload.values is values, "the caller's object was changed"
 
 
-@pytest.mark.parametrize("pixels", [bytes(range(12)), bytearray(range(12)), memoryview(bytes(range(12))), list(range(12))])
+@pytest.mark.parametrize(
+    "pixels", [bytes(range(12)), bytearray(range(12)), memoryview(bytes(range(12))), list(range(12))]
+)
 def test_pixels_may_be_bytes(pixels: Any) -> None:
     assert decode(encode(1, M.ImageFrameT(pixels=pixels))).payload.pixels.tolist() == list(range(12))
     assert len(decode(encode(1, M.ImageFrameT(pixels=pixels[:0]))).payload.pixels) == 0
@@ -175,7 +182,7 @@ def test_what_cannot_be_written_is_named() -> None:
         M.PingT(stamp=-1), M.PingT(stamp="x"), M.PingT(stamp=2**64), M.CloseT(reason=5), M.ParameterT(), object(), M.Ping(),
         M.TelemetryFrameT(values=["a"]), M.TelemetryFrameT(values=5), M.TelemetryFrameT(values=np.array(["a"])),
         M.ImageFrameT(pixels=np.array([1.5])), M.ImageFrameT(pixels=np.array([300])), M.ResetAgentT(envIds=np.array([2**40])),
-        M.SetEntityT(entity=M.PingT()), M.GetParametersT(names=[None]), M.TelemetryFrameT(values=[1e300]),
+        M.SetEntityT(entity=5), M.GetParametersT(names=[None]), M.TelemetryFrameT(values=[1e300]),
     ]  # fmt: skip
     for payload in wrong:
         with pytest.raises(errors.ConfigurationError, match="cannot be written") as caught:
@@ -316,7 +323,12 @@ def test_a_request_without_fields_may_come_without_its_payload() -> None:
 
 def test_a_wrong_answer_is_an_error_message_and_not_the_end() -> None:
     dispatcher = Dispatcher()
-    answers: dict[int, Any] = {1000: "text", 1001: M.ParameterT(), 1002: M.PingT(stamp="no"), Method.GET_ENTITY: M.PingT()}
+    answers: dict[int, Any] = {
+        1000: "text",
+        1001: M.ParameterT(),
+        1002: M.PingT(stamp="no"),
+        Method.GET_ENTITY: M.PingT(),
+    }
     for method, answer in answers.items():
         dispatcher.register(method, lambda payload, command, answer=answer: answer)
     for method in (1000, 1001, 1002):
