@@ -1,4 +1,4 @@
-"""Commands between a trainer and a hosted bridge: every method, events, deadlines, full rings, hostile and dead sides."""
+"""Commands between a trainer and a hosted bridge: every method, events, deadlines, full rings, dead sides."""
 
 from __future__ import annotations
 
@@ -189,7 +189,8 @@ def test_contract(session: Session) -> None:
     commands.set_contract()
     assert game.told == [(2**63 - 1, {"gravity": 5.0}, {"friction": (0.25, 0.75)}, [2, 0]), (None, {}, {}, [])]
     refused: list[dict[str, Any]] = [
-        {"env_ids": [3]}, {"parameters": {"gravity": 21}}, {"parameters": {"mass": 1}}, {"randomization": {"mass": (0, 1)}},
+        {"env_ids": [3]}, {"parameters": {"gravity": 21}}, {"parameters": {"mass": 1}},
+        {"randomization": {"mass": (0, 1)}},
         {"randomization": {"friction": (0.5, 0.25)}}, {"randomization": {"friction": (0.5, 1.5)}},
         {"randomization": {"friction": (float("nan"), 1)}},
     ]  # fmt: skip
@@ -576,7 +577,8 @@ def test_a_flood_of_commands_does_not_stop_the_game() -> None:
     "answer",
     [
         encode(Method.CLOSE, M.EmptyT(), 1), encode(Method.PING, M.CloseT(), 1), encode(Method.PING, None, 1),
-        encode(Method.TELEMETRY_FRAME, M.PingT()), encode(Method.ENV_INFO), encode(Method.ENV_INFO, M.PingT()), b"", b"12345678",
+        encode(Method.TELEMETRY_FRAME, M.PingT()), encode(Method.ENV_INFO), encode(Method.ENV_INFO, M.PingT()),
+        b"", b"12345678",
     ],
 )  # fmt: skip
 def test_answers_and_events_that_cannot_be(answer: bytes) -> None:
