@@ -40,6 +40,8 @@ typedef struct {
     int failed_spins;
     int by_yield; /* waits in a row that ended with the first yield: the other side runs on this very core */
     unsigned long long waits, sleeps;
+    uint64_t napped_for; /* the counter that naps wait to change, and for how long they have, in ns */
+    int64_t napped;
     /* bind(): what `ask` writes and `answer` checks */
     Py_buffer actions, obs, rewards, dones, truncated;
     char *answered;
@@ -223,7 +225,7 @@ static int spin(Bell *self, uint64_t seq, uint32_t pos)
 static int sleep_until(Bell *self, uint64_t seq, uint32_t pos, long slice_ms)
 {
     int outcome = 0;
-    int64_t stop, nap = 20000;
+    int64_t begun, passed = 0, nap;
 #ifndef _WIN32
     if (self->own_flag && self->fd >= 0) {
         char bells[64];
@@ -254,11 +256,13 @@ static int sleep_until(Bell *self, uint64_t seq, uint32_t pos, long slice_ms)
         return outcome;
     }
 #endif
-    stop = now_ns() + (int64_t)slice_ms * 1000000; /* a peer that rings no bell: look from time to time */
-    while (!moved(self, seq, pos) && now_ns() < stop) {
-        sleep_ns(nap);
-        if (nap < 500000) nap += nap / 4;
+    /* A peer that rings no bell: look from time to time, the longer it has thought the less often, an eighth late at most. */
+    if (self->napped_for != seq) self->napped_for = seq, self->napped = 0;
+    for (begun = now_ns(); !moved(self, seq, pos) && passed < (int64_t)slice_ms * 1000000; passed = now_ns() - begun) {
+        nap = (self->napped + passed) / 8;
+        sleep_ns(nap < 20000 ? 20000 : nap > 2000000 ? 2000000 : nap);
     }
+    self->napped += passed;
     return outcome;
 }
 

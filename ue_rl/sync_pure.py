@@ -20,7 +20,7 @@ from ue_rl.errors import ConfigurationError
 HAS_FUTEX = 0
 _ALWAYS_RING = 3
 _ASKED, _UNASKED = -1, -2
-_NAP, _LONGEST_NAP = 20e-6, 1e-3
+_NAP, _LONGEST_NAP = 20e-6, 2e-3
 
 
 def in_order() -> bool:
@@ -135,6 +135,7 @@ class Bell:
         self._ring = _word(buffer, peer_ring, 4) if peer_ring else None
         self._sock, self._spin = sock, spin_us / 1e6
         self.waits = self.sleeps = 0
+        self._napped_for, self._napped = -1, 0.0
         if sock is not None and self._own_flag is not None:
             self._own_flag[0] = _ALWAYS_RING
 
@@ -160,22 +161,22 @@ class Bell:
         """See _sync.c."""
         self._live(self._peer)
         self.waits += 1
-        stop = time.monotonic() + slice_ms / 1000
         if self._sock is not None and self._own_flag is not None:
             if not self._moved(seq, pos):
                 self.sleeps += 1
                 self._hear(seq, pos)
             return int(self._peer[0])
-        until, nap = time.perf_counter() + self._spin, _NAP
-        while not self._moved(seq, pos):
-            if time.perf_counter() < until:
-                continue
-            if time.monotonic() >= stop:
-                break
-            if nap == _NAP:
-                self.sleeps += 1
-            time.sleep(nap)
-            nap = min(nap * 1.25, _LONGEST_NAP)
+        if self._napped_for != seq:
+            self._napped_for, self._napped = seq, 0.0
+        begun, slept = time.perf_counter(), False
+        passed = 0.0
+        while not self._moved(seq, pos) and passed < slice_ms / 1000:
+            if passed >= self._spin:
+                self.sleeps += not slept
+                slept = True
+                time.sleep(min(max(_NAP, (self._napped + passed) / 8), _LONGEST_NAP))
+            passed = time.perf_counter() - begun
+        self._napped += passed
         return int(self._peer[0])
 
     def bind(self, actions: Any, obs: Any, rewards: Any, dones: Any, truncated: Any, answered_seq: int, /) -> None:
