@@ -25,8 +25,9 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from ue_rl.bridges.action_check import ActionCheck
 from ue_rl.buffers import ActionBatch, StepBuffers
-from ue_rl.errors import ConfigurationError, MalformedMessage, ModelMismatch, ModelOutputError
+from ue_rl.errors import ConfigurationError
 from ue_rl.handshake import encode_handshake
 from ue_rl.spec import Channel, EnvSpec, EnvType
 
@@ -64,6 +65,7 @@ class BaseBridge(abc.ABC):
         inbox: what the trainer asks for; written by the host.
         outbox: the states of all envs; written by the bridge.
         answered: uint8 [num_envs]; 1 = this row of `outbox` is to be sent; cleared by the host.
+        check: whether actions are actions, of the trainer's and of a model.
         mode: IDLE, TRAINING or INFERENCE.
         ticks: calls of `update_rl` so far.
         switches: changes of `mode` or of the sizes so far; requests from before a change are void.
@@ -79,6 +81,7 @@ class BaseBridge(abc.ABC):
     inbox: ActionBatch
     outbox: StepBuffers
     answered: NDArray[np.uint8]
+    check: ActionCheck
 
     def __init__(self, spec: EnvSpec | None = None) -> None:
         self._spec: EnvSpec | None = None
@@ -124,7 +127,7 @@ class BaseBridge(abc.ABC):
         with self.lock:
             self.switches += self._spec is not None
             self._spec = spec
-            self._counts = np.array(spec.action_spec.counts, np.float32)
+            self.check = ActionCheck(spec)
             self.inbox = ActionBatch(spec.num_envs, spec.act_size)
             image = None if spec.image is None else spec.image.shape
             self.outbox = StepBuffers(spec.num_envs, spec.obs_size, image)
@@ -255,8 +258,7 @@ class BaseBridge(abc.ABC):
             self.caller = threading.get_ident()
             try:
                 if self.mode is Mode.TRAINING:
-                    if len(self._counts):
-                        self._check_choices()
+                    self.check.of_trainer(self.inbox)
                     self.tick_training(delta)
                 elif self.mode is Mode.INFERENCE:
                     self.tick_inference(delta)
@@ -283,8 +285,7 @@ class BaseBridge(abc.ABC):
     def tick_step_all(self, delta: float) -> bool:
         """See `step_all`; a subclass that has nothing to look up per env may do it in less."""
         self.inbox.command[:] = ActionBatch.STEP
-        if len(self._counts):
-            self._check_choices()
+        self.check.of_trainer(self.inbox)
         self.tick_training(delta)
         if self.busy:
             return False
@@ -350,55 +351,7 @@ class BaseBridge(abc.ABC):
         assert self._policy is not None
         run_for = getattr(self._policy, "run_inference_for", None)
         given = self._policy.run_inference(observations) if run_for is None else run_for(env_ids, observations)
-        actions = np.asarray(given)
-        expected = (len(observations), self.spec.act_size)
-        if actions.shape == (len(observations),) and expected[1] == 1:
-            actions = actions.reshape(expected)
-        if actions.shape != expected:
-            raise ModelMismatch(
-                "the model's actions do not fit the bridge", fault="model", field="ACT",
-                expected=expected, got=actions.shape,
-            )  # fmt: skip
-        if actions.dtype.kind not in "fiub":
-            raise ModelOutputError(
-                "the model's actions are not real numbers", fault="model", field="ACT", got=str(actions.dtype)
-            )
-        actions = np.ascontiguousarray(actions, np.float32)
-        finite = np.isfinite(actions).all(axis=1)
-        if not finite.all():
-            row = int(finite.argmin())
-            raise ModelOutputError(
-                "the model gave an action that is not a finite number", fault="model", env_id=int(env_ids[row]),
-                field="ACT", got=actions[row].tolist(),
-            )  # fmt: skip
-        if len(self._counts):
-            fits = self._are_choices(actions)
-            if not fits.all():
-                row = int(fits.argmin())
-                raise ModelOutputError(
-                    "the model's action is no choice of the action space", fault="model", env_id=int(env_ids[row]),
-                    field="ACT", expected=self._choices(), got=actions[row].tolist(),
-                )  # fmt: skip
-        return actions
-
-    def _are_choices(self, actions: NDArray[np.float32]) -> NDArray[np.bool_]:
-        fits: NDArray[np.bool_] = (actions >= 0) & (actions < self._counts) & (actions == np.floor(actions))
-        return np.asarray(fits.all(axis=1))
-
-    def _choices(self) -> str:
-        action = self.spec.action_spec
-        return f"{action.kind.value} {action.counts}"
-
-    def _check_choices(self) -> None:
-        """Before anything is applied: 0.5 is no choice, and must not become one by rounding."""
-        actions = self.inbox.actions
-        wrong = (self.inbox.command == ActionBatch.STEP) & ~self._are_choices(actions)
-        if wrong.any():
-            env = int(wrong.argmax())
-            raise MalformedMessage(
-                "the action is no choice of the action space", fault="trainer", env_id=env, field="ACT",
-                expected=self._choices(), got=actions[env].tolist(),
-            )  # fmt: skip
+        return self.check.of_model(given, env_ids)
 
     def write_info(self, env_id: int, info: Mapping[str, Any]) -> None:
         """Sends `info` (JSON-able) with this env's next answer; needs FEATURES=INFO in the spec."""

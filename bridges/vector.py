@@ -48,7 +48,7 @@ class VectorBridge(BaseBridge):
 
     def tick_step_all(self, delta: float) -> bool:
         """See BaseBridge."""
-        if len(self._counts):
+        if self.check.has_choices:
             return super().tick_step_all(delta)
         self._step(self.inbox.actions, self._all)
         return True

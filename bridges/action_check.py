@@ -1,0 +1,84 @@
+"""ActionCheck: is what a model or a trainer wants an action of this bridge? Checked before anything is applied."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ue_rl.buffers import ActionBatch
+from ue_rl.errors import MalformedMessage, ModelMismatch, ModelOutputError
+from ue_rl.spec import EnvSpec
+
+
+class ActionCheck:
+    """For one spec.
+
+    Attributes:
+        has_choices: the actions are choices (Discrete and the like), not numbers.
+    """
+
+    def __init__(self, spec: EnvSpec) -> None:
+        self._size = spec.act_size
+        self._counts = np.array(spec.action_spec.counts, np.float32)
+        self._space = f"{spec.action_spec.kind.value} {spec.action_spec.counts}"
+        self.has_choices = len(self._counts) > 0
+
+    def of_model(self, given: Any, env_ids: Sequence[int]) -> NDArray[np.float32]:
+        """A model's actions for `env_ids` as float32 [n, act_size].
+
+        Raises:
+            ModelMismatch: a wrong shape. ModelOutputError: not real numbers, NaN or infinity, or no choice.
+        """
+        actions = np.asarray(given)
+        expected = (len(env_ids), self._size)
+        if actions.shape == expected[:1] and self._size == 1:
+            actions = actions.reshape(expected)
+        if actions.shape != expected:
+            raise ModelMismatch(
+                "the model's actions do not fit the bridge", fault="model", field="ACT",
+                expected=expected, got=actions.shape,
+            )  # fmt: skip
+        if actions.dtype.kind not in "fiub":
+            raise ModelOutputError(
+                "the model's actions are not real numbers", fault="model", field="ACT", got=str(actions.dtype)
+            )
+        actions = np.ascontiguousarray(actions, np.float32)
+        finite = np.isfinite(actions).all(axis=1)
+        if not finite.all():
+            row = int(finite.argmin())
+            raise ModelOutputError(
+                "the model gave an action that is not a finite number", fault="model", env_id=int(env_ids[row]),
+                field="ACT", got=actions[row].tolist(),
+            )  # fmt: skip
+        if self.has_choices:
+            fits = self._are_choices(actions)
+            if not fits.all():
+                row = int(fits.argmin())
+                raise ModelOutputError(
+                    "the model's action is no choice of the action space", fault="model", env_id=int(env_ids[row]),
+                    field="ACT", expected=self._space, got=actions[row].tolist(),
+                )  # fmt: skip
+        return actions
+
+    def of_trainer(self, inbox: ActionBatch) -> None:
+        """The choices that a trainer asks for: 0.5 is none, and must not become one by rounding.
+
+        Raises:
+            MalformedMessage: a choice that does not exist.
+        """
+        if not self.has_choices:
+            return
+        wrong = (inbox.command == ActionBatch.STEP) & ~self._are_choices(inbox.actions)
+        if wrong.any():
+            env = int(wrong.argmax())
+            raise MalformedMessage(
+                "the action is no choice of the action space", fault="trainer", env_id=env, field="ACT",
+                expected=self._space, got=inbox.actions[env].tolist(),
+            )  # fmt: skip
+
+    def _are_choices(self, actions: NDArray[np.float32]) -> NDArray[np.bool_]:
+        fits: NDArray[np.bool_] = (actions >= 0) & (actions < self._counts) & (actions == np.floor(actions))
+        return np.asarray(fits.all(axis=1))
