@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import multiprocessing
-import signal
 import threading
 from collections.abc import Callable
-from multiprocessing.connection import Connection
 from typing import Any
 
 from ue_rl.bridges.base import BaseBridge
-from ue_rl.errors import ConfigurationError, EngineTimeout, UeRlError
+from ue_rl.bridges.child import Child
 
 
 class ThreadHandle:
@@ -70,8 +67,8 @@ class ThreadHandle:
         await self.server.close()
 
 
-class ProcessHandle:
-    """A server in a process of its own, which ends when this handle is closed or this process dies.
+class ProcessHandle(Child):
+    """A server in a process of its own.
 
     Attributes:
         port, url: where it listens. process: the multiprocessing.Process.
@@ -81,68 +78,20 @@ class ProcessHandle:
     """
 
     def __init__(self, factory: Callable[[], BaseBridge], timeout: float = 60.0, **options: Any) -> None:
-        context = multiprocessing.get_context("spawn")
-        self._pipe, theirs = context.Pipe()
-        self.process = context.Process(target=_host, args=(factory, options, theirs), name="ue_rl-bridge", daemon=True)
-        self.process.start()
-        theirs.close()
-        try:
-            if not self._pipe.poll(timeout):
-                raise EngineTimeout(
-                    "the engine's process did not start", fault="engine", expected=f"a port within {timeout:g} s"
-                )
-            try:
-                answer = self._pipe.recv()
-            except EOFError:
-                self.process.join()
-                answer = f"the process ended with exit code {self.process.exitcode}"
-            if isinstance(answer, str):
-                raise ConfigurationError("the bridge cannot be hosted", fault="caller", got=answer)
-        except BaseException:
-            self.close()
-            raise
-        self.port, self.url = answer
-
-    def close(self) -> None:
-        """Ends the process; idempotent."""
-        self._pipe.close()
-        self.process.join(5)
-        if self.process.is_alive():
-            self.process.kill()
-            self.process.join()
-
-    def __enter__(self) -> ProcessHandle:
-        """Itself."""
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        """Closes."""
-        self.close()
+        super().__init__(_host, factory, options, timeout)
+        self.port: int = self.ready[0]
+        self.url: str = self.ready[1]
 
 
-def _host(factory: Callable[[], BaseBridge], options: dict[str, Any], pipe: Connection) -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the trainer, which then closes us
-    try:
-        asyncio.run(_serve_until_told(factory(), options, pipe))
-    except (UeRlError, OSError, ImportError, ValueError, TypeError) as error:
-        pipe.send(str(error))
-
-
-async def _serve_until_told(bridge: BaseBridge, options: dict[str, Any], pipe: Connection) -> None:
+def _host(bridge: BaseBridge, options: dict[str, Any], ready: Callable[[Any], None], over: threading.Event) -> None:
     from ue_rl.bridges.server import BridgeServer
 
-    async with BridgeServer(bridge, **options) as server:
-        pipe.send((server.port, server.url))
-        loop, over = asyncio.get_running_loop(), asyncio.Event()
+    async def serve() -> None:
+        async with BridgeServer(bridge, **options) as server:
+            ready((server.port, server.url))
+            await asyncio.get_running_loop().run_in_executor(None, over.wait)
 
-        def wait() -> None:
-            try:
-                pipe.recv()
-            except (EOFError, OSError):
-                loop.call_soon_threadsafe(over.set)
-
-        threading.Thread(target=wait, daemon=True).start()
-        await over.wait()
+    asyncio.run(serve())
 
 
 def run_in_thread(bridge: BaseBridge, host: str = "127.0.0.1", port: int = 0, **options: Any) -> ThreadHandle:
