@@ -105,6 +105,7 @@ class Connection(asyncio.Protocol):
 
         Raises:
             ConfigurationError: the event loop reads ahead (Windows' proactor): bytes could get lost.
+            OSError: there are too many files open; then nothing has changed.
         """
         assert self._transport is not None
         proactor = getattr(asyncio, "ProactorEventLoop", None)
@@ -112,9 +113,9 @@ class Connection(asyncio.Protocol):
             raise ConfigurationError(
                 "this event loop cannot give a socket away", fault="caller", expected="a selector event loop"
             )
+        mine: socket.socket = self._transport.get_extra_info("socket").dup()
         self._transport.pause_reading()
         self.detached = True
-        mine: socket.socket = self._transport.get_extra_info("socket").dup()
         mine.setblocking(True)
         return mine
 

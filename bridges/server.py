@@ -208,14 +208,16 @@ class BridgeServer:
         if connection.place < 0 or session is None:
             connection.early += data
             return
+        try:
+            self._feed(session, connection.place, data)
+        except UeRlError as error:  # without the lock: the thread of an upgrade may want it before it ends
+            self._end_session(f"the trainer broke the protocol: {error}", logging.ERROR)
+
+    def _feed(self, session: EngineSession, place: int, data: bytes) -> None:
         with self.bridge.lock:  # the game may switch the mode in another thread
             if self._left_training():
                 return
-            try:
-                session.feed(connection.place, data)
-            except UeRlError as error:
-                self._end_session(f"the trainer broke the protocol: {error}", logging.ERROR)
-                return
+            session.feed(place, data)
             if self.tick_rate is None and self.bridge.busy:
                 think = min(time.perf_counter() - self._answered_at, 0.1)
                 self._usual_think += (think - self._usual_think) / 8

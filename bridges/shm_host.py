@@ -98,28 +98,29 @@ class ShmHost:
             ring_size=ring_size, config=config, **fields,
         )  # fmt: skip
         self._segment = Segment.create(size, name)
-        try:
-            self.memory = StepMemory.create(self._segment.memory, header, config, compiled)
-        except BaseException:
-            self._segment.close()
-            raise
-        self._steps = ShmSteps(bridge, self.memory)
-        self.dispatcher = default_dispatcher(bridge) if dispatcher is None else dispatcher
         self.sessions = self.frames = 0
         self._client = 0
         self._out = threading.Lock()  # around the ring to the trainer and the bell: events may come from any thread
         self._next_trainer_look = 0.0
+        self._client_start: int | None = None
         self._switches = bridge.switches
         self._last_tick = time.perf_counter()
         self._next_look = 0.0
         self._closed = False
         self._bell: Any = None
-        self._use(None)
-        if not guest:
-            bridge.host = self
-            bridge.start_training()
-            self._steps.bind()
-        self.memory.store_u32(SERVER_STATE, 1)
+        try:
+            self.memory = StepMemory.create(self._segment.memory, header, config, compiled)
+            self._steps = ShmSteps(bridge, self.memory)
+            self.dispatcher = default_dispatcher(bridge) if dispatcher is None else dispatcher
+            if not guest:  # a guest's trainer brings a socket
+                self._use(None)
+                bridge.start_training()
+                self._steps.bind()
+                bridge.host = self
+            self.memory.store_u32(SERVER_STATE, 1)
+        except BaseException:
+            self._segment.close()
+            raise
 
     # -- who can reach it
 
@@ -152,18 +153,19 @@ class ShmHost:
             sock: the socket of the trainer that took the offer; then this returns when that trainer has
                 gone. It is closed. None: trainers that attach by name, one after the other.
         """
-        self._steps.bind()
-        if sock is not None:
-            prepare(sock, _SLICE_MS)
-            self._use(sock)
-            self._greet()
         try:
-            while (stop is None or not stop.is_set()) and (sock is None or self._client):
+            if sock is not None:
+                prepare(sock, _SLICE_MS)
+                self._use(sock)
+                self._greet()
+            while not self._closed and (stop is None or not stop.is_set()) and (sock is None or self._client):
                 self._turn(stop)
         finally:
             if sock is not None:
-                self._end_session("the server stops", logging.DEBUG)
-                self._use(None)
+                if not self._closed:
+                    self._end_session("the server stops", logging.DEBUG)
+                self._bell.release()  # before its descriptor can be somebody else's
+                self._bell = None
                 sock.close()
 
     def tick(self, delta: float) -> bool:
@@ -222,13 +224,15 @@ class ShmHost:
             self._closed, self._client = True, 0
         self._forget_sender()
         self.memory.store_u32(SERVER_STATE, 2)
-        self._bell.nudge()
+        if self._bell is not None:
+            self._bell.nudge()
         self._steps.unbind()
         if self.bridge.host is self:
             self.bridge.host = None
             with self.bridge.lock:
                 self.bridge.forget_requests()
-        self._bell.release()
+        if self._bell is not None:
+            self._bell.release()
         self.memory.release()
         self._segment.close()
 
@@ -299,6 +303,8 @@ class ShmHost:
         return True
 
     def _failed(self, error: Exception) -> None:
+        if self._closed:
+            return  # in another thread, or in a callback, meanwhile
         if isinstance(error, ConnectionResetError) and not isinstance(error, UeRlError):
             self._end_session("the trainer has gone", logging.INFO)
         else:
@@ -308,17 +314,26 @@ class ShmHost:
 
     def _greet(self) -> None:
         """A trainer has attached (or none is there)."""
-        self._client = self.memory.load_u32(CLIENT_PID)
-        if not self._client:
+        client, bridge = self.memory.load_u32(CLIENT_PID), self.bridge
+        if not client:
+            return
+        with bridge.lock:
+            fits = bridge.mode is not Mode.INFERENCE and bridge.spec is self._spec
+            if fits:
+                self._steps.bind()
+                bridge.start_training()
+                self._switches = bridge.switches
+                bridge.forget_requests()
+        if not fits:
+            why = "is in inference mode" if bridge.mode is Mode.INFERENCE else "was given other sizes"
+            _log.warning("process %d was refused: the bridge %s", client, why)
+            self._end_session(why, logging.DEBUG)
             return
         self.sessions += 1
-        bridge = self.bridge
+        self._client = client
         bridge.sender = self.send
-        with bridge.lock:
-            if bridge.mode is not Mode.INFERENCE:
-                bridge.start_training()
-            self._switches = bridge.switches
-            bridge.forget_requests()
+        # where the trainer has a socket it may be in another container, where pids mean something else
+        self._client_start = processes.start_time(client) if processes.alive(client) else None
         _log.info("session %d: process %d attached to %s", self.sessions, self._client, self.name)
 
     def _left_training(self) -> bool:
@@ -342,10 +357,16 @@ class ShmHost:
         holder = memory.load_u32(CLIENT_PID)
         if memory.load_u32(CLIENT_STATE) == _LEAVING:
             self._end_session("the trainer has gone", logging.INFO)
-        elif holder and not processes.alive(holder):
+        elif holder and self._has_died(holder):
             self._end_session(f"the trainer (process {holder}) has died", logging.WARNING)
         elif holder and not self._client:
             self._greet()
+
+    def _has_died(self, holder: int) -> bool:
+        """Is the process gone that attached? Unknown, and therefore no, where it was not to be seen from the start."""
+        if holder != self._client:
+            return not processes.alive(holder)
+        return self._client_start is not None and not processes.alive(holder, self._client_start)
 
     def _end_session(self, why: str, level: int, error: Exception | None = None) -> None:
         """Whatever was asked is void. The segment is free again when nothing of this session can come any more."""
@@ -355,8 +376,11 @@ class ShmHost:
         with self._out:
             self._client = 0
         self._forget_sender()
-        self._steps.forget()
-        if memory.c2s is not None:
+        self._steps.forget(self._switches)
+        if memory.c2s is not None and memory.s2c is not None:
+            with self._out:
+                memory.s2c.repair()
+            memory.c2s.repair()
             memory.c2s.skip_all()
         memory.store_u32(CLIENT_STATE, 0)
         memory.store_u32(CLIENT_PID, 0)
@@ -400,7 +424,7 @@ class ShmHost:
             return True
         self._next_trainer_look = now + _SLICE_MS / 1000
         holder = self.memory.load_u32(CLIENT_PID)
-        return bool(holder) and self.memory.load_u32(CLIENT_STATE) != _LEAVING and processes.alive(holder)
+        return bool(holder) and self.memory.load_u32(CLIENT_STATE) != _LEAVING and not self._has_died(holder)
 
     def _forget_sender(self) -> None:
         if self.bridge.sender == self.send:

@@ -23,14 +23,20 @@ class ShmThread:
         self.host = ShmHost(bridge, **options)
         self.name, self.url = self.host.name, self.host.url
         self._stop = threading.Event()
-        self._thread = threading.Thread(target=self.host.run, args=(self._stop,), name="ue_rl-shm", daemon=True)
+        self._thread = threading.Thread(target=self._run, name="ue_rl-shm", daemon=True)
         self._thread.start()
 
+    def _run(self) -> None:
+        try:
+            self.host.run(self._stop)
+        finally:
+            self.host.close()
+
     def close(self) -> None:
-        """Stops serving and deletes the segment; idempotent."""
+        """Stops serving and deletes the segment; idempotent. From a callback of the game: once that has returned."""
         self._stop.set()
-        self._thread.join()
-        self.host.close()
+        if threading.current_thread() is not self._thread:
+            self._thread.join()
 
     def __enter__(self) -> ShmThread:
         """Itself."""

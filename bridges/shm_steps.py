@@ -42,23 +42,25 @@ class ShmSteps:
         self._answered_seq = memory.answered_seq
         self._all_step = bytes([ActionBatch.STEP]) * len(memory.ask)
         self._first_nonfinite: Any = memory.words.first_nonfinite
-        self._bound = False
         self.seen = 0
         self.asked = False
 
     def bind(self) -> None:
         """Lays the bridge's arrays over the segment; idempotent."""
-        if not self._bound:
-            with self._bridge.lock:
+        with self._bridge.lock:
+            if not self._bound:
                 bind(self._bridge, self._memory)
-            self._bound = True
 
     def unbind(self) -> None:
         """Gives the bridge arrays of its own again; idempotent."""
-        if self._bound:
-            with self._bridge.lock:
+        with self._bridge.lock:
+            if self._bound:
                 unbind(self._bridge)
-            self._bound = False
+
+    @property
+    def _bound(self) -> bool:
+        """Not any more where the bridge was configured anew, also to the same sizes: that makes new arrays."""
+        return self._bridge.inbox.actions is self._memory.actions
 
     def answer(self, delta: float) -> bool:
         """Takes what is asked and ticks once; True when all of it is answered. The bridge's lock is held.
@@ -117,10 +119,12 @@ class ShmSteps:
             )  # fmt: skip
         self.seen, self.asked = seq, True
 
-    def forget(self) -> None:
-        """Whatever is asked is void."""
+    def forget(self, switches: int) -> None:
+        """Whatever is asked is void. `switches`: the bridge's when it was asked; where it was switched since, it has
+        forgotten already and does something else."""
         with self._bridge.lock:
-            self._bridge.forget_requests()
+            if self._bridge.switches == switches:
+                self._bridge.forget_requests()
         self.asked = False
         self.seen = self._memory.load_u64(ACTION_SEQ)
 

@@ -58,15 +58,26 @@ class ShmUpgrader:
         else:
             try:
                 sock = session.detach()
-            except ConfigurationError as error:
+            except (ConfigurationError, OSError) as error:
                 why = str(error)
         if why is not None:
             _log.warning("a trainer goes on over TCP: %s", why)
             session.write(refuse_line(why))
             host.close()
             return None
-        sock.sendall(READY)
-        return ShmSession(host, sock, session)
+        try:
+            sock.sendall(READY)
+            return ShmSession(host, sock, session)
+        except OSError as error:
+            sock.close()
+            host.close()
+            raise UnexpectedMessage(
+                "the trainer has gone before its offer was answered", fault="trainer", field="SHM", got=str(error)
+            ) from error  # fmt: skip
+        except BaseException:
+            sock.close()
+            host.close()
+            raise
 
     def withdraw(self) -> None:
         """See Upgrader.withdraw."""

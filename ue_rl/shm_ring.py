@@ -122,6 +122,15 @@ class Ring:
         self._read = self._write = self._position(WRITE_POS)
         self._words.store_u32(self._view, READ_POS, self._read)
 
+    def repair(self) -> None:
+        """Empties a ring whose positions cannot be, so that whoever comes next finds one; only while nobody uses it."""
+        try:
+            self._position(WRITE_POS), self._position(READ_POS)
+        except SegmentInvalid:
+            self._write = self._read = 0
+            for offset in (WRITE_POS, READ_POS):
+                self._words.store_u32(self._view, offset, 0)
+
     def rejoin(self) -> None:
         """For the writer, when a new reader has come: goes on where the ring stands."""
         self._write = self._position(WRITE_POS)
