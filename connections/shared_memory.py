@@ -11,8 +11,10 @@ connection is dead.
 from __future__ import annotations
 
 import logging
+import os
 import socket
 import time
+import weakref
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -40,14 +42,16 @@ from ue_rl.errors import (
 from ue_rl.segment import Segment
 from ue_rl.session import Event, Session, State
 from ue_rl.shm import StepMemory
-from ue_rl.shm_header import ANSWERED_SEQ, HEARTBEAT, SERVER_STATE
+from ue_rl.shm_header import ANSWERED_SEQ, CLIENT_PID, HEARTBEAT, SERVER_STATE
 from ue_rl.shm_offer import accept_line, parse_offer, refusal
 from ue_rl.spec import EnvSpec
 
 _log = logging.getLogger("ue_rl.connections")
 
 _SEQ = 2**64
-_ASKED = -1
+_ASKED, _NOT_OURS = -1, -3
+# By the segment's token: which connection of this process holds it. A pid alone does not tell two of them apart.
+_holders: weakref.WeakValueDictionary[bytes, SharedMemoryConnection] = weakref.WeakValueDictionary()
 
 
 class UpgradeRefused(Exception):
@@ -180,6 +184,9 @@ class SharedMemoryConnection:
             except UeRlError as error:
                 self.fail(error)
                 raise
+            except BaseException:  # Ctrl-C
+                self.close()
+                raise
         return self.spec
 
     def close(self) -> None:
@@ -224,7 +231,7 @@ class SharedMemoryConnection:
             self.buffers.infos.clear()
         refused = self._bell.ask(actions)
         if refused != _ASKED:
-            raise self._failed(bad_action(actions, refused) if refused >= 0 else self._unasked())
+            raise self._failed(bad_action(actions, refused) if refused >= 0 else self._refused(refused))
         session.state = State.ASKED
 
     def reset(
@@ -238,6 +245,8 @@ class SharedMemoryConnection:
         self._check_offered("OPTIONS", options)
         if self._session.state is not State.READY:
             self._session.on(Event.ASK)
+        if attach.evicted(self.memory):
+            raise self._failed(self._refused(_NOT_OURS))
         env_ids = range(self.spec.num_envs) if env_ids is None else env_ids
         entries = [
             self._commands.options_entry(env, option)
@@ -250,8 +259,9 @@ class SharedMemoryConnection:
             self.fail(error)
             raise
         self.buffers.infos.clear()
-        if self._bell.ask(None) != _ASKED:
-            raise self._failed(self._unasked())
+        refused = self._bell.ask(None)
+        if refused != _ASKED:
+            raise self._failed(self._refused(refused))
         self._session.state = State.ASKED
 
     def receive(self) -> StepBuffers:
@@ -266,6 +276,10 @@ class SharedMemoryConnection:
                 raise attach.gone("its socket was closed") from error
             if not fine:
                 self._look_closer()
+        except (ValueError, AttributeError):
+            if self._session.state is not State.ASKED:  # closed by another thread or a signal's handler meanwhile
+                self._session.on(Event.ANSWERED)
+            raise
         except UeRlError as error:
             self.fail(error)
             raise
@@ -308,12 +322,21 @@ class SharedMemoryConnection:
         """Maps and checks the segment, and takes it for this process."""
         self._segment, self.name = segment, segment.name
         self._memory = memory = StepMemory(segment.memory, self._compiled)
-        if token is None:
-            attach.check_maker(memory, segment.name)
-        else:
+        if token is not None:
             attach.check_token(memory, token)
         attach.claim(memory, self.connect_timeout)
         self._claimed = True
+        if memory.header.extended:
+            earlier = _holders.get(memory.header.token)
+            _holders[memory.header.token] = self
+            if earlier is not None:
+                earlier._replaced()
+
+    def _replaced(self) -> None:
+        """The engine ended this connection's session, and another one of this process has taken the segment."""
+        if self._claimed and self._memory is not None:
+            self._claimed = False
+            self.fail(attach.gone("it has ended this session"))
 
     def _check_same(self, spec: EnvSpec) -> None:
         assert self._memory is not None
@@ -341,6 +364,8 @@ class SharedMemoryConnection:
     def _begin(self, spec: EnvSpec, link: Link | None) -> None:
         memory = self.memory
         self._link = link
+        # over TCP the engine may be in another container, where pids mean something else; then the socket alone tells
+        self._watched = link is None or attach.engine_alive(memory)
         sock: socket.socket | None = None if link is None else link.sock
         self._bell = memory.bell(engine=False, sock=sock, spin_us=self._spin_us)
         self._ring = memory.s2c if memory.header.extended else None
@@ -355,7 +380,8 @@ class SharedMemoryConnection:
             buffers.dones, buffers.truncated = memory.dones, memory.truncated
         # of a plain producer this side keeps arrays of its own: its answers always take the slow way
         flags = (buffers.dones, buffers.truncated)
-        self._bell.bind(memory.actions, buffers.obs, buffers.rewards, *flags, ANSWERED_SEQ)
+        holder = (CLIENT_PID, os.getpid()) if memory.header.extended else (0, 0)
+        self._bell.bind(memory.actions, buffers.obs, buffers.rewards, *flags, ANSWERED_SEQ, *holder)
         self._mixed = True
         self._commands = ShmCommands(
             memory.c2s, memory.s2c, nudge=self._bell.nudge, wait=lambda ms: self._wait_once(None, ms),
@@ -405,6 +431,11 @@ class SharedMemoryConnection:
     def _failed(self, error: UeRlError) -> UeRlError:
         self.fail(error)
         return error
+
+    def _refused(self, outcome: int) -> UeRlError:
+        if outcome == _NOT_OURS:
+            return attach.gone("it has ended this session")
+        return self._unasked()
 
     def _unasked(self, field: str = "frame_seq", expected: int | None = None, got: int | None = None) -> UeRlError:
         return UnexpectedMessage(
@@ -470,7 +501,7 @@ class SharedMemoryConnection:
             raise attach.gone("it has closed the segment")
         if attach.evicted(memory) and self._bell.peek() == seen:
             raise attach.gone("it has ended this session")
-        if self._link is None and not attach.engine_alive(memory) and self._bell.peek() == seen:
+        if self._watched and not attach.engine_alive(memory) and self._bell.peek() == seen:
             raise attach.gone(f"its process {memory.header.server_pid} has died")
 
     def _drop(self) -> None:

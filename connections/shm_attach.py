@@ -14,7 +14,7 @@ from ue_rl import processes
 from ue_rl.errors import ConfigurationError, EngineDisconnected, EngineTimeout, EngineUnreachable, SegmentInvalid
 from ue_rl.segment import Segment
 from ue_rl.shm import StepMemory
-from ue_rl.shm_header import CLIENT_PID, CLIENT_STATE, SERVER_STATE
+from ue_rl.shm_header import CLIENT_PID, CLIENT_STATE, HEADER_SIZE, MAGIC, SERVER_STATE, Header
 
 ATTACHED, LEAVING = 1, 2
 SERVING, CLOSED = 1, 2
@@ -22,7 +22,7 @@ _LOOK = 0.002
 
 
 def open_segment(name: str | None, wait: float) -> Segment:
-    """The engine's segment; keeps trying for `wait` seconds while there is none.
+    """The segment of an engine that runs; keeps trying for `wait` seconds while there is none.
 
     Raises:
         ConfigurationError, EngineUnreachable, SegmentInvalid.
@@ -30,7 +30,13 @@ def open_segment(name: str | None, wait: float) -> Segment:
     give_up = time.monotonic() + wait
     while True:
         try:
-            return Segment.open(name)
+            segment = Segment.open(name)
+            try:
+                check_maker(Header.unpack(segment.memory[:HEADER_SIZE]), segment.name)
+            except BaseException:
+                segment.close()
+                raise
+            return segment
         except (EngineUnreachable, SegmentInvalid) as error:
             if time.monotonic() >= give_up or error.field == "owner":
                 raise
@@ -39,7 +45,10 @@ def open_segment(name: str | None, wait: float) -> Segment:
 
 def engine_alive(memory: StepMemory) -> bool:
     """Does the process that made the segment run? True where the producer does not say who it is."""
-    header = memory.header
+    return _alive(memory.header)
+
+
+def _alive(header: Header) -> bool:
     if not header.server_pid:
         return True
     return processes.alive(header.server_pid, header.server_start if header.extended else 0)
@@ -53,15 +62,20 @@ def gone(got: str) -> EngineDisconnected:
     )  # fmt: skip
 
 
-def check_maker(memory: StepMemory, name: str) -> None:
-    """Refuses a segment that a dead engine has left.
+def check_maker(header: Header, name: str) -> None:
+    """Refuses a segment that a dead engine has left, or that its engine has not written yet: the magic comes last.
 
     Raises:
         EngineUnreachable.
     """
-    if not engine_alive(memory):
+    if header.magic == 0:
         raise EngineUnreachable(
-            f"the engine that made {name!r} has died", fault="engine", got=f"pid {memory.header.server_pid}",
+            f"{name!r} is all zeros: its engine has not written it yet", fault="engine", field="magic",
+            cure="give connect() some seconds to wait=; an engine that died just then is told by its log",
+        )  # fmt: skip
+    if header.magic == MAGIC and not _alive(header):
+        raise EngineUnreachable(
+            f"the engine that made {name!r} has died", fault="engine", got=f"pid {header.server_pid}",
             cure="start it again; what it left is deleted then",
         )  # fmt: skip
 

@@ -5,7 +5,7 @@
  */
 #define PY_SSIZE_T_CLEAN
 #if !defined(_WIN32) && !defined(_GNU_SOURCE)
-#define _GNU_SOURCE /* -std=c11 hides clock_gettime and syscall */
+#define _GNU_SOURCE 1 /* -std=c11 hides clock_gettime and syscall */
 #endif
 #include <Python.h>
 #include <stdint.h>
@@ -29,6 +29,8 @@ static int floats(PyObject *object, Py_buffer *view, int flags)
  * so that a bell which rings before the sleeper has fallen asleep is not lost: the futex no longer holds what it expects. */
 enum { AWAKE = 0, ON_FUTEX = 1, ON_SOCKET = 2, ALWAYS_RING = 3 };
 
+enum { SHORTEST_NAP = 20000, LONGEST_NAP = 2000000 }; /* nanoseconds */
+
 typedef struct {
     PyObject_HEAD
     Py_buffer view;
@@ -37,15 +39,18 @@ typedef struct {
     long fd;
     int futex;
     int64_t spin_ns;
+    int64_t nap;
     int failed_spins;
     int by_yield; /* waits in a row that ended with the first yield: the other side runs on this very core */
     unsigned long long waits, sleeps;
-    uint64_t napped_for; /* the counter that naps wait to change, and for how long they have, in ns */
-    int64_t napped;
     /* bind(): what `ask` writes and `answer` checks */
     Py_buffer actions, obs, rewards, dones, truncated;
     char *answered;
     uint64_t expected, asked;
+    char *holder; /* the word that says whose segment this is, NULL where there is none, and what it must hold */
+    uint32_t holder_is;
+    int busy; /* calls that wait at this moment, without the GIL */
+    int released; /* by somebody else, or a signal handler, while they did */
 } Bell;
 
 static char *place(Py_buffer *view, Py_ssize_t offset, Py_ssize_t size, int optional)
@@ -90,7 +95,9 @@ static int bell_init(PyObject *base, PyObject *args, PyObject *kwargs)
         PyBuffer_Release(&self->view);
         return -1;
     }
+    if (self->own_flag) store32(self->own_flag, AWAKE); /* whatever an earlier process has left there */
     self->futex = futex && HAS_FUTEX;
+    self->nap = SHORTEST_NAP;
     self->spin_ns = (int64_t)(spin_us * 1000);
     return 0;
 }
@@ -110,7 +117,7 @@ static void bell_dealloc(PyObject *base)
 
 static int usable(Bell *self)
 {
-    if (self->view.obj) return 1;
+    if (self->view.obj && !self->released) return 1;
     PyErr_SetString(PyExc_ValueError, "this Bell was released");
     return 0;
 }
@@ -225,7 +232,7 @@ static int spin(Bell *self, uint64_t seq, uint32_t pos)
 static int sleep_until(Bell *self, uint64_t seq, uint32_t pos, long slice_ms)
 {
     int outcome = 0;
-    int64_t begun, passed = 0, nap;
+    int64_t stop;
 #ifndef _WIN32
     if (self->own_flag && self->fd >= 0) {
         char bells[64];
@@ -245,7 +252,7 @@ static int sleep_until(Bell *self, uint64_t seq, uint32_t pos, long slice_ms)
     if (self->own_flag && self->fd >= 0) return 2;
 #endif
 #if HAS_FUTEX
-    if (self->own_flag && self->futex) {
+    if (self->own_flag && self->futex && !(self->peer_flag && load32(self->peer_flag) == ALWAYS_RING)) {
         struct timespec slice = {slice_ms / 1000, (slice_ms % 1000) * 1000000};
         store32(self->own_flag, ON_FUTEX);
         full_fence();
@@ -256,19 +263,27 @@ static int sleep_until(Bell *self, uint64_t seq, uint32_t pos, long slice_ms)
         return outcome;
     }
 #endif
-    /* A peer that rings no bell: look from time to time, the longer it has thought the less often, an eighth late at most. */
-    if (self->napped_for != seq) self->napped_for = seq, self->napped = 0;
-    for (begun = now_ns(); !moved(self, seq, pos) && passed < (int64_t)slice_ms * 1000000; passed = now_ns() - begun) {
-        nap = (self->napped + passed) / 8;
-        sleep_ns(nap < 20000 ? 20000 : nap > 2000000 ? 2000000 : nap);
+    stop = now_ns() + (int64_t)slice_ms * 1000000; /* a peer that rings no bell (the twin in Python): look now and then */
+    while (!moved(self, seq, pos)) {
+        if (now_ns() >= stop) return outcome; /* the next slice goes on with naps as long as these */
+        sleep_ns(self->nap);
+        if (self->nap < LONGEST_NAP) self->nap += self->nap / 4; /* a fifth of the wait so far */
     }
-    self->napped += passed;
+    self->nap = SHORTEST_NAP;
     return outcome;
+}
+
+static void let_go(Bell *self)
+{
+    unbind(self);
+    if (self->view.obj) PyBuffer_Release(&self->view);
+    Py_CLEAR(self->sock);
+    self->fd = -1;
 }
 
 /* Waits until the peer's counter is no longer `seq`, the incoming ring's write position no longer `pos`, the bell rang, or
  * the slice is over. 0 with an exception set: interrupted, or the peer closed its socket. */
-static int wait_for(Bell *self, uint64_t seq, uint32_t pos, long slice)
+static int wait_held(Bell *self, uint64_t seq, uint32_t pos, long slice)
 {
     int outcome = 0, i;
     self->waits++;
@@ -307,6 +322,24 @@ static int wait_for(Bell *self, uint64_t seq, uint32_t pos, long slice)
     return 1;
 }
 
+/* The memory stays while somebody waits, also where another thread or a signal handler releases this Bell meanwhile. */
+static int wait_for(Bell *self, uint64_t seq, uint32_t pos, long slice)
+{
+    int fine;
+    self->busy++;
+    fine = wait_held(self, seq, pos, slice);
+    self->busy--;
+    if (!self->released) return fine;
+    if (!self->busy) {
+        PyObject *type, *value, *trace;
+        PyErr_Fetch(&type, &value, &trace);
+        let_go(self);
+        PyErr_Restore(type, value, trace);
+    }
+    if (fine) PyErr_SetString(PyExc_ValueError, "this Bell was released");
+    return 0;
+}
+
 /* wait(seq, pos=0, slice_ms=100): the peer's counter now. */
 static PyObject *bell_wait(PyObject *base, PyObject *const *args, Py_ssize_t nargs)
 {
@@ -331,19 +364,23 @@ static void unbind(Bell *self)
     size_t i;
     for (i = 0; i < sizeof all / sizeof *all; i++)
         if (all[i]->obj) PyBuffer_Release(all[i]);
-    self->answered = NULL;
+    self->answered = self->holder = NULL;
 }
 
-/* bind(actions, obs, rewards, dones, truncated, answered_seq): the arrays, and the offset of answered_seq in the buffer. */
+/* bind(actions, obs, rewards, dones, truncated, answered_seq, holder=0, holder_is=0): the arrays, and offsets in the buffer:
+ * of answered_seq, and of a word that must hold `holder_is` whenever something is asked (0: there is none). */
 static PyObject *bell_bind(PyObject *base, PyObject *args)
 {
     Bell *self = (Bell *)base;
     PyObject *actions, *obs, *rewards, *dones, *truncated;
-    Py_ssize_t answered;
+    Py_ssize_t answered, holder = 0;
+    unsigned int holder_is = 0;
     if (!usable(self)) return NULL;
-    if (!PyArg_ParseTuple(args, "OOOOOn", &actions, &obs, &rewards, &dones, &truncated, &answered)) return NULL;
+    if (!PyArg_ParseTuple(args, "OOOOOn|nI", &actions, &obs, &rewards, &dones, &truncated, &answered, &holder, &holder_is))
+        return NULL;
+    if (self->busy) return PyErr_Format(PyExc_RuntimeError, "somebody waits on this Bell");
     unbind(self);
-    if (!floats(actions, &self->actions, PyBUF_WRITABLE) || !floats(obs, &self->obs, PyBUF_SIMPLE) ||
+    if (!floats(actions, &self->actions, PyBUF_WRITABLE | PyBUF_FORMAT) || !floats(obs, &self->obs, PyBUF_SIMPLE) ||
         !floats(rewards, &self->rewards, PyBUF_SIMPLE) || PyObject_GetBuffer(dones, &self->dones, PyBUF_C_CONTIGUOUS) ||
         PyObject_GetBuffer(truncated, &self->truncated, PyBUF_C_CONTIGUOUS))
         goto wrong;
@@ -353,6 +390,9 @@ static PyObject *bell_bind(PyObject *base, PyObject *args)
     }
     self->answered = place(&self->view, answered, 8, 0);
     if (!self->answered) goto wrong;
+    self->holder = place(&self->view, holder, 4, 1);
+    if (PyErr_Occurred()) goto wrong;
+    self->holder_is = holder_is;
     self->expected = load64(self->peer_seq);
     Py_RETURN_NONE;
 wrong:
@@ -362,25 +402,37 @@ wrong:
 
 static int bound(Bell *self)
 {
-    if (self->answered && self->view.obj) return 1;
+    if (self->answered && usable(self)) return 1;
+    if (PyErr_Occurred()) return 0;
     PyErr_SetString(PyExc_ValueError, "this Bell is not bound to arrays");
     return 0;
 }
 
-enum { ASKED = -1, UNASKED = -2 };
+enum { ASKED = -1, UNASKED = -2, NOT_OURS = -3 };
 
-/* ask(actions): copies them, publishes. Instead of publishing: the index of a number that is not finite, or UNASKED where
- * the peer has counted although nothing was asked. None for `actions`: they stand there already. */
+static int alike(Py_buffer *one, Py_buffer *other)
+{
+    int i;
+    if (one->ndim != other->ndim || strcmp(one->format ? one->format : "B", other->format ? other->format : "B")) return 0;
+    for (i = 0; i < one->ndim; i++)
+        if (one->shape[i] != other->shape[i]) return 0;
+    return 1;
+}
+
+/* ask(actions): copies them, publishes. Instead of publishing: the index of a number that is not finite, UNASKED where
+ * the peer has counted although nothing was asked, or NOT_OURS where the segment is somebody else's by now: then nothing
+ * was written. None for `actions`: they stand there already. */
 static PyObject *bell_ask(PyObject *base, PyObject *source)
 {
     Bell *self = (Bell *)base;
     Py_buffer from;
     Py_ssize_t bad = -1;
     if (!bound(self)) return NULL;
+    if (self->holder && load32(self->holder) != self->holder_is) return PyLong_FromLong(NOT_OURS);
     if (source != Py_None) {
-        if (!floats(source, &from, PyBUF_SIMPLE)) return NULL;
-        if (from.len != self->actions.len) {
-            PyErr_Format(PyExc_ValueError, "%zd bytes into %zd", from.len, self->actions.len);
+        if (!floats(source, &from, PyBUF_FORMAT)) return NULL;
+        if (!alike(&from, &self->actions)) {
+            PyErr_SetString(PyExc_TypeError, "actions must be float32 [num_envs, act_size]");
             PyBuffer_Release(&from);
             return NULL;
         }
@@ -418,10 +470,8 @@ static PyObject *bell_answer(PyObject *base, PyObject *const *args, Py_ssize_t n
 static PyObject *bell_release(PyObject *base, PyObject *unused)
 {
     Bell *self = (Bell *)base;
-    unbind(self);
-    if (self->view.obj) PyBuffer_Release(&self->view);
-    Py_CLEAR(self->sock);
-    self->fd = -1;
+    if (self->busy) self->released = 1;
+    else let_go(self);
     Py_RETURN_NONE;
 }
 
@@ -433,8 +483,8 @@ static PyMethodDef bell_methods[] = {
     {"nudge", bell_nudge, METH_NOARGS, "Wakes the other side if it sleeps."},
     {"peek", bell_peek, METH_NOARGS, "The other side's counter."},
     {"wait", (PyCFunction)(void (*)(void))bell_wait, METH_FASTCALL, "wait(seq, pos=0, slice_ms=100): the other side's counter."},
-    {"bind", bell_bind, METH_VARARGS, "bind(actions, obs, rewards, dones, truncated, answered_seq): for ask and answer."},
-    {"ask", bell_ask, METH_O, "ask(actions): copies and publishes; -1, or the index of a bad number, or -2: unasked frame."},
+    {"bind", bell_bind, METH_VARARGS, "bind(actions, obs, rewards, dones, truncated, answered_seq, holder=0, holder_is=0): see ask."},
+    {"ask", bell_ask, METH_O, "ask(actions): copies and publishes; -1, the index of a bad number, -2: unasked frame, -3: not ours."},
     {"answer", (PyCFunction)(void (*)(void))bell_answer, METH_FASTCALL, "answer(pos, slice_ms): is the right answer there?"},
     {"release", bell_release, METH_NOARGS, "Lets go of buffer and socket."},
     {NULL, NULL, 0, NULL}};

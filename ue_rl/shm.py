@@ -89,12 +89,14 @@ class StepMemory:
     def create(cls, memory: Any, header: Header, config: bytes = b"", compiled: bool | None = None) -> StepMemory:
         """Writes `header` (from `plan`) and the CONFIG line into fresh memory."""
         view = memoryview(memory).cast("B")
-        view[:HEADER_SIZE] = header.pack()
+        packed = header.pack()
+        view[4:HEADER_SIZE] = packed[4:]
         if header.extended:
             start, size = header.regions["config"]
             view[start : start + size] = config
             seeds, size = header.regions["seeds"]
             view[seeds : seeds + size] = b"\xff" * size
+        sync.load(compiled).store_u32(memory, 0, header.magic)  # last: who finds it finds all of it
         return cls(memory, compiled)
 
     def spec(self) -> EnvSpec:

@@ -19,7 +19,7 @@ from ue_rl.errors import ConfigurationError
 
 HAS_FUTEX = 0
 _ALWAYS_RING = 3
-_ASKED, _UNASKED = -1, -2
+_ASKED, _UNASKED, _NOT_OURS = -1, -2, -3
 _NAP, _LONGEST_NAP = 20e-6, 2e-3
 
 
@@ -126,6 +126,7 @@ class Bell:
             )  # fmt: skip
         self._buffer: Any = buffer
         self._actions: Any = None
+        self._holder: Any = None
         self._answered: Any = None
         self._arrays: tuple[Any, ...] = ()
         self.expected = self.asked = 0
@@ -135,8 +136,8 @@ class Bell:
         self._ring = _word(buffer, peer_ring, 4) if peer_ring else None
         self._sock, self._spin = sock, spin_us / 1e6
         self.waits = self.sleeps = 0
-        self._napped_for, self._napped = -1, 0.0
-        if sock is not None and self._own_flag is not None:
+        self._nap = _NAP
+        if self._own_flag is not None:  # ring the socket in any case; without one: this side wakes nobody from a futex
             self._own_flag[0] = _ALWAYS_RING
 
     def publish(self) -> int:
@@ -161,33 +162,53 @@ class Bell:
         """See _sync.c."""
         self._live(self._peer)
         self.waits += 1
+        stop = time.monotonic() + slice_ms / 1000
         if self._sock is not None and self._own_flag is not None:
             if not self._moved(seq, pos):
                 self.sleeps += 1
                 self._hear(seq, pos)
             return int(self._peer[0])
-        if self._napped_for != seq:
-            self._napped_for, self._napped = seq, 0.0
-        begun, slept = time.perf_counter(), False
-        passed = 0.0
-        while not self._moved(seq, pos) and passed < slice_ms / 1000:
-            if passed >= self._spin:
-                self.sleeps += not slept
-                slept = True
-                time.sleep(min(max(_NAP, (self._napped + passed) / 8), _LONGEST_NAP))
-            passed = time.perf_counter() - begun
-        self._napped += passed
+        until, slept = time.perf_counter() + self._spin, False
+        while not self._moved(seq, pos):
+            if time.perf_counter() < until:
+                continue
+            if time.monotonic() >= stop:
+                return int(self._peer[0])  # the next slice goes on with naps as long as these
+            self.sleeps += not slept
+            slept = True
+            time.sleep(self._nap)
+            self._nap = min(self._nap * 1.25, _LONGEST_NAP)
+        self._nap = _NAP
         return int(self._peer[0])
 
-    def bind(self, actions: Any, obs: Any, rewards: Any, dones: Any, truncated: Any, answered_seq: int, /) -> None:
+    def bind(
+        self,
+        actions: Any,
+        obs: Any,
+        rewards: Any,
+        dones: Any,
+        truncated: Any,
+        answered_seq: int,
+        holder: int = 0,
+        holder_is: int = 0,
+        /,
+    ) -> None:
         """See _sync.c."""
+        self._holder = _word(self._buffer, holder, 4) if holder else None
+        self._holder_is = holder_is
         self._actions, self._arrays = actions, (obs, rewards, dones, truncated)
         self._answered = _word(self._buffer, answered_seq, 8)
         self.expected = int(self._live(self._peer)[0])
 
     def ask(self, actions: Any, /) -> int:
         """See _sync.c."""
+        self._live(self._peer)
+        if self._holder is not None and self._holder[0] != self._holder_is:
+            return _NOT_OURS
         if actions is not None:
+            from_, to = memoryview(actions), memoryview(self._actions)
+            if (from_.format, from_.shape) != (to.format, to.shape):
+                raise TypeError("actions must be float32 [num_envs, act_size]")
             bad = copy_finite(self._actions, actions)
             if bad >= 0:
                 return bad
@@ -207,7 +228,7 @@ class Bell:
     def release(self) -> None:
         """See _sync.c."""
         self._own = self._peer = self._own_flag = self._peer_flag = self._ring = self._sock = self._buffer = None
-        self._actions = self._answered = None
+        self._actions = self._answered = self._holder = None
         self._arrays = ()
 
     def _moved(self, seq: int, pos: int) -> bool:
