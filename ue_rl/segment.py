@@ -58,6 +58,7 @@ class Segment:
     def __init__(self, name: str, memory: mmap.mmap, size: int, owner: bool) -> None:
         self.name, self.memory, self.size, self.owner = name, memory, size, owner
         self._closed = False
+        self._maker = (os.getpid(), _identity(name)) if owner else None
 
     @classmethod
     def create(cls, size: int, name: str | None = None) -> Segment:
@@ -70,6 +71,8 @@ class Segment:
             ConfigurationError: the name is taken by a running engine, cannot be, or there is not enough memory.
         """
         name = _checked(unique_name() if name is None else name)
+        if is_path(name):
+            name = os.path.abspath(name)  # deleted at the end, wherever this process stands then
         try:
             try:
                 memory = _create(name, size)
@@ -121,7 +124,8 @@ class Segment:
         if self._closed:
             return
         self._closed = True
-        if self.owner:
+        # not by a fork of the maker, and not what somebody else has put in its place
+        if self._maker == (os.getpid(), _identity(self.name)):
             unlink(self.name)
         with contextlib.suppress(BufferError):  # somebody holds an array: the mapping goes with it
             self.memory.close()
@@ -143,8 +147,9 @@ def reclaim(name: str) -> bool:
     if sys.platform == "win32" and not is_path(name):
         return False  # the mapping dies with the last process that has it
     try:
+        before = _identity(name)
         memory, _ = _open(name)
-    except (OSError, UeRlError):
+    except (OSError, UeRlError, ValueError):
         return False
     with contextlib.closing(memory):
         header = Header.unpack(memory[:HEADER_SIZE])
@@ -152,8 +157,11 @@ def reclaim(name: str) -> bool:
         return False  # no segment: somebody's own file
     if header.magic == 0:
         dead = _named_pid(name) not in (None, os.getpid()) and not processes.alive(_named_pid(name) or 0)
-    else:
-        dead = not processes.alive(header.server_pid, header.server_start if header.extended else 0)
+    else:  # a plain producer may not say who it is
+        dead = header.server_pid != 0 and not processes.alive(
+            header.server_pid, header.server_start if header.extended else 0
+        )
+    dead = dead and _identity(name) == before  # else another engine has reclaimed it meanwhile
     if dead:
         _log.info("deleting the segment %s of engine %d, which is gone", name, header.server_pid)
         unlink(name)
@@ -185,9 +193,21 @@ def _mine(path: Path) -> bool:
         return False
 
 
+def _identity(name: str) -> tuple[int, int] | None:
+    """Which file stands behind a name now; None where that is no file, or there is none."""
+    if not is_path(name) and not SHM_DIR.is_dir():
+        return None
+    try:
+        facts = _path(name).lstat()
+    except OSError:
+        return None
+    return facts.st_dev, facts.st_ino
+
+
 def _named_pid(name: str) -> int | None:
     parts = name.split("_")
-    return int(parts[2]) if name.startswith(PREFIX) and len(parts) == 4 and parts[2].isdigit() else None
+    is_ours = name.startswith(PREFIX) and len(parts) == 4 and parts[2].isascii() and parts[2].isdigit()
+    return int(parts[2]) if is_ours and not is_path(name) else None
 
 
 # -- the platforms
@@ -195,6 +215,10 @@ def _named_pid(name: str) -> int | None:
 
 def _checked(name: str) -> str:
     plain = all(c.isascii() and (c.isalnum() or c in "_-.") for c in name)
+    if is_path(name) and ("\0" in name or not name.isprintable()):
+        raise ConfigurationError(
+            "not the path of a file", fault="caller", field="name", expected="printable characters", got=ascii(name)
+        )
     if not is_path(name) and (not plain or not 0 < len(name) <= 255 or name.strip(".") == ""):
         raise ConfigurationError(
             "not a name of shared memory", fault="caller", field="name",
