@@ -18,7 +18,7 @@ from ue_rl import segment
 from ue_rl.cli import cli
 from ue_rl.cli.engine import address_of
 from ue_rl.connections import SharedMemoryConnection
-from ue_rl.errors import UnsupportedByEngine
+from ue_rl.errors import ConfigurationError, UnsupportedByEngine
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="sends SIGINT as a terminal would")
 
@@ -102,6 +102,8 @@ def test_wrong_words() -> None:
     result = CliRunner().invoke(cli, ["serve", "--env", "CartPole-v1", "--images"])
     assert result.exit_code == 2
     assert "text carries no images" in result.output
+    result = CliRunner().invoke(cli, ["serve", "--env", "CartPole-v1", "--shm-name", ""])
+    assert isinstance(result.exception, ConfigurationError)  # and is not served over TCP instead
 
 
 def test_addresses() -> None:

@@ -17,8 +17,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ue_rl import segment, sync
-from ue_rl.bridges import ShmHost, ShmUpgrader, VectorBridge, run_in_thread, run_shm_in_thread
+from ue_rl import processes, segment, sync
+from ue_rl.bridges import ShmHost, ShmUpgrader, VectorBridge, run_in_process, run_in_thread, run_shm_in_thread
 from ue_rl.connections import SharedMemoryConnection
 from ue_rl.connections import shm_attach as attach
 from ue_rl.errors import ConfigurationError, ConnectionUnusable, EngineDisconnected, EngineUnreachable, UeRlError
@@ -312,6 +312,42 @@ def test_a_signals_handler_may_close_a_connection_that_waits() -> None:
                 connection.receive()
         finally:
             signal.signal(signal.SIGALRM, before)
+
+
+class Forks(Sum):
+    """An engine with a helper process, which inherits every socket."""
+
+    def reset_envs(self, env_ids: Any, seeds: Any, options: Any) -> None:
+        super().reset_envs(env_ids, seeds, options)
+        if os.fork() == 0:
+            time.sleep(5)
+            os._exit(0)
+
+
+@posix
+def test_a_killed_engine_is_noticed_though_a_fork_of_it_holds_the_socket() -> None:
+    with run_in_process(Forks, upgrader=ShmUpgrader()) as server:
+        connection = SharedMemoryConnection(engine=("127.0.0.1", server.port), timeout=20.0)
+        connection.connect()
+        connection.reset()
+        connection.receive()
+        server.process.kill()
+        begun = time.monotonic()
+        connection.send_actions(ones())
+        with pytest.raises(EngineDisconnected):
+            connection.receive()
+        assert time.monotonic() - begun < 3
+
+
+def test_over_tcp_a_trainer_whose_pid_is_not_to_be_seen_is_not_taken_for_dead(monkeypatch: pytest.MonkeyPatch) -> None:
+    with run_in_thread(Sum(), upgrader=ShmUpgrader()) as server:
+        monkeypatch.setattr(processes, "alive", lambda *_: False)  # both are in containers of their own
+        with SharedMemoryConnection(engine=("127.0.0.1", server.port), timeout=3.0) as connection:
+            for _ in range(3):
+                connection.reset()
+                connection.receive()
+                time.sleep(0.1)
+        monkeypatch.undo()
 
 
 # -- files and names

@@ -5,7 +5,7 @@
  * named error. Nothing is written into the caller's arrays for a row that fails.
  */
 #define PY_SSIZE_T_CLEAN
-#define _GNU_SOURCE
+#define _GNU_SOURCE 1
 #include "_float_text.h"
 #include "_sockets.h"
 

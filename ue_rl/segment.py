@@ -14,6 +14,7 @@ Python 3.13 its resource tracker deletes the engine's segment when the trainer e
 from __future__ import annotations
 
 import contextlib
+import errno
 import importlib
 import logging
 import mmap
@@ -88,7 +89,9 @@ class Segment:
         except OSError as error:
             raise ConfigurationError(
                 f"a segment of {size} bytes cannot be made", fault="caller", field="name", got=str(error),
-                cure="is there enough shared memory (df /dev/shm; docker: --shm-size)?",
+                cure="is there enough shared memory (df /dev/shm; docker: --shm-size)?"
+                if error.errno in (errno.ENOSPC, errno.ENOMEM, errno.EFBIG)
+                else "does the folder exist, and may this user write there?",
             ) from error  # fmt: skip
         return cls(name, memory, size, owner=True)
 

@@ -35,7 +35,7 @@ def serve(
     Trainers connect one after the other: ue-rl train --port 7777, or ue_rl.connect("tcp://127.0.0.1:7777"). With --shm
     they go over to shared memory by themselves; with --shm-name they attach: ue_rl.connect("shm://NAME").
     """
-    if shm and shm_name:
+    if shm and shm_name is not None:
         raise click.UsageError("--shm offers shared memory over TCP, --shm-name serves without TCP: give one of them")
     if images and (env is None or not (shm or shm_name)):
         raise click.UsageError("--images needs --env, and --shm or --shm-name: text carries no images")
@@ -76,7 +76,7 @@ def serve(
             await server.close()
 
     try:
-        if shm_name:
+        if shm_name is not None:
             with ShmHost(hosted, name=shm_name, tick_rate=tick_rate) as memory:
                 click.echo(f"{env or bridge}: {num_envs} envs on {memory.url}  (Ctrl-C stops)")
                 click.echo(f"{hosted.build_handshake()}")
