@@ -14,8 +14,6 @@ that dies, or breaks the protocol, ends its session and nothing else.
 from __future__ import annotations
 
 import logging
-import os
-import secrets
 import socket
 import threading
 import time
@@ -27,12 +25,10 @@ from ue_rl.bridges.base import BaseBridge, Mode
 from ue_rl.bridges.session import who_failed
 from ue_rl.bridges.shm_arrays import prepare
 from ue_rl.bridges.shm_commands import answer_commands, default_dispatcher, send_infos
+from ue_rl.bridges.shm_segment import make_segment
 from ue_rl.bridges.shm_steps import ShmSteps
 from ue_rl.commands import Dispatcher, encode, mismatch, write_within
 from ue_rl.errors import ConfigurationError, UeRlError
-from ue_rl.handshake import encode_handshake
-from ue_rl.segment import Segment, reclaim_stale
-from ue_rl.shm import StepMemory, plan
 from ue_rl.shm_header import CLIENT_PID, CLIENT_STATE, HEARTBEAT, RING_SIZE, SERVER_STATE
 from ue_rl.shm_offer import offer_text, proves
 
@@ -41,8 +37,6 @@ _log = logging.getLogger("ue_rl.bridges.shm")
 _SLICE_MS = 20
 _RING_SECONDS = 5.0
 _LEAVING = 2
-_GPU = {"gpu_available": 1, "gpu_obs_mode": 2, "gpu_device_id": 2**32 - 1}
-_HANDLE = "gpu_obs_handle"
 
 
 class ShmHost:
@@ -84,20 +78,11 @@ class ShmHost:
             raise ConfigurationError("a tick rate must be positive", fault="caller", field="tick_rate", got=tick_rate)
         if not guest and bridge.host is not None:
             raise ConfigurationError("this bridge is hosted already", fault="caller", cure="close its server first")
-        reclaim_stale()
-        spec, self.bridge, self.tick_rate, self._spin_us = bridge.spec, bridge, tick_rate, spin_us
-        self._spec = spec
-        config = encode_handshake(spec)
-        self._proof, self._token = secrets.token_bytes(16), secrets.token_bytes(16)
-        fields: dict[str, Any] = {
-            "server_pid": os.getpid(), "server_start": processes.start_time(), "proof": self._proof,
-            "token": self._token, **_gpu_fields(gpu or {}), **({} if spec.image is None else spec.image.fields()),
-        }  # fmt: skip
-        header, size = plan(
-            spec.num_envs, spec.obs_size, spec.act_size, image=None if spec.image is None else spec.image.size,
-            ring_size=ring_size, config=config, **fields,
-        )  # fmt: skip
-        self._segment = Segment.create(size, name)
+        self._spec = spec = bridge.spec
+        self.bridge, self.tick_rate, self._spin_us = bridge, tick_rate, spin_us
+        self._segment, self.memory, self._token, self._proof = make_segment(
+            spec, name=name, ring_size=ring_size, compiled=compiled, gpu=gpu
+        )
         self.sessions = self.frames = 0
         self._client = 0
         self._out = threading.Lock()  # around the ring to the trainer and the bell: events may come from any thread
@@ -109,7 +94,6 @@ class ShmHost:
         self._closed = False
         self._bell: Any = None
         try:
-            self.memory = StepMemory.create(self._segment.memory, header, config, compiled)
             self._steps = ShmSteps(bridge, self.memory)
             self.dispatcher = default_dispatcher(bridge) if dispatcher is None else dispatcher
             if not guest:  # a guest's trainer brings a socket
@@ -435,20 +419,3 @@ class ShmHost:
             if self._bell is not None:
                 self._bell.release()
             self._bell = self.memory.bell(engine=True, sock=sock, spin_us=self._spin_us)
-
-
-def _gpu_fields(gpu: dict[str, Any]) -> dict[str, Any]:
-    """Checked: what a struct would cut short, or not take, is refused by its name."""
-    for name, value in gpu.items():
-        top = _GPU.get(name)
-        if name == _HANDLE:
-            fits, expected = isinstance(value, bytes) and len(value) <= 64, "64 bytes at most"
-        elif top is None:
-            fits, expected = False, ", ".join([*_GPU, _HANDLE])
-        else:
-            fits, expected = isinstance(value, int) and 0 <= value <= top, f"0 to {top}"
-        if not fits:
-            raise ConfigurationError(
-                "a GPU field of the header cannot be", fault="caller", field=name, expected=expected, got=value
-            )
-    return gpu

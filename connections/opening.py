@@ -9,7 +9,8 @@ from __future__ import annotations
 import logging
 from typing import Any
 
-from ue_rl.connections.shared_memory import SharedMemoryConnection, UpgradeRefused
+from ue_rl.connections.shared_memory import SharedMemoryConnection
+from ue_rl.connections.shm_upgrade import UpgradeRefused
 from ue_rl.connections.tcp import MultiTcpConnection, SingleTcpConnection, go_on, shake_hands
 from ue_rl.errors import ConfigurationError, UeRlError
 

@@ -13,10 +13,8 @@ from __future__ import annotations
 import logging
 import os
 import socket
-import time
 import weakref
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -25,37 +23,30 @@ from numpy.typing import NDArray
 from ue_rl import sync
 from ue_rl.buffers import ActionBatch, StepBuffers
 from ue_rl.connections import shm_attach as attach
+from ue_rl.connections.arguments import check_deadlines, check_offered
 from ue_rl.connections.link import Link
 from ue_rl.connections.shm_commands import ShmCommands
-from ue_rl.connections.shm_faults import bad_action, bad_state, late
+from ue_rl.connections.shm_faults import bad_action, bad_state
 from ue_rl.connections.shm_plain import PlainSteps
 from ue_rl.connections.shm_torch import TorchUpload
+from ue_rl.connections.shm_upgrade import UpgradeRefused, check_same, propose
+from ue_rl.connections.shm_waiting import EngineWatch, unasked
 from ue_rl.connections.tcp import shake_hands
 from ue_rl.errors import (
-    ConfigurationError,
-    ConnectionUnusable,
-    SegmentInvalid,
     UeRlError,
-    UnexpectedMessage,
-    UnsupportedByEngine,
 )
 from ue_rl.segment import Segment
 from ue_rl.session import Event, Session, State
 from ue_rl.shm import StepMemory
-from ue_rl.shm_header import ANSWERED_SEQ, CLIENT_PID, HEARTBEAT, SERVER_STATE
-from ue_rl.shm_offer import accept_line, parse_offer, refusal
+from ue_rl.shm_header import ANSWERED_SEQ, CLIENT_PID
+from ue_rl.shm_offer import parse_offer
 from ue_rl.spec import EnvSpec
 
 _log = logging.getLogger("ue_rl.connections")
 
-_SEQ = 2**64
 _ASKED, _NOT_OURS = -1, -3
 # By the segment's token: which connection of this process holds it. A pid alone does not tell two of them apart.
 _holders: weakref.WeakValueDictionary[bytes, SharedMemoryConnection] = weakref.WeakValueDictionary()
-
-
-class UpgradeRefused(Exception):
-    """Why a session cannot go over to shared memory; it goes on in text."""
 
 
 class SharedMemoryConnection:
@@ -89,11 +80,7 @@ class SharedMemoryConnection:
         compiled: bool | None = None,
         spin_us: float | None = None,
     ) -> None:
-        for field, seconds in (("timeout", timeout), ("connect_timeout", connect_timeout)):
-            if seconds is not None and not 0 < seconds < float("inf"):
-                raise ConfigurationError(
-                    "a deadline must be positive and finite", fault="caller", field=field, got=seconds
-                )
+        check_deadlines(timeout, connect_timeout)
         self._engine = engine
         self.name, self.timeout, self.wait = name, timeout, wait
         self.connect_timeout = timeout if connect_timeout is None else connect_timeout
@@ -113,7 +100,8 @@ class SharedMemoryConnection:
     def spec(self) -> EnvSpec:
         """What the engine wrote into the segment."""
         if self._spec is None:
-            raise ConnectionUnusable("this connection is not open yet", fault="caller", cure="call connect() first")
+            self._session.on(Event.ASK)  # says why not
+        assert self._spec is not None
         return self._spec
 
     @property
@@ -241,8 +229,8 @@ class SharedMemoryConnection:
         options: Sequence[Mapping[str, Any] | None] | None = None,
     ) -> None:
         """See Transport.reset."""
-        self._check_offered("SEED", seeds)
-        self._check_offered("OPTIONS", options)
+        check_offered(self.spec, "SEED", seeds)
+        check_offered(self.spec, "OPTIONS", options)
         if self._session.state is not State.READY:
             self._session.on(Event.ASK)
         if attach.evicted(self.memory):
@@ -295,11 +283,7 @@ class SharedMemoryConnection:
             self._take_offer(link, spec)
         except UpgradeRefused as why:
             link.close()
-            raise UnsupportedByEngine(
-                "no shared memory with this engine", fault="caller", field="transport", expected="shared memory",
-                got=str(why), cure="start the engine on this machine with shared memory on offer "
-                "(`ue-rl serve --shm`, ShmUpgrader), or connect with transport='auto'",
-            ) from why  # fmt: skip
+            raise why.as_error() from why
         except BaseException:
             link.close()
             raise
@@ -310,15 +294,14 @@ class SharedMemoryConnection:
             raise UpgradeRefused("the engine does not offer it")
         try:
             name, token = parse_offer(spec.shm)
-            self._map(Segment.open(name), token)
-            self._check_same(spec)
+            check_same(self._map(Segment.open(name), token), spec)
         except UeRlError as error:
             self._drop()
             raise UpgradeRefused(str(error)) from error
-        self._propose(link)
+        propose(link, self.memory, self.connect_timeout)
         self._begin(spec, link)
 
-    def _map(self, segment: Segment, token: bytes | None) -> None:
+    def _map(self, segment: Segment, token: bytes | None) -> StepMemory:
         """Maps and checks the segment, and takes it for this process."""
         self._segment, self.name = segment, segment.name
         self._memory = memory = StepMemory(segment.memory, self._compiled)
@@ -331,6 +314,7 @@ class SharedMemoryConnection:
             _holders[memory.header.token] = self
             if earlier is not None:
                 earlier._replaced()
+        return memory
 
     def _replaced(self) -> None:
         """The engine ended this connection's session, and another one of this process has taken the segment."""
@@ -338,34 +322,9 @@ class SharedMemoryConnection:
             self._claimed = False
             self.fail(attach.gone("it has ended this session"))
 
-    def _check_same(self, spec: EnvSpec) -> None:
-        assert self._memory is not None
-        written = self._memory.spec()
-        if written != replace(spec, shm=None):
-            raise SegmentInvalid(
-                "the segment was made for another session", fault="engine", field="CONFIG",
-                expected=replace(spec, shm=None), got=written,
-            )  # fmt: skip
-
-    def _propose(self, link: Link) -> None:
-        """Says which segment was mapped.
-
-        Raises:
-            UpgradeRefused: the engine does not go over.
-        """
-        assert self._memory is not None
-        deadline = time.monotonic() + self.connect_timeout
-        link.send(accept_line(self._memory.header.proof), deadline)
-        start, end = link.next_span(deadline)
-        why = refusal(bytes(link.lines.data[start:end]))
-        if why is not None:
-            raise UpgradeRefused(why)
-
     def _begin(self, spec: EnvSpec, link: Link | None) -> None:
         memory = self.memory
         self._link = link
-        # over TCP the engine may be in another container, where pids mean something else; then the socket alone tells
-        self._watched = link is None or attach.engine_alive(memory)
         sock: socket.socket | None = None if link is None else link.sock
         self._bell = memory.bell(engine=False, sock=sock, spin_us=self._spin_us)
         self._ring = memory.s2c if memory.header.extended else None
@@ -383,8 +342,9 @@ class SharedMemoryConnection:
         holder = (CLIENT_PID, os.getpid()) if memory.header.extended else (0, 0)
         self._bell.bind(memory.actions, buffers.obs, buffers.rewards, *flags, ANSWERED_SEQ, *holder)
         self._mixed = True
+        self._watch = watch = EngineWatch(memory, self._bell, link is not None, self.timeout)
         self._commands = ShmCommands(
-            memory.c2s, memory.s2c, nudge=self._bell.nudge, wait=lambda ms: self._wait_once(None, ms),
+            memory.c2s, memory.s2c, nudge=self._bell.nudge, wait=lambda ms: watch.wait(None, ms),
             check=lambda: self.memory, fail=self.fail, infos=self.buffers.infos, num_envs=spec.num_envs,
             timeout=self.timeout,
         )  # fmt: skip
@@ -435,74 +395,17 @@ class SharedMemoryConnection:
     def _refused(self, outcome: int) -> UeRlError:
         if outcome == _NOT_OURS:
             return attach.gone("it has ended this session")
-        return self._unasked()
-
-    def _unasked(self, field: str = "frame_seq", expected: int | None = None, got: int | None = None) -> UeRlError:
-        return UnexpectedMessage(
-            "the engine published a frame that nobody asked for", fault="engine", field=field,
-            expected=self._bell.expected if expected is None else expected,
-            got=self._bell.peek() if got is None else got,
-            cure="it must answer each action_seq exactly once, and say in answered_seq which one",
-        )  # fmt: skip
-
-    def _check_offered(self, feature: str, values: Sequence[object] | None) -> None:
-        if values and feature not in self.spec.features and any(v is not None for v in values):
-            raise UnsupportedByEngine(
-                f"the engine does not take {feature} on a reset", fault="caller", field=feature,
-                expected=f"FEATURES={feature} in its CONFIG line", got=sorted(self.spec.features),
-                cure="leave it out, or teach the engine to read it",
-            )  # fmt: skip
-
-    # -- waiting
+        return unasked("frame_seq", self._bell.expected, self._bell.peek())
 
     def _look_closer(self) -> None:
         """The slow way: the answer is not there yet, messages came with it, or something is wrong with it."""
-        self._wait_for_answer()
-        asked, buffers = self._bell.asked, self.buffers
+        buffers = self.buffers
+        self._watch.wait_for_answer(self._commands.drain)
         if self._plain is not None:
             self._plain.answered(buffers)
-        elif self.memory.answered_seq is not None and self.memory.answered_seq[0] != asked:
-            raise self._unasked("answered_seq", asked, self.memory.answered_seq[0])
         bad = self.memory.words.check_step(buffers.obs, buffers.rewards, buffers.dones, buffers.truncated)
         if bad:
             raise bad_state(buffers, bad)
-
-    def _wait_for_answer(self) -> None:
-        expected, deadline = self._bell.expected, time.monotonic() + self.timeout
-        memory = self.memory
-        beat = memory.load_u64(HEARTBEAT) if memory.header.extended else None
-        while True:
-            seq = self._bell.peek()
-            if self._ring is not None:  # after the counter was read: what was sent before the frame is there
-                self._commands.drain()
-            if seq == expected:
-                return
-            if seq != (expected - 1) % _SEQ:
-                raise UnexpectedMessage(
-                    "the engine answered more than once, or counted wrongly", fault="engine", field="frame_seq",
-                    expected=expected, got=seq, cure="it must count frame_seq up by one for each action_seq",
-                )  # fmt: skip
-            if time.monotonic() > deadline:
-                beating = None if beat is None else memory.load_u64(HEARTBEAT) != beat
-                raise late(memory, self.timeout, self._bell.asked, beating)
-            self._wait_once(seq)
-
-    def _wait_once(self, seq: int | None = None, slice_ms: int = sync.SLICE_MS) -> None:
-        """One slice; raises where the engine has died or closed."""
-        seen = self._bell.peek() if seq is None else seq
-        try:
-            now = self._bell.wait(seen, 0 if self._ring is None else self._ring.write_pos, slice_ms)
-        except ConnectionResetError as error:
-            raise attach.gone("its socket was closed") from error
-        if now != seen or (self._ring is not None and self._ring.has_news()):
-            return
-        memory = self.memory
-        if memory.header.extended and memory.load_u32(SERVER_STATE) == attach.CLOSED:
-            raise attach.gone("it has closed the segment")
-        if attach.evicted(memory) and self._bell.peek() == seen:
-            raise attach.gone("it has ended this session")
-        if self._watched and not attach.engine_alive(memory) and self._bell.peek() == seen:
-            raise attach.gone(f"its process {memory.header.server_pid} has died")
 
     def _drop(self) -> None:
         memory, self._memory = self._memory, None

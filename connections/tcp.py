@@ -19,11 +19,11 @@ from numpy.typing import NDArray
 
 from ue_rl.buffers import StepBuffers
 from ue_rl.commands import no_commands
+from ue_rl.connections.arguments import check_deadlines, check_offered
 from ue_rl.connections.link import Link, dial
 from ue_rl.connections.wirings import PerEnvWiring, SharedWiring, Wiring
 from ue_rl.errors import (
     ConfigurationError,
-    ConnectionUnusable,
     EngineTimeout,
     EngineUnreachable,
     HandshakeError,
@@ -93,11 +93,7 @@ class TcpConnection(abc.ABC):
             )
         if not 0 < port < 65_536:
             raise ConfigurationError("no such port", fault="caller", field="port", expected="1 to 65535", got=port)
-        for name, seconds in (("timeout", timeout), ("connect_timeout", connect_timeout)):
-            if seconds is not None and not 0 < seconds < float("inf"):
-                raise ConfigurationError(
-                    "a deadline must be positive and finite", fault="caller", field=name, got=seconds
-                )
+        check_deadlines(timeout, connect_timeout)
         self.host, self.port, self.channel = host, port, channel
         self.timeout = timeout
         self.connect_timeout = timeout if connect_timeout is None else connect_timeout
@@ -116,7 +112,8 @@ class TcpConnection(abc.ABC):
     def spec(self) -> EnvSpec:
         """What the handshake agreed on."""
         if self._spec is None:
-            raise ConnectionUnusable("this connection is not open yet", fault="caller", cure="call connect() first")
+            self._session.on(Event.ASK)  # says why not
+        assert self._spec is not None
         return self._spec
 
     def connect(self) -> EnvSpec:
@@ -219,8 +216,8 @@ class TcpConnection(abc.ABC):
         options: Sequence[Mapping[str, Any] | None] | None = None,
     ) -> None:
         """See Transport.reset."""
-        self._check_offered("SEED", seeds)
-        self._check_offered("OPTIONS", options)
+        check_offered(self.spec, "SEED", seeds)
+        check_offered(self.spec, "OPTIONS", options)
         self._session.on(Event.ASK)
         with self._failing:
             self._refuse_strays(thorough=True)
@@ -277,14 +274,6 @@ class TcpConnection(abc.ABC):
             buffers.pending[:] = 0
             buffers.pending[np.asarray(env_ids, np.intp)] = 1
             self._due = int(buffers.pending.sum())
-
-    def _check_offered(self, feature: str, values: Sequence[object] | None) -> None:
-        if values and feature not in self.spec.features and any(v is not None for v in values):
-            raise UnsupportedByEngine(
-                f"the engine does not take {feature} on a reset", fault="caller", field=feature,
-                expected=f"FEATURES={feature} in the handshake", got=sorted(self.spec.features),
-                cure="leave it out, or teach the engine to read it",
-            )  # fmt: skip
 
     def _late(self, error: EngineTimeout) -> EngineTimeout:
         waiting = self._wires.unanswered()
