@@ -1,10 +1,6 @@
-"""Lays a bridge's arrays over a segment and gives it arrays of its own again; prepares the socket of a trainer."""
+"""Lays a bridge's arrays over a segment and gives it arrays of its own again."""
 
 from __future__ import annotations
-
-import os
-import socket
-import struct
 
 from ue_rl.bridges.base import BaseBridge
 from ue_rl.shm import StepMemory
@@ -32,13 +28,3 @@ def unbind(bridge: BaseBridge) -> None:
     outbox.dones, outbox.truncated = outbox.dones.copy(), outbox.truncated.copy()
     if outbox.image is not None:
         outbox.image = outbox.image.copy()
-
-
-def prepare(sock: socket.socket, slice_ms: int) -> None:
-    """Every wait on the socket ends after a slice, so that a stop and the trainer's state are seen."""
-    sock.setblocking(True)
-    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    if os.name == "nt":
-        sock.settimeout(slice_ms / 1000)
-    else:
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, struct.pack("ll", 0, slice_ms * 1000))

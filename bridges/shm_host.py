@@ -20,10 +20,9 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from ue_rl import processes
+from ue_rl import processes, sync
 from ue_rl.bridges.base import BaseBridge, Mode
 from ue_rl.bridges.session import who_failed
-from ue_rl.bridges.shm_arrays import prepare
 from ue_rl.bridges.shm_commands import answer_commands, default_dispatcher, send_infos
 from ue_rl.bridges.shm_segment import make_segment
 from ue_rl.bridges.shm_steps import ShmSteps
@@ -139,7 +138,7 @@ class ShmHost:
         """
         try:
             if sock is not None:
-                prepare(sock, _SLICE_MS)
+                sync.set_slice(sock, _SLICE_MS)
                 self._use(sock)
                 self._greet()
             while not self._closed and (stop is None or not stop.is_set()) and (sock is None or self._client):
@@ -237,18 +236,18 @@ class ShmHost:
             seq = self._bell.wait(steps.seen, 0 if ring is None else ring.write_pos, _SLICE_MS)
             if seq == steps.seen:
                 self._poll()
-            elif self._take(seq) and not self._answer(steps.answer, self._since()):
-                while self._client and not self._answer(steps.advance, self._since()):
+            elif self._take(seq) and not self._answer(steps.answer, self._since(stop)):
+                while self._client and not self._answer(steps.advance, self._since(stop)):
                     self._poll()
                     if stop is not None and stop.is_set():
                         return
         except Exception as error:  # noqa: BLE001 - logged, with its traceback where it is a bug
             self._failed(error)
 
-    def _since(self) -> float:
-        """Seconds since the last tick; at a tick rate not before it is due."""
+    def _since(self, stop: threading.Event | None) -> float:
+        """Seconds since the last tick; at a tick rate not before it is due, or this is to stop."""
         if self.tick_rate is not None:
-            time.sleep(max(0.0, self._last_tick + 1 / self.tick_rate - time.perf_counter()))
+            (stop or threading.Event()).wait(max(0.0, self._last_tick + 1 / self.tick_rate - time.perf_counter()))
         now = time.perf_counter()
         delta, self._last_tick = now - self._last_tick, now
         return delta

@@ -38,7 +38,8 @@ def make_segment(
     config, image = encode_handshake(spec), spec.image
     token, proof = secrets.token_bytes(16), secrets.token_bytes(16)
     fields: dict[str, Any] = {
-        "server_pid": os.getpid(), "server_start": processes.start_time(), "proof": proof, "token": token,
+        "server_pid": os.getpid(), "server_start": processes.start_time(),
+        "server_namespace": processes.pid_namespace(), "proof": proof, "token": token,
         **_gpu_fields(gpu or {}), **({} if image is None else image.fields()),
     }  # fmt: skip
     header, size = plan(

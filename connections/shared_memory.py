@@ -23,14 +23,14 @@ from numpy.typing import NDArray
 from ue_rl import sync
 from ue_rl.buffers import ActionBatch, StepBuffers
 from ue_rl.connections import shm_attach as attach
-from ue_rl.connections.arguments import check_deadlines, check_offered
+from ue_rl.connections.arguments import check_actions, check_deadlines, check_offered, check_reset
 from ue_rl.connections.link import Link
 from ue_rl.connections.shm_commands import ShmCommands
 from ue_rl.connections.shm_faults import bad_action, bad_state
 from ue_rl.connections.shm_plain import PlainSteps
 from ue_rl.connections.shm_torch import TorchUpload
 from ue_rl.connections.shm_upgrade import UpgradeRefused, check_same, propose
-from ue_rl.connections.shm_waiting import EngineWatch, unasked
+from ue_rl.connections.shm_waiting import EngineWatch, slice_of, unasked
 from ue_rl.connections.tcp import shake_hands
 from ue_rl.errors import (
     UeRlError,
@@ -217,7 +217,13 @@ class SharedMemoryConnection:
             self._ask_all()
         if self.buffers.infos:
             self.buffers.infos.clear()
-        refused = self._bell.ask(actions)
+        if actions is None:  # to a Bell that means: they stand there already
+            check_actions(self.spec, actions)
+        try:
+            refused = self._bell.ask(actions)
+        except (TypeError, ValueError, BufferError):
+            check_actions(self.spec, actions)  # says what they should be; nothing was asked
+            raise
         if refused != _ASKED:
             raise self._failed(bad_action(actions, refused) if refused >= 0 else self._refused(refused))
         session.state = State.ASKED
@@ -229,6 +235,7 @@ class SharedMemoryConnection:
         options: Sequence[Mapping[str, Any] | None] | None = None,
     ) -> None:
         """See Transport.reset."""
+        check_reset(self.spec, env_ids, seeds)
         check_offered(self.spec, "SEED", seeds)
         check_offered(self.spec, "OPTIONS", options)
         if self._session.state is not State.READY:
@@ -259,7 +266,7 @@ class SharedMemoryConnection:
         ring = self._ring
         try:
             try:
-                fine = self._bell.answer(0 if ring is None else ring.write_pos, sync.SLICE_MS)
+                fine = self._bell.answer(0 if ring is None else ring.write_pos, self._watch.slice_ms)
             except ConnectionResetError as error:
                 raise attach.gone("its socket was closed") from error
             if not fine:
@@ -326,6 +333,8 @@ class SharedMemoryConnection:
         memory = self.memory
         self._link = link
         sock: socket.socket | None = None if link is None else link.sock
+        if sock is not None:
+            sync.set_slice(sock, slice_of(self.timeout))
         self._bell = memory.bell(engine=False, sock=sock, spin_us=self._spin_us)
         self._ring = memory.s2c if memory.header.extended else None
         if memory.s2c is not None:

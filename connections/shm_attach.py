@@ -44,14 +44,8 @@ def open_segment(name: str | None, wait: float) -> Segment:
 
 
 def engine_alive(memory: StepMemory) -> bool:
-    """Does the process that made the segment run? True where the producer does not say who it is."""
-    return _alive(memory.header)
-
-
-def _alive(header: Header) -> bool:
-    if not header.server_pid:
-        return True
-    return processes.alive(header.server_pid, header.server_start if header.extended else 0)
+    """Does the process that made the segment run? True where that cannot be known."""
+    return processes.engine_alive(memory.header) is not False
 
 
 def gone(got: str) -> EngineDisconnected:
@@ -73,7 +67,7 @@ def check_maker(header: Header, name: str) -> None:
             f"{name!r} is all zeros: its engine has not written it yet", fault="engine", field="magic",
             cure="give connect() some seconds to wait=; an engine that died just then is told by its log",
         )  # fmt: skip
-    if header.magic == MAGIC and not _alive(header):
+    if header.magic == MAGIC and processes.engine_alive(header) is False:
         raise EngineUnreachable(
             f"the engine that made {name!r} has died", fault="engine", got=f"pid {header.server_pid}",
             cure="start it again; what it left is deleted then",

@@ -22,15 +22,19 @@ class EngineWatch:
     Args:
         memory: the segment. bell: the trainer's, bound. linked: there is a socket.
         timeout: seconds for an answer.
+
+    Attributes:
+        slice_ms: how long one wait may take.
     """
 
     def __init__(self, memory: StepMemory, bell: Any, linked: bool, timeout: float) -> None:
         self._memory, self._bell, self._timeout = memory, bell, timeout
+        self.slice_ms = slice_of(timeout)
         self._ring = memory.s2c if memory.header.extended else None
         # over TCP the engine may be in another container, where pids mean something else; then the socket alone tells
         self._watched = not linked or attach.engine_alive(memory)
 
-    def wait(self, seq: int | None = None, slice_ms: int = sync.SLICE_MS) -> None:
+    def wait(self, seq: int | None = None, slice_ms: int | None = None) -> None:
         """One slice, or until the counter is no longer `seq` (None: what it is now), or a message has come.
 
         Raises:
@@ -39,7 +43,9 @@ class EngineWatch:
         memory, bell, ring = self._memory, self._bell, self._ring
         seen = bell.peek() if seq is None else seq
         try:
-            now = bell.wait(seen, 0 if ring is None else ring.write_pos, slice_ms)
+            now = bell.wait(
+                seen, 0 if ring is None else ring.write_pos, self.slice_ms if slice_ms is None else slice_ms
+            )
         except ConnectionResetError as error:
             raise attach.gone("its socket was closed") from error
         if now != seen or (ring is not None and ring.has_news()):
@@ -81,6 +87,11 @@ class EngineWatch:
             self.wait(seq)
         if memory.answered_seq is not None and memory.answered_seq[0] != bell.asked:
             raise unasked("answered_seq", bell.asked, memory.answered_seq[0])
+
+
+def slice_of(timeout: float) -> int:
+    """Milliseconds of one slice: a deadline is kept to within one, and within a tenth of itself where it is short."""
+    return max(1, min(sync.SLICE_MS, int(timeout * 100)))
 
 
 def unasked(field: str, expected: int, got: int) -> UeRlError:

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from ue_rl.buffers import StepBuffers
 from ue_rl.commands import no_commands
-from ue_rl.connections.arguments import check_deadlines, check_offered
+from ue_rl.connections.arguments import check_actions, check_deadlines, check_offered, check_reset
 from ue_rl.connections.link import Link, dial
 from ue_rl.connections.wirings import PerEnvWiring, SharedWiring, Wiring
 from ue_rl.errors import (
@@ -203,6 +203,7 @@ class TcpConnection(abc.ABC):
 
     def send_actions(self, actions: NDArray[np.float32]) -> None:
         """See Transport.send_actions."""
+        check_actions(self.spec, actions)
         self._session.on(Event.ASK)
         with self._failing:
             self._refuse_strays(thorough=False)
@@ -216,6 +217,7 @@ class TcpConnection(abc.ABC):
         options: Sequence[Mapping[str, Any] | None] | None = None,
     ) -> None:
         """See Transport.reset."""
+        check_reset(self.spec, env_ids, seeds)
         check_offered(self.spec, "SEED", seeds)
         check_offered(self.spec, "OPTIONS", options)
         self._session.on(Event.ASK)

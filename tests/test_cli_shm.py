@@ -28,7 +28,7 @@ def served(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[sub
     """A serving process and the address that it prints."""
     words = [word.replace("TMP", str(tmp_path)) for word in request.param]
     process = subprocess.Popen(
-        [sys.executable, "-m", "ue_rl", "serve", "--env", "CartPole-v1", "--num-envs", "2", "--port", "0", *words],
+        [sys.executable, "-m", "ue_rl", "serve", "--env", "CartPole-v1", "--num-envs", "2", *words],
         stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True,
     )  # fmt: skip
     assert process.stdout is not None
@@ -54,7 +54,7 @@ def stop(process: subprocess.Popen[str]) -> str:
     return output
 
 
-@pytest.mark.parametrize("served", [["--shm"]], indirect=True)
+@pytest.mark.parametrize("served", [["--shm", "--port", "0"]], indirect=True)
 def test_serve_shm_offers_the_upgrade(served: tuple[subprocess.Popen[str], str]) -> None:
     process, url = served
     for transport in ("auto", "shm", "tcp"):
@@ -87,7 +87,7 @@ def test_serve_by_name_and_train_there(served: tuple[subprocess.Popen[str], str]
     assert not Path(url.removeprefix("shm://")).exists()
 
 
-@pytest.mark.parametrize("served", [["--tick-rate", "1000"]], indirect=True)
+@pytest.mark.parametrize("served", [["--tick-rate", "1000", "--port", "0"]], indirect=True)
 def test_without_an_offer_shm_is_refused_by_name(served: tuple[subprocess.Popen[str], str]) -> None:
     port = served[1].rpartition(":")[2]
     result = CliRunner().invoke(cli, ["inspect", "--port", port, "--transport", "shm"])
@@ -99,6 +99,9 @@ def test_wrong_words() -> None:
     result = CliRunner().invoke(cli, ["serve", "--env", "CartPole-v1", "--shm", "--shm-name", "x"])
     assert result.exit_code == 2
     assert "give one of them" in result.output
+    result = CliRunner().invoke(cli, ["serve", "--env", "CartPole-v1", "--shm-name", "x", "--port", "5"])
+    assert result.exit_code == 2
+    assert "leave out --port" in result.output
     result = CliRunner().invoke(cli, ["serve", "--env", "CartPole-v1", "--images"])
     assert result.exit_code == 2
     assert "text carries no images" in result.output

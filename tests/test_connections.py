@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import socket
@@ -10,15 +11,17 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
 
 import ue_rl
 from ue_rl import errors, kernels, kernels_pure
+from ue_rl.bridges import GymnasiumBridge, ShmUpgrader, run_in_thread
 from ue_rl.connecting import parse_tcp
-from ue_rl.connections import MultiTcpConnection, SingleTcpConnection, link
-from ue_rl.testing import PluginStandIn
+from ue_rl.connections import MultiTcpConnection, SharedMemoryConnection, SingleTcpConnection, link, open_engine
+from ue_rl.testing import Fault, FaultKind, PluginStandIn, ShmFaultyEngine
 from ue_rl.transport import Transport
 
 Play = Callable[[socket.socket, socket.socket], None]
@@ -360,3 +363,40 @@ def test_seeds_are_refused_by_the_transport_where_the_engine_takes_none() -> Non
         with pytest.raises(errors.UnsupportedByEngine, match="FEATURES=SEED"):
             connection.reset(None, [1, 2])
         connection.close()
+
+
+@pytest.mark.parametrize("kind", ["shared", "per_env", "shm"])
+def test_requests_that_cannot_be_are_refused_before_anything_is_sent(kind: str) -> None:
+    """The caller's mistake costs no session."""
+    bridge = GymnasiumBridge("Pendulum-v1", 3)
+    with run_in_thread(bridge, upgrader=ShmUpgrader()) as server:
+        options: Any = {"transport": "shm"} if kind == "shm" else {"channel": kind}
+        with contextlib.closing(open_engine("127.0.0.1", server.port, timeout=5, **options)) as connection:
+            connection.reset(None, [1, None, 2**63 - 1])
+            connection.receive()
+            for env_ids in ([3], [-1], [0, 0], [], [0.5]):
+                with pytest.raises(errors.ConfigurationError, match=r"cannot be reset.*0 to 2, each once"):
+                    connection.reset(env_ids)  # type: ignore[arg-type]
+            for seed in (-1, 2**63, 0.5, "7"):
+                with pytest.raises(errors.ConfigurationError, match=r"not a seed.*2\*\*63 - 1"):
+                    connection.reset(None, [None, seed, None])  # type: ignore[list-item]
+            good = np.zeros((3, 1), np.float32)
+            for wrong in (good.astype(np.int32), good.astype(np.float64), good[:2], good.T, good.ravel(), None):
+                with pytest.raises(errors.ActionError, match=r"float32 \(3, 1\)"):
+                    connection.send_actions(wrong)  # type: ignore[arg-type]
+            with pytest.raises(errors.ActionError, match="contiguous"):
+                connection.send_actions(np.zeros((3, 2), np.float32)[:, :1])
+            connection.send_actions(good)
+            assert connection.receive().obs.shape == (3, 3)
+
+
+def test_short_deadlines_are_kept_over_shared_memory() -> None:
+    with ShmFaultyEngine(Fault(FaultKind.SILENCE, env=0, step=1), num_envs=1) as engine:
+        with SharedMemoryConnection(engine=engine.address, timeout=0.05, connect_timeout=5) as connection:
+            connection.reset()
+            connection.receive()
+            begun = time.monotonic()
+            connection.send_actions(np.zeros((1, 2), np.float32))
+            with pytest.raises(errors.EngineTimeout):
+                connection.receive()
+            assert 0.05 <= time.monotonic() - begun < 0.05 + 0.1

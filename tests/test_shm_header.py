@@ -189,7 +189,7 @@ FUZZED = [n for n in _NAMES if n not in ("token", "proof", "gpu_obs_handle")]
 WIDTH = dict(
     zip(
         _NAMES, [4] * 4 + [1] + [4] * 3 + [8] * 9 + [4] + [8] + [4] * 3 + [1] * 2 + [64] + [4] + [4] * 2 + [8]
-        + [16] * 2 + [8] + [4] * 2 + [8] + [4] * 2 + [8] * 5 + [4] * 4, strict=True,
+        + [16] * 2 + [8] + [4] * 2 + [8] + [4] * 2 + [8] * 5 + [4] * 4 + [8], strict=True,
     )
 )  # fmt: skip
 

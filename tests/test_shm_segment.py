@@ -381,3 +381,14 @@ def test_where_there_is_no_dev_shm_shm_open_is_used(monkeypatch: pytest.MonkeyPa
         assert reclaim_stale() == []
     with pytest.raises(errors.EngineUnreachable):
         Segment.open(made.name)
+
+
+def test_an_engine_of_another_pid_namespace_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Containers that share /dev/shm do not see each other's processes: a pid that is dead here may live there."""
+    nobody = 2**22 + 12345  # beyond the kernel's largest pid
+    with engine(server_pid=nobody, server_namespace=processes.pid_namespace() + 1) as made:
+        header = StepMemory(made.memory).header
+        assert processes.engine_alive(header) is None
+        assert not segment.reclaim(made.name)
+        header.server_namespace = processes.pid_namespace()
+        assert processes.engine_alive(header) is False

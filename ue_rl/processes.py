@@ -43,6 +43,26 @@ def start_time(pid: int | None = None) -> int:
     return 0 if facts is None else facts[1]
 
 
+def pid_namespace() -> int:
+    """Names the set of processes that this one can see, as Linux does for containers; 0 elsewhere."""
+    try:
+        return (_PROC / "self" / "ns" / "pid").stat().st_ino
+    except OSError:
+        return 0
+
+
+def engine_alive(header: Any) -> bool | None:
+    """Does the engine that made a segment run? None: it does not say who it is, or its pid means nothing here.
+
+    Args:
+        header: a shm_header.Header.
+    """
+    start, namespace = (header.server_start, header.server_namespace) if header.extended else (0, 0)
+    if not header.server_pid or namespace not in (0, pid_namespace()):
+        return None
+    return alive(header.server_pid, start)
+
+
 def _stat(pid: int) -> tuple[str, int] | None:
     """(state, start time) of /proc, None where there is none."""
     try:

@@ -161,9 +161,7 @@ def reclaim(name: str) -> bool:
     if header.magic == 0:
         dead = _named_pid(name) not in (None, os.getpid()) and not processes.alive(_named_pid(name) or 0)
     else:  # a plain producer may not say who it is
-        dead = header.server_pid != 0 and not processes.alive(
-            header.server_pid, header.server_start if header.extended else 0
-        )
+        dead = processes.engine_alive(header) is False
     dead = dead and _identity(name) == before  # else another engine has reclaimed it meanwhile
     if dead:
         _log.info("deleting the segment %s of engine %d, which is gone", name, header.server_pid)

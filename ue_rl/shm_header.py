@@ -30,7 +30,7 @@ ENGINE_FLAG, CLIENT_FLAG, HEARTBEAT = 264, 268, 272
 SERVER_STATE, CLIENT_STATE, ANSWERED_SEQ = 280, 284, 288
 
 _BASE = struct.Struct("<4I B3x 3I 2Q 7Q I4x Q 3I 2B 64s 2x I 4x")
-_EXT = struct.Struct("<2I Q 16s 16s Q 2I Q 2I Q 4Q 4I")
+_EXT = struct.Struct("<2I Q 16s 16s Q 2I Q 2I Q 4Q 4I Q")
 _EXT_AT = 208
 _OTHER = struct.Struct("<4I")  # num_envs, obs_size, act_size, 0 at byte 16: the other layout with this magic
 
@@ -91,6 +91,7 @@ class Header:
     truncateds_at: int = 0  # bytes from dones_offset to the truncateds
     image_order: int = 0  # 0 height, width, channels; 1 channels, height, width
     image_role: int = 0  # 0 beside the observation, 1 instead of it
+    server_namespace: int = 0  # in which server_pid means something, 0 unknown; see processes.pid_namespace
 
     regions: dict[str, tuple[int, int]] = field(default_factory=dict, repr=False, compare=False)
 

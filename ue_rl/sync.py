@@ -14,6 +14,8 @@ with a full fence between the two steps on both sides: one of them always sees t
 from __future__ import annotations
 
 import os
+import socket
+import struct
 from types import ModuleType
 
 from ue_rl import sync_pure
@@ -28,7 +30,7 @@ else:
 
 # Where there is one core only, looking would keep the other side from answering.
 SPIN_US = 50.0 if (os.cpu_count() or 1) > 1 else 0.0
-SLICE_MS = 100
+SLICE_MS = 100  # a wait is cut into slices, for Ctrl-C and deadlines
 SLICE_SECONDS = SLICE_MS / 1000
 
 
@@ -46,6 +48,16 @@ def load(compiled: bool | None = None) -> ModuleType:
             cure="reinstall ue_rl where a C compiler is present (`pip install --force-reinstall --no-deps .`)",
         )  # fmt: skip
     return _compiled or sync_pure
+
+
+def set_slice(sock: socket.socket, slice_ms: int) -> None:
+    """Makes every wait on `sock` end after `slice_ms` milliseconds, 1 to 999; a Bell does not do it itself."""
+    sock.setblocking(True)
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    if os.name == "nt":
+        sock.settimeout(slice_ms / 1000)
+    else:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, struct.pack("ll", 0, slice_ms * 1000))
 
 
 def name_of(module: ModuleType) -> str:

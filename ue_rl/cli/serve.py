@@ -10,6 +10,7 @@ import sys
 from typing import Any
 
 import click
+from click.core import ParameterSource
 
 from ue_rl.errors import ConfigurationError
 
@@ -37,6 +38,10 @@ def serve(
     """
     if shm and shm_name is not None:
         raise click.UsageError("--shm offers shared memory over TCP, --shm-name serves without TCP: give one of them")
+    given = click.get_current_context().get_parameter_source
+    for word in ("host", "port"):
+        if shm_name is not None and given(word) is ParameterSource.COMMANDLINE:
+            raise click.UsageError(f"--shm-name serves without TCP: leave out --{word}, or offer --shm")
     if images and (env is None or not (shm or shm_name)):
         raise click.UsageError("--images needs --env, and --shm or --shm-name: text carries no images")
     if (env is None) == (bridge is None):
