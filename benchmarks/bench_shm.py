@@ -33,7 +33,16 @@ from numpy.typing import NDArray
 from stable_baselines3.common.vec_env import DummyVecEnv, SubprocVecEnv
 
 import ue_rl
-from ue_rl.bridges import GymnasiumBridge, ShmUpgrader, VectorBridge, run_in_process, run_shm_in_process
+from ue_rl.bridges import (
+    BaseBridge,
+    GymnasiumBridge,
+    ShmHost,
+    ShmUpgrader,
+    VectorBridge,
+    run_in_process,
+    run_shm_in_process,
+)
+from ue_rl.bridges.child import Child
 from ue_rl.cli.bench_envs import DoNothing, DoNothingFactory
 from ue_rl.connections import MultiTcpConnection, SharedMemoryConnection
 from ue_rl.images import ImageSpec
@@ -93,6 +102,21 @@ class Picture(gym.Env[Any, Any]):
         return self._drawn, 0.0, False, False, {}
 
 
+def serve_bare(bridge: BaseBridge, options: dict[str, Any], ready: Callable[[Any], None], over: Any) -> None:
+    """An engine that only answers: the transport's own cost on its side, without a bridge's."""
+    with ShmHost(bridge) as host:
+        ready(host.name)
+        memory, seen = host.memory, 0
+        bell, answered_seq = memory.bell(engine=True), memory.answered_seq
+        assert answered_seq is not None
+        while not over.is_set():
+            now = bell.wait(seen, 0, 20)
+            if now != seen:
+                seen = answered_seq[0] = now
+                bell.publish()
+        bell.release()
+
+
 def floor(*arguments: object) -> float:
     """Microseconds a round, the median."""
     out = subprocess.run([str(build(FLOOR)), *map(str, arguments)], capture_output=True, text=True, check=True).stdout
@@ -128,12 +152,14 @@ def bench_step(repeats: int) -> None:
     one = DoNothingFactory(1)
     with contextlib.ExitStack() as stack:
         enter: Any = stack.enter_context
+        bare = enter(Child(serve_bare, one, {}))
         spinning = enter(run_shm_in_process(one))
         napping = enter(run_shm_in_process(one, spin_us=0.0))
         ringing = enter(run_in_process(one, upgrader=ShmUpgrader(spin_us=0.0)))
         text = enter(run_in_process(one))
         text_too = enter(run_in_process(one))
         transports: dict[str, Any] = {
+            "shared memory, spinning, engine without a bridge": SharedMemoryConnection(bare.ready),
             "shared memory, spinning": SharedMemoryConnection(spinning.name),
             "shared memory, doorbell in memory (futex)": SharedMemoryConnection(napping.name, spin_us=0.0),
             "shared memory, doorbell on the socket": SharedMemoryConnection(

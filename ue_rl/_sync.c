@@ -201,7 +201,9 @@ static int spin(Bell *self, uint64_t seq, uint32_t pos)
     int64_t begun, passed = 0, longest = self->spin_ns;
     int i, yields = 0;
     if (self->by_yield >= 4) {
-        yield_core();
+        /* Now and then a moment's sleep instead: who wakes up is put on an idle core, if there is one by now. */
+        if (++self->by_yield % 256 == 16) sleep_ns(1000);
+        else yield_core();
         if (moved(self, seq, pos)) return 1;
         self->by_yield = 0;
     }
