@@ -22,9 +22,9 @@ class ActionCheck:
 
     def __init__(self, spec: EnvSpec) -> None:
         self._size = spec.act_size
-        self._counts = np.array(spec.action_spec.counts, np.float32)
+        self._last = np.array(spec.action_spec.counts, np.float32) - np.float32(1)
         self._space = f"{spec.action_spec.kind.value} {spec.action_spec.counts}"
-        self.has_choices = len(self._counts) > 0
+        self.has_choices = len(self._last) > 0
 
     def of_model(self, given: Any, env_ids: Sequence[int]) -> NDArray[np.float32]:
         """A model's actions for `env_ids` as float32 [n, act_size].
@@ -54,7 +54,7 @@ class ActionCheck:
                 field="ACT", got=actions[row].tolist(),
             )  # fmt: skip
         if self.has_choices:
-            fits = self._are_choices(actions)
+            fits = self._are_choices(actions).all(axis=1)
             if not fits.all():
                 row = int(fits.argmin())
                 raise ModelOutputError(
@@ -71,7 +71,10 @@ class ActionCheck:
         """
         if not self.has_choices:
             return
-        wrong = (inbox.command == ActionBatch.STEP) & ~self._are_choices(inbox.actions)
+        fits = self._are_choices(inbox.actions)
+        if np.count_nonzero(fits) == fits.size:
+            return
+        wrong = (inbox.command == ActionBatch.STEP) & ~fits.all(axis=1)
         if wrong.any():
             env = int(wrong.argmax())
             raise MalformedMessage(
@@ -80,5 +83,9 @@ class ActionCheck:
             )  # fmt: skip
 
     def _are_choices(self, actions: NDArray[np.float32]) -> NDArray[np.bool_]:
-        fits: NDArray[np.bool_] = (actions >= 0) & (actions < self._counts) & (actions == np.floor(actions))
-        return np.asarray(fits.all(axis=1))
+        """For each number: is it the choice nearest to it? In few steps, because it is asked in every tick."""
+        nearest = np.minimum(actions, self._last)
+        np.maximum(nearest, 0, out=nearest)
+        np.rint(nearest, out=nearest)
+        fits: NDArray[np.bool_] = nearest == actions
+        return fits
