@@ -47,7 +47,7 @@ class ShmHost:
         ring_size: bytes of each command ring.
         dispatcher: the handlers of commands; None: those of bridges/shm_commands.py.
         tick_rate: ticks per second, in real time; None: as fast as requests come.
-        compiled: see ue_rl.sync.load. spin_us: microseconds to look for a request before sleeping; None: 50.
+        compiled: see ue_rl.sync.load. spin_us: microseconds to look for a request before sleeping; None: 800.
         gpu: the header's gpu_available (0, 1), gpu_obs_mode (0 CPU, 1 CUDA IPC, 2 Vulkan), gpu_obs_handle (64 bytes at
             most) and gpu_device_id, for a trainer that uses them.
         guest: a server hosts the bridge already, and this is one trainer's carrier.

@@ -59,7 +59,7 @@ class SharedMemoryConnection:
         connect_timeout: seconds for attaching; None: `timeout`.
         wait: keep trying this many seconds while there is no such segment, or nobody listens.
         compiled: see ue_rl.sync.load.
-        spin_us: microseconds to look for an answer before sleeping; None: 50, and 0 on a single core.
+        spin_us: microseconds to look for an answer before sleeping; None: 300, and 0 on a single core.
 
     Attributes:
         buffers: the arrays of the last answer. image: uint8 [num_envs, ..], those of `buffers`, or None.

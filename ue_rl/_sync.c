@@ -29,7 +29,7 @@ static int floats(PyObject *object, Py_buffer *view, int flags)
  * so that a bell which rings before the sleeper has fallen asleep is not lost: the futex no longer holds what it expects. */
 enum { AWAKE = 0, ON_FUTEX = 1, ON_SOCKET = 2, ALWAYS_RING = 3 };
 
-enum { SHORTEST_NAP = 20000, LONGEST_NAP = 2000000 }; /* nanoseconds */
+enum { SHORTEST_NAP = 20000, LONGEST_NAP = 2000000, DESCHEDULED = 100000, QUIET = 50000000 }; /* nanoseconds */
 
 typedef struct {
     PyObject_HEAD
@@ -39,7 +39,7 @@ typedef struct {
     long fd;
     int futex;
     int64_t spin_ns;
-    int64_t nap;
+    int64_t nap, quiet_until;
     int failed_spins;
     int by_yield; /* waits in a row that ended with the first yield: the other side runs on this very core */
     unsigned long long waits, sleeps;
@@ -198,7 +198,7 @@ static PyObject *bell_peek(PyObject *base, PyObject *unused)
 
 static int spin(Bell *self, uint64_t seq, uint32_t pos)
 {
-    int64_t begun, passed = 0, longest = self->spin_ns;
+    int64_t begun, left, passed = 0, longest = self->spin_ns;
     int i, yields = 0;
     if (self->by_yield >= 4) {
         /* Now and then a moment's sleep instead: who wakes up is put on an idle core, if there is one by now. */
@@ -214,6 +214,7 @@ static int spin(Bell *self, uint64_t seq, uint32_t pos)
         relax();
     }
     begun = now_ns();
+    if (begun < self->quiet_until && longest > 2000) longest = 2000;
     while (passed < longest) {
         for (i = 0; i < 32; i++) {
             if (moved(self, seq, pos)) {
@@ -224,7 +225,15 @@ static int spin(Bell *self, uint64_t seq, uint32_t pos)
             relax();
         }
         passed = now_ns() - begun;
-        if (passed > 5000) yield_core(), yields++; /* the other side may be waiting for this core */
+        if (passed > 5000) { /* the other side may be waiting for this core */
+            left = now_ns();
+            yield_core();
+            yields++;
+            if (now_ns() - left > DESCHEDULED && !moved(self, seq, pos)) { /* somebody else was: leave it to them */
+                self->quiet_until = now_ns() + QUIET;
+                break;
+            }
+        }
     }
     if (self->failed_spins < 8) self->failed_spins++;
     return 0;

@@ -156,7 +156,9 @@ class StepMemory:
         ring = "cmd_c2s" if engine else "cmd_s2c"
         flags = (own_flag, peer_flag) if self.header.extended else (0, 0)
         at = self.header.regions[ring][0] if ring in self.header.regions and self.header.extended else 0
-        return self.words.Bell(self.buffer, own, peer, *flags, at, sock, sync.SPIN_US if spin_us is None else spin_us)
+        if spin_us is None:
+            spin_us = sync.ENGINE_SPIN_US if engine else sync.TRAINER_SPIN_US
+        return self.words.Bell(self.buffer, own, peer, *flags, at, sock, spin_us)
 
     def release(self) -> None:
         """Lets go of the rings; the arrays live for as long as somebody holds one."""

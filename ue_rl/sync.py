@@ -4,7 +4,7 @@
 
     load_u32, load_u64, store_u32, store_u64, increment_u64, compare_exchange_u32     one aligned word of a buffer
     first_nonfinite, copy_finite, check_step                                    arrays that must hold finite numbers
-    Bell    publishes this side's counter and waits for the other's: looks for a moment without the GIL, then sleeps
+    Bell    publishes this side's counter and waits for the other's: looks for a while without the GIL, then sleeps
             on the socket or a futex until the other side rings, or naps where the other side rings no bell
 
 A sleeper says in its flag word that it sleeps and looks once more; a publisher counts up and then looks at the flag,
@@ -28,8 +28,11 @@ except ImportError:
 else:
     _compiled = _compiled_module
 
-# Where there is one core only, looking would keep the other side from answering.
-SPIN_US = 50.0 if (os.cpu_count() or 1) > 1 else 0.0
+# Waking a sleeper costs about as much as a small engine's step, so a wait looks for as long as the other side usually
+# takes, and no longer than this many microseconds. With one core, looking would keep the other side from answering.
+_CORES = os.cpu_count() or 1
+TRAINER_SPIN_US = 300.0 if _CORES > 1 else 0.0  # a step
+ENGINE_SPIN_US = 800.0 if _CORES > 1 else 0.0  # a policy's thought
 SLICE_MS = 100  # a wait is cut into slices, for Ctrl-C and deadlines
 SLICE_SECONDS = SLICE_MS / 1000
 
