@@ -24,7 +24,7 @@ _log = logging.getLogger("ue_rl.bridges.shm")
 
 
 class ShmUpgrader:
-    """Makes the offers; see bridges/session.py for what each call means.
+    """Makes the offers, for one server; see bridges/session.py for what each call means.
 
     Args:
         options: of ShmHost (ring_size, dispatcher, compiled, spin_us, gpu); not `name`: every session has a fresh one.

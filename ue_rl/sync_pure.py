@@ -20,7 +20,7 @@ from ue_rl.errors import ConfigurationError
 HAS_FUTEX = 0
 _ALWAYS_RING = 3
 _ASKED, _UNASKED, _NOT_OURS = -1, -2, -3
-_NAP, _LONGEST_NAP = 20e-6, 2e-3
+_NAP, _LONGEST_NAP = 20e-6, 5e-3
 
 
 def in_order() -> bool:
