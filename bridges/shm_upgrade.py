@@ -52,19 +52,12 @@ class ShmUpgrader:
         """See Upgrader.accept."""
         host, self._host = self._host, None
         assert host is not None
-        why = None
         if not host.accepts(line):
-            why = "the proof is not this segment's"
-        else:
-            try:
-                sock = session.detach()
-            except (ConfigurationError, OSError) as error:
-                why = str(error)
-        if why is not None:
-            _log.warning("a trainer goes on over TCP: %s", why)
-            session.write(refuse_line(why))
-            host.close()
-            return None
+            return self._refuse(host, session, "the proof is not this segment's")
+        try:
+            sock = session.detach()
+        except (ConfigurationError, OSError) as error:
+            return self._refuse(host, session, str(error))
         try:
             sock.sendall(READY)
             return ShmSession(host, sock, session)
@@ -78,6 +71,12 @@ class ShmUpgrader:
             sock.close()
             host.close()
             raise
+
+    @staticmethod
+    def _refuse(host: ShmHost, session: EngineSession, why: str) -> None:
+        _log.warning("a trainer goes on over TCP: %s", why)
+        session.write(refuse_line(why))
+        host.close()
 
     def withdraw(self) -> None:
         """See Upgrader.withdraw."""

@@ -363,15 +363,16 @@ class ShmCommands:
             self.dropped += 1
 
     def _take_info(self, command: Command) -> None:
-        env = -1 if command.payload is None else int(command.payload.envId)
+        payload: Any = command.payload or messages().EnvInfoT(envId=-1)
+        env = int(payload.envId)
         if not 0 <= env < self._num_envs:
             raise UnknownEnv(
                 "an info names an env that does not exist", fault="engine", field="ENV",
                 expected=f"0 to {self._num_envs - 1}", got=env,
             )  # fmt: skip
-        info = json_object(command.payload.json)
+        info = json_object(payload.json)
         if info is None:
             raise MalformedMessage(
-                "an info is no JSON object", fault="engine", env_id=env, field="INFO", got=text(command.payload.json)
+                "an info is no JSON object", fault="engine", env_id=env, field="INFO", got=text(payload.json)
             )
         self._infos[env] = info

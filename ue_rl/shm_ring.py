@@ -125,7 +125,8 @@ class Ring:
     def repair(self) -> None:
         """Empties a ring whose positions cannot be, so that whoever comes next finds one; only while nobody uses it."""
         try:
-            self._position(WRITE_POS), self._position(READ_POS)
+            for offset in (WRITE_POS, READ_POS):
+                self._position(offset)
         except SegmentInvalid:
             self._write = self._read = 0
             for offset in (WRITE_POS, READ_POS):

@@ -130,11 +130,13 @@ class Bell:
         self._answered: Any = None
         self._arrays: tuple[Any, ...] = ()
         self.expected = self.asked = 0
-        self._own, self._peer = _word(buffer, own_seq, 8), _word(buffer, peer_seq, 8)
-        self._own_flag = _word(buffer, own_flag, 4) if own_flag else None
-        self._peer_flag = _word(buffer, peer_flag, 4) if peer_flag else None
-        self._ring = _word(buffer, peer_ring, 4) if peer_ring else None
-        self._sock, self._spin = sock, spin_us / 1e6
+        self._own: Any = _word(buffer, own_seq, 8)
+        self._peer: Any = _word(buffer, peer_seq, 8)
+        self._own_flag: Any = _word(buffer, own_flag, 4) if own_flag else None
+        self._peer_flag: Any = _word(buffer, peer_flag, 4) if peer_flag else None
+        self._ring: Any = _word(buffer, peer_ring, 4) if peer_ring else None
+        self._sock: Any = sock
+        self._spin = spin_us / 1e6
         self.waits = self.sleeps = 0
         self._nap = _NAP
         if self._own_flag is not None:  # ring the socket in any case; without one: this side wakes nobody from a futex

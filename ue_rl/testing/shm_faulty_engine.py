@@ -176,7 +176,9 @@ class ShmFaultyEngine(FaultyEngine):
         return True
 
     def _write_text(self, env: int, text: str) -> None:
-        fields = dict(part.partition("=")[::2] for part in text.split(";"))
+        fields: dict[str, str] = {}
+        for part in text.split(";"):
+            key, _, fields[key] = part.partition("=")
         with np.errstate(over="ignore"):
             numbers = [float(re.sub(r"\(.*\)", "", number)) for number in fields["OBS"].split(",")]
             self._memory.obs[env] = np.array(numbers).astype(np.float32)
