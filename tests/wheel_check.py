@@ -17,6 +17,8 @@ REQUIRED = (
     "ue_rl/connections/tcp.py",
     "ue_rl/bridges/multi_env.py",
     "ue_rl/inference/onnx.py",
+    "ue_rl/generated/command.py",
+    "ue_rl/schema/command.fbs",
 )
 
 
@@ -28,10 +30,11 @@ def main(path: str) -> None:
     missing = [name for name in REQUIRED if name not in files]
     strays = {name.split("/")[0] for name in files} - {"ue_rl", record.split("/")[0]}
     doubles = {name for name in files if files.count(name) > 1}
-    compiled = [name for name in files if name.startswith("ue_rl/_kernels.") and name.endswith((".so", ".pyd"))]
-    if missing or strays or doubles or not compiled:
+    modules = ("ue_rl/_kernels.", "ue_rl/_sync.")
+    compiled = [name for name in files if name.startswith(modules) and name.endswith((".so", ".pyd"))]
+    if missing or strays or doubles or len(compiled) != len(modules):
         sys.exit(f"{path}: missing {missing}, strays {strays}, doubles {doubles}, compiled {compiled}")
-    print(f"{path}: {len(files)} files, {compiled[0]}")
+    print(f"{path}: {len(files)} files, {', '.join(compiled)}")
 
 
 if __name__ == "__main__":
