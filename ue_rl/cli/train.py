@@ -53,7 +53,7 @@ if TYPE_CHECKING:
 def train(config: Path | None, resume: bool, force: bool, settings: tuple[str, ...], **flags: Any) -> None:
     """Train a policy, in a running engine or in an embedded one.
 
-    Without arguments: PPO on CartPole-v1, hosted by an embedded reference engine, over TCP.
+    Without arguments: PPO on CartPole-v1, hosted by an embedded engine and reached over shared memory.
     """
     from rich.console import Console
 
