@@ -28,14 +28,13 @@ from ue_rl.bridges.shm_segment import make_segment
 from ue_rl.bridges.shm_steps import ShmSteps
 from ue_rl.commands import Dispatcher, encode, mismatch, write_within
 from ue_rl.errors import ConfigurationError, UeRlError
-from ue_rl.shm_header import CLIENT_PID, CLIENT_STATE, HEARTBEAT, RING_SIZE, SERVER_STATE
+from ue_rl.shm_header import CLIENT_PID, CLIENT_STATE, CLOSED, HEARTBEAT, LEAVING, RING_SIZE, SERVER_STATE, SERVING
 from ue_rl.shm_offer import offer_text, proves
 
 _log = logging.getLogger("ue_rl.bridges.shm")
 
 _SLICE_MS = 20
 _RING_SECONDS = 5.0
-_LEAVING = 2
 
 
 class ShmHost:
@@ -100,7 +99,7 @@ class ShmHost:
                 bridge.start_training()
                 self._steps.bind()
                 bridge.host = self
-            self.memory.store_u32(SERVER_STATE, 1)
+            self.memory.store_u32(SERVER_STATE, SERVING)
         except BaseException:
             self._segment.close()
             raise
@@ -206,7 +205,7 @@ class ShmHost:
         with self._out:
             self._closed, self._client = True, 0
         self._forget_sender()
-        self.memory.store_u32(SERVER_STATE, 2)
+        self.memory.store_u32(SERVER_STATE, CLOSED)
         if self._bell is not None:
             self._bell.nudge()
         self._steps.unbind()
@@ -338,7 +337,7 @@ class ShmHost:
             return
         self._next_look = now + _SLICE_MS / 1000
         holder = memory.load_u32(CLIENT_PID)
-        if memory.load_u32(CLIENT_STATE) == _LEAVING:
+        if memory.load_u32(CLIENT_STATE) == LEAVING:
             self._end_session("the trainer has gone", logging.INFO)
         elif holder and self._has_died(holder):
             self._end_session(f"the trainer (process {holder}) has died", logging.WARNING)
@@ -407,7 +406,7 @@ class ShmHost:
             return True
         self._next_trainer_look = now + _SLICE_MS / 1000
         holder = self.memory.load_u32(CLIENT_PID)
-        return bool(holder) and self.memory.load_u32(CLIENT_STATE) != _LEAVING and not self._has_died(holder)
+        return bool(holder) and self.memory.load_u32(CLIENT_STATE) != LEAVING and not self._has_died(holder)
 
     def _forget_sender(self) -> None:
         if self.bridge.sender == self.send:

@@ -24,6 +24,7 @@ from ue_rl import sync
 from ue_rl.buffers import ActionBatch, StepBuffers
 from ue_rl.connections import shm_attach as attach
 from ue_rl.connections.arguments import check_actions, check_deadlines, check_offered, check_reset
+from ue_rl.connections.base import BaseConnection
 from ue_rl.connections.link import Link
 from ue_rl.connections.shm_commands import ShmCommands
 from ue_rl.connections.shm_faults import bad_action, bad_state
@@ -32,11 +33,9 @@ from ue_rl.connections.shm_torch import TorchUpload
 from ue_rl.connections.shm_upgrade import UpgradeRefused, check_same, propose
 from ue_rl.connections.shm_waiting import EngineWatch, slice_of, unasked
 from ue_rl.connections.tcp import shake_hands
-from ue_rl.errors import (
-    UeRlError,
-)
+from ue_rl.errors import UeRlError
 from ue_rl.segment import Segment
-from ue_rl.session import Event, Session, State
+from ue_rl.session import Event, State
 from ue_rl.shm import StepMemory
 from ue_rl.shm_header import ANSWERED_SEQ, CLIENT_PID
 from ue_rl.shm_offer import parse_offer
@@ -44,12 +43,11 @@ from ue_rl.spec import EnvSpec
 
 _log = logging.getLogger("ue_rl.connections")
 
-_ASKED, _NOT_OURS = -1, -3
 # By the segment's token: which connection of this process holds it. A pid alone does not tell two of them apart.
 _holders: weakref.WeakValueDictionary[bytes, SharedMemoryConnection] = weakref.WeakValueDictionary()
 
 
-class SharedMemoryConnection:
+class SharedMemoryConnection(BaseConnection):
     """One trainer's end of a segment.
 
     Args:
@@ -80,13 +78,12 @@ class SharedMemoryConnection:
         compiled: bool | None = None,
         spin_us: float | None = None,
     ) -> None:
+        super().__init__()
         check_deadlines(timeout, connect_timeout)
         self._engine = engine
         self.name, self.timeout, self.wait = name, timeout, wait
         self.connect_timeout = timeout if connect_timeout is None else connect_timeout
         self._compiled, self._spin_us = compiled, spin_us
-        self._session = Session()
-        self._spec: EnvSpec | None = None
         self._segment: Segment | None = None
         self._memory: StepMemory | None = None
         self._bell: Any = None
@@ -95,14 +92,6 @@ class SharedMemoryConnection:
         self._upload: TorchUpload | None = None
 
     # -- life cycle
-
-    @property
-    def spec(self) -> EnvSpec:
-        """What the engine wrote into the segment."""
-        if self._spec is None:
-            self._session.on(Event.ASK)  # says why not
-        assert self._spec is not None
-        return self._spec
 
     @property
     def memory(self) -> StepMemory:
@@ -177,16 +166,6 @@ class SharedMemoryConnection:
                 raise
         return self.spec
 
-    def close(self) -> None:
-        """See Transport.close. Arrays that were given out stay readable."""
-        self._session.on(Event.CLOSE)
-        self._drop()
-
-    def fail(self, error: UeRlError) -> None:
-        """Makes the connection dead because of `error`: the next use says so."""
-        self._session.on(Event.FAIL, error)
-        self._drop()
-
     def describe(self) -> dict[str, str]:
         """See Transport.describe."""
         facts = {"address": f"shm://{self.name}", "transport": "shared memory"}
@@ -196,15 +175,6 @@ class SharedMemoryConnection:
             facts["kernels"] = sync.name_of(self._memory.words)
             facts["wiring"] = "shared memory, " + ("socket doorbell" if self._link else "doorbell in memory")
         return facts
-
-    def __enter__(self) -> SharedMemoryConnection:
-        """Connects."""
-        self.connect()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        """Closes."""
-        self.close()
 
     # -- requests and answers
 
@@ -224,7 +194,7 @@ class SharedMemoryConnection:
         except (TypeError, ValueError, BufferError):
             check_actions(self.spec, actions)  # says what they should be; nothing was asked
             raise
-        if refused != _ASKED:
+        if refused != sync.ASKED:
             raise self._failed(bad_action(actions, refused) if refused >= 0 else self._refused(refused))
         session.state = State.ASKED
 
@@ -241,7 +211,7 @@ class SharedMemoryConnection:
         if self._session.state is not State.READY:
             self._session.on(Event.ASK)
         if attach.evicted(self.memory):
-            raise self._failed(self._refused(_NOT_OURS))
+            raise self._failed(self._refused(sync.NOT_OURS))
         env_ids = range(self.spec.num_envs) if env_ids is None else env_ids
         entries = [
             self._commands.options_entry(env, option)
@@ -255,7 +225,7 @@ class SharedMemoryConnection:
             raise
         self.buffers.infos.clear()
         refused = self._bell.ask(None)
-        if refused != _ASKED:
+        if refused != sync.ASKED:
             raise self._failed(self._refused(refused))
         self._session.state = State.ASKED
 
@@ -402,7 +372,7 @@ class SharedMemoryConnection:
         return error
 
     def _refused(self, outcome: int) -> UeRlError:
-        if outcome == _NOT_OURS:
+        if outcome == sync.NOT_OURS:
             return attach.gone("it has ended this session")
         return unasked("frame_seq", self._bell.expected, self._bell.peek())
 

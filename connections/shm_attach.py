@@ -14,10 +14,19 @@ from ue_rl import processes
 from ue_rl.errors import ConfigurationError, EngineDisconnected, EngineTimeout, EngineUnreachable, SegmentInvalid
 from ue_rl.segment import Segment
 from ue_rl.shm import StepMemory
-from ue_rl.shm_header import CLIENT_PID, CLIENT_STATE, HEADER_SIZE, MAGIC, SERVER_STATE, Header
+from ue_rl.shm_header import (
+    ATTACHED,
+    CLIENT_PID,
+    CLIENT_STATE,
+    CLOSED,
+    HEADER_SIZE,
+    LEAVING,
+    MAGIC,
+    SERVER_STATE,
+    SERVING,
+    Header,
+)
 
-ATTACHED, LEAVING = 1, 2
-SERVING, CLOSED = 1, 2
 _LOOK = 0.002
 
 

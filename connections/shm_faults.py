@@ -9,19 +9,14 @@ from numpy.typing import NDArray
 
 from ue_rl.buffers import StepBuffers
 from ue_rl.errors import ActionError, EngineTimeout, MalformedMessage, NonFiniteValue, ProtocolError
+from ue_rl.wire import nonfinite_action
 
 _OBS, _REWARD, _DONE = 1, 2, 3
 
 
 def bad_action(actions: NDArray[np.float32], index: int) -> ActionError:
     """For the number at `index` of the flattened actions."""
-    env, number = divmod(index, actions.shape[1])
-    return ActionError(
-        "the policy gave an action that is not a finite number", fault="policy", env_id=env, field="ACT",
-        expected="finite float32", got=f"{actions[env, number]} at index {number}",
-        cure="training has diverged, or an observation was not normalised: lower the learning rate, "
-        "wrap the env in VecNormalize, look for huge observations",
-    )  # fmt: skip
+    return nonfinite_action(actions, *divmod(index, actions.shape[1]))
 
 
 def bad_state(buffers: StepBuffers, bad: tuple[int, int]) -> ProtocolError:

@@ -11,7 +11,7 @@ from ue_rl.connections import shm_attach as attach
 from ue_rl.connections.shm_faults import late
 from ue_rl.errors import UeRlError, UnexpectedMessage
 from ue_rl.shm import StepMemory
-from ue_rl.shm_header import HEARTBEAT, SERVER_STATE
+from ue_rl.shm_header import CLOSED, HEARTBEAT, SERVER_STATE
 
 _SEQ = 2**64
 
@@ -50,7 +50,7 @@ class EngineWatch:
             raise attach.gone("its socket was closed") from error
         if now != seen or (ring is not None and ring.has_news()):
             return
-        if memory.header.extended and memory.load_u32(SERVER_STATE) == attach.CLOSED:
+        if memory.header.extended and memory.load_u32(SERVER_STATE) == CLOSED:
             raise attach.gone("it has closed the segment")
         if attach.evicted(memory) and bell.peek() == seen:
             raise attach.gone("it has ended this session")

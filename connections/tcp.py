@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from ue_rl.buffers import StepBuffers
 from ue_rl.commands import no_commands
 from ue_rl.connections.arguments import check_actions, check_deadlines, check_offered, check_reset
+from ue_rl.connections.base import BaseConnection
 from ue_rl.connections.link import Link, dial
 from ue_rl.connections.wirings import PerEnvWiring, SharedWiring, Wiring
 from ue_rl.errors import (
@@ -31,7 +32,7 @@ from ue_rl.errors import (
     UnexpectedMessage,
     UnsupportedByEngine,
 )
-from ue_rl.session import Event, Session, State
+from ue_rl.session import Event, State
 from ue_rl.spec import Channel, EnvSpec, EnvType
 from ue_rl.wire import MAX_HANDSHAKE, Codec, decode_handshake
 
@@ -54,7 +55,7 @@ class _Failing:
             self._connection.fail(error)
 
 
-class TcpConnection(abc.ABC):
+class TcpConnection(BaseConnection):
     """What both TCP transports share: address, deadlines, handshake, life cycle. Use one of the two below.
 
     Args:
@@ -83,6 +84,7 @@ class TcpConnection(abc.ABC):
         wait: float = 0.0,
         compiled: bool | None = None,
     ) -> None:
+        super().__init__()
         if channel not in CHANNELS:
             raise ConfigurationError(
                 "no such channel",
@@ -99,22 +101,12 @@ class TcpConnection(abc.ABC):
         self.connect_timeout = timeout if connect_timeout is None else connect_timeout
         self.wait = wait
         self._compiled = compiled
-        self._session = Session()
-        self._spec: EnvSpec | None = None
         self._admin: Link | None = None
         self._wiring: Wiring | None = None
         self._due = 0
         self._failing = _Failing(self)
 
     # -- life cycle
-
-    @property
-    def spec(self) -> EnvSpec:
-        """What the handshake agreed on."""
-        if self._spec is None:
-            self._session.on(Event.ASK)  # says why not
-        assert self._spec is not None
-        return self._spec
 
     def connect(self) -> EnvSpec:
         """See Transport.connect."""
@@ -161,16 +153,6 @@ class TcpConnection(abc.ABC):
         self.buffers = StepBuffers(spec.num_envs, spec.obs_size)
         self._session.on(Event.CONFIG)
 
-    def close(self) -> None:
-        """See Transport.close."""
-        self._session.on(Event.CLOSE)
-        self._drop()
-
-    def fail(self, error: UeRlError) -> None:
-        """Makes the connection dead because of `error`: the next use says so."""
-        self._session.on(Event.FAIL, error)
-        self._drop()
-
     @property
     def commands(self) -> NoReturn:
         """Commands go over shared memory only.
@@ -189,15 +171,6 @@ class TcpConnection(abc.ABC):
         if self._wiring is not None:
             facts["wiring"] = self._wiring.name
         return facts
-
-    def __enter__(self) -> Any:
-        """Connects."""
-        self.connect()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        """Closes."""
-        self.close()
 
     # -- requests and answers
 

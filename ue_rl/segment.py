@@ -22,7 +22,6 @@ import os
 import secrets
 import stat
 import sys
-import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -313,8 +312,3 @@ def _windows_open(name: str) -> tuple[mmap.mmap, int]:
     finally:
         api.UnmapViewOfFile(address)
     return mmap.mmap(-1, size, tagname=name), size  # type: ignore[call-arg, unused-ignore]
-
-
-def default_directory() -> Path:
-    """Where a file-backed segment belongs where there is no /dev/shm."""
-    return SHM_DIR if SHM_DIR.is_dir() else Path(tempfile.gettempdir())

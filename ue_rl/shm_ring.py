@@ -132,10 +132,6 @@ class Ring:
             for offset in (WRITE_POS, READ_POS):
                 self._words.store_u32(self._view, offset, 0)
 
-    def rejoin(self) -> None:
-        """For the writer, when a new reader has come: goes on where the ring stands."""
-        self._write = self._position(WRITE_POS)
-
     def release(self) -> None:
         """Lets go of the memory."""
         self._positions.release()

@@ -33,8 +33,8 @@ else:
 _CORES = os.cpu_count() or 1
 TRAINER_SPIN_US = 300.0 if _CORES > 1 else 0.0  # a step
 ENGINE_SPIN_US = 800.0 if _CORES > 1 else 0.0  # a policy's thought
+ASKED, NOT_OURS = sync_pure.ASKED, sync_pure.NOT_OURS
 SLICE_MS = 100  # a wait is cut into slices, for Ctrl-C and deadlines
-SLICE_SECONDS = SLICE_MS / 1000
 
 
 def load(compiled: bool | None = None) -> ModuleType:

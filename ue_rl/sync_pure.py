@@ -19,7 +19,7 @@ from ue_rl.errors import ConfigurationError
 
 HAS_FUTEX = 0
 _ALWAYS_RING = 3
-_ASKED, _UNASKED, _NOT_OURS = -1, -2, -3
+ASKED, UNASKED, NOT_OURS = -1, -2, -3  # what Bell.ask may give, as in _sync.c
 _NAP, _LONGEST_NAP = 20e-6, 5e-3
 
 
@@ -206,7 +206,7 @@ class Bell:
         """See _sync.c."""
         self._live(self._peer)
         if self._holder is not None and self._holder[0] != self._holder_is:
-            return _NOT_OURS
+            return NOT_OURS
         if actions is not None:
             from_, to = memoryview(actions), memoryview(self._actions)
             if (from_.format, from_.shape) != (to.format, to.shape):
@@ -215,10 +215,10 @@ class Bell:
             if bad >= 0:
                 return bad
         if self.peek() != self.expected:
-            return _UNASKED
+            return UNASKED
         self.expected = (self.expected + 1) % 2**64
         self.asked = self.publish()
-        return _ASKED
+        return ASKED
 
     def answer(self, pos: int, slice_ms: int, /) -> bool:
         """See _sync.c."""

@@ -302,12 +302,7 @@ class Codec:
 
     def _bad_action(self, actions: NDArray[np.float32], failure: k.Failure) -> ActionError:
         _, env, _, _, index = failure
-        return ActionError(
-            "the policy gave an action that is not a finite number", fault="policy", env_id=env, field="ACT",
-            expected="finite float32", got=f"{actions[env, index]} at index {index}",
-            cure="training has diverged, or an observation was not normalised: lower the learning rate, "
-            "wrap the env in VecNormalize, look for huge observations",
-        )  # fmt: skip
+        return nonfinite_action(actions, env, index)
 
     def _refuse(self, failure: k.Failure, data: Any, start: int, end: int, fault: str) -> NoReturn:
         code, env, field_id, at, got = failure
@@ -374,3 +369,13 @@ def _no_constant(text: str) -> NoReturn:
 
 def _json_text(value: Mapping[str, Any]) -> str:
     return quote(json.dumps(value, separators=(",", ":"), allow_nan=False), safe="")
+
+
+def nonfinite_action(actions: NDArray[np.float32], env: int, index: int) -> ActionError:
+    """The error for number `index` of env `env` in actions float32 [num_envs, act_size]."""
+    return ActionError(
+        "the policy gave an action that is not a finite number", fault="policy", env_id=env, field="ACT",
+        expected="finite float32", got=f"{actions[env, index]} at index {index}",
+        cure="training has diverged, or an observation was not normalised: lower the learning rate, "
+        "wrap the env in VecNormalize, look for huge observations",
+    )  # fmt: skip

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import logging
 import math
 import signal
 import sys
@@ -15,7 +14,7 @@ from typing import Any
 
 import click
 
-from ue_rl.errors import ConfigurationError
+from ue_rl.cli.listening import cannot_listen, show_log
 
 _SOME = click.IntRange(1)
 _SECONDS = click.FloatRange(0.001)
@@ -65,10 +64,7 @@ def policy_server(model: Path, host: str, port: int, every: float, **limits: Any
     console = Console()
     terminal = sys.stdout.isatty() and console.is_terminal and not console.is_dumb_terminal
     if not terminal:  # the table shows it otherwise
-        for part in ("policy_server", "reload"):
-            logging.getLogger(f"ue_rl.inference.{part}").setLevel(logging.INFO)
-        for handler in logging.getLogger().handlers:
-            handler.setLevel(min(handler.level, logging.INFO))
+        show_log("ue_rl.inference.policy_server", "ue_rl.inference.reload")
 
     async def run() -> None:
         stop = asyncio.Event()
@@ -77,10 +73,7 @@ def policy_server(model: Path, host: str, port: int, every: float, **limits: Any
             try:
                 await server.start()
             except OSError as error:
-                raise ConfigurationError(
-                    f"cannot listen on {host}:{port}", fault="caller", field="port", got=str(error),
-                    cure="choose another --port",
-                ) from error  # fmt: skip
+                raise cannot_listen(host, port, error, "choose another --port") from error
             title = f"{model}: {policy.obs_size} -> {policy.act_size} numbers, on {host}:{server.port}  (Ctrl-C stops)"
             view = live(server, title, console) if terminal else lines(server, title)
             pause = LIVE_EVERY if terminal else every

@@ -5,13 +5,13 @@ from __future__ import annotations
 import asyncio
 import importlib
 import json
-import logging
 import sys
 from typing import Any
 
 import click
 from click.core import ParameterSource
 
+from ue_rl.cli.listening import cannot_listen, show_log
 from ue_rl.errors import ConfigurationError
 
 
@@ -58,20 +58,15 @@ def serve(
         hosted = GymnasiumBridge(env, num_envs, send_info=send_info, images=images, **arguments)
     else:
         hosted = _bridge_class(str(bridge))(num_envs=num_envs, **arguments)
-    for name in ("ue_rl.bridges.server", "ue_rl.bridges.shm"):
-        logging.getLogger(name).setLevel(logging.INFO)
-    for handler in logging.getLogger().handlers:
-        handler.setLevel(min(handler.level, logging.INFO))
+    show_log("ue_rl.bridges.server", "ue_rl.bridges.shm")
 
     async def run() -> None:
         server = BridgeServer(hosted, host, port, tick_rate=tick_rate, upgrader=ShmUpgrader() if shm else None)
         try:
             await server.start()
         except OSError as error:
-            raise ConfigurationError(
-                f"cannot listen on {host}:{port}", fault="caller", field="port", got=str(error),
-                cure="another engine may be running there: choose another --port",
-            ) from error  # fmt: skip
+            cure = "another engine may be running there: choose another --port"
+            raise cannot_listen(host, port, error, cure) from error
         what = f"{server.url}, shared memory on offer" if shm else server.url
         click.echo(f"{env or bridge}: {num_envs} envs on {what}  (Ctrl-C stops)")
         click.echo(f"{hosted.build_handshake()}")

@@ -27,7 +27,7 @@ from ue_rl.commands import Method, encode, messages
 from ue_rl.errors import ConfigurationError
 from ue_rl.segment import Segment
 from ue_rl.shm import StepMemory, plan
-from ue_rl.shm_header import ACTION_SEQ, SERVER_STATE
+from ue_rl.shm_header import ACTION_SEQ, SERVER_STATE, SERVING
 from ue_rl.shm_offer import READY, is_accept, offer_text
 from ue_rl.testing.faulty_engine import AUTO, Fault, FaultKind, FaultyEngine, Script
 
@@ -70,7 +70,7 @@ class ShmFaultyEngine(FaultyEngine):
         )  # fmt: skip
         self._segment = Segment.create(size)
         self._memory = StepMemory.create(self._segment.memory, header, config)
-        self._memory.store_u32(SERVER_STATE, 1)
+        self._memory.store_u32(SERVER_STATE, SERVING)
         self.name = self._segment.name
 
     @property
