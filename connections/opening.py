@@ -12,7 +12,7 @@ from typing import Any
 from ue_rl.connections.shared_memory import SharedMemoryConnection
 from ue_rl.connections.shm_upgrade import UpgradeRefused
 from ue_rl.connections.tcp import MultiTcpConnection, SingleTcpConnection, go_on, shake_hands
-from ue_rl.errors import ConfigurationError, UeRlError
+from ue_rl.errors import ConfigurationError
 
 _log = logging.getLogger("ue_rl.connections")
 
@@ -65,7 +65,7 @@ def open_engine(
             return SharedMemoryConnection.upgrade(link, spec, spin_us=spin_us, **options)
         except UpgradeRefused as why:
             _log.info("no shared memory, the run goes on over TCP: %s", why)
-        except UeRlError:
+        except BaseException:  # Ctrl-C among them
             link.close()
             raise
     return go_on(link, spec, host, port, channel=channel, **options)
