@@ -408,6 +408,23 @@ def test_a_bridge_that_turns_to_something_else_ends_the_session(upgraded: bool, 
         assert bridge.outbox.obs.shape == (N, 5 if how == "configure" else 2)
 
 
+@pytest.mark.parametrize("upgraded", kinds())
+def test_a_step_in_which_the_game_turns_away_is_not_answered(upgraded: bool) -> None:
+    """What the callback wrote before it switched belongs to a request that is void."""
+
+    class Turns(Sum):
+        def step_envs(self, actions: Any, env_ids: Any) -> None:
+            super().step_envs(actions, env_ids)
+            if actions[0, 0] == 9:
+                self.configure(EnvSpec(2, 1, num_envs=N))
+
+    with hosted(Turns(), upgraded) as (_, connection), connection:
+        reset(connection)
+        assert step(connection, 2) == [2.0] * N
+        with pytest.raises(errors.EngineDisconnected, match="went away"):
+            step(connection, 9)
+
+
 def test_a_callback_may_disconnect_without_waiting_for_itself() -> None:
     class Leaves(Sum):
         def step_envs(self, actions: Any, env_ids: Any) -> None:
