@@ -13,14 +13,14 @@ _FLAGS = ["/O2"] if sys.platform == "win32" else ["-O3", "-std=c11"]
 setup(
     ext_modules=[
         Extension(
-            "ue_rl._kernels",
-            sources=["ue_rl/_kernels.c"],
+            "ue_rl.wire._kernels",
+            sources=["ue_rl/wire/_kernels.c"],
             extra_compile_args=_FLAGS,
             optional=True,
         ),
         Extension(
-            "ue_rl._sync",
-            sources=["ue_rl/_sync.c"],
+            "ue_rl.shm._sync",
+            sources=["ue_rl/shm/_sync.c"],
             extra_compile_args=_FLAGS,
             optional=True,
         ),

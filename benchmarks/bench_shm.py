@@ -45,8 +45,7 @@ from ue_rl.bridges import (
 from ue_rl.bridges.child import Child
 from ue_rl.cli.bench_envs import DoNothing, DoNothingFactory
 from ue_rl.connections import MultiTcpConnection, SharedMemoryConnection
-from ue_rl.images import ImageSpec
-from ue_rl.spec import EnvSpec
+from ue_rl.spec import EnvSpec, ImageSpec
 from ue_rl.transport import Transport
 
 FLOOR = Path(__file__).with_name("shm_floor.c")

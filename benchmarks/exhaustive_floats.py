@@ -9,8 +9,8 @@ import argparse
 
 import numpy as np
 
-from ue_rl import kernels
-from ue_rl.kernels_pure import FORM_SINGLE
+from ue_rl.wire import kernels
+from ue_rl.wire.kernels_pure import FORM_SINGLE
 
 
 def main() -> None:

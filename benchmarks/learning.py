@@ -3,7 +3,7 @@
     python benchmarks/learning.py [NAME ...] [--seeds 0 1 2]
 
 The env runs in a process of its own, the trainer connects as to a game; then the policy is evaluated without
-exploration on fresh episodes. Prints a markdown table. tests/test_learning.py runs the quick ones.
+exploration on fresh episodes. Prints a markdown table. tests/training/test_learning.py runs the quick ones.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Bridge: what every engine's side shares. No I/O: a host (bridges/server.py, a test) feeds it.
+"""Bridge: what every engine's side shares. No I/O: a host (bridges/tcp/server.py, a test) feeds it.
 
 A host writes requests into `inbox`, calls `update_rl(delta)` once per tick, and sends the rows of `outbox` that are
 marked in `answered`, which it then clears. The life cycle is the deployed plugin's, in snake case:
@@ -28,8 +28,8 @@ from numpy.typing import NDArray
 from ue_rl.bridges.action_check import ActionCheck
 from ue_rl.buffers import ActionBatch, StepBuffers
 from ue_rl.errors import ConfigurationError
-from ue_rl.handshake import encode_handshake
 from ue_rl.spec import Channel, EnvSpec, EnvType
+from ue_rl.wire.handshake import encode_handshake
 
 _log = logging.getLogger("ue_rl.bridges")
 

@@ -15,7 +15,7 @@ import numpy as np
 from gymnasium import spaces
 
 from ue_rl.errors import ConfigurationError
-from ue_rl.images import ImageSpec
+from ue_rl.spec import ImageSpec
 
 IMAGE_AS = "Box uint8 0..255 [height, width], [height, width, channels] or [channels, height, width]"
 

@@ -20,7 +20,7 @@ class ThreadHandle:
     """
 
     def __init__(self, bridge: BaseBridge, **options: Any) -> None:
-        from ue_rl.bridges.server import BridgeServer
+        from ue_rl.bridges.tcp.server import BridgeServer
 
         self.bridge = bridge
         self.server = BridgeServer(bridge, **options)
@@ -84,7 +84,7 @@ class ProcessHandle(Child):
 
 
 def _host(bridge: BaseBridge, options: dict[str, Any], ready: Callable[[Any], None], over: threading.Event) -> None:
-    from ue_rl.bridges.server import BridgeServer
+    from ue_rl.bridges.tcp.server import BridgeServer
 
     async def serve() -> None:
         async with BridgeServer(bridge, **options) as server:

@@ -9,9 +9,9 @@ from __future__ import annotations
 import logging
 from typing import Any
 
-from ue_rl.connections.shared_memory import SharedMemoryConnection
-from ue_rl.connections.shm_upgrade import UpgradeRefused
-from ue_rl.connections.tcp import MultiTcpConnection, SingleTcpConnection, go_on, shake_hands
+from ue_rl.connections.shm.connection import SharedMemoryConnection
+from ue_rl.connections.shm.upgrade import UpgradeRefused
+from ue_rl.connections.tcp.connection import MultiTcpConnection, SingleTcpConnection, go_on, shake_hands
 from ue_rl.errors import ConfigurationError
 
 _log = logging.getLogger("ue_rl.connections")

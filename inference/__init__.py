@@ -8,56 +8,31 @@ this package loads neither half.
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from ue_rl.lazy import lazy
 
 if TYPE_CHECKING:
-    from ue_rl.inference.component import InferenceComponent
-    from ue_rl.inference.export import (
-        ExportReport,
-        check_exportable,
-        export_onnx,
-        load_and_export,
-    )
-    from ue_rl.inference.interface import InferenceInterface
-    from ue_rl.inference.metadata import PolicyMetadata
-    from ue_rl.inference.onnx import OnnxInference
-    from ue_rl.inference.reload import ReloadingInference
-    from ue_rl.inference.sb3 import Sb3Inference
+    from ue_rl.inference.export.onnx import ExportReport as ExportReport
+    from ue_rl.inference.export.onnx import check_exportable as check_exportable
+    from ue_rl.inference.export.onnx import export_onnx as export_onnx
+    from ue_rl.inference.export.onnx import load_and_export as load_and_export
+    from ue_rl.inference.export.sb3 import Sb3Inference as Sb3Inference
+    from ue_rl.inference.interface import InferenceInterface as InferenceInterface
+    from ue_rl.inference.metadata import PolicyMetadata as PolicyMetadata
+    from ue_rl.inference.runtime.component import InferenceComponent as InferenceComponent
+    from ue_rl.inference.runtime.onnx import OnnxInference as OnnxInference
+    from ue_rl.inference.runtime.reload import ReloadingInference as ReloadingInference
 
-_HOMES = {
-    "ExportReport": "export",
-    "InferenceComponent": "component",
-    "InferenceInterface": "interface",
-    "OnnxInference": "onnx",
-    "PolicyMetadata": "metadata",
-    "ReloadingInference": "reload",
-    "Sb3Inference": "sb3",
-    "check_exportable": "export",
-    "export_onnx": "export",
-    "load_and_export": "export",
-}
-
-__all__ = [
-    "ExportReport",
-    "InferenceComponent",
-    "InferenceInterface",
-    "OnnxInference",
-    "PolicyMetadata",
-    "ReloadingInference",
-    "Sb3Inference",
-    "check_exportable",
-    "export_onnx",
-    "load_and_export",
-]
-
-
-def __getattr__(name: str) -> Any:
-    home = _HOMES.get(name)
-    if home is None:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"{__name__}.{home}"), name)
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+__getattr__, __dir__, __all__ = lazy(
+    __name__,
+    {
+        "export.onnx": "ExportReport check_exportable export_onnx load_and_export",
+        "export.sb3": "Sb3Inference",
+        "interface": "InferenceInterface",
+        "metadata": "PolicyMetadata",
+        "runtime.component": "InferenceComponent",
+        "runtime.onnx": "OnnxInference",
+        "runtime.reload": "ReloadingInference",
+    },
+)

@@ -11,14 +11,14 @@ import zipfile
 REQUIRED = (
     "ue_rl/__init__.py",
     "ue_rl/py.typed",
-    "ue_rl/_kernels.pyi",
+    "ue_rl/wire/_kernels.pyi",
     "ue_rl/cli/__init__.py",
     "ue_rl/testing/plugin.py",
     "ue_rl/connections/tcp.py",
     "ue_rl/bridges/multi_env.py",
     "ue_rl/inference/onnx.py",
-    "ue_rl/generated/command.py",
-    "ue_rl/schema/command.fbs",
+    "ue_rl/commands/generated.py",
+    "ue_rl/commands/command.fbs",
 )
 
 

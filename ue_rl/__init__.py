@@ -9,37 +9,30 @@ torch nor Stable-Baselines3.
 
 from __future__ import annotations
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from ue_rl import moved
+from ue_rl.lazy import lazy
 
 if TYPE_CHECKING:
     from ue_rl.connecting import connect as connect
-    from ue_rl.gym_env import UnrealEnv as UnrealEnv
-    from ue_rl.gym_vector_env import UnrealVectorEnv as UnrealVectorEnv
+    from ue_rl.envs.gym_env import UnrealEnv as UnrealEnv
+    from ue_rl.envs.vec_env import UnrealVecEnv as UnrealVecEnv
+    from ue_rl.envs.vector_env import UnrealVectorEnv as UnrealVectorEnv
     from ue_rl.spec import EnvSpec as EnvSpec
-    from ue_rl.vec_env import UnrealVecEnv as UnrealVecEnv
 
 __version__ = "0.1.0"
 
-_HOME = {
-    "EnvSpec": "ue_rl.spec",
-    "UnrealEnv": "ue_rl.gym_env",
-    "UnrealVecEnv": "ue_rl.vec_env",
-    "UnrealVectorEnv": "ue_rl.gym_vector_env",
-    "connect": "ue_rl.connecting",
-}
-_ROOMS = frozenset({"bridges", "connections", "errors", "inference", "testing"})
+moved.install()
 
-__all__ = ["EnvSpec", "UnrealEnv", "UnrealVecEnv", "UnrealVectorEnv", "__version__", "connect"]
-
-
-def __getattr__(name: str) -> Any:
-    if name in _HOME:
-        return getattr(importlib.import_module(_HOME[name]), name)
-    if name in _ROOMS:
-        return importlib.import_module(f"ue_rl.{name}")
-    raise AttributeError(f"module 'ue_rl' has no attribute {name!r}")
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *_HOME, *_ROOMS})
+__getattr__, __dir__, __all__ = lazy(
+    __name__,
+    {
+        "connecting": "connect",
+        "envs.gym_env": "UnrealEnv",
+        "envs.vec_env": "UnrealVecEnv",
+        "envs.vector_env": "UnrealVectorEnv",
+        "spec": "EnvSpec",
+        **dict.fromkeys(("bridges", "connections", "errors", "inference", "testing"), ""),
+    },
+)

@@ -10,9 +10,9 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from ue_rl.connections import SharedMemoryConnection, open_engine
+from ue_rl.envs.vec_env import UnrealVecEnv
 from ue_rl.errors import ConfigurationError
 from ue_rl.transport import Transport
-from ue_rl.vec_env import UnrealVecEnv
 
 DEFAULT_PORT = 7777
 SHM = "shm://"

@@ -72,10 +72,9 @@ def _codec_table(console: Any, repeats: int) -> None:
     import numpy as np
     from rich.table import Table
 
-    from ue_rl import kernels
     from ue_rl.buffers import StepBuffers
     from ue_rl.spec import EnvSpec
-    from ue_rl.wire import Codec
+    from ue_rl.wire import Codec, kernels
 
     n = 64
     spec = EnvSpec(OBS, ACT, num_envs=n)

@@ -21,7 +21,7 @@ def inspect(host: str, port: int, transport: str, channel: str, steps: int, time
     from rich.console import Console
     from rich.table import Table
 
-    from ue_rl.cli.engine import open_engine
+    from ue_rl.training.engine import open_engine
     from ue_rl.wire import encode_handshake
 
     console = Console()

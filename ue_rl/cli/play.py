@@ -134,7 +134,7 @@ def _film(gif: Path | None) -> Any:
 def _engine(env: str | None, filmed: bool, connection: dict[str, Any]) -> Iterator[tuple[Any, Any]]:
     """(vec_env, the bridge where it runs in this process for filming)."""
     import ue_rl
-    from ue_rl.cli.engine import open_engine
+    from ue_rl.training.engine import open_engine
 
     num_envs = connection.pop("num_envs")
     if env is None or not filmed:

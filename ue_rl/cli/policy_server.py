@@ -55,8 +55,8 @@ def policy_server(model: Path, host: str, port: int, every: float, **limits: Any
     from rich.console import Console
 
     from ue_rl.cli.policy_view import LIVE_EVERY, lines, live
-    from ue_rl.inference.policy_server import PolicyServer
-    from ue_rl.inference.reload import ReloadingInference
+    from ue_rl.inference.runtime.reload import ReloadingInference
+    from ue_rl.inference.server.server import PolicyServer
 
     for name, value in (("every", every), *limits.items()):
         if math.isnan(value):
@@ -64,7 +64,7 @@ def policy_server(model: Path, host: str, port: int, every: float, **limits: Any
     console = Console()
     terminal = sys.stdout.isatty() and console.is_terminal and not console.is_dumb_terminal
     if not terminal:  # the table shows it otherwise
-        show_log("ue_rl.inference.policy_server", "ue_rl.inference.reload")
+        show_log("ue_rl.inference.server.server", "ue_rl.inference.runtime.reload")
 
     async def run() -> None:
         stop = asyncio.Event()

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
-    from ue_rl.inference.policy_server import PolicyServer
+    from ue_rl.inference.server.server import PolicyServer
 
 LIVE_EVERY = 0.5  # seconds between two looks of the table
 

@@ -58,7 +58,7 @@ def serve(
         hosted = GymnasiumBridge(env, num_envs, send_info=send_info, images=images, **arguments)
     else:
         hosted = _bridge_class(str(bridge))(num_envs=num_envs, **arguments)
-    show_log("ue_rl.bridges.server", "ue_rl.bridges.shm")
+    show_log("ue_rl.bridges.tcp.server", "ue_rl.bridges.shm")
 
     async def run() -> None:
         server = BridgeServer(hosted, host, port, tick_rate=tick_rate, upgrader=ShmUpgrader() if shm else None)

@@ -1,4 +1,4 @@
-"""`ue-rl train`: flags, the run's directory, the summary at the end. The run itself is ue_rl/cli/training.py."""
+"""`ue-rl train`: flags, the run's directory, the summary at the end. The run itself is ue_rl/training/run.py."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 if TYPE_CHECKING:
-    from ue_rl.cli.training import Outcome
+    from ue_rl.training.run import Outcome
 
 
 @click.command(short_help="Train a policy.")
@@ -57,9 +57,9 @@ def train(config: Path | None, resume: bool, force: bool, settings: tuple[str, .
     """
     from rich.console import Console
 
-    from ue_rl.cli.run_directory import RunDirectory
-    from ue_rl.cli.train_options import resolve
     from ue_rl.errors import ConfigurationError
+    from ue_rl.training.directory import RunDirectory
+    from ue_rl.training.options import resolve
 
     if resume and force:
         raise ConfigurationError(
@@ -79,7 +79,7 @@ def train(config: Path | None, resume: bool, force: bool, settings: tuple[str, .
     console = Console()
     console.print(f"run: {run.path}")
     console.print(f"watch: tensorboard --logdir {log_dir}")
-    from ue_rl.cli.training import Training  # torch is loaded here, after everything cheap was checked
+    from ue_rl.training.run import Training  # torch is loaded here, after everything cheap was checked
 
     try:
         outcome = Training(options, run, resume=resume, console=console)()
@@ -92,8 +92,8 @@ def train(config: Path | None, resume: bool, force: bool, settings: tuple[str, .
 
 
 def _hyperparameters(flags: dict[str, Any], settings: tuple[str, ...]) -> dict[str, Any]:
-    from ue_rl.cli.train_options import parse_setting
     from ue_rl.errors import ConfigurationError
+    from ue_rl.training.options import parse_setting
 
     hyper = dict(parse_setting(text) for text in settings)
     arch = flags.pop("net_arch")

@@ -13,54 +13,35 @@ start pays for none of it.
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from ue_rl.lazy import lazy
 
 if TYPE_CHECKING:
-    from ue_rl.testing.faulty_engine import Fault, FaultKind, FaultyEngine, Script
-    from ue_rl.testing.golden import GoldenVector, find_protocol, load_golden
-    from ue_rl.testing.memory import MemoryTransport
-    from ue_rl.testing.plugin_stand_in import ObsFormat, PluginStandIn
-    from ue_rl.testing.raw_client import RawClient
-    from ue_rl.testing.shm_faulty_engine import ShmFaultyEngine
-    from ue_rl.testing.task import TinyTask, make_tiny_env
+    from ue_rl.testing.engines.faulty import Fault as Fault
+    from ue_rl.testing.engines.faulty import FaultKind as FaultKind
+    from ue_rl.testing.engines.faulty import FaultyEngine as FaultyEngine
+    from ue_rl.testing.engines.faulty import Script as Script
+    from ue_rl.testing.engines.plugin_stand_in import ObsFormat as ObsFormat
+    from ue_rl.testing.engines.plugin_stand_in import PluginStandIn as PluginStandIn
+    from ue_rl.testing.engines.shm_faulty import ShmFaultyEngine as ShmFaultyEngine
+    from ue_rl.testing.golden import GoldenVector as GoldenVector
+    from ue_rl.testing.golden import find_protocol as find_protocol
+    from ue_rl.testing.golden import load_golden as load_golden
+    from ue_rl.testing.memory import MemoryTransport as MemoryTransport
+    from ue_rl.testing.raw_client import RawClient as RawClient
+    from ue_rl.testing.task import TinyTask as TinyTask
+    from ue_rl.testing.task import make_tiny_env as make_tiny_env
 
-_HOME = {
-    "Fault": "faulty_engine",
-    "FaultKind": "faulty_engine",
-    "FaultyEngine": "faulty_engine",
-    "GoldenVector": "golden",
-    "MemoryTransport": "memory",
-    "ObsFormat": "plugin_stand_in",
-    "PluginStandIn": "plugin_stand_in",
-    "RawClient": "raw_client",
-    "Script": "faulty_engine",
-    "ShmFaultyEngine": "shm_faulty_engine",
-    "TinyTask": "task",
-    "find_protocol": "golden",
-    "load_golden": "golden",
-    "make_tiny_env": "task",
-}
-
-__all__ = [
-    "Fault",
-    "FaultKind",
-    "FaultyEngine",
-    "GoldenVector",
-    "MemoryTransport",
-    "ObsFormat",
-    "PluginStandIn",
-    "RawClient",
-    "Script",
-    "ShmFaultyEngine",
-    "TinyTask",
-    "find_protocol",
-    "load_golden",
-    "make_tiny_env",
-]
-
-
-def __getattr__(name: str) -> Any:
-    if name not in _HOME:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"{__name__}.{_HOME[name]}"), name)
+__getattr__, __dir__, __all__ = lazy(
+    __name__,
+    {
+        "engines.faulty": "Fault FaultKind FaultyEngine Script",
+        "engines.plugin_stand_in": "ObsFormat PluginStandIn",
+        "engines.shm_faulty": "ShmFaultyEngine",
+        "golden": "GoldenVector find_protocol load_golden",
+        "memory": "MemoryTransport",
+        "raw_client": "RawClient",
+        "task": "TinyTask make_tiny_env",
+    },
+)

@@ -31,7 +31,7 @@ from ue_rl.errors import (
     UnknownEnv,
     WrongCount,
 )
-from ue_rl.testing.faulty_engine import Fault, FaultKind, Script
+from ue_rl.testing.engines.faulty import Fault, FaultKind, Script
 from ue_rl.transport import Transport
 
 __all__ = ["FAULT_CASES", "NUM_ENVS", "FaultCase", "Wanted", "provoke"]

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ue_rl.buffers import ActionBatch, StepBuffers
-from ue_rl.commands import no_commands
+from ue_rl.commands.envelope import no_commands
 from ue_rl.errors import ConnectionUnusable, EngineTimeout, UeRlError, UnsupportedByEngine
 from ue_rl.session import Event, Session
 from ue_rl.spec import EnvSpec

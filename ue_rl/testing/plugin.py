@@ -19,15 +19,15 @@ import pytest
 
 if TYPE_CHECKING:
     from ue_rl.bridges.runners import ThreadHandle
-    from ue_rl.testing.faulty_engine import FaultyEngine
+    from ue_rl.testing.engines.faulty import FaultyEngine
+    from ue_rl.testing.engines.plugin_stand_in import PluginStandIn
     from ue_rl.testing.memory import MemoryTransport
-    from ue_rl.testing.plugin_stand_in import PluginStandIn
 
 
 @pytest.fixture
 def plugin_stand_in() -> Iterator[Callable[..., PluginStandIn]]:
     """A factory of started stand-ins for the deployed plugin; takes PluginStandIn's options."""
-    from ue_rl.testing.plugin_stand_in import PluginStandIn
+    from ue_rl.testing.engines.plugin_stand_in import PluginStandIn
 
     with ExitStack() as stack:
         yield lambda **options: stack.enter_context(PluginStandIn(**options))
@@ -36,7 +36,7 @@ def plugin_stand_in() -> Iterator[Callable[..., PluginStandIn]]:
 @pytest.fixture
 def faulty_engine() -> Iterator[Callable[..., FaultyEngine]]:
     """A factory of started faulty engines; takes a Script or a Fault, and FaultyEngine's options."""
-    from ue_rl.testing.faulty_engine import FaultyEngine
+    from ue_rl.testing.engines.faulty import FaultyEngine
 
     with ExitStack() as stack:
         yield lambda script=None, **options: stack.enter_context(FaultyEngine(script, **options))

@@ -1,0 +1,1 @@
+"""The engine's side over shared memory."""

@@ -1,0 +1,227 @@
+"""The engine's side of the commands: what a bridge answers by itself, and what it may offer (docs/commands.md).
+
+Every bridge answers PING, CLOSE and GET_SCHEMA and takes RESET_OPTIONS. The others are answered where it has a method:
+
+    list_parameters() -> {name: (value, low, high)}     set_parameter(name, value, env_id)     env_id -1: all
+    get_parameter(name, env_id) -> value, of one env    set_time_scale(scale)
+    begin_contract(seed, parameters, randomization, env_ids)                                   no env_ids: all
+    trainer_closes(reason)                              register_commands(dispatcher), for handlers of its own
+
+They run between two ticks, in the host's thread, with the bridge's lock held.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import threading
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from ue_rl.bridges.base import BaseBridge
+from ue_rl.commands.envelope import Command, Dispatcher, Method, encode, json_object, json_text, messages, text
+from ue_rl.errors import ConfigurationError, MalformedMessage, UnknownEnv, UnsupportedByEngine
+from ue_rl.shm.memory import StepMemory
+from ue_rl.wire.handshake import encode_handshake
+
+_log = logging.getLogger("ue_rl.bridges.shm")
+
+Parameters = dict[str, tuple[float, float, float]]
+
+
+def default_dispatcher(bridge: BaseBridge) -> Dispatcher:
+    """The handlers that every host starts with, and those that `bridge.register_commands(dispatcher)` sets."""
+    dispatcher = Dispatcher()
+    handlers = _Handlers(bridge, dispatcher)
+    for method, handler in (
+        (Method.PING, handlers.ping),
+        (Method.CLOSE, handlers.close),
+        (Method.GET_SCHEMA, handlers.schema),
+        (Method.LIST_PARAMETERS, handlers.list_parameters),
+        (Method.GET_PARAMETERS, handlers.get_parameters),
+        (Method.SET_PARAMETERS, handlers.set_parameters),
+        (Method.SET_TIME_SCALE, handlers.set_time_scale),
+        (Method.RESET_AGENT, handlers.reset_agent),
+        (Method.RESET_OPTIONS, handlers.reset_options),
+    ):
+        dispatcher.register(method, handler)
+    register = getattr(bridge, "register_commands", None)
+    if register is not None:
+        register(dispatcher)
+    return dispatcher
+
+
+def answer_commands(
+    memory: StepMemory, dispatcher: Dispatcher, bridge: BaseBridge, write: Callable[[bytes], None]
+) -> int:
+    """Answers what stands in the ring, one ringful at most: a trainer that never stops asking must not stop the game.
+
+    Args:
+        write: sends an answer, waiting for room.
+
+    Returns:
+        how many.
+
+    Raises:
+        MalformedMessage, SegmentInvalid: not an envelope. RingFull: the trainer does not read its answers.
+    """
+    count = taken = 0
+    ring = memory.c2s
+    while ring is not None and taken < ring.capacity and (data := ring.try_read()) is not None:
+        count, taken = count + 1, taken + len(data)
+        with bridge.lock:
+            before, bridge.caller = bridge.caller, threading.get_ident()
+            try:
+                answer = dispatcher.answer(data, ring.max_payload)
+            finally:
+                bridge.caller = before
+        if answer is not None:
+            write(answer)
+    return count
+
+
+def send_infos(memory: StepMemory, bridge: BaseBridge, write: Callable[[bytes], None]) -> None:
+    """The infos of the frame that is published next; without a ring they are left out.
+
+    Raises:
+        ConfigurationError: one is no JSON, or too long for the ring. RingFull: the trainer does not read.
+    """
+    infos = bridge.outbox.infos
+    if memory.s2c is not None:
+        for env, info in infos.items():
+            write(encode(Method.ENV_INFO, messages().EnvInfoT(envId=env, json=json_text(info, "INFO", env))))
+    infos.clear()
+
+
+class _Handlers:
+    """One bridge's."""
+
+    def __init__(self, bridge: BaseBridge, dispatcher: Dispatcher) -> None:
+        self._bridge, self._dispatcher = bridge, dispatcher
+
+    def ping(self, payload: Any, command: Command) -> Any:
+        return payload
+
+    def close(self, payload: Any, command: Command) -> Any:
+        reason = text(payload.reason)
+        _log.info("the trainer closes: %s", reason or "it does not say why")
+        tell = getattr(self._bridge, "trainer_closes", None)
+        if tell is not None:
+            tell(reason)
+
+    def schema(self, payload: Any, command: Command) -> Any:
+        return messages().SchemaT(
+            config=encode_handshake(self._bridge.spec).decode().strip(),
+            observationNames=list(getattr(self._bridge, "observation_names", ())),
+            actionNames=list(getattr(self._bridge, "action_names", ())),
+            methods=self._dispatcher.methods,
+        )
+
+    def list_parameters(self, payload: Any, command: Command) -> Any:
+        known = self._known()
+        return _listed(known, known, -1)
+
+    def get_parameters(self, payload: Any, command: Command) -> Any:
+        known, env_id = self._known(), int(payload.envId)
+        names = [text(name) for name in payload.names or ()] or list(known)
+        for name in names:
+            _range(known, name)
+        if env_id != -1:
+            self._check_env(env_id)
+            get = self._offered("get_parameter")
+            known = {name: (get(name, env_id), *known[name][1:]) for name in names}
+        return _listed(known, names, env_id)
+
+    def set_parameters(self, payload: Any, command: Command) -> Any:
+        change, known = self._offered("set_parameter"), self._known()
+        given = [(text(p.name), float(p.value), int(p.envId)) for p in payload.parameters or ()]
+        for name, value, env_id in given:  # all are looked at before the first is set
+            _check_value(known, name, value)
+            if env_id != -1:
+                self._check_env(env_id)
+        for name, value, env_id in given:
+            change(name, value, env_id)
+
+    def set_time_scale(self, payload: Any, command: Command) -> Any:
+        if not 0 < payload.scale < float("inf"):
+            raise ConfigurationError(
+                "a time scale must be positive and finite", fault="caller", field="scale", got=payload.scale
+            )
+        self._offered("set_time_scale")(float(payload.scale))
+
+    def reset_agent(self, payload: Any, command: Command) -> Any:
+        contract = payload.contract
+        if contract is None:
+            raise MalformedMessage("a contract is missing", fault="trainer", field="contract")
+        begin = self._offered("begin_contract")
+        env_ids = [int(env) for env in (() if payload.envIds is None else payload.envIds)]
+        for env in env_ids:
+            self._check_env(env)
+        parameters = {text(p.name): float(p.value) for p in contract.parameters or ()}
+        ranges = {text(r.name): (float(r.low), float(r.high)) for r in contract.randomization or ()}
+        for name, (low, high) in ranges.items():
+            if not (math.isfinite(low) and math.isfinite(high) and low <= high):
+                raise ConfigurationError(
+                    "a range to draw from must be finite, its low not above its high", fault="caller", field=name,
+                    got=f"{low} to {high}",
+                )  # fmt: skip
+        if hasattr(self._bridge, "list_parameters"):
+            known = self._known()
+            for name, value in parameters.items():
+                _check_value(known, name, value)
+            for name, bounds in ranges.items():
+                for value in bounds:
+                    _check_value(known, name, value)
+        begin(None if contract.seed < 0 else int(contract.seed), parameters, ranges, env_ids)
+
+    def reset_options(self, payload: Any, command: Command) -> Any:
+        env = int(payload.envId)
+        self._check_env(env)
+        options = json_object(payload.json)
+        if options is None:
+            raise MalformedMessage(
+                "reset options are no JSON object", fault="trainer", env_id=env, field="OPTIONS",
+                got=text(payload.json),
+            )  # fmt: skip
+        self._bridge.inbox.options[env] = options
+
+    def _check_env(self, env_id: int) -> None:
+        if not 0 <= env_id < self._bridge.num_envs:
+            raise UnknownEnv(
+                "the env id does not exist", fault="trainer", field="ENV",
+                expected=f"0 to {self._bridge.num_envs - 1}", got=env_id,
+            )  # fmt: skip
+
+    def _known(self) -> Parameters:
+        known: Parameters = self._offered("list_parameters")()
+        return known
+
+    def _offered(self, name: str) -> Any:
+        method = getattr(self._bridge, name, None)
+        if method is None:
+            raise UnsupportedByEngine(
+                f"this engine has no {name}", fault="caller", cure=f"the bridge may define {name}()"
+            )
+        return method
+
+
+def _listed(known: Parameters, names: Iterable[str], env_id: int) -> Any:
+    m = messages()
+    rows = [(name, *(float(number) for number in known[name])) for name in names]
+    return m.ParametersT(parameters=[m.ParameterT(*row, envId=env_id) for row in rows])
+
+
+def _range(known: Parameters, name: str) -> tuple[float, float]:
+    if name not in known:
+        raise UnsupportedByEngine(
+            "this engine has no such parameter", fault="caller", field=name, expected=sorted(known)
+        )
+    return known[name][1:]
+
+
+def _check_value(known: Parameters, name: str, value: float) -> None:
+    low, high = _range(known, name)
+    if not low <= value <= high:
+        raise ConfigurationError(
+            "a parameter is out of range", fault="caller", field=name, expected=f"{low} to {high}", got=value
+        )

@@ -1,0 +1,420 @@
+"""ShmHost: hosts a bridge over shared memory, one trainer at a time (docs/shared-memory.md).
+
+    with ShmHost(bridge) as host:               makes the segment; the name is host.name, the URL host.url
+        host.run(stop)                          serves trainers that attach by name, until `stop` is set
+        host.run(stop, sock)                    serves the trainer on this socket, until it goes
+        host.tick(delta)                        or from the engine's own loop: one tick, without waiting
+        host.send(Method.DEBUG_DRAW, payload)   an event for the trainer, from any thread (docs/commands.md)
+
+The bridge's inbox.actions and its outbox's arrays are laid over the segment while it serves: a vectorised bridge reads
+and writes the memory that the trainer sees, without a copy. They go back to arrays of its own at `close()`. A trainer
+that dies, or breaks the protocol, ends its session and nothing else.
+"""
+
+from __future__ import annotations
+
+import logging
+import socket
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+from ue_rl import processes
+from ue_rl.bridges.base import BaseBridge, Mode
+from ue_rl.bridges.shm.commands import answer_commands, default_dispatcher, send_infos
+from ue_rl.bridges.shm.segment import make_segment
+from ue_rl.bridges.shm.steps import ShmSteps
+from ue_rl.bridges.tcp.session import who_failed
+from ue_rl.commands.envelope import Dispatcher, encode, mismatch, write_within
+from ue_rl.errors import ConfigurationError, UeRlError
+from ue_rl.shm import bell as sync
+from ue_rl.shm.header import CLIENT_PID, CLIENT_STATE, CLOSED, HEARTBEAT, LEAVING, RING_SIZE, SERVER_STATE, SERVING
+from ue_rl.shm.offer import offer_text, proves
+
+_log = logging.getLogger("ue_rl.bridges.shm")
+
+_SLICE_MS = 20
+_RING_SECONDS = 5.0
+
+
+class ShmHost:
+    """A segment with a bridge behind it.
+
+    Args:
+        bridge: any bridge with a spec; put into training mode. With `spec.image` it draws into `outbox.image`.
+        name: of the segment, or the path of a file; None: a fresh unique one.
+        ring_size: bytes of each command ring.
+        dispatcher: the handlers of commands; None: those of bridges/shm/commands.py.
+        tick_rate: ticks per second, in real time; None: as fast as requests come.
+        compiled: see ue_rl.shm.bell.load. spin_us: microseconds to look for a request before sleeping; None: 800.
+        gpu: the header's gpu_available (0, 1), gpu_obs_mode (0 CPU, 1 CUDA IPC, 2 Vulkan), gpu_obs_handle (64 bytes at
+            most) and gpu_device_id, for a trainer that uses them.
+        guest: a server hosts the bridge already, and this is one trainer's carrier.
+
+    Attributes:
+        memory: the StepMemory. dispatcher: for handlers of your own. sessions, frames: trainers and answers so far.
+
+    Raises:
+        ConfigurationError: the name is taken, there is not enough memory, the bridge is hosted already, or a field of
+            `gpu` cannot be.
+    """
+
+    def __init__(
+        self,
+        bridge: BaseBridge,
+        *,
+        name: str | None = None,
+        ring_size: int = RING_SIZE,
+        dispatcher: Dispatcher | None = None,
+        tick_rate: float | None = None,
+        compiled: bool | None = None,
+        spin_us: float | None = None,
+        gpu: dict[str, Any] | None = None,
+        guest: bool = False,
+    ) -> None:
+        if tick_rate is not None and not tick_rate > 0:
+            raise ConfigurationError("a tick rate must be positive", fault="caller", field="tick_rate", got=tick_rate)
+        if not guest and bridge.host is not None:
+            raise ConfigurationError("this bridge is hosted already", fault="caller", cure="close its server first")
+        self._spec = spec = bridge.spec
+        self.bridge, self.tick_rate, self._spin_us = bridge, tick_rate, spin_us
+        self._segment, self.memory, self._token, self._proof = make_segment(
+            spec, name=name, ring_size=ring_size, compiled=compiled, gpu=gpu
+        )
+        self.sessions = self.frames = 0
+        self._client = 0
+        self._out = threading.Lock()  # around the ring to the trainer and the bell: events may come from any thread
+        self._next_trainer_look = 0.0
+        self._client_start: int | None = None
+        self._switches = bridge.switches
+        self._last_tick = time.perf_counter()
+        self._next_look = 0.0
+        self._closed = False
+        self._bell: Any = None
+        try:
+            self._steps = ShmSteps(bridge, self.memory)
+            self.dispatcher = default_dispatcher(bridge) if dispatcher is None else dispatcher
+            if not guest:  # a guest's trainer brings a socket
+                self._use(None)
+                bridge.start_training()
+                self._steps.bind()
+                bridge.host = self
+            self.memory.store_u32(SERVER_STATE, SERVING)
+        except BaseException:
+            self._segment.close()
+            raise
+
+    # -- who can reach it
+
+    @property
+    def name(self) -> str:
+        """Of the segment."""
+        return self._segment.name
+
+    @property
+    def url(self) -> str:
+        """What a trainer on this machine connects to."""
+        return f"shm://{self.name}"
+
+    @property
+    def offer(self) -> str:
+        """The value of SHM= in a handshake over TCP; see ue_rl/shm/offer.py."""
+        return offer_text(self.name, self._token)
+
+    def accepts(self, line: bytes) -> bool:
+        """Is `line` a trainer's SHM=ACCEPT with this segment's proof?"""
+        return proves(line, self._proof)
+
+    # -- serving
+
+    def run(self, stop: threading.Event | None = None, sock: socket.socket | None = None) -> None:
+        """Serves, blocking.
+
+        Args:
+            stop: set it, from another thread, to end. None: until Ctrl-C.
+            sock: the socket of the trainer that took the offer; then this returns when that trainer has
+                gone. It is closed. None: trainers that attach by name, one after the other.
+        """
+        try:
+            if sock is not None:
+                sync.set_slice(sock, _SLICE_MS)
+                self._use(sock)
+                self._greet()
+            while not self._closed and (stop is None or not stop.is_set()) and (sock is None or self._client):
+                self._turn(stop)
+        finally:
+            if sock is not None:
+                if not self._closed:
+                    self._end_session("the server stops", logging.DEBUG)
+                self._bell.release()  # before its descriptor can be somebody else's
+                self._bell = None
+                sock.close()
+
+    def tick(self, delta: float) -> bool:
+        """For an engine with a loop of its own: takes what is asked, ticks, answers; was something answered?"""
+        try:
+            self._poll()
+            if self._steps.asked:
+                return self._answer(self._steps.advance, delta)
+            if self._take(self._bell.peek()):
+                return self._answer(self._steps.answer, delta)
+            self.bridge.update_rl(delta)
+        except Exception as error:  # noqa: BLE001 - logged, with its traceback where it is a bug
+            self._failed(error)
+        return False
+
+    def send(self, method: int, payload: Any = None, timeout: float = _RING_SECONDS) -> bool:
+        """Sends the trainer a message unasked: telemetry, debug drawing, an image. From any thread, also in a tick.
+
+        Args:
+            method: a Method or a number of your own from 1000 on. payload: of ue_rl.commands.messages().
+            timeout: seconds to wait for room. A trainer reads while it waits for an answer, and when it polls; a game
+                that must not wait for it gives 0 and drops what does not fit.
+
+        Returns:
+            False: nobody is attached, or left meanwhile; nothing was sent.
+
+        Raises:
+            ConfigurationError: a payload that cannot be, that is not the one of `method`, or too long for the ring.
+            RingFull: no room within `timeout`.
+        """
+        session, ring = self.sessions, self.memory.s2c
+        if ring is None:  # closed
+            return False
+        problem = mismatch(method, payload)
+        if problem is not None:
+            raise ConfigurationError("an event with a wrong payload", fault="caller", field="payload", got=problem)
+        data, sent = encode(method, payload), False
+
+        def try_write(data: bytes) -> bool:
+            nonlocal sent
+            with self._out:
+                if not self._client or self.sessions != session or not self._trainer_reads():
+                    return True
+                sent = ring.try_write(data)
+                self._bell.nudge()
+            return sent
+
+        write_within(try_write, data, timeout, ring.name)
+        return sent
+
+    def close(self) -> None:
+        """Tells the trainer, gives the bridge arrays of its own and deletes the segment; idempotent."""
+        if self._closed:
+            return
+        with self._out:
+            self._closed, self._client = True, 0
+        self._forget_sender()
+        self.memory.store_u32(SERVER_STATE, CLOSED)
+        if self._bell is not None:
+            self._bell.nudge()
+        self._steps.unbind()
+        if self.bridge.host is self:
+            self.bridge.host = None
+            with self.bridge.lock:
+                self.bridge.forget_requests()
+        if self._bell is not None:
+            self._bell.release()
+        self.memory.release()
+        self._segment.close()
+
+    def __enter__(self) -> ShmHost:
+        """Itself."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Closes."""
+        self.close()
+
+    # -- one request
+
+    def _turn(self, stop: threading.Event | None) -> None:
+        """Waits for one slice at most, and answers what came. Whatever fails ends the session and nothing else."""
+        steps, ring = self._steps, self.memory.c2s
+        try:
+            seq = self._bell.wait(steps.seen, 0 if ring is None else ring.write_pos, _SLICE_MS)
+            if seq == steps.seen:
+                self._poll()
+            elif self._take(seq) and not self._answer(steps.answer, self._since(stop)):
+                while self._client and not self._answer(steps.advance, self._since(stop)):
+                    self._poll()
+                    if stop is not None and stop.is_set():
+                        return
+        except Exception as error:  # noqa: BLE001 - logged, with its traceback where it is a bug
+            self._failed(error)
+
+    def _since(self, stop: threading.Event | None) -> float:
+        """Seconds since the last tick; at a tick rate not before it is due, or this is to stop."""
+        if self.tick_rate is not None:
+            (stop or threading.Event()).wait(max(0.0, self._last_tick + 1 / self.tick_rate - time.perf_counter()))
+        now = time.perf_counter()
+        delta, self._last_tick = now - self._last_tick, now
+        return delta
+
+    def _take(self, seq: int) -> bool:
+        """Is there a request, of a trainer who is here? Answers the commands that came before it."""
+        steps = self._steps
+        if seq == steps.seen:
+            return False
+        steps.count(seq)
+        if not self._client:
+            self._greet()
+            if not self._client:  # its session was ended, it has not seen that yet: it is void
+                steps.asked = False
+                return False
+        if self.memory.c2s is not None and self.memory.c2s.has_news():
+            self._answer_commands()
+        return True
+
+    def _answer(self, tick: Callable[[float], bool], delta: float) -> bool:
+        """One tick of the bridge; True when all that was asked has been answered, or the session has ended."""
+        bridge = self.bridge
+        with bridge.lock:
+            if bridge.switches != self._switches or bridge.spec is not self._spec:
+                return self._left_training()
+            done = tick(delta)
+            if bridge.switches != self._switches:
+                return self._left_training()
+            if not done:
+                return False
+            if bridge.outbox.infos:
+                send_infos(self.memory, bridge, self._write_info)
+            self._steps.asked = False
+            self.frames += 1
+            self._bell.publish()
+        return True
+
+    def _failed(self, error: Exception) -> None:
+        if self._closed:
+            return  # in another thread, or in a callback, meanwhile
+        if isinstance(error, ConnectionResetError) and not isinstance(error, UeRlError):
+            self._end_session("the trainer has gone", logging.INFO)
+        else:
+            self._end_session(who_failed(error), logging.ERROR, None if isinstance(error, UeRlError) else error)
+
+    # -- sessions
+
+    def _greet(self) -> None:
+        """A trainer has attached (or none is there)."""
+        client, bridge = self.memory.load_u32(CLIENT_PID), self.bridge
+        if not client:
+            return
+        with bridge.lock:
+            fits = bridge.mode is not Mode.INFERENCE and bridge.spec is self._spec
+            if fits:
+                self._steps.bind()
+                bridge.start_training()
+                self._switches = bridge.switches
+                bridge.forget_requests()
+        if not fits:
+            why = "is in inference mode" if bridge.mode is Mode.INFERENCE else "was given other sizes"
+            _log.warning("process %d was refused: the bridge %s", client, why)
+            self._end_session(why, logging.DEBUG)
+            return
+        self.sessions += 1
+        self._client = client
+        bridge.sender = self.send
+        # where the trainer has a socket it may be in another container, where pids mean something else
+        self._client_start = processes.start_time(client) if processes.alive(client) else None
+        _log.info("session %d: process %d attached to %s", self.sessions, self._client, self.name)
+
+    def _left_training(self) -> bool:
+        """Ends the session: the bridge is not what it was when it began. True."""
+        self._end_session("the game left training mode, or was given other sizes", logging.WARNING)
+        return True
+
+    def _poll(self) -> None:
+        """Between requests: commands, a sign of life, and whether the trainer is still there."""
+        memory = self.memory
+        memory.words.increment_u64(memory.buffer, HEARTBEAT)
+        if memory.c2s is not None and memory.c2s.has_news():
+            self._answer_commands()
+        if self._client and self.bridge.switches != self._switches:
+            self._left_training()
+            return
+        now = time.perf_counter()
+        if now < self._next_look:
+            return
+        self._next_look = now + _SLICE_MS / 1000
+        holder = memory.load_u32(CLIENT_PID)
+        if memory.load_u32(CLIENT_STATE) == LEAVING:
+            self._end_session("the trainer has gone", logging.INFO)
+        elif holder and self._has_died(holder):
+            self._end_session(f"the trainer (process {holder}) has died", logging.WARNING)
+        elif holder and not self._client:
+            self._greet()
+
+    def _has_died(self, holder: int) -> bool:
+        """Is the process gone that attached? Unknown, and therefore no, where it was not to be seen from the start."""
+        if holder != self._client:
+            return not processes.alive(holder)
+        return self._client_start is not None and not processes.alive(holder, self._client_start)
+
+    def _end_session(self, why: str, level: int, error: Exception | None = None) -> None:
+        """Whatever was asked is void. The segment is free again when nothing of this session can come any more."""
+        memory = self.memory
+        if self._client:
+            _log.log(level, "session %d ended: %s", self.sessions, why, exc_info=error)
+        with self._out:
+            self._client = 0
+        self._forget_sender()
+        self._steps.forget(self._switches)
+        if memory.c2s is not None and memory.s2c is not None:
+            with self._out:
+                memory.s2c.repair()
+            memory.c2s.repair()
+            memory.c2s.skip_all()
+        memory.store_u32(CLIENT_STATE, 0)
+        memory.store_u32(CLIENT_PID, 0)
+        self._bell.nudge()
+
+    def _answer_commands(self) -> None:
+        if not self._client and self.memory.load_u32(CLIENT_PID):
+            self._greet()
+        answer_commands(self.memory, self.dispatcher, self.bridge, self._write)
+
+    def _write(self, data: bytes) -> None:
+        """To the trainer; waits for room while it lives."""
+        assert self.memory.s2c is not None
+        write_within(self._try_write, data, _RING_SECONDS, self.memory.s2c.name, self._look_after_trainer)
+
+    def _write_info(self, data: bytes) -> None:
+        """The same, where no command is being answered: takes what the trainer writes meanwhile."""
+        assert self.memory.s2c is not None
+        write_within(self._try_write, data, _RING_SECONDS, self.memory.s2c.name, self._between_infos)
+
+    def _try_write(self, data: bytes) -> bool:
+        assert self.memory.s2c is not None
+        with self._out:
+            written = self.memory.s2c.try_write(data)
+            self._bell.nudge()
+        return written
+
+    def _between_infos(self) -> None:
+        self._look_after_trainer()
+        if self.memory.c2s is not None and self.memory.c2s.has_news():
+            self._answer_commands()
+
+    def _look_after_trainer(self) -> None:
+        if not self._trainer_reads():
+            raise ConnectionResetError("nobody is left to read the command ring")
+
+    def _trainer_reads(self) -> bool:
+        """Is the trainer still there? Looks once per slice."""
+        now = time.monotonic()
+        if now < self._next_trainer_look:
+            return True
+        self._next_trainer_look = now + _SLICE_MS / 1000
+        holder = self.memory.load_u32(CLIENT_PID)
+        return bool(holder) and self.memory.load_u32(CLIENT_STATE) != LEAVING and not self._has_died(holder)
+
+    def _forget_sender(self) -> None:
+        if self.bridge.sender == self.send:
+            self.bridge.sender = None
+
+    def _use(self, sock: socket.socket | None) -> None:
+        with self._out:
+            if self._bell is not None:
+                self._bell.release()
+            self._bell = self.memory.bell(engine=True, sock=sock, spin_us=self._spin_us)

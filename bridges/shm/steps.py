@@ -1,0 +1,140 @@
+"""ShmSteps: one request out of a segment into the bridge's inbox, and the ticks that answer it. It waits for nobody.
+
+The bridge's arrays lie over the segment while this is bound: a vectorised bridge writes what the trainer sees.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ue_rl.bridges.base import BaseBridge
+from ue_rl.bridges.shm.arrays import bind, unbind
+from ue_rl.buffers import ActionBatch
+from ue_rl.errors import NonFiniteValue, UnexpectedMessage
+from ue_rl.shm.header import ACTION_SEQ
+from ue_rl.shm.memory import StepMemory
+
+_SEQ = 2**64
+
+
+class ShmSteps:
+    """The lock-step side of a host.
+
+    Args:
+        bridge: hosted. memory: of its sizes, with our extension.
+
+    Attributes:
+        seen: the action_seq that was taken last. asked: it is not answered yet.
+    """
+
+    def __init__(self, bridge: BaseBridge, memory: StepMemory) -> None:
+        assert memory.ask is not None
+        assert memory.seeds is not None
+        assert memory.answered is not None
+        assert memory.answered_seq is not None
+        self._bridge, self._memory = bridge, memory
+        self._ask: NDArray[np.uint8] = memory.ask
+        self._seeds: NDArray[np.int64] = memory.seeds
+        self._answered: NDArray[np.uint8] = memory.answered
+        self._answered_seq = memory.answered_seq
+        self._all_step = bytes([ActionBatch.STEP]) * len(memory.ask)
+        self._first_nonfinite: Any = memory.words.first_nonfinite
+        self.seen = 0
+        self.asked = False
+
+    def bind(self) -> None:
+        """Lays the bridge's arrays over the segment; idempotent."""
+        with self._bridge.lock:
+            if not self._bound:
+                bind(self._bridge, self._memory)
+
+    def unbind(self) -> None:
+        """Gives the bridge arrays of its own again; idempotent."""
+        with self._bridge.lock:
+            if self._bound:
+                unbind(self._bridge)
+
+    @property
+    def _bound(self) -> bool:
+        """Not any more where the bridge was configured anew, also to the same sizes: that makes new arrays."""
+        return self._bridge.inbox.actions is self._memory.actions
+
+    def answer(self, delta: float) -> bool:
+        """Takes what is asked and ticks once; True when all of it is answered. The bridge's lock is held.
+
+        Raises:
+            UnexpectedMessage, NonFiniteValue: what the trainer did wrong; nothing was applied. The game may raise.
+        """
+        ask = self._ask.tobytes()  # read once: the trainer could change it meanwhile
+        if ask != self._all_step:
+            self._take_mixed(ask)
+            return self.advance(delta)
+        bad = self._first_nonfinite(self._bridge.inbox.actions)
+        if bad >= 0:
+            raise self._nonfinite(bad)
+        done = self._bridge.step_all(delta)
+        self._answered_seq[0] = self.seen
+        if not done:
+            self._answered[:] = self._bridge.answered
+        return done
+
+    def _take_mixed(self, ask: bytes) -> None:
+        inbox = self._bridge.inbox
+        wanted = np.frombuffer(ask, np.uint8)
+        if wanted.max() > ActionBatch.RESET:
+            env = int(wanted.argmax())
+            raise UnexpectedMessage(
+                "an ask that is no ask", fault="trainer", env_id=env, field="ask", expected="0, 1 or 2",
+                got=int(wanted[env]),
+            )  # fmt: skip
+        self._check_rows(inbox.actions, np.flatnonzero(wanted == ActionBatch.STEP))
+        resets = np.flatnonzero(wanted == ActionBatch.RESET)
+        inbox.seeds[resets] = np.maximum(self._seeds[resets], -1)
+        inbox.command[:] = wanted
+
+    def advance(self, delta: float) -> bool:
+        """A further tick; True when all that was asked is answered. The bridge's lock is held. The game may raise."""
+        bridge = self._bridge
+        bridge.update_rl(delta)
+        self._answered_seq[0] = self.seen
+        if bridge.busy:
+            self._answered[:] = bridge.answered
+            return False
+        bridge.answered[:] = 0
+        return True
+
+    def count(self, seq: int) -> None:
+        """Notes that `seq` was seen.
+
+        Raises:
+            UnexpectedMessage: it is not the next one.
+        """
+        if seq != (self.seen + 1) % _SEQ:
+            raise UnexpectedMessage(
+                "the trainer asked more than once, or counted wrongly", fault="trainer", field="action_seq",
+                expected=(self.seen + 1) % _SEQ, got=seq,
+            )  # fmt: skip
+        self.seen, self.asked = seq, True
+
+    def forget(self, switches: int) -> None:
+        """Whatever is asked is void. `switches`: the bridge's when it was asked; where it was switched since, it has
+        forgotten already and does something else."""
+        with self._bridge.lock:
+            if self._bridge.switches == switches:
+                self._bridge.forget_requests()
+        self.asked = False
+        self.seen = self._memory.load_u64(ACTION_SEQ)
+
+    def _check_rows(self, actions: NDArray[np.float32], rows: NDArray[np.intp]) -> None:
+        finite = np.isfinite(actions[rows]).all(axis=1)
+        if not finite.all():
+            raise self._nonfinite(int(rows[int(finite.argmin())]) * actions.shape[1])
+
+    def _nonfinite(self, index: int) -> NonFiniteValue:
+        return NonFiniteValue(
+            "the trainer sent an action that is not a finite number", fault="trainer",
+            env_id=index // self._bridge.spec.act_size, field="ACT",
+        )  # fmt: skip

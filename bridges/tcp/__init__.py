@@ -1,0 +1,1 @@
+"""The engine's side over TCP: an asyncio server that hosts a bridge."""

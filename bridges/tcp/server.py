@@ -1,0 +1,357 @@
+"""BridgeServer: an asyncio server that hosts a bridge over TCP, one trainer at a time.
+
+It ticks the bridge as soon as a request is there, and on while an action runs; or at a fixed rate. Both wirings are
+served at once (bridges/tcp/session.py decides which came). A trainer that goes, or breaks the protocol, ends its
+session and nothing else: the next one is served, also one that was already waiting.
+
+    serve(bridge, port=7777)                       until Ctrl-C
+    async with BridgeServer(bridge, port=0) as s:  inside an asyncio program
+    with run_in_thread(bridge) as handle:          tests, notebooks
+    with run_in_process(make_bridge) as handle:    a process of its own, as a real engine is
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import time
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+from ue_rl.bridges.base import BaseBridge, Mode
+from ue_rl.bridges.tcp.connection import Connection
+from ue_rl.bridges.tcp.session import EngineSession, Upgrader, who_failed
+from ue_rl.errors import ConfigurationError, UeRlError
+
+_log = logging.getLogger("ue_rl.bridges.tcp.server")
+
+# After an answer the loop looks for the next request for about as long as the trainer usually thinks, and never longer
+# than this many seconds, before it sleeps: waking a sleeping process costs more than a whole small step.
+LONGEST_LINGER = 800e-6
+DESCHEDULED = 100e-6
+MAX_WAITING = 16  # trainers that wait for the one before them; more are refused
+_yield_core: Callable[[], None] = getattr(os, "sched_yield", lambda: None)  # the trainer may wait for this core
+
+
+class BridgeServer:
+    """Hosts `bridge` over TCP.
+
+    Args:
+        bridge: any bridge with a spec; put into training mode. While it is in inference mode no trainer is served.
+        host: the address to listen on, a name or IPv4 or IPv6; loopback unless told otherwise.
+        port: 0 takes a free one, see `.port`.
+        tick_rate: ticks per second, in real time; None: as fast as requests come.
+        upgrader: offers every trainer another carrier (bridges/tcp/session.py); None: text only.
+
+    Raises:
+        ConfigurationError: a tick rate that is not positive. OSError from `start`: the address cannot be listened on.
+    """
+
+    def __init__(
+        self, bridge: BaseBridge, host: str = "127.0.0.1", port: int = 7777, *, tick_rate: float | None = None,
+        upgrader: Upgrader | None = None,
+    ) -> None:  # fmt: skip
+        if tick_rate is not None and not tick_rate > 0:
+            raise ConfigurationError("a tick rate must be positive", fault="caller", field="tick_rate", got=tick_rate)
+        self.bridge, self.host, self.tick_rate = bridge, host, tick_rate
+        self._asked_port = port
+        self._upgrader = upgrader
+        self._server: asyncio.Server | None = None
+        self._port: int | None = None
+        self._session: EngineSession | None = None
+        self._members: list[Connection] = []
+        self._waiting: deque[Connection] = deque()
+        self._tick_due = False
+        self._last_tick = time.perf_counter()
+        self._linger_until = 0.0
+        self._answered_at = 0.0
+        self._usual_think = 0.0
+        self._no_linger_before = 0.0
+        self._pacer: asyncio.Task[None] | None = None
+        self._switches = 0
+        self.sessions = 0
+
+    # -- life cycle
+
+    @property
+    def port(self) -> int:
+        """The port listened on, or listened on last."""
+        if self._port is None:
+            raise ConfigurationError("this server does not listen yet", fault="caller", cure="call start() first")
+        return self._port
+
+    @property
+    def url(self) -> str:
+        """What a trainer connects to."""
+        host = self.host if self.host not in ("0.0.0.0", "::", "") else "127.0.0.1"
+        return f"tcp://[{host}]:{self.port}" if ":" in host else f"tcp://{host}:{self.port}"
+
+    async def start(self) -> None:
+        """Listens."""
+        self._loop = asyncio.get_running_loop()
+        if self.bridge.host is not None:
+            raise ConfigurationError("this bridge is hosted already", fault="caller", cure="close its server first")
+        self.bridge.host = self
+        try:
+            self._server = await self._listen(self._asked_port)
+            self._port = _ports(self._server)[0]
+            if len(set(_ports(self._server))) > 1:
+                # A name with an IPv4 and an IPv6 address got two free ports; one that knows only one must find both.
+                self._server.close()
+                self._server = await self._listen(self._port)
+        except BaseException:
+            self.bridge.host = None
+            raise
+        self.bridge.start_training()
+        if self.tick_rate is not None:
+            self._pacer = self._loop.create_task(self._tick_at_rate(self.tick_rate))
+        _log.debug("listening on %s: %s", self.url, self.bridge.build_handshake())
+
+    async def _listen(self, port: int) -> asyncio.Server:
+        backlog = max(128, self.bridge.num_envs + 8)
+        return await self._loop.create_server(lambda: Connection(self), self.host, port, backlog=backlog)
+
+    async def serve_forever(self) -> None:
+        """Serves until cancelled."""
+        assert self._server is not None
+        async with self._server:
+            await self._server.serve_forever()
+
+    async def close(self) -> None:
+        """Stops listening and closes every connection; idempotent."""
+        if self._pacer is not None:
+            self._pacer.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._pacer
+            self._pacer = None
+        if self._server is not None:
+            self._server.close()
+        for connection in [*self._members, *self._waiting]:
+            connection.drop()
+        session, self._members, self._session = self._session, [], None
+        if session is not None:
+            session.close()
+        self._waiting.clear()
+        if self.bridge.host is self:
+            self.bridge.host = None
+
+    async def __aenter__(self) -> BridgeServer:
+        """Starts."""
+        await self.start()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        """Closes."""
+        await self.close()
+
+    # -- connections
+
+    def connection_made(self, connection: Connection) -> None:
+        """A socket was accepted. Adopted a moment later, so that the end of an old session is seen first."""
+        self._waiting.append(connection)
+        self._loop.call_soon(self._adopt)
+
+    def _refuse_surplus(self) -> None:
+        while len(self._waiting) > MAX_WAITING:
+            connection = self._waiting.pop()
+            _log.warning("a trainer from %s was refused: %d wait already", connection.peer, MAX_WAITING)
+            connection.gone = True
+            connection.drop()
+
+    def _adopt(self) -> None:
+        while self._waiting:
+            if self._session is None:
+                if self.bridge.mode is Mode.INFERENCE:
+                    self._refuse_all()
+                    return
+                self.bridge.start_training()
+                self._switches = self.bridge.switches
+                self._session = EngineSession(self.bridge, self._upgrader, self)
+                self._members = []
+                self.sessions += 1
+            elif self._session.full:
+                self._refuse_surplus()  # the others wait until this trainer has gone
+                return
+            connection = self._waiting.popleft()
+            if connection.gone:
+                continue
+            connection.place = self._session.add(connection)
+            if connection.place == 0:
+                _log.info("session %d: a trainer connected from %s", self.sessions, connection.peer)
+            self._members.append(connection)
+            self.data_received(connection, connection.early)
+            connection.early = b""
+            if self._session is not None and self.bridge.busy:
+                self._request_tick()
+
+    def _refuse_all(self) -> None:
+        """The game acts by its own policy: a trainer gets a closed connection at once, not silence."""
+        while self._waiting:
+            connection = self._waiting.popleft()
+            _log.warning("a trainer from %s was refused: the bridge is in inference mode", connection.peer)
+            connection.gone = True
+            connection.drop()
+
+    def _left_training(self) -> bool:
+        """Ends the session where the bridge has been switched since it began: its requests are void."""
+        if self._session is None or self.bridge.switches == self._switches:
+            return False
+        self._end_session("the game left training mode", logging.WARNING)
+        return True
+
+    def data_received(self, connection: Connection, data: bytes) -> None:
+        """Bytes of a member, or of one that still waits."""
+        session = self._session
+        if connection.place < 0 or session is None:
+            connection.early += data
+            return
+        try:
+            self._feed(session, connection.place, data)
+        except UeRlError as error:  # without the lock: the thread of an upgrade may want it before it ends
+            self._end_session(f"the trainer broke the protocol: {error}", logging.ERROR)
+
+    def _feed(self, session: EngineSession, place: int, data: bytes) -> None:
+        with self.bridge.lock:  # the game may switch the mode in another thread
+            if self._left_training():
+                return
+            session.feed(place, data)
+            if self.tick_rate is None and self.bridge.busy:
+                think = min(time.perf_counter() - self._answered_at, 0.1)
+                self._usual_think += (think - self._usual_think) / 8
+                if session.shared:
+                    self._tick()
+                else:
+                    self._request_tick()  # once all sockets that are readable now have been read
+
+    def connection_lost(self, connection: Connection) -> None:
+        """A socket was closed by the other side."""
+        connection.gone = True
+        if connection in self._members:
+            self._end_session("the trainer has gone", logging.INFO)
+        elif connection in self._waiting:
+            self._waiting.remove(connection)
+
+    def writing_paused(self, connection: Connection) -> None:
+        """A trainer that does not read its answers is not read either, so that nothing grows without end."""
+        for member in self._members:
+            member.pause_reading(True)
+
+    def writing_resumed(self, connection: Connection) -> None:
+        """It reads again."""
+        if not any(member.clogged for member in self._members):
+            for member in self._members:
+                member.pause_reading(False)
+
+    def _end_session(self, why: str, level: int, error: Exception | None = None) -> None:
+        _log.log(level, "session %d ended: %s", self.sessions, why, exc_info=error)
+        session, self._session = self._session, None
+        members, self._members = self._members, []
+        if session is not None:
+            session.close()
+        for member in members:
+            member.place = -1
+            member.gone = True
+            member.drop()
+        with self.bridge.lock:
+            if self.bridge.switches == self._switches:  # else they are forgotten, and something else runs now
+                self.bridge.forget_requests()
+        self._loop.call_soon(self._adopt)
+
+    # -- ticks
+
+    def _request_tick(self) -> None:
+        if not self._tick_due and self.tick_rate is None:
+            self._tick_due = True
+            self._loop.call_soon(self._due_tick)
+
+    def wake(self) -> None:
+        """Asks for a tick soon; from any thread."""
+        with contextlib.suppress(RuntimeError):  # the loop has ended
+            self._loop.call_soon_threadsafe(self._request_tick)
+
+    def finished(self, session: EngineSession) -> None:
+        """An upgrade says that its session is over; from any thread."""
+        with contextlib.suppress(RuntimeError):
+            self._loop.call_soon_threadsafe(self._finish, session)
+
+    def _finish(self, session: EngineSession) -> None:
+        if self._session is session:
+            self._end_session("the trainer has gone", logging.INFO)
+
+    def _due_tick(self) -> None:
+        self._tick_due = False
+        if self._session is not None:
+            self._tick()
+
+    def _tick(self) -> None:
+        session, bridge = self._session, self.bridge
+        if session is not None and session.detached:
+            return  # its ticks are its own
+        now = time.perf_counter()
+        delta, self._last_tick = now - self._last_tick, now
+        try:
+            with bridge.lock:
+                if self._left_training():  # then the ticks are the game's
+                    return
+                bridge.update_rl(delta)
+                if self._left_training():
+                    return
+                if session is not None:
+                    session.answer()
+        except Exception as error:  # noqa: BLE001 - logged, a bug with its traceback: it must not stop the server
+            self._end_session(who_failed(error), logging.ERROR, None if isinstance(error, UeRlError) else error)
+            return
+        if session is None:
+            return
+        if session.finished and not bridge.busy:
+            self._end_session("training is complete", logging.INFO)
+        elif self.tick_rate is None:
+            if bridge.busy:
+                self._request_tick()
+            else:
+                self._answered_at = time.perf_counter()
+                if self._usual_think < LONGEST_LINGER and self._answered_at > self._no_linger_before:
+                    lingers = self._linger_until > 0.0
+                    self._linger_until = self._answered_at + min(2 * self._usual_think + 50e-6, LONGEST_LINGER)
+                    if not lingers:
+                        self._loop.call_soon(self._linger)
+
+    def _linger(self) -> None:
+        """Keeps the loop looking instead of sleeping for a moment after an answer."""
+        begun = time.perf_counter()
+        if begun < self._linger_until:
+            _yield_core()
+            now = time.perf_counter()
+            if now - begun > DESCHEDULED:  # somebody else needs this core: leave it to them for a while
+                self._no_linger_before = now + 0.05
+                self._linger_until = 0.0
+                return
+            self._loop.call_soon(self._linger)
+        else:
+            self._linger_until = 0.0
+
+    async def _tick_at_rate(self, rate: float) -> None:
+        due = time.perf_counter()
+        while True:
+            due = max(due + 1 / rate, time.perf_counter() - 1 / rate)
+            await asyncio.sleep(due - time.perf_counter())
+            if self._session is not None or self.bridge.mode is Mode.INFERENCE:
+                self._tick()
+
+
+def _ports(server: asyncio.Server) -> list[int]:
+    return [int(sock.getsockname()[1]) for sock in server.sockets]
+
+
+def serve(bridge: BaseBridge, host: str = "127.0.0.1", port: int = 7777, **options: Any) -> None:
+    """Hosts `bridge` until Ctrl-C; options as BridgeServer."""
+
+    async def run() -> None:
+        async with BridgeServer(bridge, host, port, **options) as server:
+            await server.serve_forever()
+
+    with contextlib.suppress(KeyboardInterrupt, asyncio.CancelledError):
+        asyncio.run(run())

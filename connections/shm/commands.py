@@ -1,0 +1,378 @@
+"""ShmCommands: requests and answers over the command rings, the trainer's side (docs/commands.md).
+
+    connection.commands.set_parameters({"gravity": 3.7})
+    connection.commands.request(Method.GET_ENTITY, messages().GetEntityT(id=7))
+    for event in connection.commands.poll(): ...
+
+One thread, between two steps or while one is under way. What the engine sends unasked is kept, oldest first, up to a
+limit, until `poll` or `wait_event` gives it out; infos of envs go into the step that they belong to. A request that
+was refused, or not answered in time, leaves the connection as it was; whatever else fails makes it dead.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeVar
+
+from ue_rl.commands.envelope import (
+    Command,
+    Method,
+    decode,
+    encode,
+    json_object,
+    json_text,
+    messages,
+    method_name,
+    mismatch,
+    text,
+    write_within,
+)
+from ue_rl.errors import (
+    CommandFailed,
+    ConfigurationError,
+    EngineTimeout,
+    MalformedMessage,
+    ProtocolError,
+    RingFull,
+    TransportError,
+    UeRlError,
+    UnknownEnv,
+    UnsupportedByEngine,
+)
+from ue_rl.shm.ring import Ring
+
+MAX_EVENTS = 10_000
+MAX_EVENT_BYTES = 64 * 2**20
+_SLICE_MS = 100
+_LOOK_SECONDS = 0.1
+
+T = TypeVar("T")
+
+
+class ShmCommands:
+    """See the module's docstring.
+
+    Args:
+        out, incoming: the rings; None with an engine that has none.
+        nudge: wakes the engine.
+        wait: waits for a message, so many milliseconds at most; raises what the connection's death is called.
+        check: raises ConnectionUnusable where the connection is closed or dead.
+        fail: makes the connection dead.
+        infos: where the infos of envs go. num_envs: how many there are.
+        timeout: seconds for a request, unless it says otherwise.
+
+    Attributes:
+        timeout: as given; may be changed. dropped: events that nobody took before there were too many.
+    """
+
+    def __init__(
+        self,
+        out: Ring | None,
+        incoming: Ring | None,
+        *,
+        nudge: Callable[[], None],
+        wait: Callable[[int], None],
+        check: Callable[[], object],
+        fail: Callable[[UeRlError], None],
+        infos: dict[int, dict[str, Any]],
+        num_envs: int,
+        timeout: float,
+    ) -> None:
+        self._out, self._in = out, incoming
+        self._nudge, self._wait, self._check, self._fail = nudge, wait, check, fail
+        self._infos, self._num_envs = infos, num_envs
+        self._last_id = 0
+        self._answers: dict[int, Command | None] = {}
+        self._events: deque[tuple[int, Command]] = deque()
+        self._event_bytes = 0
+        self._next_look = 0.0
+        self.timeout = timeout
+        self.dropped = 0
+
+    def request(self, method: int, payload: Any = None, timeout: float | None = None) -> Any:
+        """The answer's payload.
+
+        Args:
+            method: a Method or a number of the game's own. payload: of ue_rl.commands.messages(), or None.
+            timeout: seconds for writing and answer together; None: `self.timeout`.
+
+        Raises:
+            CommandFailed: the engine says why not. EngineTimeout: no answer in time; one that comes later is dropped.
+            RingFull: the engine does not read. UnsupportedByEngine: it has no command rings.
+            ConfigurationError: a payload or a timeout that cannot be.
+            Also what receive() raises where the engine has died or breaks the protocol: then the connection is dead.
+        """
+        seconds = self._seconds(timeout)
+        deadline = time.monotonic() + seconds
+        self._last_id += 1
+        number = self._last_id
+        data = encode(method, payload, number)
+        self._answers[number] = None
+        try:
+            self._write(data, seconds)
+            self._await(
+                lambda: self._answers[number] is not None, deadline,
+                f"an answer to method {method_name(method)} within {seconds:g} s",
+            )  # fmt: skip
+        finally:
+            answer = self._answers.pop(number)
+        assert answer is not None
+        if answer.error is not None:
+            raise CommandFailed(
+                "the engine refused a command", fault="engine", field=method_name(method), got=answer.error
+            )
+        problem = mismatch(method, answer.payload, answer=True)
+        if answer.method != int(method):
+            problem = f"an answer to {method_name(answer.method)}"
+        if problem is not None:
+            error = MalformedMessage(
+                "an answer that does not belong to its request", fault="engine", field=method_name(method), got=problem
+            )
+            self._fail(error)
+            raise error
+        return answer.payload
+
+    def send(self, method: int, payload: Any = None, timeout: float | None = None) -> None:
+        """Sends a message that gets no answer.
+
+        Args:
+            timeout: seconds to wait for room in the ring; None: `self.timeout`.
+
+        Raises:
+            As `request`, without CommandFailed and EngineTimeout.
+        """
+        self._write(encode(method, payload), self._seconds(timeout))
+
+    def poll(self) -> list[Command]:
+        """What the engine has sent unasked since the last call, oldest first.
+
+        Raises:
+            What receive() raises where the engine breaks the protocol.
+        """
+        self._check()
+        self.drain()
+        events = [event for _, event in self._events]
+        self._events.clear()
+        self._event_bytes = 0
+        return events
+
+    def wait_event(self, timeout: float | None = None) -> Command:
+        """The oldest message that the engine has sent unasked; waits for one.
+
+        Raises:
+            EngineTimeout: none came within `timeout` (None: `self.timeout`) seconds. Also what receive() raises.
+        """
+        self._check()
+        seconds = self._seconds(timeout)
+        deadline = time.monotonic() + seconds
+        self._await(lambda: bool(self._events), deadline, f"a message within {seconds:g} s")
+        size, event = self._events.popleft()
+        self._event_bytes -= size
+        return event
+
+    def drain(self) -> int:
+        """Takes in what has come, one ringful at most; how many messages. For the connection: see `poll`.
+
+        Raises:
+            MalformedMessage, SegmentInvalid, UnknownEnv: what the engine sent cannot be; the connection is dead.
+        """
+        return self._or_dead(self._take_in)
+
+    # -- the usual ones
+
+    def ping(self) -> float:
+        """Seconds that a command takes there and back."""
+        begun = time.perf_counter_ns()
+        answer = self.request(Method.PING, messages().PingT(stamp=begun))
+        if int(answer.stamp) != begun:
+            raise MalformedMessage("a ping came back changed", fault="engine", field="stamp", expected=begun)
+        return (time.perf_counter_ns() - begun) / 1e9
+
+    def list_parameters(self) -> dict[str, tuple[float, float, float]]:
+        """The env parameters: name to (value, low, high)."""
+        answer = self.request(Method.LIST_PARAMETERS, messages().ListParametersT())
+        return {text(p.name): (p.value, p.low, p.high) for p in answer.parameters or ()}
+
+    def get_parameters(self, names: Sequence[str] = (), env_id: int = -1) -> dict[str, float]:
+        """The values of `names` (all, if none), of one env or (-1) those that are set for all."""
+        payload = messages().GetParametersT(names=list(names), envId=env_id)
+        return {text(p.name): p.value for p in self.request(Method.GET_PARAMETERS, payload).parameters or ()}
+
+    def set_parameters(self, values: Mapping[str, float], env_id: int = -1) -> None:
+        """Sets env parameters, of one env or (-1) of all. Names and ranges are checked before the first is set.
+
+        Raises:
+            CommandFailed: an unknown name or env, or out of its range. Otherwise as `request`.
+        """
+        m = messages()
+        parameters = [m.ParameterT(name=name, value=float(value), envId=env_id) for name, value in values.items()]
+        self.request(Method.SET_PARAMETERS, m.SetParametersT(parameters=parameters))
+
+    def set_time_scale(self, scale: float) -> None:
+        """How fast simulated time runs; 1 is real time. Goes over as float32."""
+        self.request(Method.SET_TIME_SCALE, messages().SetTimeScaleT(scale=scale))
+
+    def get_schema(self) -> dict[str, Any]:
+        """The CONFIG line, names of observations and actions, and the methods that the engine knows."""
+        answer = self.request(Method.GET_SCHEMA, messages().GetSchemaT())
+        return {
+            "config": text(answer.config),
+            "observation_names": [text(name) for name in answer.observationNames or ()],
+            "action_names": [text(name) for name in answer.actionNames or ()],
+            "methods": [int(method) for method in (() if answer.methods is None else answer.methods)],
+        }
+
+    def set_contract(
+        self,
+        *,
+        seed: int | None = None,
+        parameters: Mapping[str, float] | None = None,
+        randomization: Mapping[str, tuple[float, float]] | None = None,
+        env_ids: Sequence[int] = (),
+    ) -> None:
+        """What the episodes from the next reset on are simulated under.
+
+        Args:
+            seed: of the randomisation, 0 to 2**63 - 1. parameters: name to value.
+            randomization: name to (low, high), the range that a value is drawn from.
+            env_ids: none: all envs.
+
+        Raises:
+            ConfigurationError: a negative seed. CommandFailed: the engine refuses it. Otherwise as `request`.
+        """
+        if seed is not None and seed < 0:
+            raise ConfigurationError("a seed cannot be negative", fault="caller", field="seed", got=seed)
+        m = messages()
+        contract = m.SimulationContractT(
+            seed=-1 if seed is None else seed,
+            parameters=[m.ParameterT(name=k, value=float(v)) for k, v in (parameters or {}).items()],
+            randomization=[
+                m.RandomizationRangeT(name=k, low=float(low), high=float(high))
+                for k, (low, high) in (randomization or {}).items()
+            ],
+        )
+        self.request(Method.RESET_AGENT, m.ResetAgentT(contract=contract, envIds=list(env_ids)))
+
+    def close(self, reason: str = "") -> None:
+        """Tells the engine that this trainer leaves, and why. The connection stays open: close it afterwards."""
+        self.request(Method.CLOSE, messages().CloseT(reason=reason))
+
+    def options_entry(self, env_id: int, options: Mapping[str, Any]) -> bytes:
+        """A message for `send_entry`: options of a reset that is asked in the next frame. For the connection.
+
+        Raises:
+            ConfigurationError: no JSON, or longer than the ring takes. UnsupportedByEngine: no rings.
+        """
+        ring = self._ring()
+        payload = messages().ResetOptionsT(envId=env_id, json=json_text(options, "OPTIONS", env_id))
+        data = encode(Method.RESET_OPTIONS, payload)
+        if len(data) > ring.max_payload:
+            raise ConfigurationError(
+                "the options of a reset are longer than the command ring takes", fault="caller", env_id=env_id,
+                field="OPTIONS", expected=f"at most {ring.max_payload} bytes", got=len(data),
+            )  # fmt: skip
+        return data
+
+    def send_entry(self, data: bytes) -> None:
+        """Writes an encoded message."""
+        self._write(data, self.timeout)
+
+    # -- helpers
+
+    def _seconds(self, timeout: float | None) -> float:
+        seconds = self.timeout if timeout is None else timeout
+        if not 0 <= seconds < float("inf"):
+            raise ConfigurationError("a deadline must be finite", fault="caller", field="timeout", got=seconds)
+        return seconds
+
+    def _ring(self) -> Ring:
+        self._check()
+        if self._out is None:
+            raise UnsupportedByEngine(
+                "this engine has no command rings", fault="engine", field="cmd_ring_size", expected="a size", got=0
+            )
+        return self._out
+
+    def _write(self, data: bytes, seconds: float) -> None:
+        ring = self._ring()
+        self._or_dead(lambda: write_within(self._try_write, data, seconds, ring.name, self._meanwhile))
+
+    def _try_write(self, data: bytes) -> bool:
+        assert self._out is not None
+        written = self._out.try_write(data)
+        self._nudge()
+        return written
+
+    def _meanwhile(self) -> None:
+        """While the ring is full: reads the other one, and looks now and then whether the engine lives."""
+        self._take_in()
+        now = time.monotonic()
+        if now >= self._next_look:
+            self._wait(1)
+            self._next_look = now + _LOOK_SECONDS
+
+    def _await(self, done: Callable[[], bool], deadline: float, what: str) -> None:
+        while True:
+            self.drain()
+            if done():
+                return
+            left = deadline - time.monotonic()
+            if left <= 0:
+                raise EngineTimeout(
+                    "the engine did not send what was waited for in time", fault="engine", expected=what,
+                    cure="does its tick poll the command ring?",
+                )  # fmt: skip
+            milliseconds = min(_SLICE_MS, int(left * 1000) + 1)
+            self._or_dead(lambda: self._wait(milliseconds))  # noqa: B023 - called at once
+
+    def _or_dead(self, call: Callable[[], T]) -> T:
+        try:
+            return call()
+        except RingFull:  # nothing was written
+            raise
+        except (TransportError, ProtocolError) as error:
+            self._fail(error)
+            raise
+
+    def _take_in(self) -> int:
+        count = taken = 0
+        ring = self._in
+        while ring is not None and taken < ring.capacity and (data := ring.try_read()) is not None:
+            count, taken = count + 1, taken + len(data)
+            command = decode(data)
+            if command.correlation_id:
+                if command.correlation_id in self._answers:
+                    self._answers[command.correlation_id] = command
+                continue
+            problem = None if command.error is not None else mismatch(command.method, command.payload)
+            if problem is not None:
+                raise MalformedMessage("a message with a wrong payload", fault="engine", field="payload", got=problem)
+            if command.method == Method.ENV_INFO:
+                self._take_info(command)
+            else:
+                self._keep(command, len(data))
+        return count
+
+    def _keep(self, event: Command, size: int) -> None:
+        self._events.append((size, event))
+        self._event_bytes += size
+        while len(self._events) > MAX_EVENTS or self._event_bytes > MAX_EVENT_BYTES:
+            self._event_bytes -= self._events.popleft()[0]
+            self.dropped += 1
+
+    def _take_info(self, command: Command) -> None:
+        payload: Any = command.payload or messages().EnvInfoT(envId=-1)
+        env = int(payload.envId)
+        if not 0 <= env < self._num_envs:
+            raise UnknownEnv(
+                "an info names an env that does not exist", fault="engine", field="ENV",
+                expected=f"0 to {self._num_envs - 1}", got=env,
+            )  # fmt: skip
+        info = json_object(payload.json)
+        if info is None:
+            raise MalformedMessage(
+                "an info is no JSON object", fault="engine", env_id=env, field="INFO", got=text(payload.json)
+            )
+        self._infos[env] = info

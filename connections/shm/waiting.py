@@ -1,0 +1,102 @@
+"""EngineWatch: waits for the engine, one slice after the other, and says by name what became of it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+from ue_rl.connections.shm import attach
+from ue_rl.connections.shm.faults import late
+from ue_rl.errors import UeRlError, UnexpectedMessage
+from ue_rl.shm import bell as sync
+from ue_rl.shm.header import CLOSED, HEARTBEAT, SERVER_STATE
+from ue_rl.shm.memory import StepMemory
+
+_SEQ = 2**64
+
+
+class EngineWatch:
+    """For one session.
+
+    Args:
+        memory: the segment. bell: the trainer's, bound. linked: there is a socket.
+        timeout: seconds for an answer.
+
+    Attributes:
+        slice_ms: how long one wait may take.
+    """
+
+    def __init__(self, memory: StepMemory, bell: Any, linked: bool, timeout: float) -> None:
+        self._memory, self._bell, self._timeout = memory, bell, timeout
+        self.slice_ms = slice_of(timeout)
+        self._ring = memory.s2c if memory.header.extended else None
+        # over TCP the engine may be in another container, where pids mean something else; then the socket alone tells
+        self._watched = not linked or attach.engine_alive(memory)
+
+    def wait(self, seq: int | None = None, slice_ms: int | None = None) -> None:
+        """One slice, or until the counter is no longer `seq` (None: what it is now), or a message has come.
+
+        Raises:
+            EngineDisconnected: the engine has died, has closed, or has ended this session.
+        """
+        memory, bell, ring = self._memory, self._bell, self._ring
+        seen = bell.peek() if seq is None else seq
+        try:
+            now = bell.wait(
+                seen, 0 if ring is None else ring.write_pos, self.slice_ms if slice_ms is None else slice_ms
+            )
+        except ConnectionResetError as error:
+            raise attach.gone("its socket was closed") from error
+        if now != seen or (ring is not None and ring.has_news()):
+            return
+        if memory.header.extended and memory.load_u32(SERVER_STATE) == CLOSED:
+            raise attach.gone("it has closed the segment")
+        if attach.evicted(memory) and bell.peek() == seen:
+            raise attach.gone("it has ended this session")
+        if self._watched and not attach.engine_alive(memory) and bell.peek() == seen:
+            raise attach.gone(f"its process {memory.header.server_pid} has died")
+
+    def wait_for_answer(self, drain: Callable[[], object]) -> None:
+        """Until the frame of the last `ask` is there.
+
+        Args:
+            drain: takes in the messages that have come.
+
+        Raises:
+            EngineTimeout: not within the deadline. UnexpectedMessage: frame_seq was counted wrongly, or answered_seq
+                is another request's. EngineDisconnected, and what `drain` raises.
+        """
+        bell, memory = self._bell, self._memory
+        expected, deadline = bell.expected, time.monotonic() + self._timeout
+        beat = memory.load_u64(HEARTBEAT) if memory.header.extended else None
+        while True:
+            seq = bell.peek()
+            if self._ring is not None:  # after the counter was read: what was sent before the frame is there
+                drain()
+            if seq == expected:
+                break
+            if seq != (expected - 1) % _SEQ:
+                raise UnexpectedMessage(
+                    "the engine answered more than once, or counted wrongly", fault="engine", field="frame_seq",
+                    expected=expected, got=seq, cure="it must count frame_seq up by one for each action_seq",
+                )  # fmt: skip
+            if time.monotonic() > deadline:
+                beating = None if beat is None else memory.load_u64(HEARTBEAT) != beat
+                raise late(memory, self._timeout, bell.asked, beating)
+            self.wait(seq)
+        if memory.answered_seq is not None and memory.answered_seq[0] != bell.asked:
+            raise unasked("answered_seq", bell.asked, memory.answered_seq[0])
+
+
+def slice_of(timeout: float) -> int:
+    """Milliseconds of one slice: a deadline is kept to within one, and within a tenth of itself where it is short."""
+    return max(1, min(sync.SLICE_MS, int(timeout * 100)))
+
+
+def unasked(field: str, expected: int, got: int) -> UeRlError:
+    """The error for a frame that answers no request."""
+    return UnexpectedMessage(
+        "the engine published a frame that nobody asked for", fault="engine", field=field, expected=expected, got=got,
+        cure="it must answer each action_seq exactly once, and say in answered_seq which one",
+    )  # fmt: skip

@@ -1,0 +1,203 @@
+"""Link: one TCP socket to the engine, read line by line, every wait with a deadline.
+
+Rules: every wait is cut into short slices, so that Ctrl-C gets through on every platform and the deadline is kept,
+and begins with looking for a few microseconds before it sleeps (compiled kernels on POSIX). What the peer does
+wrong becomes a named error here; which env it concerns is for the caller to say.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import select
+import socket
+import struct
+import sys
+import time
+from collections.abc import Callable, Sequence
+
+from ue_rl.errors import EngineDisconnected, EngineTimeout, EngineUnreachable
+from ue_rl.wire import kernels
+from ue_rl.wire.lines import LineBuffer
+
+SLICE_MS = 250
+# A lock-step answer usually comes sooner than a sleeping process can be woken. Not on a single core, where
+# looking would keep the engine from answering.
+SPIN_US = 300 if (os.cpu_count() or 1) > 1 else 0
+_WOULD_BLOCK = (BlockingIOError, TimeoutError)
+
+
+class Link:
+    """One connected socket.
+
+    Args:
+        sock: a connected TCP socket; owned from now on.
+        max_line: the limit for received lines, in bytes.
+    """
+
+    def __init__(self, sock: socket.socket, max_line: int) -> None:
+        self.sock = sock
+        self.lines = LineBuffer(max_line)
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        sock.setblocking(True)
+        for option in (socket.SO_RCVTIMEO, socket.SO_SNDTIMEO):
+            sock.setsockopt(socket.SOL_SOCKET, option, _timeval(SLICE_MS / 1000))
+
+        fast = getattr(kernels.load(), "receive", None) if os.name == "posix" else None
+        if fast is None:
+            self._receive: Callable[[memoryview], int] = sock.recv_into
+        else:
+            fd = sock.fileno()
+            self._receive = lambda space: fast(fd, space, SPIN_US, SLICE_MS)
+
+    def send(self, data: bytes | memoryview, deadline: float) -> None:
+        """Sends all of `data`.
+
+        Raises:
+            EngineDisconnected: the peer has gone. EngineTimeout: it does not read.
+        """
+        try:
+            sent = self.sock.send(data)
+        except _WOULD_BLOCK:
+            sent = 0
+        except OSError as error:
+            raise self.gone(error) from error
+        if sent < len(data):
+            self._send_rest(memoryview(data)[sent:], deadline)
+
+    def _send_rest(self, data: memoryview, deadline: float) -> None:
+        while data:
+            if time.monotonic() > deadline:
+                raise EngineTimeout(
+                    "the engine does not read what is sent to it", fault="engine",
+                    cure="is the game paused, or stopped in a debugger?",
+                )  # fmt: skip
+            try:
+                data = data[self.sock.send(data) :]
+            except _WOULD_BLOCK:
+                continue
+            except OSError as error:
+                raise self.gone(error) from error
+
+    def next_span(self, deadline: float) -> tuple[int, int]:
+        """(start, end) in `lines.data` of the next line, received if need be.
+
+        Raises:
+            EngineTimeout: no whole line by `deadline` (time.monotonic seconds).
+            EngineDisconnected: the peer has gone. LineTooLong.
+        """
+        lines = self.lines
+        span = lines.next_span() if len(lines) else None
+        while span is None:
+            try:
+                count = self._receive(lines.space())
+            except _WOULD_BLOCK:
+                count = -1
+            except OSError as error:
+                raise self.gone(error) from error
+            if count > 0:
+                lines.received(count)
+                span = lines.next_span()
+                if span is not None:
+                    break
+            elif count == 0:
+                raise self.gone(None)
+            if time.monotonic() > deadline:
+                raise EngineTimeout(
+                    "the engine did not answer in time", fault="engine",
+                    got=f"{len(lines)} bytes of an unfinished line" if len(lines) else "nothing",
+                )  # fmt: skip
+        return span
+
+    def has_stray_data(self) -> bool:
+        """Has the peer sent more than was read? Looks without waiting."""
+        if len(self.lines):
+            return True
+        self.sock.setblocking(False)
+        try:
+            return bool(self.sock.recv(1, socket.MSG_PEEK))
+        except OSError:
+            return False  # nothing there, or gone: the next receive says so
+        finally:
+            self.sock.setblocking(True)
+
+    def close(self) -> None:
+        """Closes the socket; never raises."""
+        with contextlib.suppress(OSError):
+            self.sock.shutdown(socket.SHUT_RDWR)
+        self.sock.close()
+
+    def gone(self, error: OSError | None) -> EngineDisconnected:
+        """The error for a peer that closed (`error` None) or a socket that failed."""
+        got = "the connection was closed" if error is None else str(error)
+        if len(self.lines):
+            got += f", {len(self.lines)} bytes of an unfinished line before it"
+        return EngineDisconnected(
+            "the engine went away", fault="engine", got=got,
+            cure="look into the game's log: it crashed, was stopped, or closed its bridge",
+        )  # fmt: skip
+
+
+def readable(links: Sequence[Link]) -> Callable[[], bool]:
+    """A function that says, without waiting and in one system call, whether any of `links` has something to read."""
+    fds = [link.sock.fileno() for link in links]
+    if hasattr(select, "poll"):
+        poller = select.poll()
+        for fd in fds:
+            poller.register(fd, select.POLLIN)
+        return lambda: bool(poller.poll(0))
+    return lambda: any(select.select(fds[i : i + 500], [], [], 0)[0] for i in range(0, len(fds), 500))
+
+
+def _timeval(seconds: float) -> bytes | int:
+    if sys.platform == "win32":
+        return int(seconds * 1000)
+    return struct.pack("ll", int(seconds), int(seconds % 1 * 1_000_000))
+
+
+def dial(host: str, port: int, deadline: float, *, wait: float = 0.0) -> socket.socket:
+    """A connected socket.
+
+    Args:
+        host: a name or an IPv4 or IPv6 address. port: 1 to 65535.
+        deadline: time.monotonic seconds by which one attempt must succeed.
+        wait: keep trying this many seconds while nobody listens.
+
+    Raises:
+        EngineUnreachable: nobody listens, the name is unknown, or the network refuses.
+        EngineTimeout: no answer by the deadline.
+    """
+    where = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+    give_up = time.monotonic() + wait
+    while True:
+        now = time.monotonic()
+        try:
+            sock = socket.create_connection((host, port), timeout=max(0.05, deadline - now))
+            if not _to_itself(sock):
+                return sock
+            sock.close()
+            error: OSError = ConnectionRefusedError(errno.ECONNREFUSED, "Connection refused")
+        except socket.gaierror as unknown:
+            raise EngineUnreachable(
+                f"the host name {host!r} is unknown", fault="caller", got=str(unknown), cure="check --host"
+            ) from unknown
+        except TimeoutError as late:
+            raise EngineTimeout(
+                f"connecting to {where} took too long", fault="network",
+                cure="is the machine up, and does a firewall drop the packets?",
+            ) from late  # fmt: skip
+        except OSError as refused:
+            error = refused
+        if time.monotonic() >= give_up:
+            raise EngineUnreachable(
+                f"nothing listens on {where}", fault="engine", got=str(error),
+                cure="is Play pressed, and is the game's bridge set to this port?",
+            ) from error  # fmt: skip
+        time.sleep(min(0.2, max(0.01, give_up - time.monotonic())))
+        deadline = max(deadline, time.monotonic() + 1.0)
+
+
+def _to_itself(sock: socket.socket) -> bool:
+    """TCP can connect a socket to itself when dialling a free ephemeral port on loopback."""
+    return bool(sock.getsockname() == sock.getpeername())

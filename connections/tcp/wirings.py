@@ -1,0 +1,200 @@
+"""The two ways a session's lines travel (docs/protocol.md, section 4): SharedWiring and PerEnvWiring.
+
+A wiring sends requests and fills StepBuffers; the order of messages, deadlines and failures are
+connections/tcp/connection.py's business. `due` counts the envs whose answer is awaited.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ue_rl.buffers import StepBuffers
+from ue_rl.connections.tcp.link import SLICE_MS, SPIN_US, Link, readable
+from ue_rl.errors import EngineTimeout, LineTooLong, UeRlError
+from ue_rl.wire import Codec, kernels
+
+Seeds = Sequence[int | None] | None
+Options = Sequence[Mapping[str, Any] | None] | None
+
+
+class Wiring(Protocol):
+    """What TcpConnection needs of a wiring. Deadlines are time.monotonic() seconds."""
+
+    name: str
+    links: list[Link]
+
+    def may_have_strays(self, thorough: bool) -> bool:
+        """Before a request: could a line be there that `receive` would take for an answer to it?"""
+        ...
+
+    def send_actions(self, actions: NDArray[np.float32], deadline: float) -> None:
+        """Asks every env for a step."""
+        ...
+
+    def send_resets(self, env_ids: Sequence[int] | None, seeds: Seeds, options: Options, deadline: float) -> None:
+        """Asks `env_ids` (None: all) for a new episode."""
+        ...
+
+    def receive(self, due: int, deadline: float) -> None:
+        """Receives until `due` pending envs have answered."""
+        ...
+
+    def unanswered(self) -> list[int]:
+        """After a timeout: the envs that it was waited for."""
+        ...
+
+
+class SharedWiring:
+    """One socket for all envs."""
+
+    name = "shared channel"
+
+    def __init__(self, link: Link, codec: Codec, buffers: StepBuffers) -> None:
+        self.links = [link]
+        self._readable = readable(self.links)
+        self._link, self._codec, self._buffers = link, codec, buffers
+
+    def may_have_strays(self, thorough: bool) -> bool:
+        """See Wiring. In a batch a second answer shows itself, in time: the right one then comes twice."""
+        thorough = thorough or len(self._buffers.pending) == 1
+        return len(self._link.lines) > 0 or (thorough and self._readable())
+
+    def send_actions(self, actions: NDArray[np.float32], deadline: float) -> None:
+        """See Wiring."""
+        self._link.send(self._codec.encode_actions(actions), deadline)
+
+    def send_resets(self, env_ids: Sequence[int] | None, seeds: Seeds, options: Options, deadline: float) -> None:
+        """See Wiring."""
+        self._link.send(self._codec.encode_resets(env_ids, seeds, options), deadline)
+
+    def receive(self, due: int, deadline: float) -> None:
+        """See Wiring."""
+        link, codec, buffers = self._link, self._codec, self._buffers
+        while due:
+            start, end = link.next_span(deadline)
+            due -= codec.decode_states(link.lines.data, buffers, None, start, end)
+
+    def unanswered(self) -> list[int]:
+        """See Wiring."""
+        return [int(env) for env in np.flatnonzero(self._buffers.pending)]
+
+
+class PerEnvWiring:
+    """One socket for each env, in env order.
+
+    With the compiled kernels on POSIX all sockets are served by three calls a step; otherwise link by link.
+    """
+
+    def __init__(self, links: list[Link], codec: Codec, buffers: StepBuffers) -> None:
+        self.name = f"{len(links)} env socket{'s' if len(links) > 1 else ''}"
+        self.links = links
+        self._readable = readable(links)
+        self._codec, self._buffers = codec, buffers
+        module = kernels.load() if codec.kernels == "compiled" and os.name == "posix" else None
+        self._fast = module
+        self._fds = np.array([link.sock.fileno() for link in links], np.int32)
+        self._fill = np.zeros(len(links), np.int32)
+        self._stride = min(64 + 16 * (codec.spec.obs_size + 3), codec.max_line)
+        self._data = bytearray(self._stride * len(links)) if module else bytearray()
+
+    def may_have_strays(self, thorough: bool) -> bool:
+        """See Wiring. An answer too many would shift this env's rollout by a step, silently."""
+        return self._readable() or (self._fast is None and any(len(link.lines) for link in self.links))
+
+    def send_actions(self, actions: NDArray[np.float32], deadline: float) -> None:
+        """See Wiring."""
+        lines = self._codec.encode_action_lines(actions)
+        done, part = 0, 0
+        if self._fast is not None:
+            sent = self._fast.send_lines(self._fds, lines)
+            done, part = sent if isinstance(sent, tuple) else (sent, 0)
+        for env in range(done, len(lines)):
+            self._send(env, lines[env][part:] if env == done else lines[env], deadline)
+
+    def send_resets(self, env_ids: Sequence[int] | None, seeds: Seeds, options: Options, deadline: float) -> None:
+        """See Wiring."""
+        for n, env in enumerate(range(len(self.links)) if env_ids is None else env_ids):
+            line = self._codec.encode_reset_line(seeds[n] if seeds else None, options[n] if options else None)
+            self._send(env, line, deadline)
+
+    def _send(self, env: int, line: bytes, deadline: float) -> None:
+        try:
+            self.links[env].send(line, deadline)
+        except UeRlError as error:
+            error.env_id = env
+            raise
+
+    def receive(self, due: int, deadline: float) -> None:
+        """See Wiring."""
+        if self._fast is not None:
+            self._receive_fast(due, deadline)
+            return
+        buffers, codec = self._buffers, self._codec
+        for env in np.flatnonzero(buffers.pending).tolist():
+            link = self.links[env]
+            try:
+                start, end = link.next_span(deadline)
+            except UeRlError as error:
+                error.env_id = env
+                raise
+            codec.decode_states(link.lines.data, buffers, env, start, end)
+
+    def unanswered(self) -> list[int]:
+        """See Wiring. Not those behind the late one, whose answer is there and was not read."""
+        waiting = []
+        for env in np.flatnonzero(self._buffers.pending).tolist():
+            link, count = self.links[env], int(self._fill[env])
+            if count:
+                there = self._data[env * self._stride + count - 1] == 0x0A
+            else:
+                there = not len(link.lines) and link.has_stray_data()
+            if not there:
+                waiting.append(env)
+        return waiting
+
+    def _receive_fast(self, due: int, deadline: float) -> None:
+        assert self._fast is not None
+        fill, pending = self._fill, self._buffers.pending
+        fill[:] = 0
+        while due:
+            at = self._fast.receive_lines(self._fds, self._data, self._stride, fill, pending, SPIN_US, SLICE_MS)
+            if isinstance(at, tuple):
+                raise self._gone(at[1], OSError(-at[0], os.strerror(-at[0])))
+            if at == len(fill):
+                due -= self._codec.decode_state_lines(self._data, self._stride, fill, self._buffers)
+                fill[:] = 0
+            elif fill[at] < 0:
+                raise self._gone(at, None)
+            elif fill[at] == self._stride:
+                self._widen(at)
+            elif time.monotonic() > deadline:
+                raise EngineTimeout(
+                    "the engine did not answer in time", fault="engine", env_id=at,
+                    got=f"{fill[at]} bytes of an unfinished line" if fill[at] else "nothing",
+                )  # fmt: skip
+
+    def _gone(self, env: int, error: OSError | None) -> UeRlError:
+        gone = self.links[env].gone(error)
+        gone.env_id = env
+        return gone
+
+    def _widen(self, env: int) -> None:
+        """A line does not fit its region: gives every env twice the room, up to the protocol's limit."""
+        limit = self._codec.max_line
+        if self._stride >= limit:
+            raise LineTooLong(
+                "a line is longer than the session allows", fault="engine", env_id=env,
+                expected=f"a newline within {limit} bytes", got=self._data[env * self._stride :][:80],
+                cure="every message must end in a newline",
+            )  # fmt: skip
+        wider = min(2 * self._stride, limit)
+        data = bytearray(wider * len(self.links))
+        for i, count in enumerate(self._fill.tolist()):
+            data[i * wider : i * wider + count] = self._data[i * self._stride : i * self._stride + count]
+        self._data, self._stride = data, wider

@@ -1,0 +1,307 @@
+"""The whole exported graph as one torch module, and its way to ONNX bytes.
+
+`plan_graph` says what a model's graph is (or refuses it, with the reason), `to_onnx` converts it. torch's TorchScript
+converter is preferred: it is some thirty times faster than the newer one and writes files that old runtimes read; where
+torch no longer has it, the newer one is used. Python control flow that depends on the observation cannot be in a
+graph: the tracer's warning about it is an error here.
+"""
+
+from __future__ import annotations
+
+import inspect
+import io
+import logging
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from importlib.util import find_spec
+from typing import Any
+
+import torch as th
+from stable_baselines3.common.vec_env import VecNormalize
+from torch import nn
+from torch.jit import TracerWarning  # type: ignore[attr-defined]
+
+from ue_rl.errors import ExportError
+from ue_rl.inference.export.observations import Leaf, ObservationNet, check_normalize, find_leaves
+from ue_rl.inference.export.policies import ALGORITHMS, BoxHead, Lstm, make_head
+from ue_rl.inference.metadata import (
+    ACTION_MASKS,
+    ACTIONS,
+    EPISODE_START,
+    NOISE,
+    OBSERVATION,
+    STATE,
+    Port,
+    space_size,
+    space_to_json,
+)
+
+_TRUSTED = ("torch.", "stable_baselines3.", "sb3_contrib.", "ue_rl.")
+_STATE_NAMES = ("state_h", "state_c")
+_RESERVED = ("actions", "state_h", "state_c", "state_h_out", "state_c_out", "episode_start", "noise", "action_masks")
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What is to be exported: the module, and its inputs and outputs in order."""
+
+    algorithm: str
+    leaves: list[Leaf]
+    net: PolicyGraph
+    inputs: tuple[Port, ...]
+    outputs: tuple[Port, ...]
+    stochastic: bool
+    flat_input: bool
+
+
+class PolicyGraph(nn.Module):
+    """observation [, state, episode start] [, noise] [, masks] -> actions [, state]."""
+
+    def __init__(
+        self,
+        observation: ObservationNet,
+        extractor: nn.Module,
+        lstm: Lstm | None,
+        trunk: nn.Module,
+        head: nn.Module,
+        roles: tuple[str, ...],
+    ) -> None:
+        super().__init__()
+        self.observation = observation
+        self.extractor = extractor
+        self.lstm = lstm
+        self.trunk = trunk
+        self.head = head
+        self.roles = roles
+        self.reference = False
+
+    def as_reference(self) -> PolicyGraph:
+        """The same net computing in float64 after the preprocessing: to judge rounding by."""
+        self.double()
+        self.reference = True
+        return self
+
+    def latent(self, inputs: tuple[th.Tensor, ...]) -> tuple[th.Tensor, tuple[th.Tensor, ...]]:
+        """The head's input, and the new state (empty if not recurrent)."""
+        by_role: dict[str, list[th.Tensor]] = {}
+        for role, value in zip(self.roles, inputs, strict=True):
+            by_role.setdefault(role, []).append(value)
+        seen = self.observation(*by_role[OBSERVATION])
+        if self.reference:
+            seen = {k: v.double() for k, v in seen.items()} if isinstance(seen, dict) else seen.double()
+        features = self.extractor(seen)
+        state: tuple[th.Tensor, ...] = ()
+        if self.lstm is not None:
+            keep = 1.0 - by_role[EPISODE_START][0].unsqueeze(2)
+            h, c = (keep * s for s in by_role[STATE])
+            if self.reference:
+                h, c = h.double(), c.double()
+            features, *new = self.lstm(features, h, c)
+            state = tuple(new)
+        return self.trunk(features), state
+
+    def scores(self, *inputs: th.Tensor) -> list[th.Tensor]:
+        """Of discrete policies: what the argmax is taken over, one [N, choices] per action number."""
+        return self.head.scores(self.latent(inputs)[0], self._one(ACTION_MASKS, inputs))  # type: ignore[no-any-return, operator]
+
+    def forward(self, *inputs: th.Tensor) -> tuple[th.Tensor, ...]:
+        """See the class; all float32, the batch first."""
+        latent, state = self.latent(inputs)
+        return (self.head(latent, self._one(NOISE, inputs), self._one(ACTION_MASKS, inputs)), *state)
+
+    def _one(self, role: str, inputs: tuple[th.Tensor, ...]) -> th.Tensor | None:
+        return inputs[self.roles.index(role)] if role in self.roles else None
+
+
+def algorithm_of(model: Any) -> str:
+    """The algorithm's name, such as "PPO"; a subclass counts as what it is made from.
+
+    Raises:
+        ExportError: not one of the supported algorithms.
+    """
+    for cls in type(model).__mro__:
+        if cls.__name__ in ALGORITHMS and cls.__module__.startswith(_TRUSTED):
+            return cls.__name__
+    raise ExportError(
+        f"{type(model).__name__} is not an algorithm that can be exported",
+        fault="caller",
+        expected=", ".join(ALGORITHMS),
+        got=f"{type(model).__module__}.{type(model).__qualname__}",
+        cure="pass a model of Stable-Baselines3 or sb3-contrib, not a policy or an env",
+    )
+
+
+def plan_graph(
+    model: Any,
+    vec_normalize: VecNormalize | None,
+    env: Any = None,
+    *,
+    stochastic: bool = False,
+    flat_input: bool = False,
+    action_masks: bool = False,
+    image_layout: str = "auto",
+    allow_custom: bool = False,
+) -> Plan:
+    """What the graph of `model` is; `env` is the env it was trained in, if that is at hand.
+
+    Raises:
+        ExportError: it is not supported; the message says what and why.
+    """
+    algorithm = algorithm_of(model)
+    policy, space = model.policy, model.action_space
+    _check_class(policy, "policy", allow_custom)
+    extractor, trunk, head = make_head(algorithm, policy, space, stochastic)
+    for part in (extractor, trunk, head):
+        for module in part.modules():
+            _check_class(module, "features extractor" if part is extractor else "layer", allow_custom)
+    if not all(bool(th.isfinite(p).all()) for part in (extractor, trunk, head) for p in part.parameters()):
+        raise ExportError(
+            "the weights of the policy hold NaN or infinity", fault="policy", cure="export an earlier checkpoint"
+        )
+    if action_masks and algorithm != "MaskablePPO":
+        raise ExportError(
+            f"{algorithm} takes no action masks", fault="caller", field="action_masks", expected="MaskablePPO"
+        )
+    for count in getattr(head, "counts", ()):
+        if count > 2**24:
+            raise ExportError("more than 2**24 choices are not exact in float32", got=count)
+
+    leaves = find_leaves(model.observation_space, env, image_layout)
+    check_normalize(vec_normalize, leaves)
+    observation = ObservationNet(leaves, vec_normalize, bool(policy.normalize_images), flat_input)
+    inputs = _observation_ports(leaves, flat_input)
+    outputs = [Port("actions", (space_size(space_to_json(space)),), ACTIONS)]
+    lstm = None
+    if algorithm == "RecurrentPPO":
+        lstm = Lstm(policy.lstm_actor)
+        shape = (policy.lstm_actor.num_layers, policy.lstm_actor.hidden_size)
+        inputs += [Port(name, shape, STATE) for name in _STATE_NAMES]
+        inputs.append(Port("episode_start", (1,), EPISODE_START))
+        outputs += [Port(f"{name}_out", shape, STATE, key=name) for name in _STATE_NAMES]
+    if stochastic:
+        kind = "normal" if isinstance(head, BoxHead) else "uniform"
+        inputs.append(Port("noise", head.noise_shape, NOISE, distribution=kind))  # type: ignore[arg-type]
+    if action_masks:
+        inputs.append(Port("action_masks", (sum(head.counts),), ACTION_MASKS))  # type: ignore[arg-type]
+    net = PolicyGraph(observation, extractor, lstm, trunk, head, tuple(port.role for port in inputs))
+    net.to(policy.device)
+    return Plan(algorithm, leaves, net, tuple(inputs), tuple(outputs), stochastic, flat_input)
+
+
+def _observation_ports(leaves: list[Leaf], flat_input: bool) -> list[Port]:
+    if flat_input:
+        return [Port("obs", (sum(leaf.size for leaf in leaves),), OBSERVATION)]
+    if leaves[0].key is None:
+        return [Port("obs", leaves[0].shape, OBSERVATION)]
+    clash = [leaf.key for leaf in leaves if leaf.key in _RESERVED or not leaf.key]
+    if clash:
+        raise ExportError(
+            "a key of the observation has the name of another input or output",
+            fault="caller",
+            field=clash[0],
+            cure="rename the key, or export with flat_input=True",
+        )
+    return [Port(str(leaf.key), leaf.shape, OBSERVATION, key=leaf.key) for leaf in leaves]
+
+
+def _check_class(module: nn.Module, what: str, allow_custom: bool) -> None:
+    cls = type(module)
+    if allow_custom or f"{cls.__module__}.".startswith(_TRUSTED):
+        return
+    raise ExportError(
+        f"the {what} {cls.__qualname__} is custom code, which a graph may not be able to hold",
+        fault="caller",
+        field=what,
+        expected="classes of torch, Stable-Baselines3 and sb3-contrib",
+        got=f"{cls.__module__}.{cls.__qualname__}",
+        cure="pass allow_custom=True to try: the file is then compared with predict() like any other",
+    )
+
+
+@contextmanager
+def evaluation_mode(policy: Any) -> Iterator[None]:
+    """Dropout and batch norm as in predict(); afterwards as they were."""
+    before = {module: module.training for module in policy.modules()}
+    policy.set_training_mode(False)
+    try:
+        yield
+    finally:
+        for module, training in before.items():
+            module.training = training
+
+
+def to_onnx(plan: Plan, opset: int, exporter: str = "auto") -> tuple[bytes, str]:
+    """The graph as the bytes of an ONNX file, and the converter used ("torchscript" or "dynamo").
+
+    Raises:
+        ExportError: it cannot be converted; the message holds the converter's reason.
+    """
+    if exporter not in ("auto", "torchscript", "dynamo"):
+        raise ExportError("no such exporter", field="exporter", expected="auto, torchscript or dynamo", got=exporter)
+    device = next((t.device for t in (*plan.net.parameters(), *plan.net.buffers())), th.device("cpu"))
+    # Two rows, so that no converter takes the batch for a constant 1; noise inside (0, 1), as uniform noise needs.
+    examples = tuple(
+        th.full((2, *port.shape), 0.5 if port.role == NOISE else 0.0, device=device) for port in plan.inputs
+    )
+    takes_choice = "dynamo" in inspect.signature(th.onnx.export).parameters
+    names = {"input_names": [p.name for p in plan.inputs], "output_names": [p.name for p in plan.outputs]}
+    if exporter in ("auto", "torchscript"):
+        axes = {port.name: {0: "batch"} for port in (*plan.inputs, *plan.outputs)}
+        choice: dict[str, Any] = {"dynamo": False} if takes_choice else {}
+        try:
+            return _convert(plan, examples, dynamic_axes=axes, opset_version=opset, **names, **choice), "torchscript"
+        except ExportError:
+            raise
+        except (TypeError, ValueError, AttributeError, ImportError) as error:
+            if exporter == "torchscript" or find_spec("onnxscript") is None:
+                raise _refusal(error) from error
+            logging.getLogger(__name__).info("this torch has no TorchScript converter (%s); using dynamo", error)
+    dims = ({0: th.export.Dim("batch")},) * len(plan.inputs)
+    try:
+        content = _convert(
+            plan,
+            examples,
+            dynamic_shapes=(dims,),
+            opset_version=max(opset, 18),
+            dynamo=True,
+            external_data=False,
+            **names,
+        )
+    except (TypeError, ValueError, AttributeError, ImportError) as error:
+        raise _refusal(error) from error
+    return content, "dynamo"
+
+
+def _convert(plan: Plan, examples: tuple[th.Tensor, ...], **options: Any) -> bytes:
+    sink: Any = io.BytesIO()
+    try:
+        with th.no_grad(), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            warnings.simplefilter("error", TracerWarning)
+            th.onnx.export(plan.net, examples, sink, verbose=False, **options)
+    except (TracerWarning, SystemError) as error:  # SystemError: the warning came through torch's C++
+        cause = error if isinstance(error, TracerWarning) else error.__cause__
+        if not isinstance(cause, TracerWarning):
+            raise _refusal(error) from error
+        raise ExportError(
+            "the policy has control flow, or numbers taken out of tensors, that depend on the observation",
+            fault="caller",
+            got=str(cause).split("\n", maxsplit=1)[0],
+            cure="write it with tensor operations such as torch.where",
+        ) from error
+    except (RuntimeError, NotImplementedError, AssertionError) as error:  # the converters' own errors derive from these
+        raise _refusal(error) from error
+    content: bytes = sink.getvalue()
+    return content
+
+
+def _refusal(error: BaseException) -> ExportError:
+    lines = [line for line in str(error).splitlines() if line.strip()]
+    return ExportError(
+        "torch cannot convert the policy to ONNX",
+        fault="caller",
+        got=f"{type(error).__name__}: {lines[0] if lines else ''}",
+        cure="use layers that have an ONNX form, or another opset",
+    )

@@ -1,0 +1,197 @@
+"""Models and statistics from their files: model.zip and the pickle of VecNormalize.
+
+Both hold pickled objects, as Stable-Baselines3 writes them: load only files that you trust, as with SB3 itself.
+Nothing that comes over a wire ever gets here.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import logging
+import pickle
+import zipfile
+from importlib import import_module
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from stable_baselines3.common.vec_env import VecNormalize
+
+from ue_rl.errors import ExportError
+from ue_rl.inference.export.observations import Leaf
+from ue_rl.inference.export.policies import ALGORITHMS
+
+logger = logging.getLogger(__name__)
+
+_CONTRIB = frozenset({"TRPO", "MaskablePPO", "RecurrentPPO", "TQC", "QRDQN"})
+
+
+def load_sb3_model(path: Path, algorithm: str | None = None) -> Any:
+    """The model in a zip file, on the CPU, without an env.
+
+    Args:
+        path: the file.
+        algorithm: its algorithm, such as "PPO"; None: found out from what the file holds.
+
+    Raises:
+        ExportError: no such file, not a model, or not of a supported algorithm.
+    """
+    path = Path(path)
+    if not path.exists() and path.with_suffix(".zip").exists():
+        path = path.with_suffix(".zip")  # SB3 leaves the suffix out, too
+    try:
+        with zipfile.ZipFile(path) as archive:
+            data = json.loads(archive.read("data"))
+    except (OSError, zipfile.BadZipFile, KeyError, ValueError) as error:
+        raise ExportError(
+            f"{path} is not a saved model of Stable-Baselines3",
+            fault="caller",
+            got=f"{type(error).__name__}: {error}",
+            cure="check the path",
+        ) from error
+    name = algorithm or _guess(data)
+    if name not in ALGORITHMS:
+        raise ExportError(
+            f"the algorithm of {path} is not supported or cannot be told from it",
+            fault="caller",
+            expected=", ".join(ALGORITHMS),
+            got=algorithm,
+            cure="name the algorithm",
+        )
+    try:
+        library = import_module("sb3_contrib" if name in _CONTRIB else "stable_baselines3")
+    except ImportError as error:
+        raise ExportError(
+            f"{name} needs sb3-contrib", fault="caller", cure="install it with: pip install sb3-contrib"
+        ) from error
+    try:
+        return getattr(library, name).load(path, device="cpu")
+    except Exception as error:  # unpickling can raise anything
+        raise ExportError(
+            f"{path} could not be loaded as {name}",
+            fault="caller",
+            got=f"{type(error).__name__}: {error}",
+            cure="use the library versions that it was saved with, and make its custom classes importable",
+        ) from error
+
+
+def _guess(data: dict[str, Any]) -> str | None:
+    """The algorithm whose attributes these are; PPO, A2C and TRPO share a policy class, which so tells too little."""
+    module = str(data.get("policy_class", {}).get("__module__", ""))
+    if "n_quantiles" in data.get("policy_kwargs", {}) or "qrdqn" in module:
+        return "QRDQN"
+    if "top_quantiles_to_drop_per_net" in data:
+        return "TQC"
+    if "exploration_fraction" in data:
+        return "DQN"
+    if "target_policy_noise" in data:
+        return "DDPG" if data.get("policy_kwargs", {}).get("n_critics") == 1 else "TD3"
+    if "target_entropy" in data:
+        return None if "policy_delay" in data else "SAC"  # CrossQ has a delay
+    if "cg_max_steps" in data:
+        return "TRPO"
+    if "clip_range" in data:
+        if "recurrent" in module or "_last_lstm_states" in data:
+            return "RecurrentPPO"
+        return "MaskablePPO" if "maskable" in module else "PPO"
+    return "A2C" if "gae_lambda" in data and "normalize_advantage" in data else None
+
+
+def on_cpu(model: Any) -> Any:
+    """The model itself if it is on the CPU, else a copy there.
+
+    A GPU may compute convolutions in TF32, a thousand times coarser than float32: comparing with that says nothing.
+    """
+    if model.policy.device.type == "cpu":
+        return model
+    sink = io.BytesIO()
+    model.save(sink)
+    sink.seek(0)
+    return type(model).load(sink, device="cpu")
+
+
+def load_vec_normalize(source: VecNormalize | str | PathLike[str] | None) -> VecNormalize | None:
+    """The statistics themselves, or from the file that VecNormalize.save wrote.
+
+    Raises:
+        ExportError: the file is missing or holds something else.
+    """
+    if source is None or isinstance(source, VecNormalize):
+        return source
+    try:
+        with Path(source).open("rb") as file:
+            found = pickle.load(file)
+    except Exception as error:  # unpickling can raise anything
+        raise ExportError(
+            f"{source} cannot be read as VecNormalize statistics",
+            fault="caller",
+            got=f"{type(error).__name__}: {error}",
+            cure="pass the file that VecNormalize.save wrote",
+        ) from error
+    if not isinstance(found, VecNormalize):
+        raise ExportError(f"{source} holds no VecNormalize", fault="caller", got=type(found).__name__)
+    return found
+
+
+def choose_vec_normalize(model: Any, given: Any) -> VecNormalize | None:
+    """The statistics to put into the graph.
+
+    Args:
+        model: a model, with or without its env.
+        given: VecNormalize or path: that one; None: the model's own, if its env has one; False: none.
+    """
+    if given is False:
+        return None
+    if given is not None:
+        return load_vec_normalize(given)
+    own: VecNormalize | None = model.get_vec_normalize_env()
+    if own is not None and own.norm_obs:
+        logger.info("normalisation: taken from the model's own env")
+    elif own is None and getattr(model, "_last_original_obs", None) is not None and model.get_env() is None:
+        logger.warning(
+            "the model was trained behind VecNormalize, but no statistics were given: "
+            "the exported policy will act on observations as they are"
+        )
+    return own
+
+
+def buffered_rows(
+    model: Any, leaves: list[Leaf], vec_normalize: VecNormalize | None, limit: int = 512
+) -> list[NDArray[np.float32]] | None:
+    """Observations of the env that the model still holds, as the engine sent them; None if it holds none.
+
+    A replay buffer keeps them as they came, a rollout buffer as they were normalised.
+
+    Args:
+        model: the model.
+        leaves: the parts of its observation.
+        vec_normalize: the statistics that the rollouts were normalised with.
+        limit: take this many, evenly spaced.
+
+    Returns:
+        float32 [n, *leaf.shape] for each leaf.
+    """
+    buffer = getattr(model, "replay_buffer", None)
+    normalized = buffer is None and vec_normalize is not None
+    buffer = buffer if buffer is not None else getattr(model, "rollout_buffer", None)
+    if buffer is None or not buffer.size():
+        return None
+    held: dict[str | None, NDArray[Any]] = {}
+    for leaf in leaves:
+        whole = buffer.observations if leaf.key is None else buffer.observations[leaf.key]
+        # [steps, envs, ...], of which size() steps are filled; a full rollout may have been flattened by its training.
+        filled = whole if buffer.full else whole[: buffer.size()]
+        rows = filled.reshape(-1, *(leaf.policy_space.shape or leaf.shape))
+        held[leaf.key] = rows[np.linspace(0, len(rows) - 1, min(limit, len(rows)), dtype=np.intp)]
+    if normalized and vec_normalize is not None:
+        raw: Any = vec_normalize.unnormalize_obs(held.get(None, held))  # type: ignore[arg-type]
+        held = {None: raw} if None in held else raw
+    return [
+        np.ascontiguousarray(
+            np.moveaxis(held[leaf.key], 1, -1) if leaf.transposed else held[leaf.key], np.float32
+        ).reshape(-1, *leaf.shape)
+        for leaf in leaves
+    ]

@@ -1,0 +1,379 @@
+"""export_onnx: from a trained model to one self-contained ONNX file that is known to act as predict() does.
+
+The order of things: the model is checked (export_graph.py says what is refused and why), converted in memory, compared
+with predict() on at least 1000 observations, and only then written: to a temporary file beside the target, which
+then replaces it in one step. On any failure an ExportError says why, and the target is as it was. A
+game that watches the file therefore never sees half of it.
+
+The graph holds all that predict(deterministic=True) does: channel order, VecNormalize with its clip, image scaling,
+the net, tanh and unscaling or clipping, argmax. Inputs `obs` and outputs `actions` are float32 with the batch first.
+What is not in it: wrappers around the env other than VecNormalize and VecTransposeImage (frame stacking, for
+one, stays the engine's task).
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import time
+from dataclasses import dataclass, replace
+from importlib.metadata import PackageNotFoundError, version
+from importlib.util import find_spec
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ue_rl.errors import ConfigurationError, ExportError, InferenceError
+from ue_rl.inference.metadata import METADATA_KEY, PolicyMetadata, space_to_json
+from ue_rl.inference.runtime.onnx import OnnxInference
+
+logger = logging.getLogger(__name__)
+
+DEFAULT_OPSET = 17
+_LIBRARIES = ("torch", "stable_baselines3", "onnx", "onnxruntime")
+
+
+@dataclass(frozen=True)
+class ExportReport:
+    """What was exported and how well it agrees with predict().
+
+    Attributes:
+        path: the file.
+        algorithm: such as "PPO".
+        observations: how many were compared.
+        max_abs_difference: largest absolute difference of an action number, in the units of the env; for discrete
+            actions 0, since any difference is refused.
+        max_relative_difference: the same relative to the action range, per kind of observation: "typical",
+            "extreme", "recorded".
+        ties: discrete rows on which the scores of two choices are equal to float32's rounding.
+        metadata: what the file says about itself.
+        num_bytes: size of the file.
+        exporter: torch's converter: "torchscript" or "dynamo".
+        seconds: time taken in all.
+    """
+
+    path: Path
+    algorithm: str
+    observations: int
+    max_abs_difference: float
+    max_relative_difference: dict[str, float]
+    ties: int
+    metadata: PolicyMetadata
+    num_bytes: int
+    exporter: str
+    seconds: float
+
+    def __str__(self) -> str:
+        ties = f", {self.ties} ties" if self.ties else ""
+        return (
+            f"{self.path}: {self.algorithm}, {self.metadata.obs_size} -> {self.metadata.act_size} numbers, "
+            f"{self.num_bytes / 1024:.0f} KiB; largest difference from predict() {self.max_abs_difference:.3g} "
+            f"over {self.observations} observations{ties}; {self.seconds:.1f} s"
+        )
+
+
+def export_onnx(
+    model: Any,
+    path: str | PathLike[str],
+    vec_normalize: Any = None,
+    *,
+    stochastic: bool = False,
+    flat_input: bool = False,
+    action_masks: bool = False,
+    image_layout: str = "auto",
+    recorded: Any = None,
+    n_verify: int = 1024,
+    tolerance: float = 1e-5,
+    extreme_tolerance: float = 1e-4,
+    allow_custom: bool = False,
+    opset: int = DEFAULT_OPSET,
+    exporter: str = "auto",
+) -> ExportReport:
+    """Export a trained model to `path`, compare it with predict(), and write it only if both agree.
+
+    Args:
+        model: a model of Stable-Baselines3 (PPO, A2C, SAC, TD3, DDPG, DQN) or sb3-contrib (RecurrentPPO, MaskablePPO,
+            TQC, QRDQN, TRPO). It is not changed.
+        path: the file to write; its folder must exist.
+        vec_normalize: a VecNormalize or the path of a saved one; None: the one around the model's own env, if
+            there is one; False: no normalisation in any case.
+        stochastic: actions are sampled: a further input `noise` [N, n], standard normal for continuous
+            actions, uniform in (0, 1) for discrete ones (the metadata says which).
+        flat_input: one input `obs` [N, total] whatever the space, Dict keys in the order of the space, as the
+            Unreal plugin needs it.
+        action_masks: MaskablePPO only: a further input `action_masks` [N, choices], 1 = allowed.
+        image_layout: how the engine sends images: "channels_last", "channels_first", or "auto" (as the model's
+            env does; channels last where there is no env).
+        recorded: observations of the env to compare on as well, as the engine sends them: [N, ...], or a mapping
+            of keys; None: those in the model's replay or rollout buffer, if it holds any.
+        n_verify: how many observations to compare on besides; at least 1000.
+        tolerance: largest difference relative to the action range on typical and recorded observations.
+        extreme_tolerance: the same on extreme observations.
+        allow_custom: try policies and layers that are not torch's, SB3's or sb3-contrib's.
+        opset: ONNX operator set; 17 is read by onnxruntime 1.13 and later.
+        exporter: "auto", "torchscript" or "dynamo".
+
+    Raises:
+        ExportError: unsupported, not convertible, different from predict(), or not writable. No file is left behind.
+    """
+    if n_verify < 1000:
+        raise ConfigurationError("too few to verify with", field="n_verify", expected="1000 or more", got=n_verify)
+    target = Path(path)
+    if not target.parent.is_dir():
+        raise ExportError(f"the folder {target.parent} does not exist", fault="caller", cure="create it first")
+    began = time.perf_counter()
+    content, metadata, used = _make(
+        model,
+        vec_normalize,
+        graph={
+            "stochastic": stochastic,
+            "flat_input": flat_input,
+            "action_masks": action_masks,
+            "image_layout": image_layout,
+            "allow_custom": allow_custom,
+        },
+        recorded=recorded,
+        n_verify=n_verify,
+        tolerances=(tolerance, extreme_tolerance),
+        opset=opset,
+        exporter=exporter,
+    )
+    _write(content, target)
+    found = metadata.verification
+    report = ExportReport(
+        path=target,
+        algorithm=metadata.algorithm,
+        observations=found["observations"],
+        max_abs_difference=found["max_abs_difference"],
+        max_relative_difference=found["max_relative_difference"],
+        ties=found["ties"],
+        metadata=metadata,
+        num_bytes=len(content),
+        exporter=used,
+        seconds=time.perf_counter() - began,
+    )
+    logger.info("exported %s", report)
+    return report
+
+
+def load_and_export(
+    model_path: str | PathLike[str],
+    path: str | PathLike[str] | None = None,
+    vec_normalize: Any = None,
+    *,
+    algorithm: str | None = None,
+    **options: Any,
+) -> ExportReport:
+    """Export a model.zip.
+
+    Args:
+        model_path: what model.save() wrote.
+        path: the file to write; None: beside the model, with the suffix .onnx.
+        vec_normalize: the file that VecNormalize.save wrote, if the model was trained behind one.
+        algorithm: such as "PPO"; None: found out from the file.
+        options: as export_onnx.
+
+    Raises:
+        ExportError: as export_onnx, or a file cannot be read.
+    """
+    _check_libraries()
+    from ue_rl.inference.export.models import load_sb3_model
+
+    model = load_sb3_model(Path(model_path), algorithm)
+    return export_onnx(model, path or Path(model_path).with_suffix(".onnx"), vec_normalize, **options)
+
+
+def check_exportable(model: Any, vec_normalize: Any = None, **graph_options: Any) -> None:
+    """Refuse now what export_onnx would refuse after the training; to be called before the first step.
+
+    Everything is tried but the writing: libraries, algorithm, policy, conversion, and a short comparison
+    with predict(). Takes well under a second for an MLP. The model is not changed.
+
+    Args:
+        model: the model to be trained; or an algorithm's name or class: then only that and the libraries are checked.
+        vec_normalize: as export_onnx.
+        graph_options: stochastic, flat_input, action_masks, image_layout, allow_custom, opset, exporter.
+
+    Raises:
+        ExportError: saying what is not supported and why.
+    """
+    _check_libraries()
+    if isinstance(model, (str, type)):
+        from ue_rl.inference.export.policies import ALGORITHMS
+
+        names = {model} if isinstance(model, str) else {cls.__name__ for cls in model.__mro__}
+        if not names & {*ALGORITHMS, *(name.lower() for name in ALGORITHMS)}:
+            raise ExportError(
+                "this algorithm cannot be exported", fault="caller", expected=", ".join(ALGORITHMS), got=model
+            )
+        return
+    opset = graph_options.pop("opset", DEFAULT_OPSET)
+    exporter = graph_options.pop("exporter", "auto")
+    # The rounding of an untrained net says nothing: tolerances are the export's business, gross errors this one's.
+    _make(
+        model,
+        vec_normalize,
+        graph=graph_options,
+        recorded=None,
+        n_verify=64,
+        tolerances=(1e-3, 1e-2),
+        opset=opset,
+        exporter=exporter,
+    )
+
+
+def _make(
+    model: Any,
+    vec_normalize: Any,
+    *,
+    graph: dict[str, Any],
+    recorded: Any,
+    n_verify: int,
+    tolerances: tuple[float, float],
+    opset: int,
+    exporter: str,
+) -> tuple[bytes, PolicyMetadata, str]:
+    """The verified bytes of the file, what they say, and the converter used."""
+    _check_libraries()
+    from ue_rl.inference.export.graph import algorithm_of, evaluation_mode, plan_graph, to_onnx
+    from ue_rl.inference.export.models import buffered_rows, choose_vec_normalize, on_cpu
+    from ue_rl.inference.export.observations import engine_space
+    from ue_rl.inference.export.verify import Verifier
+
+    algorithm_of(model)
+    stats = choose_vec_normalize(model, vec_normalize)
+    twin = on_cpu(model)
+    with evaluation_mode(twin.policy):
+        plan = plan_graph(twin, stats, model.get_env(), **graph)
+        metadata = PolicyMetadata(
+            algorithm=plan.algorithm,
+            policy=type(model.policy).__name__,
+            observation_space=space_to_json(engine_space(plan.leaves)),
+            action_space=space_to_json(model.action_space),
+            inputs=plan.inputs,
+            outputs=plan.outputs,
+            normalization=_describe(stats),
+            num_timesteps=int(model.num_timesteps),
+            stochastic=plan.stochastic,
+            flat_input=plan.flat_input,
+            versions=_versions(),
+        )
+        bare, used = to_onnx(plan, opset, exporter)
+        runtime = _load(_with_metadata(bare, metadata))
+        verifier = Verifier(twin, plan, stats, runtime)
+        for kind, limit in (("typical", tolerances[0]), ("extreme", tolerances[1])):
+            verifier.compare(kind, verifier.draw(kind, -(-n_verify // 2)), limit)
+        seen = (
+            _recorded_rows(recorded, plan.leaves) if recorded is not None else buffered_rows(model, plan.leaves, stats)
+        )
+        if seen is not None:
+            verifier.compare("recorded", seen, tolerances[0])
+    found = verifier.found
+    metadata = replace(
+        metadata,
+        verification={
+            "observations": found.observations,
+            "max_abs_difference": found.max_abs,
+            "max_relative_difference": found.max_relative,
+            "ties": found.ties,
+            "tolerance": tolerances[0],
+            "extreme_tolerance": tolerances[1],
+        },
+    )
+    return _with_metadata(bare, metadata), metadata, used
+
+
+def _check_libraries() -> None:
+    missing = [name for name in _LIBRARIES if find_spec(name) is None]
+    if missing:
+        raise ExportError(
+            f"exporting needs libraries that are not installed: {', '.join(missing)}",
+            fault="caller",
+            cure="install them with: pip install ue_rl[train]",
+        )
+
+
+def _versions() -> dict[str, str]:
+    found = {}
+    for name in ("ue_rl", "stable-baselines3", "sb3-contrib", "torch", "onnx", "onnxruntime", "numpy", "gymnasium"):
+        try:
+            found[name] = version(name)
+        except PackageNotFoundError:  # sb3-contrib is optional; ue_rl may run from its sources
+            continue
+    return found
+
+
+def _describe(stats: Any) -> dict[str, Any] | None:
+    if stats is None or not stats.norm_obs:
+        return None
+    rms = stats.obs_rms
+    keys = list(stats.norm_obs_keys) if isinstance(rms, dict) else None
+    count = next(iter(rms.values())).count if isinstance(rms, dict) else rms.count
+    return {
+        "kind": "VecNormalize",
+        "clip_obs": float(stats.clip_obs),
+        "epsilon": float(stats.epsilon),
+        "keys": keys,
+        "count": float(count),
+    }
+
+
+def _with_metadata(content: bytes, metadata: PolicyMetadata) -> bytes:
+    import onnx
+
+    proto = onnx.load_from_string(content)
+    onnx.helper.set_model_props(proto, {METADATA_KEY: metadata.to_json()})
+    proto.producer_name = "ue_rl"
+    proto.graph.name = metadata.algorithm
+    onnx.checker.check_model(proto)
+    content_with: bytes = proto.SerializeToString()  # type: ignore[no-untyped-call]
+    return content_with
+
+
+def _load(content: bytes) -> OnnxInference:
+    runtime = OnnxInference()
+    try:
+        runtime.load_bytes(content, name="the exported graph")
+    except InferenceError as error:
+        raise ExportError(
+            f"the exported graph cannot be used: {error.message}", fault="policy", got=error.got, cure=error.cure
+        ) from error
+    return runtime
+
+
+def _recorded_rows(recorded: Any, leaves: Any) -> list[NDArray[np.float32]]:
+    rows = []
+    for leaf in leaves:
+        try:
+            array = np.asarray(recorded if leaf.key is None else recorded[leaf.key], np.float32)
+            rows.append(array.reshape(len(array), *leaf.shape))
+        except (KeyError, IndexError, TypeError, ValueError) as error:
+            raise ExportError(
+                "the recorded observations do not fit the observation space",
+                fault="caller",
+                field=leaf.key,
+                expected=f"[N, {', '.join(map(str, leaf.shape))}]",
+                got=str(error),
+            ) from error
+    return rows
+
+
+def _write(content: bytes, target: Path) -> None:
+    beside = target.with_name(f".{target.name}.{os.getpid()}.tmp")
+    try:
+        with beside.open("wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(beside, target)
+    except OSError as error:
+        beside.unlink(missing_ok=True)
+        raise ExportError(
+            f"{target} cannot be written",
+            fault="caller",
+            got=error.strerror or str(error),
+            cure="check the folder, its free space, and that no program has the file open",
+        ) from error

@@ -1,0 +1,1 @@
+"""Running a policy: NumPy and onnxruntime, no torch."""

@@ -1,0 +1,398 @@
+"""OnnxInference: runs an exported policy with NumPy and onnxruntime alone.
+
+Rules: a file is read whole, checked whole and run once before it replaces the model in use, so a bad file never does.
+What the file says about itself (see metadata.py) decides how it is fed; a file without a description is taken
+if it has one float32 input `obs` and one float32 output `actions`, as the Unreal plugin expects. Each number
+that goes in or comes out is checked to be finite: an argmax would turn a NaN into action 0 without a word.
+
+What this does not do: no torch, no Stable-Baselines3, no normalisation or clipping of its own (that is in the graph).
+Calls with a state or a noise input (recurrent, stochastic) belong to one thread; others may come from many.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ue_rl.errors import ConfigurationError, ModelLoadError, ModelMismatch, ModelOutputError
+from ue_rl.inference.interface import InferenceInterface, ModelPath, Observations
+from ue_rl.inference.metadata import (
+    ACTION_MASKS,
+    EPISODE_START,
+    NOISE,
+    STATE,
+    PolicyMetadata,
+)
+from ue_rl.inference.runtime.loading import LoadedModel, load_session
+
+logger = logging.getLogger(__name__)
+
+Floats = NDArray[np.float32]
+State = dict[str, Floats]
+
+
+class OnnxInference(InferenceInterface):
+    """An ONNX policy.
+
+    Args:
+        path: the file to load now; None to call load_model later.
+        providers: onnxruntime execution providers in order of preference, such as
+            ["CUDAExecutionProvider", "CPUExecutionProvider"]; default: the CPU.
+        intra_op_threads, inter_op_threads: onnxruntime's threads; 1 is fastest for the nets of most policies.
+        batch_size: rows per call of onnxruntime; a larger batch is split. None: whole batches.
+        warm_up: batch sizes to run once while loading, so that no first call is slow.
+        seed: of the noise of a stochastic policy; None: a fresh one each time.
+        input_name, output_name: names in a file without a description.
+
+    Raises:
+        ModelLoadError, ModelMismatch, ModelOutputError: as load_model.
+    """
+
+    def __init__(
+        self,
+        path: ModelPath | None = None,
+        *,
+        providers: Sequence[str] | None = None,
+        intra_op_threads: int = 1,
+        inter_op_threads: int = 1,
+        batch_size: int | None = None,
+        warm_up: Sequence[int] = (1,),
+        seed: int | None = None,
+        input_name: str = "obs",
+        output_name: str = "actions",
+    ) -> None:
+        for name, value in (
+            ("intra_op_threads", intra_op_threads),
+            ("inter_op_threads", inter_op_threads),
+            ("batch_size", 1 if batch_size is None else batch_size),
+            *(("warm_up", n) for n in warm_up),
+        ):
+            if value < 1:
+                raise ConfigurationError("must be 1 or more", field=name, got=value)
+        self._options: dict[str, Any] = {
+            "providers": list(providers) if providers is not None else ["CPUExecutionProvider"],
+            "intra_op_threads": intra_op_threads,
+            "inter_op_threads": inter_op_threads,
+            "input_name": input_name,
+            "output_name": output_name,
+        }
+        self._batch_size = batch_size
+        self._warm_up = tuple(warm_up)
+        self._seed = seed
+        self._rng: Any = None  # made when noise is drawn: importing numpy.random costs 6 MB
+        self._model: LoadedModel | None = None
+        self._state: State | None = None
+        self._starts: Floats | None = None
+        self._agents: dict[int, State] = {}
+        if path is not None:
+            self.load_model(path)
+
+    # -- loading ---------------------------------------------------------------------------------------------------
+
+    def load_model(self, path: ModelPath) -> None:
+        """Load the policy at `path`; see InferenceInterface.load_model."""
+        try:
+            content = Path(path).read_bytes()
+        except OSError as error:
+            raise ModelLoadError(
+                f"the model {path} cannot be read",
+                fault="caller",
+                got=error.strerror or str(error),
+                cure="check the path",
+            ) from error
+        self.load_bytes(content, name=str(path))
+
+    def load_bytes(self, content: bytes, name: str = "model") -> None:
+        """Load a policy from memory; `name` stands for it in messages. Raises as load_model does."""
+        model = load_session(content, name=name, **self._options)
+        self._try_out(model)
+        self._model = model
+        self.reset()
+        logger.info(
+            "loaded %s: %s, %s -> %s numbers, on %s",
+            name,
+            model.metadata.algorithm if model.metadata else "no description",
+            model.obs_size,
+            model.act_size,
+            model.provider,
+        )
+
+    def _try_out(self, model: LoadedModel) -> None:
+        """Run zeros through a model before it is used: wrong shapes, NaN and slow first calls show here."""
+        if model.obs_size is None:
+            return
+        # Two rows as well as one: a graph that adds up over the batch looks right with one.
+        for n in [model.fixed_batch] if model.fixed_batch else sorted({1, 2, *self._warm_up}):
+            feeds = {
+                name: np.zeros((n, *(dim or 1 for dim in shape)), np.float32)
+                for name, shape in model.observation_inputs
+            }
+            actions, _ = self._feed(model, feeds, n, self._zero_state(model, n), None, None, None)
+            if model.act_size is None:
+                model.act_size = actions.shape[1]
+
+    def is_model_loaded(self) -> bool:
+        """Whether a model is in use."""
+        return self._model is not None
+
+    @property
+    def metadata(self) -> PolicyMetadata | None:
+        """What the file says about itself; None for a file without a description."""
+        return self._loaded().metadata
+
+    @property
+    def obs_size(self) -> int | None:
+        """Numbers per observation, over all keys; None where the file does not say."""
+        return self._model.obs_size if self._model else None
+
+    @property
+    def act_size(self) -> int | None:
+        """Numbers per action; None where the file does not say."""
+        return self._model.act_size if self._model else None
+
+    @property
+    def provider(self) -> str:
+        """The execution provider that onnxruntime really uses."""
+        return self._loaded().provider
+
+    @property
+    def is_recurrent(self) -> bool:
+        """Whether the policy carries a state from step to step."""
+        return bool(self._loaded().state_inputs)
+
+    def _loaded(self) -> LoadedModel:
+        if self._model is None:
+            raise ModelLoadError("no model is loaded", fault="caller", cure="call load_model first")
+        return self._model
+
+    def require(self, obs_size: int, act_size: int) -> None:
+        """Refuse sizes that are not these; see InferenceInterface.require."""
+        self._loaded()
+        super().require(obs_size, act_size)
+
+    # -- running ---------------------------------------------------------------------------------------------------
+
+    def run_inference(self, observations: Observations, *, action_masks: NDArray[Any] | None = None) -> Floats:
+        """Actions for a batch of observations.
+
+        A recurrent policy keeps one state per row, so row i must be the same agent in each call; call reset()
+        when the number of rows changes and reset([i]) when agent i begins a new episode.
+
+        Args:
+            observations: [N, obs_size], numbers of any real dtype (float32 is not copied); or in the shape of the
+                space, [N, *shape]; or for a Dict observation a mapping from key to such an array.
+            action_masks: [N, choices], 1 = allowed; only for a policy exported with action_masks=True.
+
+        Returns:
+            float32 [N, act_size].
+
+        Raises:
+            ModelMismatch: a wrong shape, dtype or key.
+            ConfigurationError: NaN or infinity in the observations.
+            ModelOutputError: NaN or infinity, or a wrong shape or dtype, in what the model gave.
+        """
+        model = self._model
+        if model is not None and model.direct and self._batch_size is None and action_masks is None:
+            actions = model.run_direct(observations)
+            if actions is not None:
+                return actions
+        model = self._loaded()
+        if not model.state_inputs:
+            return self.run(observations, action_masks=action_masks)[0]
+        feeds, n = model.as_feeds(observations)
+        if self._state is None or self._starts is None:
+            self._state, self._starts = self._zero_state(model, n), np.ones((n, 1), np.float32)
+        elif len(self._starts) != n:
+            raise ModelMismatch(
+                "a recurrent policy keeps a state per row, and the number of rows changed",
+                fault="caller",
+                field="observations",
+                expected=f"{len(self._starts)} rows",
+                got=f"{n} rows",
+                cure="call reset() before a batch of another size",
+            )
+        actions, state = self._feed(model, feeds, n, self._state, self._starts, None, action_masks)
+        self._state = state
+        self._starts = np.zeros((n, 1), np.float32)
+        return actions
+
+    def run_inference_for(self, agents: Sequence[int], observations: Observations) -> Floats:
+        """As run_inference, with a state per agent number; see InferenceInterface.run_inference_for."""
+        if not self._loaded().state_inputs:
+            return self.run_inference(observations)
+        zero = self.initial_state(1)
+        states = [self._agents.get(agent, zero) for agent in agents]
+        joined = {name: np.concatenate([state[name] for state in states]) for name in zero}
+        actions, after = self.run(
+            observations, state=joined, episode_start=np.array([agent not in self._agents for agent in agents])
+        )
+        for row, agent in enumerate(agents):
+            self._agents[agent] = {name: array[row : row + 1] for name, array in after.items()}
+        return actions
+
+    def run(
+        self,
+        observations: Observations,
+        *,
+        state: State | None = None,
+        episode_start: NDArray[Any] | None = None,
+        noise: NDArray[Any] | None = None,
+        action_masks: NDArray[Any] | None = None,
+    ) -> tuple[Floats, State]:
+        """As run_inference, with all that a policy may need given by the caller; nothing is kept in this object.
+
+        Args:
+            observations: as run_inference.
+            state: what the call before returned, rows in the same order; None for zeros.
+            episode_start: [N] or [N, 1], 1 where a new episode begins; None for nowhere.
+            noise: [N, ...] of a stochastic policy; None: drawn here.
+            action_masks: as run_inference.
+
+        Returns:
+            The actions, float32 [N, act_size], and the state for the next call (empty if not recurrent): each
+            array has the rows as its first axis, so rows can be picked and joined.
+        """
+        model = self._loaded()
+        feeds, n = model.as_feeds(observations)
+        starts = None
+        if model.state_inputs:
+            if state is None:
+                state = self._zero_state(model, n)
+            if episode_start is not None:
+                starts = np.ascontiguousarray(episode_start, np.float32).reshape(-1, 1)
+        return self._feed(model, feeds, n, state, starts, noise, action_masks)
+
+    def reset(self, rows: Sequence[int] | None = None) -> None:
+        """A new episode begins in `rows` (None: everywhere, with any number of rows)."""
+        if rows is None:
+            self._agents.clear()
+        elif self._agents:
+            for agent in rows:
+                self._agents.pop(agent, None)
+            return
+        if rows is None or self._starts is None:
+            self._state = self._starts = None
+            return
+        for row in rows:
+            if not 0 <= row < len(self._starts):
+                raise ConfigurationError("no such row", field="rows", expected=f"0 to {len(self._starts) - 1}", got=row)
+            self._starts[row] = 1.0
+
+    def initial_state(self, n: int) -> State:
+        """The state of `n` rows before their first step: zeros; empty if the policy is not recurrent."""
+        return self._zero_state(self._loaded(), n)
+
+    @staticmethod
+    def _zero_state(model: LoadedModel, n: int) -> State:
+        return {port.name: np.zeros((n, *port.shape), np.float32) for port in model.state_inputs}
+
+    def _feed(
+        self,
+        model: LoadedModel,
+        feeds: dict[str, Floats],
+        n: int,
+        state: State | None,
+        starts: Floats | None,
+        noise: NDArray[Any] | None,
+        masks: NDArray[Any] | None,
+    ) -> tuple[Floats, State]:
+        if model.side_inputs:
+            given = {NOISE: noise, ACTION_MASKS: masks, EPISODE_START: starts}
+            for port in model.side_inputs:
+                if port.role == STATE:
+                    value = (state or {}).get(port.name)
+                elif given[port.role] is not None:
+                    value = np.ascontiguousarray(given[port.role], np.float32)
+                elif port.role == NOISE:
+                    value = self._draw(n, port.shape, port.distribution)
+                elif port.role == ACTION_MASKS:
+                    value = np.ones((n, *port.shape), np.float32)
+                else:
+                    value = np.zeros((n, *port.shape), np.float32)
+                if value is None or value.shape != (n, *port.shape):
+                    raise ModelMismatch(
+                        f"wrong shape of {port.role.replace('_', ' ')}",
+                        fault="caller",
+                        field=port.name,
+                        expected=(n, *port.shape),
+                        got=None if value is None else value.shape,
+                    )
+                feeds[port.name] = value
+        elif masks is not None:
+            raise ModelMismatch(
+                "this policy takes no action masks",
+                fault="caller",
+                field="action_masks",
+                cure="export it with action_masks=True",
+            )
+        limit = model.fixed_batch or self._batch_size
+        if n == 0:
+            outputs = [np.zeros((0, model.act_size or 0), np.float32), *self._zero_state(model, 0).values()]
+        elif limit is None or (n <= limit and model.fixed_batch is None):
+            outputs = model.run(feeds)
+        else:
+            outputs = self._in_pieces(model, feeds, n, limit)
+        actions = self._checked(model, outputs[0], n)
+        return actions, dict(zip(model.state_names, outputs[1:], strict=True))
+
+    def _draw(self, n: int, shape: tuple[int, ...], distribution: str | None) -> Floats:
+        if self._rng is None:
+            self._rng = np.random.default_rng(self._seed)
+        if distribution == "uniform":
+            tiny = np.finfo(np.float32).tiny
+            drawn: Floats = self._rng.random((n, *shape), dtype=np.float32)
+            np.clip(drawn, tiny, np.float32(1.0) - np.finfo(np.float32).epsneg, out=drawn)
+            return drawn
+        normal: Floats = self._rng.standard_normal((n, *shape), dtype=np.float32)
+        return normal
+
+    @staticmethod
+    def _in_pieces(model: LoadedModel, feeds: dict[str, Floats], n: int, limit: int) -> list[Floats]:
+        if model.fixed_batch is not None and n % limit:
+            raise ModelMismatch(
+                "the model has a fixed batch",
+                fault="model",
+                expected=f"a multiple of {limit} rows",
+                got=f"{n} rows",
+                cure="export the model with a dynamic batch",
+            )
+        pieces = [
+            model.run({name: array[at : at + limit] for name, array in feeds.items()}) for at in range(0, n, limit)
+        ]
+        return [np.concatenate(parts) for parts in zip(*pieces, strict=True)]
+
+    @staticmethod
+    def _checked(model: LoadedModel, actions: Any, n: int) -> Floats:
+        if type(actions) is not np.ndarray or actions.dtype != np.float32:
+            raise ModelOutputError(
+                "the model gave another type than float32",
+                fault="model",
+                field=model.output_name,
+                expected="float32",
+                got=str(getattr(actions, "dtype", type(actions).__name__)),
+            )
+        if actions.ndim != 2 or actions.shape[0] != n or actions.shape[1] != (model.act_size or actions.shape[1]):
+            raise ModelOutputError(
+                "the model gave a wrong shape",
+                fault="model",
+                field=model.output_name,
+                expected=(n, model.act_size or "act_size"),
+                got=actions.shape,
+            )
+        if not np.isfinite(actions).all():
+            row = int(np.flatnonzero(~np.isfinite(actions).all(axis=1))[0])
+            raise ModelOutputError(
+                "the model gave NaN or infinity",
+                fault="model",
+                env_id=row,
+                field=model.output_name,
+                expected="finite numbers",
+                got=actions[row],
+                cure="the weights may hold NaN: export an earlier checkpoint",
+            )
+        return actions

@@ -1,0 +1,221 @@
+"""ReloadingInference: a policy that follows its file, never half-written, never worse than before.
+
+A changed file is read whole and loaded beside the model in use (load_bytes checks names, sizes, a first run), its
+sizes and the kind of its actions are held against those of the old model, and only then it takes over, between two
+calls. A file that cannot be used leaves the old model in use and is reported once per content, at level WARNING; it is
+looked at again until it can be used. Writers should replace the file in one step, as export_onnx does; one that does
+not is only picked up later.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import os
+import threading
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ue_rl.errors import ConfigurationError, InferenceError, ModelLoadError, ModelMismatch
+from ue_rl.inference.interface import InferenceInterface, ModelPath, Observations
+from ue_rl.inference.runtime.onnx import OnnxInference
+
+logger = logging.getLogger(__name__)
+
+
+class ReloadingInference(InferenceInterface):
+    """An OnnxInference that is replaced when its file changes.
+
+    Safe to use from several threads as far as OnnxInference is. A recurrent policy begins anew with a new file.
+
+    Args:
+        path: the file to follow; None to call load_model later.
+        interval: seconds between two looks at the file from a background thread; None: no thread, the owner calls
+            poll() when it suits, such as between two ticks.
+        options: as OnnxInference.
+
+    Raises:
+        ModelLoadError, ModelMismatch, ModelOutputError: the first model cannot be used.
+
+    Attributes:
+        reloads: newer files that took over. loaded_at: time.time() when the model in use did.
+    """
+
+    def __init__(self, path: ModelPath | None = None, *, interval: float | None = 1.0, **options: Any) -> None:
+        if interval is not None and interval <= 0:
+            raise ConfigurationError("must be greater than 0, or None", field="interval", got=interval)
+        self._interval = interval
+        self._options = options
+        self._path: Path | None = None
+        self._current: OnnxInference | None = None
+        self._signature: tuple[int, int, int] | None = None
+        self._digest = b""
+        self._refused = b""
+        self._loading = threading.Lock()
+        self._stop = threading.Event()
+        self._thread: threading.Thread | None = None
+        self.reloads = 0
+        self.loaded_at = 0.0
+        if path is not None:
+            self.load_model(path)
+
+    def load_model(self, path: ModelPath) -> None:
+        """Load `path` now, whatever its sizes, and follow it from here on."""
+        with self._loading:
+            source = Path(path)
+            signature, content = _read(source)
+            fresh = OnnxInference(**self._options)
+            fresh.load_bytes(content, name=str(source))
+            self._path, self._current, self._signature = source, fresh, signature
+            self._digest, self._refused = _digest(content), b""
+            self.loaded_at = time.time()
+        if self._interval is not None and self._thread is None:
+            self._thread = threading.Thread(target=self._follow, name="ue_rl model reload", daemon=True)
+            self._thread.start()
+
+    def poll(self) -> bool:
+        """Look at the file, and load it if it is another; True if a new model took over. A bad file never raises."""
+        with self._loading:
+            if self._path is None or self._current is None:
+                return False
+            try:
+                if not self._refused and _signature(self._path) == self._signature:
+                    return False
+                signature, content = _read(self._path)
+            except (OSError, ModelLoadError) as error:
+                self._report(b"unreadable", error)
+                return False
+            digest = _digest(content)
+            if digest == self._digest:
+                self._signature, self._refused = signature, b""
+                return False
+            if digest == self._refused:
+                return False
+            try:
+                fresh = OnnxInference(**self._options)
+                fresh.load_bytes(content, name=str(self._path))
+                obs_size, act_size = self._current.obs_size, self._current.act_size
+                if obs_size is not None and act_size is not None:
+                    fresh.require(obs_size, act_size)
+                _require_choices(fresh, self._current)
+            except InferenceError as error:
+                self._report(digest, error)
+                return False
+            self._current = fresh  # one assignment: a call under way ends on the old model
+            self._signature, self._digest, self._refused = signature, digest, b""
+            self.reloads += 1
+            self.loaded_at = time.time()
+            logger.info("%s changed: the new model is in use", self._path)
+            return True
+
+    def _report(self, digest: bytes, error: Exception) -> None:
+        if digest != self._refused:
+            logger.warning("%s changed but cannot be used; the model before stays in use: %s", self._path, error)
+            self._refused = digest
+
+    def _follow(self) -> None:
+        assert self._interval is not None
+        while not self._stop.wait(self._interval):
+            try:
+                self.poll()
+            except Exception:  # the thread must outlive a surprise; the owner sees it in the log
+                logger.exception("looking at %s failed", self._path)
+
+    def close(self) -> None:
+        """Stop following; the model stays usable. Idempotent."""
+        self._stop.set()
+        thread, self._thread = self._thread, None
+        if thread is not None:
+            thread.join()
+
+    def __enter__(self) -> ReloadingInference:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    @property
+    def path(self) -> Path | None:
+        """The file that is followed; None before the first one."""
+        return self._path
+
+    @property
+    def current(self) -> OnnxInference:
+        """The model in use; hold on to it to make several calls on the same one."""
+        if self._current is None:
+            raise ModelLoadError("no model is loaded", fault="caller", cure="call load_model first")
+        return self._current
+
+    def is_model_loaded(self) -> bool:
+        """Whether a model is in use."""
+        return self._current is not None
+
+    def run_inference(self, observations: Observations) -> NDArray[np.float32]:
+        """As OnnxInference.run_inference, on the newest usable model."""
+        return self.current.run_inference(observations)
+
+    def run_inference_for(self, agents: Sequence[int], observations: Observations) -> NDArray[np.float32]:
+        """As OnnxInference.run_inference_for, on the newest usable model."""
+        return self.current.run_inference_for(agents, observations)
+
+    def reset(self, rows: Sequence[int] | None = None) -> None:
+        """As OnnxInference.reset."""
+        if self._current is not None:
+            self._current.reset(rows)
+
+    @property
+    def obs_size(self) -> int | None:
+        """Numbers per observation of the model in use."""
+        return self._current.obs_size if self._current else None
+
+    @property
+    def act_size(self) -> int | None:
+        """Numbers per action of the model in use."""
+        return self._current.act_size if self._current else None
+
+    def require(self, obs_size: int, act_size: int) -> None:
+        """As InferenceInterface.require."""
+        self.current.require(obs_size, act_size)
+
+
+def _require_choices(fresh: OnnxInference, current: OnnxInference) -> None:
+    """Refuses a model whose numbers mean something else, such as a choice of three where it was one of two."""
+    if fresh.metadata is None or current.metadata is None:
+        return
+    theirs, ours = (
+        {key: metadata.action_space.get(key) for key in ("type", "n", "nvec")}
+        for metadata in (fresh.metadata, current.metadata)
+    )
+    if theirs != ours:
+        raise ModelMismatch(
+            "the action space is another one", fault="model", field="action_space", expected=ours, got=theirs,
+            cure="start anew with this file if it is meant",
+        )  # fmt: skip
+
+
+def _signature(path: Path) -> tuple[int, int, int]:
+    stat = os.stat(path)
+    return stat.st_mtime_ns, stat.st_size, stat.st_ino
+
+
+def _digest(content: bytes) -> bytes:
+    return hashlib.sha256(content).digest()
+
+
+def _read(path: Path) -> tuple[tuple[int, int, int], bytes]:
+    """The signature from before the reading, so that a change during it is seen at the next look."""
+    try:
+        signature = _signature(path)
+        return signature, path.read_bytes()
+    except OSError as error:
+        raise ModelLoadError(
+            f"the model {path} cannot be read", fault="caller", got=error.strerror or str(error), cure="check the path"
+        ) from error

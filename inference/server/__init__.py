@@ -1,0 +1,1 @@
+"""The policy server: engines that cannot run ONNX send observations and get actions."""

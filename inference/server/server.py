@@ -1,0 +1,450 @@
+"""PolicyServer: answers observations of engines that cannot run ONNX themselves. Protocol: docs/policy-server.md.
+
+One asyncio loop; the observations of all engines that are there when the loop comes round are answered by one batched
+call of the model. Each engine has at most one line in work; what it sends ahead waits in its socket. A newer model file
+is loaded in another thread and used from the next batch on. An engine that breaks the protocol, that an answer
+cannot be found for, or that does not read, loses its own connection and nothing else. One that only stops sending is
+still answered what it has asked.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+import struct
+import sys
+import time
+from collections import deque
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ue_rl.errors import (
+    ConfigurationError,
+    EngineTimeout,
+    HandshakeError,
+    InferenceError,
+    UeRlError,
+)
+from ue_rl.inference.runtime.reload import ReloadingInference
+from ue_rl.inference.server.protocol import (
+    Row,
+    join_answer,
+    line_limit,
+    read_ask,
+    read_hello,
+    write_answers,
+    write_refusal,
+)
+from ue_rl.spec import EnvSpec
+from ue_rl.wire.handshake import MAX_HANDSHAKE
+from ue_rl.wire.lines import LineBuffer
+
+_log = logging.getLogger("ue_rl.inference.server.server")
+_PARTING = 1.0  # seconds that a closed connection has for its last bytes
+_RESET = struct.pack("hh" if sys.platform == "win32" else "ii", 1, 0)
+_KEEPALIVE = (("TCP_KEEPIDLE", 60), ("TCP_KEEPINTVL", 15), ("TCP_KEEPCNT", 4))  # where the system has them
+
+
+class Ask(NamedTuple):
+    """One line of one engine; `arrived` is time.perf_counter()."""
+
+    engine: _Engine
+    rows: list[Row]
+    arrived: float
+
+
+class PolicyServer:
+    """Serves one model to many engines.
+
+    Args:
+        policy: the model; its file is followed, whether or not the policy does so by itself.
+        host, port: where to listen; port 0 takes a free one.
+        max_batch: rows per call of the model at most, and envs per engine.
+        max_wait: seconds that an observation may wait for those of other engines; 0 answers at once. The loop's clock
+            ticks in milliseconds, and nobody waits when all engines have asked.
+        max_engines: connections at once.
+        hello_timeout: seconds until the first line must have come.
+        write_timeout: seconds that an engine may leave its answers unread, once they fill the way to it.
+        reload_interval: seconds between two looks at the model's file.
+
+    Attributes:
+        engines: connected now. requests: observations answered so far, in `batches` calls. dropped: connections closed
+            by this side for a reason. latencies: seconds from an observation's arrival to its answer, the last 10 000.
+
+    Raises:
+        ConfigurationError: a limit that cannot be.
+    """
+
+    def __init__(
+        self,
+        policy: ReloadingInference,
+        host: str = "127.0.0.1",
+        port: int = 7778,
+        *,
+        max_batch: int = 4096,
+        max_wait: float = 0.0,
+        max_engines: int = 1024,
+        hello_timeout: float = 10.0,
+        write_timeout: float = 10.0,
+        reload_interval: float = 1.0,
+    ) -> None:
+        for name, value, low in (
+            ("max_batch", max_batch, 1), ("max_wait", max_wait, 0), ("max_engines", max_engines, 1),
+            ("hello_timeout", hello_timeout, 1e-3), ("write_timeout", write_timeout, 1e-3),
+            ("reload_interval", reload_interval, 1e-3),
+        ):  # fmt: skip
+            if not value >= low:
+                raise ConfigurationError("too small", fault="caller", field=name, expected=f">= {low}", got=value)
+        self.policy, self.host = policy, host
+        self.max_batch, self.max_wait, self.max_engines = max_batch, max_wait, max_engines
+        self.hello_timeout, self.write_timeout, self.reload_interval = hello_timeout, write_timeout, reload_interval
+        self._asked_port = port
+        self._server: asyncio.Server | None = None
+        self._model = policy.current
+        self._waiting: list[Ask] = []
+        self._waiting_rows = 0
+        self._due: asyncio.Handle | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._follower: asyncio.Task[None] | None = None
+        self.closing = False
+        self.engines: set[_Engine] = set()
+        self.connections: set[_Engine] = set()  # the engines, and those whose connection is not closed to the end
+        self.greeted = 0
+        self.requests = self.batches = self.dropped = 0
+        self.latencies: deque[float] = deque(maxlen=10_000)
+
+    # -- life cycle
+
+    @property
+    def port(self) -> int:
+        """The port listened on."""
+        assert self._server is not None
+        return int(self._server.sockets[0].getsockname()[1])
+
+    async def start(self) -> None:
+        """Listens; raises OSError where it cannot."""
+        self.loop = asyncio.get_running_loop()
+        self.closing = False
+        self._server = await self.loop.create_server(lambda: _Engine(self), self.host, self._asked_port, backlog=512)
+        self._follower = self.loop.create_task(self._follow())
+
+    async def close(self) -> None:
+        """Stops listening and closes every connection; idempotent.
+
+        What is still asked gets no answer. Answers on their way have a second to be read.
+        """
+        self.closing = True
+        if self._server is not None:
+            self._server.close()
+        for handle in (self._due, self._timer):
+            if handle is not None:
+                handle.cancel()
+        self._due = self._timer = None
+        self._waiting, self._waiting_rows = [], 0
+        for engine in list(self.engines):
+            engine.hang_up()
+        if self._follower is not None:
+            self._follower.cancel()
+            await asyncio.wait([self._follower])
+            self._follower = None
+        end = time.monotonic() + _PARTING
+        await asyncio.sleep(0)  # connections with nothing left to send end here
+        while any(engine.unsent for engine in self.connections) and time.monotonic() < end:
+            await asyncio.sleep(0.01)
+        for engine in list(self.connections):
+            engine.abort()
+
+    async def __aenter__(self) -> PolicyServer:
+        """Starts."""
+        await self.start()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        """Closes."""
+        await self.close()
+
+    def percentiles(self) -> tuple[float, float] | None:
+        """(p50, p99) of the recent latencies in seconds, None before the first answer."""
+        if not self.latencies:
+            return None
+        p50, p99 = np.percentile(np.array(self.latencies), [50, 99])
+        return float(p50), float(p99)
+
+    @property
+    def num_envs(self) -> int:
+        """Envs of all engines that have said hello."""
+        return sum(engine.spec.num_envs for engine in self.engines if engine.spec is not None)
+
+    async def _follow(self) -> None:
+        while True:
+            await asyncio.sleep(self.reload_interval)
+            try:
+                await self.loop.run_in_executor(None, self.policy.poll)
+            except Exception:  # noqa: BLE001 (the model in use stays; the next look may go better)
+                _log.exception("looking for a newer model failed")
+
+    # -- batches
+
+    def submit(self, ask: Ask) -> None:
+        """Queues one line; all that are there at the loop's next turn are answered together."""
+        self._waiting.append(ask)
+        self._waiting_rows += len(ask.rows)
+        if self._due is not None:
+            return
+        if (
+            self.max_wait <= 0
+            or self._waiting_rows >= self.max_batch
+            or len(self._waiting) >= self.greeted  # everybody who could ask has asked
+        ):
+            self._due = self.loop.call_soon(self._answer)
+        elif self._timer is None:
+            self._timer = self.loop.call_later(self.max_wait, self._answer)
+
+    def _answer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._due = self._timer = None
+        batch: list[Ask] = []
+        rows = 0
+        for ask in self._waiting:
+            if batch and rows + len(ask.rows) > self.max_batch:
+                break
+            batch.append(ask)
+            rows += len(ask.rows)
+        self._waiting = self._waiting[len(batch) :]
+        self._waiting_rows -= rows
+        if self._waiting:
+            self._due = self.loop.call_soon(self._answer)
+        batch = [ask for ask in batch if ask.engine in self.engines]
+        if batch:
+            for asks, texts in self._think_apart(batch):
+                self._deliver(asks, texts)
+
+    def _think_apart(self, batch: list[Ask]) -> list[tuple[list[Ask], list[bytes]]]:
+        """The batch with its answers; where there are none for the whole, each line by itself, and bad ones dropped."""
+        model = self.policy.current
+        if model is not self._model:
+            self._model = model
+            for engine in self.engines:
+                engine.states.clear()
+        try:
+            return [(batch, self._think(batch))]
+        except Exception as error:  # noqa: BLE001 (whatever it is, an engine must not wait for ever for its answer)
+            if len(batch) == 1:
+                named = error if isinstance(error, UeRlError) else None
+                if named is None:
+                    _log.exception("the model failed")
+                batch[0].engine.drop(named or InferenceError("the model failed", fault="model", got=error))
+                return []
+        # One engine's observation may be all that the model cannot take.
+        return [answered for ask in batch for answered in self._think_apart([ask])]
+
+    def _think(self, batch: list[Ask]) -> list[bytes]:
+        """`ACT=..` of each row of the batch. States change only when all went well."""
+        model = self._model
+        observations = np.array([row.values for ask in batch for row in ask.rows], np.float32)
+        if not model.is_recurrent:
+            return write_answers(model.run_inference(observations))
+        zero = model.initial_state(1)
+        agents = [(ask.engine, row) for ask in batch for row in ask.rows]
+        states = [zero if row.starts else engine.states.get(row.env, zero) for engine, row in agents]
+        joined = {name: np.concatenate([state[name] for state in states]) for name in zero}
+        starts = np.array([row.starts or row.env not in engine.states for engine, row in agents])
+        actions, after = model.run(observations, state=joined, episode_start=starts)
+        texts = write_answers(actions)
+        for index, (engine, row) in enumerate(agents):  # copies: a view would keep the whole batch alive
+            engine.states[row.env] = {name: array[index : index + 1].copy() for name, array in after.items()}
+        return texts
+
+    def _deliver(self, asks: list[Ask], texts: list[bytes]) -> None:
+        at = 0
+        for ask in asks:
+            assert ask.engine.spec is not None
+            ask.engine.write(join_answer(ask.rows, texts[at : at + len(ask.rows)], ask.engine.spec))
+            at += len(ask.rows)
+        now = time.perf_counter()
+        self.requests += at
+        self.batches += 1
+        for ask in asks:
+            self.latencies.extend([now - ask.arrived] * len(ask.rows))
+            ask.engine.answered()
+
+
+class _Engine(asyncio.Protocol):
+    """One engine's connection: at most one line in work."""
+
+    def __init__(self, server: PolicyServer) -> None:
+        self._server = server
+        self._transport: asyncio.Transport | None = None
+        self._lines = LineBuffer(MAX_HANDSHAKE)
+        self._arrived = 0.0
+        self._open = self._unread = self._paused = self._ended = False
+        self._deadline: asyncio.TimerHandle | None = None
+        self.spec: EnvSpec | None = None
+        self.states: dict[int, Any] = {}
+        self.peer = "?"
+
+    # -- asyncio.Protocol
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+        peer = transport.get_extra_info("peername")
+        self.peer = f"{peer[0]}:{peer[1]}" if peer else "?"
+        sock = transport.get_extra_info("socket")
+        if sock is not None:
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)  # finds peers whose machine has gone
+            for name, value in _KEEPALIVE:
+                if hasattr(socket, name):
+                    sock.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
+        server = self._server
+        server.connections.add(self)
+        if server.closing:  # it came in while the server was closing
+            transport.abort()
+        elif len(server.engines) >= server.max_engines:
+            self.drop(
+                HandshakeError(
+                    "too many engines", fault="caller", expected=f"at most {server.max_engines}",
+                    cure="raise --max-engines",
+                )
+            )  # fmt: skip
+        else:
+            server.engines.add(self)
+            self._deadline = server.loop.call_later(server.hello_timeout, self._too_late, "no hello came")
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._forget()
+        self._server.connections.discard(self)
+
+    def data_received(self, data: bytes) -> None:
+        if self not in self._server.engines:
+            return  # dropped: read only so that its last line is not lost to a reset
+        self._arrived = time.perf_counter()
+        self._lines.feed(data)
+        self._advance()
+
+    def eof_received(self) -> bool:
+        """It sends no more, but may still read: True keeps the connection until what it asked is answered."""
+        self._ended = True
+        if self in self._server.engines and not (self._open or self._unread):
+            self.hang_up()
+        return self in self._server.engines
+
+    def pause_writing(self) -> None:
+        if self not in self._server.engines:
+            return  # its end has a deadline already
+        self._unread = True
+        timeout = self._server.write_timeout
+        self._deadline = self._server.loop.call_later(timeout, self._too_late, "the engine does not read its answers")
+
+    def resume_writing(self) -> None:
+        if self not in self._server.engines:
+            return
+        self._unread = False
+        self._met_deadline()
+        self._advance()
+
+    # -- for the server
+
+    @property
+    def unsent(self) -> int:
+        """Bytes of answers that the system has not taken yet."""
+        return 0 if self._transport is None else self._transport.get_write_buffer_size()
+
+    def write(self, data: bytes) -> None:
+        if self._transport is not None and not self._transport.is_closing():
+            self._transport.write(data)
+
+    def answered(self) -> None:
+        """The line in work has its answer: the next one may come."""
+        self._open = False
+        self._advance()
+
+    def drop(self, error: UeRlError) -> None:
+        """Closes this connection with a last line that says why.
+
+        A socket closed over unread bytes is reset, and a reset may overtake that line. So only this side is closed at
+        first, and what still comes is thrown away until the engine closes too, for a second at most.
+        """
+        _log.error("engine %s dropped: %s", self.peer, error)
+        self._server.dropped += 1
+        self._forget()
+        transport = self._transport
+        if transport is None or transport.is_closing():
+            return
+        transport.write(write_refusal(error))
+        if self._ended or not transport.can_write_eof():
+            self.hang_up()
+            return
+        transport.write_eof()
+        self._deadline = self._server.loop.call_later(_PARTING, self.abort)
+        if self._paused:
+            transport.resume_reading()
+
+    def hang_up(self) -> None:
+        """Closes this connection; what is written has a second to be read."""
+        self._forget()
+        if self._transport is not None:
+            self._transport.close()
+            self._deadline = self._server.loop.call_later(_PARTING, self.abort)
+
+    def abort(self) -> None:
+        """Ends this connection at once."""
+        self._forget()
+        if self._transport is None:
+            return
+        sock = self._transport.get_extra_info("socket")
+        if self.unsent and sock is not None and sock.fileno() >= 0:
+            # Nobody reads: a reset. An ordinary close would leave the system trying to deliver for minutes.
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
+        self._transport.abort()
+
+    # -- lines
+
+    def _advance(self) -> None:
+        try:
+            while self in self._server.engines and not self._open and not self._unread:
+                line = self._lines.next_line()
+                if line is None:
+                    break
+                if self.spec is None:
+                    self._greet(line)
+                else:
+                    rows = read_ask(line, self.spec)
+                    self._open = True
+                    self._server.submit(Ask(self, rows, self._arrived))
+        except UeRlError as error:
+            self.drop(error)
+            return
+        if self._ended and not (self._open or self._unread):
+            self.hang_up()
+        # What is sent ahead stays in the socket: the storage here is bounded.
+        full = (self._open or self._unread) and len(self._lines) >= self._lines.max_line
+        if full != self._paused and self._transport is not None and not self._transport.is_closing():
+            self._paused = full
+            (self._transport.pause_reading if full else self._transport.resume_reading)()
+
+    def _greet(self, line: bytes) -> None:
+        server = self._server
+        self.spec = read_hello(line, server.policy.current, server.max_batch)
+        self._met_deadline()
+        self._lines.max_line = line_limit(self.spec)
+        server.greeted += 1
+        _log.info("engine %s: %d envs", self.peer, self.spec.num_envs)
+
+    def _too_late(self, why: str) -> None:
+        self.drop(EngineTimeout(why, fault="engine"))
+
+    def _met_deadline(self) -> None:
+        if self._deadline is not None:
+            self._deadline.cancel()
+            self._deadline = None
+
+    def _forget(self) -> None:
+        self._met_deadline()
+        if self in self._server.engines:
+            self._server.engines.remove(self)
+            self._server.greeted -= self.spec is not None

@@ -1,0 +1,266 @@
+"""GymnasiumBridge(images=True): rollouts equal to DummyVecEnv's over the same envs; export of what learns from them."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import pytest
+from click.testing import CliRunner
+from gymnasium import spaces
+from gymnasium.vector import AutoresetMode, SyncVectorEnv
+from gymnasium.wrappers import TimeLimit
+from stable_baselines3 import PPO
+from stable_baselines3.common.vec_env import DummyVecEnv
+
+import ue_rl
+from ue_rl import errors
+from ue_rl.bridges import GymnasiumBridge, ShmUpgrader, run_in_thread, run_shm_in_thread
+from ue_rl.cli import cli
+from ue_rl.connecting import open_transport as open_transport_to
+from ue_rl.envs.vec_env import UnrealVecEnv
+from ue_rl.inference import OnnxInference
+from ue_rl.inference.export.onnx import check_exportable, export_onnx
+from ue_rl.spec import ImageSpec
+from ue_rl.testing import MemoryTransport
+
+N = 3
+
+
+def pixels(*shape: int) -> spaces.Box:
+    return spaces.Box(0, 255, shape, np.uint8)
+
+
+DICT = spaces.Dict(
+    {"where": spaces.Box(-np.inf, np.inf, (2,), np.float32), "camera": pixels(8, 9, 3), "mode": spaces.Discrete(3)}
+)
+SPACES: dict[str, spaces.Space[Any]] = {
+    "grey": pixels(8, 9),
+    "hwc": pixels(8, 9, 3),
+    "chw": pixels(3, 8, 9),
+    "middle": pixels(9, 3, 8),
+    "dict": DICT,
+    "dict-one-number": spaces.Dict({"z": spaces.Box(-1, 1, (2, 2), np.float32), "camera": pixels(4, 8, 9)}),
+    "dict-alone": spaces.Dict({"camera": pixels(8, 9, 1)}),
+}
+SPECS = {
+    "grey": ImageSpec(8, 9, 1, only=True),
+    "hwc": ImageSpec(8, 9, 3, only=True),
+    "chw": ImageSpec(8, 9, 3, channels_first=True, only=True),
+    "middle": ImageSpec(9, 3, 8, only=True),
+    "dict": ImageSpec(8, 9, 3),
+    "dict-one-number": ImageSpec(8, 9, 4, channels_first=True),
+    "dict-alone": ImageSpec(8, 9, 1, only=True),
+}
+
+
+class Noise(gym.Env[Any, Any]):
+    """Observations out of its own seeded generator; ends now and then, and is cut after 7 steps."""
+
+    def __init__(self, space: spaces.Space[Any]) -> None:
+        self.observation_space = space
+        self.action_space = spaces.Discrete(2)
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        super().reset(seed=seed)
+        self.steps = 0
+        return self.draw(self.observation_space), {}
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        self.steps += 1
+        ends = bool(self.np_random.random() < 0.15)
+        return self.draw(self.observation_space), float(self.np_random.normal()), ends, self.steps == 7, {}
+
+    def draw(self, space: spaces.Space[Any]) -> Any:
+        if isinstance(space, spaces.Dict):
+            return {key: self.draw(part) for key, part in space.items()}
+        if isinstance(space, spaces.Discrete):
+            return self.np_random.integers(space.n)
+        assert isinstance(space, spaces.Box)
+        if space.dtype == np.uint8:
+            return self.np_random.integers(0, 256, space.shape, np.uint8)
+        return self.np_random.uniform(-1, 1, space.shape).astype(np.float32)
+
+
+def expected(kind: str, observation: Any) -> Any:
+    """What the trainer is to see of one env's observation, written out per kind."""
+    if kind == "grey":
+        return observation[:, :, None]
+    if kind == "dict":  # keys in Gymnasium's order: camera, mode, where; a choice of 3 is 3 numbers
+        numbers = np.concatenate([np.eye(3, dtype=np.float32)[int(observation["mode"])], observation["where"]])
+        return {"obs": numbers, "image": observation["camera"]}
+    if kind == "dict-one-number":
+        return {"obs": observation["z"].ravel(), "image": observation["camera"]}
+    return observation["camera"] if kind == "dict-alone" else observation
+
+
+def row(batch: Any, env: int) -> Any:
+    return {key: part[env] for key, part in batch.items()} if isinstance(batch, dict) else batch[env]
+
+
+def assert_same(got: Any, want: Any) -> None:
+    assert isinstance(got, dict) == isinstance(want, dict)
+    for a, b in [(got[key], want[key]) for key in want] if isinstance(want, dict) else [(got, want)]:
+        assert a.dtype == b.dtype
+        np.testing.assert_array_equal(a, b)
+    assert not isinstance(want, dict) or got.keys() == want.keys()
+
+
+@pytest.fixture(params=["memory", "upgraded", "shm"])
+def opened(request: pytest.FixtureRequest) -> Iterator[Callable[..., Any]]:
+    """A transport to Noise envs, in each way that carries images."""
+    with contextlib.ExitStack() as stack:
+
+        def open_transport(kind: str, n: int = N) -> Any:
+            bridge = GymnasiumBridge(lambda: Noise(SPACES[kind]), n, images=True)
+            assert bridge.spec.image == SPECS[kind]
+            if request.param == "memory":
+                return MemoryTransport(bridge)
+            if request.param == "shm":
+                url = stack.enter_context(run_shm_in_thread(bridge)).url
+            else:
+                server = run_in_thread(bridge, upgrader=ShmUpgrader())
+                stack.callback(server.close)
+                url = server.url
+            transport = open_transport_to(url, "shm", timeout=10)
+            stack.callback(transport.close)
+            return transport
+
+        yield open_transport
+
+
+@pytest.mark.parametrize("limit", [None, 4], ids=["engine", "limited"])
+@pytest.mark.parametrize("kind", SPACES)
+def test_rollouts_equal_dummy_vec_envs(opened: Any, kind: str, limit: int | None) -> None:
+    env = UnrealVecEnv(opened(kind), max_episode_steps=limit)
+
+    def make() -> Any:
+        return Noise(SPACES[kind]) if limit is None else TimeLimit(Noise(SPACES[kind]), limit)
+
+    reference = DummyVecEnv([make] * N)
+    env.seed(11)
+    reference.seed(11)
+    got, want = env.reset(), reference.reset()
+    rng, ended, cut = np.random.default_rng(2), 0, 0
+    for _ in range(40):
+        for i in range(N):
+            assert_same(row(got, i), expected(kind, row(want, i)))
+        actions = rng.integers(0, 2, N)
+        got, rewards, dones, infos = env.step(actions)
+        want, want_rewards, want_dones, want_infos = reference.step(actions)
+        np.testing.assert_array_equal(rewards, want_rewards)
+        np.testing.assert_array_equal(dones, want_dones)
+        for i in np.flatnonzero(dones):
+            assert_same(infos[i]["terminal_observation"], expected(kind, want_infos[i]["terminal_observation"]))
+            assert infos[i]["TimeLimit.truncated"] == want_infos[i]["TimeLimit.truncated"]
+            ended, cut = ended + 1, cut + infos[i]["TimeLimit.truncated"]
+    assert ended > 10
+    assert 0 < cut < ended
+    env.close()
+
+
+@pytest.mark.parametrize("kind", ["chw", "dict"])
+def test_vector_env_equals_gymnasiums_sync_vector_env(opened: Any, kind: str) -> None:
+    env = ue_rl.UnrealVectorEnv(opened(kind))
+    reference = SyncVectorEnv([lambda: Noise(SPACES[kind])] * N, autoreset_mode=AutoresetMode.SAME_STEP)
+    got, want = env.reset(seed=5)[0], reference.reset(seed=5)[0]
+    ended = 0
+    for _ in range(25):
+        for i in range(N):
+            assert_same(row(got, i), expected(kind, row(want, i)))
+        got, *_, infos = env.step(np.zeros(N, np.int64))
+        want, *_, want_infos = reference.step(np.zeros(N, np.int64))
+        assert ("final_obs" in infos) == ("final_obs" in want_infos)
+        for i in np.flatnonzero(want_infos.get("_final_obs", [])):
+            ended += 1
+            assert_same(infos["final_obs"][i], expected(kind, want_infos["final_obs"][i]))
+    assert ended > 4
+    env.close()
+
+
+def test_single_env_equals_the_hosted_env(opened: Any) -> None:
+    env, reference = ue_rl.UnrealEnv(opened("dict", 1)), Noise(DICT)
+    assert_same(env.reset(seed=4)[0], expected("dict", reference.reset(seed=4)[0]))
+    for _ in range(6):
+        assert_same(env.step(1)[0], expected("dict", reference.step(1)[0]))
+    env.close()
+
+
+def test_without_the_option_observations_are_flat_numbers() -> None:
+    bridge = GymnasiumBridge(lambda: Noise(SPACES["hwc"]), 1)
+    assert bridge.spec.image is None
+    assert bridge.spec.obs_size == 8 * 9 * 3
+
+
+@pytest.mark.parametrize(
+    "space",
+    [
+        spaces.Box(-1, 1, (4,), np.float32), spaces.Box(0, 255, (8, 9, 3), np.float32), pixels(8), pixels(2, 8, 9, 3),
+        spaces.Box(0, 254, (8, 9), np.uint8), spaces.Discrete(3), spaces.Dict({"a": spaces.Discrete(3)}),
+        spaces.Dict({"left": pixels(8, 9), "right": pixels(8, 9)}),
+    ],
+    ids=["numbers", "float", "1-d", "4-d", "bounds", "choice", "dict-without", "dict-of-two"],
+)  # fmt: skip
+def test_spaces_without_one_image_are_refused(space: spaces.Space[Any]) -> None:
+    with pytest.raises(errors.ConfigurationError, match=r"image.*Leave images=True out"):
+        GymnasiumBridge(lambda: Noise(space), 1, images=True)
+
+
+# -- ONNX
+
+
+@pytest.mark.parametrize(
+    ("kind", "space"),
+    [
+        ("CnnPolicy", pixels(36, 40, 1)),
+        ("CnnPolicy", pixels(3, 36, 40)),
+        ("MultiInputPolicy", spaces.Dict({"where": DICT["where"], "camera": pixels(36, 40, 3)})),
+    ],
+    ids=["hwc", "chw", "dict"],
+)
+def test_policies_that_see_pictures_are_exported_as_the_engine_draws_them(
+    tmp_path: Path, kind: str, space: spaces.Space[Any]
+) -> None:
+    """Before training nothing is refused; after it the file takes the engine's own arrays and acts as predict()."""
+    env = UnrealVecEnv(MemoryTransport(GymnasiumBridge(lambda: Noise(space), 2, images=True)))
+    model = PPO(kind, env, n_steps=4, batch_size=8, n_epochs=1, seed=0, device="cpu")
+    check_exportable(model)
+    model.learn(8)
+    report = export_onnx(model, tmp_path / "policy.onnx")
+    assert report.observations >= 1000
+    policy = OnnxInference()
+    policy.load_model(report.path)
+    wrapped = model.get_env()
+    assert wrapped is not None
+    seen = wrapped.reset()  # as the policy is given it
+    raw = env._observations.read(env.transport.buffers)  # type: ignore[attr-defined]
+    acts = policy.run_inference(raw)
+    np.testing.assert_array_equal(np.ravel(acts), model.predict(seen, deterministic=True)[0])
+    shape = raw["image"].shape if isinstance(raw, dict) else raw.shape
+    assert tuple(space["camera"].shape if isinstance(space, spaces.Dict) else space.shape) == shape[1:]
+    env.close()
+
+
+@pytest.mark.parametrize("space", [pixels(36, 36, 1), spaces.Dict({"z": DICT["where"], "camera": pixels(36, 36, 1)})])
+def test_the_commands_take_engines_with_pictures(tmp_path: Path, space: spaces.Space[Any]) -> None:
+    bridge = GymnasiumBridge(lambda: Noise(space), 2, images=True)
+    env = UnrealVecEnv(MemoryTransport(bridge))
+    kind = "MultiInputPolicy" if isinstance(space, spaces.Dict) else "CnnPolicy"
+    export_onnx(PPO(kind, env, n_steps=4, batch_size=8, device="cpu"), tmp_path / "policy.onnx")
+    env.close()
+    server = run_in_thread(GymnasiumBridge(lambda: Noise(space), 2, images=True), upgrader=ShmUpgrader())
+    try:
+        port = ["--port", str(server.port)]
+        shown = CliRunner().invoke(cli, ["inspect", *port, "--steps", "2"], catch_exceptions=False)
+        assert shown.exit_code == 0, shown.output
+        assert "IMAGE=HWC(36,36,1)" in shown.output
+        played = CliRunner().invoke(
+            cli, ["play", str(tmp_path / "policy.onnx"), *port, "--episodes", "2"], catch_exceptions=False
+        )
+        assert played.exit_code == 0, played.output
+    finally:
+        server.close()

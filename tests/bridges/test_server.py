@@ -1,0 +1,340 @@
+"""BridgeServer over real sockets: both wirings, one trainer after the other, and trainers that misbehave."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import logging
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from ue_rl import errors
+from ue_rl.bridges import BridgeServer, GymnasiumBridge, MultiEnvBridge, VectorBridge, run_in_process, run_in_thread
+from ue_rl.spec import Channel, EnvSpec, EnvType
+
+Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
+FIRST = "OBS=0;REW=0;DONE=0;ENV=0||OBS=0;REW=0;DONE=0;ENV=1\n"
+
+
+class Sum(VectorBridge):
+    """Adds up the actions."""
+
+    def reset_envs(self, env_ids: NDArray[np.intp], seeds: Sequence[Any], options: Sequence[Any]) -> None:
+        self.outbox.obs[env_ids] = 0
+
+    def step_envs(self, actions: NDArray[np.float32], env_ids: NDArray[np.intp]) -> None:
+        self.outbox.obs[env_ids] += actions[env_ids]
+
+
+class Slow(MultiEnvBridge):
+    """An action takes as many ticks as it says."""
+
+    def create_state_string_for_env(self, env_id: int) -> Any:
+        return [self.ticks]
+
+    def calculate_reward_for_env(self, env_id: int) -> Any:
+        return 0, False
+
+    def handle_reset_for_env(self, env_id: int) -> None:
+        self.until = self.ticks
+
+    def handle_response_actions_for_env(self, env_id: int, actions: Any) -> None:
+        self.until = self.ticks + int(actions[0])
+
+    def is_action_running_for_env(self, env_id: int) -> bool:
+        return self.ticks < self.until
+
+
+def bridge(n: int = 2, channel: Channel | None = Channel.ANY, **options: Any) -> Sum:
+    return Sum(EnvSpec(1, 1, num_envs=n, channel=channel, **options))
+
+
+@asynccontextmanager
+async def hosting(hosted: Any, **options: Any) -> AsyncIterator[BridgeServer]:
+    async with BridgeServer(hosted, port=0, **options) as server:
+        yield server
+
+
+async def dial(server: BridgeServer) -> Streams:
+    return await asyncio.open_connection("127.0.0.1", server.port)
+
+
+async def line(streams: Streams) -> str:
+    return (await asyncio.wait_for(streams[0].readline(), 5)).decode()
+
+
+async def say(streams: Streams, text: str) -> None:
+    streams[1].write(text.encode())
+    await streams[1].drain()
+
+
+async def closed(streams: Streams) -> None:
+    streams[1].close()
+    await streams[1].wait_closed()
+
+
+async def is_closed_by_the_server(streams: Streams) -> bool:
+    return await asyncio.wait_for(streams[0].read(), 5) == b""
+
+
+async def settle() -> None:
+    """Lets the server see what has been sent: a few turns of the loop."""
+    for _ in range(20):
+        await asyncio.sleep(0.001)
+
+
+async def test_shared_channel_bytewise_crlf_and_partial_requests() -> None:
+    async with hosting(bridge()) as server:
+        trainer = await dial(server)
+        assert await line(trainer) == "CONFIG:OBS=1;ACT=1;ENV_TYPE=MULTI;ENV_COUNT=2;VERSION=1;CHANNEL=ANY\n"
+        for byte in "\r\n\nACT=RESET;ENV=0||ACT=RESET;ENV=1\r\n":
+            await say(trainer, byte)
+        assert await line(trainer) == FIRST
+        await say(trainer, "ACT=0.5;ENV=1\n")
+        assert await line(trainer) == "OBS=0.5;REW=0;DONE=0;ENV=1\n"
+        await say(trainer, "ACT=1;ENV=1||ACT=2;ENV=0\nACT=")  # several in one read, the rest later
+        assert await line(trainer) == "OBS=2;REW=0;DONE=0;ENV=0||OBS=1.5;REW=0;DONE=0;ENV=1\n"
+        await say(trainer, "1;ENV=0\n")
+        assert await line(trainer) == "OBS=3;REW=0;DONE=0;ENV=0\n"
+        await closed(trainer)
+
+
+async def test_per_env_sockets_are_silent_until_all_are_there_and_early_commands_wait() -> None:
+    async with hosting(bridge(3)) as server:
+        admin = await dial(server)
+        await line(admin)
+        first, second = await dial(server), await dial(server)
+        await say(first, "ACT=RESET\n")
+        await say(second, "ACT=RESET\n")
+        await settle()
+        with pytest.raises(asyncio.TimeoutError):
+            await asyncio.wait_for(first[0].readline(), 0.05)
+        third = await dial(server)
+        assert await line(first) == "OBS=0;REW=0;DONE=0;ENV=0\n"
+        assert await line(second) == "OBS=0;REW=0;DONE=0;ENV=1\n"
+        await say(third, "ACT=RESET;ENV=2\n")
+        assert await line(third) == "OBS=0;REW=0;DONE=0;ENV=2\n"
+        await say(admin, "whatever is said on the admin socket is not read\n")
+        await say(second, "ACT=4||ACT=5;ENV=0\n")  # a batch on one env's socket; answers come on each env's own
+        assert await line(second) == "OBS=4;REW=0;DONE=0;ENV=1\n"
+        assert await line(first) == "OBS=5;REW=0;DONE=0;ENV=0\n"
+        for streams in (first, second, third, admin):
+            await closed(streams)
+
+
+async def test_one_trainer_after_the_other_and_one_that_waits() -> None:
+    hosted = bridge()
+    async with hosting(hosted) as server:
+        for _ in range(3):  # at once, without a pause
+            trainer = await dial(server)
+            assert (await line(trainer)).startswith("CONFIG")
+            await say(trainer, "ACT=RESET;ENV=0||ACT=RESET;ENV=1\n")
+            assert await line(trainer) == FIRST
+            await closed(trainer)
+        busy = await dial(server)
+        await line(busy)
+        await say(busy, "ACT=RESET;ENV=0\n")
+        await line(busy)
+        waiting = await dial(server)
+        gone = await dial(server)
+        await settle()
+        await closed(gone)  # one that lost its patience
+        await closed(busy)
+        assert (await line(waiting)).startswith("CONFIG")
+        await say(waiting, "ACT=RESET;ENV=1\n")
+        assert await line(waiting) == "OBS=0;REW=0;DONE=0;ENV=1\n"
+        await closed(waiting)
+        assert server.sessions == 5
+
+
+async def test_a_trainer_lost_half_way_through_its_env_sockets_leaves_no_trace() -> None:
+    async with hosting(bridge(3)) as server:
+        admin, env0 = await dial(server), None
+        await line(admin)
+        env0 = await dial(server)
+        await settle()
+        await closed(admin)
+        assert await is_closed_by_the_server(env0)
+        following = await dial(server)
+        assert (await line(following)).startswith("CONFIG")
+        await closed(following)
+
+
+async def test_a_lost_env_socket_ends_the_session() -> None:
+    async with hosting(bridge(2)) as server:
+        links = [await dial(server) for _ in range(3)]
+        await line(links[0])
+        await settle()
+        await closed(links[1])
+        assert await is_closed_by_the_server(links[2])
+        assert await is_closed_by_the_server(links[0])
+
+
+@pytest.mark.parametrize(
+    ("text", "error"),
+    [
+        ("JUMP=1;ENV=0\n", "MalformedMessage|not a field|required field"),
+        ("ACT=1,2;ENV=0\n", "wrong number of numbers"),
+        ("ACT=nan;ENV=0\n", "NaN"),
+        ("ACT=1;ENV=7\n", "does not exist"),
+        ("ACT=1;ENV=0||ACT=1;ENV=0\n", "asked again"),
+        ("x" * 2_000_000, "longer than the session allows"),
+    ],
+)
+async def test_a_trainer_that_breaks_the_protocol_is_dropped_by_name(
+    text: str, error: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with hosting(bridge()) as server:
+        trainer = await dial(server)
+        await line(trainer)
+        with caplog.at_level(logging.ERROR, "ue_rl.bridges.tcp.server"):
+            try:
+                await say(trainer, text)
+                await trainer[0].read()
+            except ConnectionError:
+                pass  # dropped while it was still talking
+        (record,) = caplog.records
+        assert re.search(error, record.getMessage()), record.getMessage()
+        assert "at fault: trainer" in record.getMessage()
+        following = await dial(server)
+        assert (await line(following)).startswith("CONFIG")
+        await closed(following)
+
+
+async def test_a_game_that_gives_nan_ends_the_session_by_name(caplog: pytest.LogCaptureFixture) -> None:
+    hosted = bridge()
+    async with hosting(hosted) as server:
+        trainer = await dial(server)
+        await line(trainer)
+        hosted.step_envs = lambda actions, env_ids: hosted.outbox.obs.fill(np.nan)  # type: ignore[method-assign]
+        with caplog.at_level(logging.ERROR, "ue_rl.bridges.tcp.server"):
+            await say(trainer, "ACT=1;ENV=0||ACT=1;ENV=1\n")
+            assert await is_closed_by_the_server(trainer)
+        assert "not a finite number (env 0, field OBS)" in caplog.text
+
+
+async def test_only_what_is_offered_is_served() -> None:
+    async with hosting(bridge(2, Channel.PER_ENV)) as server:
+        trainer = await dial(server)
+        await line(trainer)
+        await say(trainer, "ACT=RESET;ENV=0\n")
+        assert await is_closed_by_the_server(trainer)
+    async with hosting(bridge(2, Channel.SHARED)) as server:
+        trainer, other = await dial(server), await dial(server)
+        await line(trainer)
+        await say(trainer, "ACT=RESET;ENV=0||ACT=RESET;ENV=1\n")
+        assert await line(trainer) == FIRST
+        await closed(trainer)
+        assert (await line(other)).startswith("CONFIG")  # it was the next trainer, not an env socket
+
+
+async def test_rlbase_speaks_first_and_ends_when_training_is_complete() -> None:
+    async with hosting(Sum(EnvSpec(2, 2, EnvType.RLBASE))) as server:
+        trainer = await dial(server)
+        assert await line(trainer) == "CONFIG:OBS=2;ACT=2;ENV_TYPE=RLBASE;VERSION=1\n"
+        assert await line(trainer) == "0,0;0;0\n"
+        await say(trainer, "RESET\n")
+        assert await line(trainer) == "0,0;0;0\n"
+        await say(trainer, "0.5,-1\n")
+        assert await line(trainer) == "0.5,-1;0;0\n"
+        await say(trainer, "TRAINING_COMPLETE\n")
+        await line(trainer)
+        assert await is_closed_by_the_server(trainer)
+        following = await dial(server)
+        assert (await line(following)).startswith("CONFIG")
+
+
+async def test_actions_that_run_on_are_ticked_without_starving_the_loop() -> None:
+    hosted = Slow(EnvSpec(1, 1, num_envs=1, channel=Channel.ANY))
+    async with hosting(hosted) as server:
+        trainer = await dial(server)
+        await line(trainer)
+        await say(trainer, "ACT=RESET;ENV=0\n")
+        await line(trainer)
+        await say(trainer, "ACT=3000;ENV=0\n")
+        other = await dial(server)  # the loop still accepts while it ticks
+        assert float((await line(trainer))[4:].split(";")[0]) > 3000
+        await closed(other)
+        await closed(trainer)
+
+
+async def test_a_fixed_tick_rate_answers_once_a_tick() -> None:
+    hosted = bridge(1)
+    async with hosting(hosted, tick_rate=200) as server:
+        trainer = await dial(server)
+        await line(trainer)
+        loop = asyncio.get_running_loop()
+        await say(trainer, "ACT=RESET;ENV=0\n")
+        await line(trainer)
+        begun = loop.time()
+        for _ in range(20):
+            await say(trainer, "ACT=1;ENV=0\n")
+            await line(trainer)
+        assert loop.time() - begun > 19 / 200 * 0.8
+        assert hosted.ticks >= 20
+
+
+async def test_close_is_idempotent_and_a_taken_port_is_an_error() -> None:
+    server = BridgeServer(bridge(), port=0)
+    await server.start()
+    second = BridgeServer(bridge(), port=server.port)
+    with pytest.raises(OSError, match="in use"):
+        await second.start()
+    trainer = await dial(server)
+    await line(trainer)
+    await server.close()
+    await server.close()
+    assert await is_closed_by_the_server(trainer)
+    with pytest.raises(errors.ConfigurationError, match="tick rate"):
+        BridgeServer(bridge(), tick_rate=0)
+
+
+def test_runners_hand_on_what_went_wrong() -> None:
+    with run_in_thread(bridge()) as handle:
+        assert handle.url == f"tcp://127.0.0.1:{handle.port}"
+        with pytest.raises(OSError, match="in use"):
+            run_in_thread(bridge(), port=handle.port)
+        handle.close()
+        handle.close()
+    with pytest.raises(errors.ConfigurationError, match="cannot be hosted"):
+        run_in_process(functools.partial(GymnasiumBridge, "NoSuchEnv-v0"))
+    with pytest.raises(errors.ConfigurationError, match="exit code 3"):
+        run_in_process(functools.partial(os._exit, 3))
+    with run_in_thread(bridge(), host="localhost") as handle:
+        assert handle.url.startswith("tcp://localhost")
+
+
+@pytest.mark.skipif(os.name != "posix", reason="looks for a process by signal 0")
+def test_an_engines_process_ends_with_its_parent() -> None:
+    script = (
+        "import functools, os; from ue_rl.bridges import GymnasiumBridge, run_in_process\n"
+        "if __name__ == '__main__':\n"
+        "    handle = run_in_process(functools.partial(GymnasiumBridge, 'CartPole-v1', 1))\n"
+        "    print(handle.process.pid, flush=True)\n"
+        "    os._exit(9)\n"  # no clean-up of any kind
+    )
+    out = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False, timeout=60)
+    pid = int(out.stdout.split()[0])
+    deadline = time.monotonic() + 10
+    while time.monotonic() < deadline:
+        try:
+            os.kill(pid, 0)
+        except ProcessLookupError:
+            return
+        with open(f"/proc/{pid}/stat") as stat:
+            if stat.read().rsplit(")", 1)[1].split()[0] == "Z":
+                return
+        time.sleep(0.05)
+    os.kill(pid, signal.SIGKILL)
+    pytest.fail("the engine outlived its parent")

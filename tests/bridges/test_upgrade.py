@@ -1,0 +1,273 @@
+"""The offer of another carrier in the handshake: taken, not taken, refused, and what is closed when."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import socket
+import threading
+from typing import Any
+
+import numpy as np
+import pytest
+
+from ue_rl import errors
+from ue_rl.bridges import BridgeServer, VectorBridge
+from ue_rl.bridges.tcp.session import EngineSession
+from ue_rl.spec import Channel, EnvSpec, EnvType
+
+Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
+
+
+class Sum(VectorBridge):
+    """Adds up the actions."""
+
+    def reset_envs(self, env_ids: Any, seeds: Any, options: Any) -> None:
+        self.outbox.obs[env_ids] = 0
+
+    def step_envs(self, actions: Any, env_ids: Any) -> None:
+        self.outbox.obs[env_ids] += actions[env_ids]
+
+
+class Raw:
+    """A carrier for tests: two float32 up, two down, on the same socket."""
+
+    def __init__(self, session: EngineSession, events: list[str]) -> None:
+        self.session, self.events, self.got = session, events, b""
+
+    def feed(self, data: bytes) -> None:
+        self.got += data
+        if len(self.got) > 8:
+            raise errors.UnexpectedMessage("more than a frame", fault="trainer")
+        if len(self.got) == 8:
+            inbox = self.session.bridge.inbox
+            inbox.actions[:, 0] = np.frombuffer(self.got, np.float32)
+            inbox.command[:] = inbox.STEP
+            self.got = b""
+
+    def answer(self) -> None:
+        self.session.write(self.session.bridge.outbox.obs.tobytes())
+
+    def close(self) -> None:
+        self.events.append("close")
+
+
+class Threaded:
+    """The same, in a thread of its own that has taken the socket."""
+
+    def __init__(self, session: EngineSession, events: list[str]) -> None:
+        self.session, self.events = session, events
+        self.sock = session.detach()
+        self.thread = threading.Thread(target=self.run)
+        self.thread.start()
+
+    def run(self) -> None:
+        bridge = self.session.bridge
+        while len(frame := self.sock.recv(8, socket.MSG_WAITALL)) == 8:
+            with bridge.lock:
+                bridge.inbox.actions[:, 0] = np.frombuffer(frame, np.float32)
+                bridge.inbox.command[:] = bridge.inbox.STEP
+                bridge.update_rl(0)
+                bridge.answered[:] = 0
+                self.sock.sendall(bridge.outbox.obs.tobytes())
+        self.session.finish()
+
+    def feed(self, data: bytes) -> None:
+        raise errors.UnexpectedMessage("the thread reads", fault="trainer")
+
+    def answer(self) -> None:
+        raise AssertionError("not the server's business")
+
+    def close(self) -> None:
+        with contextlib.suppress(OSError):  # it has gone already
+            self.sock.shutdown(socket.SHUT_RDWR)
+        self.thread.join(10)
+        self.sock.close()
+        self.events.append("close" if not self.thread.is_alive() else "hangs")
+
+
+class Offers:
+    """Makes the offers and writes down what became of them."""
+
+    def __init__(self) -> None:
+        self.events: list[str] = []
+        self.made: list[Any] = []
+        self.kind: Any = Raw
+
+    def offer(self, bridge: Any) -> str:
+        self.events.append("offer")
+        return f"segment,token{len(self.events)}"
+
+    def accept(self, line: bytes, session: EngineSession) -> Any:
+        if line == b"SHM=later":
+            self.events.append("refuse")
+            session.write(b"SHM=REFUSED\n")
+            return None
+        if line != b"SHM=segment":
+            raise errors.UnexpectedMessage("another segment", fault="trainer", got=line)
+        self.events.append("accept")
+        self.made.append(self.kind(session, self.events))
+        return self.made[-1]
+
+    def withdraw(self) -> None:
+        self.events.append("withdraw")
+
+
+def hosting(offers: Offers, spec: EnvSpec | None = None, **options: Any) -> BridgeServer:
+    bridge = Sum(spec or EnvSpec(1, 1, num_envs=2))
+    return BridgeServer(bridge, port=0, upgrader=offers, **options)
+
+
+async def dial(server: BridgeServer) -> tuple[Streams, str]:
+    streams = await asyncio.open_connection("127.0.0.1", server.port)
+    return streams, (await asyncio.wait_for(streams[0].readline(), 5)).decode()
+
+
+async def exchange(streams: Streams, data: bytes, answer: int) -> bytes:
+    streams[1].write(data)
+    return await asyncio.wait_for(streams[0].readexactly(answer), 5)
+
+
+def frame(*values: float) -> bytes:
+    return np.array(values, np.float32).tobytes()
+
+
+@pytest.mark.parametrize("options", [{}, {"tick_rate": 500}])
+async def test_taken_in_any_split_and_closed_at_the_end(options: dict[str, Any]) -> None:
+    offers = Offers()
+    async with hosting(offers, **options) as server:
+        for whole in (True, False):
+            trainer, config = await dial(server)
+            assert config.endswith(f";SHM=segment,token{len(offers.events)}\n")
+            start = b"\r\nSHM=segment\r\n"
+            if whole:  # the first frame in the same bytes as the line
+                assert await exchange(trainer, start + frame(1, 2), 8) == frame(1, 2)
+            else:
+                for i in range(len(start)):
+                    trainer[1].write(start[i : i + 1])
+                    await asyncio.sleep(0)
+                assert await exchange(trainer, frame(1, 2), 8) == frame(1, 2)
+            assert await exchange(trainer, frame(0.5, -1), 8) == frame(1.5, 1)
+            server.bridge.outbox.obs[:] = 0
+            trainer[1].close()
+            while offers.events[-1] != "close":
+                await asyncio.sleep(0)
+    assert offers.events == ["offer", "accept", "close"] * 2
+
+
+async def test_a_thread_of_the_carrier_can_wake_the_server() -> None:
+    offers = Offers()
+    async with hosting(offers) as server:
+        trainer, _ = await dial(server)
+        trainer[1].write(b"SHM=segment\n")
+        while not offers.made:
+            await asyncio.sleep(0)
+        server.bridge.inbox.command[:] = 1  # as if written into shared memory
+        await asyncio.to_thread(offers.made[0].session.wake)
+        assert await exchange(trainer, b"", 8) == frame(0, 0)
+        trainer[1].close()
+    offers.made[0].session.wake()  # late, and harmless
+    assert offers.events == ["offer", "accept", "close"]
+
+
+@pytest.mark.skipif(os.name == "nt", reason="asyncio's loop on Windows cannot give a socket away")
+@pytest.mark.parametrize("options", [{}, {"tick_rate": 1000}])
+async def test_a_carrier_may_take_the_socket_into_a_thread_of_its_own(options: dict[str, Any]) -> None:
+    offers = Offers()
+    offers.kind = Threaded
+    async with hosting(offers, **options) as server:
+        for _ in range(2):
+            trainer, _ = await dial(server)
+            trainer[1].write(b"SHM=segment\n")
+            while len(offers.made) <= offers.events.count("close"):
+                await asyncio.sleep(0)
+            server.bridge.outbox.obs[:] = 0
+            ticks = server.bridge.ticks
+            for i in range(1, 4):
+                assert await exchange(trainer, frame(1, 2), 8) == frame(i, 2 * i)
+                await asyncio.sleep(0.005)  # time in which the server could tick, and must not
+            assert server.bridge.ticks == ticks + 3
+            trainer[1].close()
+            done = offers.events.count("close")
+            while offers.events.count("close") == done:
+                await asyncio.sleep(0)
+        trainer, _ = await dial(server)  # one that is there when the server stops
+        trainer[1].write(b"SHM=segment\n")
+        while len(offers.made) < 3:
+            await asyncio.sleep(0)
+        assert await exchange(trainer, frame(0, 0), 8)
+    assert await asyncio.wait_for(trainer[0].read(), 5) == b""
+    assert offers.events == ["offer", "accept", "close"] * 3
+
+
+@pytest.mark.parametrize("per_env", [False, True])
+async def test_text_withdraws_the_offer(per_env: bool) -> None:
+    offers = Offers()
+    async with hosting(offers) as server:
+        trainer, _ = await dial(server)
+        if per_env:
+            own = [await asyncio.open_connection("127.0.0.1", server.port) for _ in range(2)]
+            own[1][1].write(b"ACT=RESET\n")
+            assert await asyncio.wait_for(own[1][0].readline(), 5) == b"OBS=0;REW=0;DONE=0;ENV=1\n"
+        else:
+            trainer[1].write(b"ACT=RESET;ENV=1\nACT=2;ENV=0\n")  # what came behind the first line is not lost
+            got = await asyncio.wait_for(trainer[0].readline(), 5)
+            assert got == b"OBS=2;REW=0;DONE=0;ENV=0||OBS=0;REW=0;DONE=0;ENV=1\n"
+        assert offers.events == ["offer", "withdraw"]
+        trainer[1].close()
+    assert offers.events == ["offer", "withdraw"]
+
+
+@pytest.mark.parametrize("per_env", [False, True])
+async def test_a_refused_trainer_goes_on_in_text(per_env: bool) -> None:
+    offers = Offers()
+    async with hosting(
+        offers, EnvSpec(1, 1, num_envs=2, channel=Channel.PER_ENV if per_env else Channel.ANY)
+    ) as server:
+        trainer, _ = await dial(server)
+        own = trainer
+        assert await exchange(trainer, b"SHM=later\n", 12) == b"SHM=REFUSED\n"
+        if per_env:
+            own = await asyncio.open_connection("127.0.0.1", server.port)
+            await asyncio.open_connection("127.0.0.1", server.port)
+        own[1].write(b"ACT=RESET;ENV=0\n")
+        assert await asyncio.wait_for(own[0].readline(), 5) == b"OBS=0;REW=0;DONE=0;ENV=0\n"
+        trainer[1].close()
+    assert offers.events == ["offer", "refuse"]
+
+
+async def test_refused_lines_and_trainers_that_leave(caplog: pytest.LogCaptureFixture) -> None:
+    offers = Offers()
+    async with hosting(offers) as server:
+        for sent, error in ((b"SHM=other\n", "another segment"), (b"SHM=segment\n123456789", "more than a frame")):
+            trainer, _ = await dial(server)
+            trainer[1].write(sent)
+            assert await asyncio.wait_for(trainer[0].read(), 5) == b""
+            assert error in caplog.records[-1].getMessage()
+            assert "broke the protocol" in caplog.records[-1].getMessage()
+        trainer, _ = await dial(server)
+        trainer[1].close()
+        while offers.events[-1] != "withdraw":
+            await asyncio.sleep(0)
+        await dial(server)
+    assert offers.events == ["offer", "withdraw", "offer", "accept", "close", "offer", "withdraw", "offer", "withdraw"]
+    assert logging.ERROR in {record.levelno for record in caplog.records}
+
+
+@pytest.mark.parametrize("spec", [EnvSpec(1, 1, EnvType.RLBASE), EnvSpec(1, 1, num_envs=2, version=0)])
+async def test_no_offer_where_it_cannot_be_said(spec: EnvSpec) -> None:
+    offers = Offers()
+    async with hosting(offers, spec) as server:
+        trainer, config = await dial(server)
+        assert "SHM" not in config
+        trainer[1].close()
+    assert offers.events == []
+
+
+async def test_without_an_offer_the_line_is_refused() -> None:
+    async with BridgeServer(Sum(EnvSpec(1, 1, num_envs=2, channel=Channel.ANY)), port=0) as server:
+        trainer, _ = await dial(server)
+        trainer[1].write(b"SHM=segment\n")
+        assert await asyncio.wait_for(trainer[0].read(), 5) == b""

@@ -1,0 +1,230 @@
+"""`ue-rl policy-server`: its options, its end by signals, and what it shows on a terminal and elsewhere."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import logging
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+import pytest
+from click.testing import CliRunner
+from rich.console import Console
+from stable_baselines3 import PPO
+
+from ue_rl import errors
+from ue_rl.cli import cli
+from ue_rl.cli.policy_view import figures, live, table
+from ue_rl.inference import ReloadingInference, export_onnx
+from ue_rl.inference.server.server import PolicyServer
+
+posix = pytest.mark.skipif(os.name != "posix", reason="sends signals as a shell would")
+HELLO = b"CONFIG:OBS=3;ACT=1\n"
+
+
+@pytest.fixture(scope="module")
+def pendulum(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("models") / "pendulum.onnx"
+    export_onnx(PPO("MlpPolicy", gym.make("Pendulum-v1"), n_steps=8, batch_size=8, seed=0, device="cpu"), path)
+    return path
+
+
+@pytest.fixture
+def start(pendulum: Path) -> Iterator[Any]:
+    processes: list[subprocess.Popen[str]] = []
+
+    def begin(*options: str, **how: Any) -> tuple[subprocess.Popen[str], int]:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "ue_rl", "policy-server", str(pendulum), "--port", "0", *options],
+            **{"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True, "start_new_session": True, **how},
+        )
+        processes.append(process)
+        return process, 0 if process.stdout is None else port_of(process.stdout.readline())
+
+    yield begin
+    for process in processes:
+        if process.poll() is None:
+            process.kill()
+        process.wait()
+
+
+def port_of(text: str) -> int:
+    found = re.search(r"127\.0\.0\.1:(\d+)", text)
+    assert found is not None, text
+    return int(found.group(1))
+
+
+def dial(port: int) -> tuple[socket.socket, io.BufferedReader]:
+    engine = socket.create_connection(("127.0.0.1", port), timeout=20)
+    engine.sendall(HELLO)
+    return engine, engine.makefile("rb")
+
+
+def asking(engine: socket.socket) -> None:
+    with contextlib.suppress(OSError):  # until the server goes
+        while True:
+            engine.sendall(b"OBS=0,0,0\n" * 50)
+
+
+@posix
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_signals_end_it_with_the_last_figures(start: Any, number: int) -> None:
+    process, port = start("--every", "1000")
+    engine, answers = dial(port)
+    engine.sendall(b"OBS=0,0,0\n")
+    assert answers.readline().startswith(b"ACT=")
+    process.send_signal(number)
+    output, _ = process.communicate(timeout=20)
+    assert process.returncode == 0
+    assert answers.readline() == b""
+    assert "1 engines with 1 envs, 0 dropped, 1 actions in 1 batches, latency p50" in output
+    assert output.endswith("stopped\n")
+    assert "Traceback" not in output
+    engine.close()
+
+
+@posix
+def test_a_signal_between_batches_that_never_pause(start: Any) -> None:
+    process, port = start("--every", "0.01")
+    engines = [dial(port) for _ in range(4)]
+    for engine, _ in engines:
+        threading.Thread(target=asking, args=(engine,), daemon=True).start()
+    for _, answers in engines[:3]:  # the fourth reads nothing
+        for _ in range(100):
+            assert answers.readline().startswith(b"ACT=")
+    process.send_signal(signal.SIGTERM)
+    output, _ = process.communicate(timeout=20)
+    assert process.returncode == 0, output
+    assert "Traceback" not in output
+    for engine, _ in engines:
+        engine.close()
+
+
+@posix
+def test_a_terminal_shows_a_table(start: Any, pendulum: Path) -> None:
+    import pty
+
+    ours, theirs = pty.openpty()
+    process, _ = start(stdout=theirs, stderr=theirs, env={**os.environ, "TERM": "xterm", "COLUMNS": "100"})
+    os.close(theirs)
+    seen = b""
+
+    def read_until(text: str) -> None:
+        nonlocal seen
+        deadline = time.monotonic() + 20
+        while text not in seen.decode("utf-8", "replace"):
+            assert time.monotonic() < deadline, seen
+            with contextlib.suppress(OSError):  # what Linux says when the other side has gone
+                seen += os.read(ours, 65_536)
+
+    try:
+        read_until("replaced")
+        engine, answers = dial(port_of(seen.decode()))
+        engine.sendall(b"OBS=0,0,0\nOBS=what\n")
+        assert answers.readline().startswith(b"ACT=")
+        read_until("numbers were expected")  # the log, above the table
+        read_until("1 dropped")
+        process.send_signal(signal.SIGINT)
+        read_until("stopped")
+        assert process.wait(20) == 0
+    finally:
+        os.close(ours)
+    text = seen.decode()
+    for word in ("engines", "actions", "batches", "p50", "p99", "model", "loaded"):
+        assert word in text
+    assert "Traceback" not in text
+    engine.close()
+
+
+def test_the_figures_as_a_line_and_as_a_table(pendulum: Path) -> None:
+    with ReloadingInference(pendulum, interval=None) as policy:
+        server = PolicyServer(policy)
+        assert figures(server).endswith("0 actions in 0 batches, latency -")
+        server.requests, server.batches, server.dropped = 12_000, 1_000, 2
+        server.latencies.extend([1e-4] * 98 + [2e-3] * 2)
+        policy.reloads = 1
+        assert figures(server) == (
+            "0 engines with 0 envs, 2 dropped, 12,000 actions in 1,000 batches, "
+            "latency p50 100 us, p99 2,000 us, 1 newer model"
+        )
+        console = Console(file=io.StringIO(), width=200)
+        console.print(table(server, 345.6))
+        assert isinstance(console.file, io.StringIO)
+        text = console.file.getvalue()
+        year = time.strftime("%Y-", time.localtime(policy.loaded_at))
+        for part in ("12,000 (346 per second)", "12.0 actions each", str(pendulum), year, "replaced 1"):
+            assert part in text
+
+
+def test_records_go_where_they_went_after_the_table(pendulum: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Terminal(io.StringIO):
+        def isatty(self) -> bool:
+            return True
+
+    stream = Terminal()
+    monkeypatch.setattr(sys, "stderr", stream)
+    handler = logging.StreamHandler(stream)
+    logging.getLogger().addHandler(handler)
+    try:
+        with ReloadingInference(pendulum, interval=None) as policy:
+            console = Console(file=Terminal(), force_terminal=True)
+            with live(PolicyServer(policy), "title", console) as renew:
+                renew()
+                assert handler.stream is not stream
+            assert handler.stream is stream
+    finally:
+        logging.getLogger().removeHandler(handler)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["--max-engines", "0"],
+        ["--max-batch", "0"],
+        ["--max-wait", "-1"],
+        ["--max-wait", "nan"],
+        ["--hello-timeout", "0"],
+        ["--write-timeout", "nan"],
+        ["--reload-interval", "0"],
+        ["--every", "0"],
+        ["--every", "nan"],
+    ],
+)
+def test_limits_that_cannot_be_are_usage_errors(pendulum: Path, words: list[str]) -> None:
+    result = CliRunner().invoke(cli, ["policy-server", str(pendulum), *words])
+    assert result.exit_code == 2, result.output
+    assert words[0] in result.output
+
+
+def test_the_options_reach_the_server(pendulum: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[PolicyServer] = []
+
+    async def refuse(self: PolicyServer) -> None:
+        seen.append(self)
+        raise OSError("taken")
+
+    monkeypatch.setattr(PolicyServer, "start", refuse)
+    words = "--max-engines 3 --max-batch 5 --max-wait 0.25 --hello-timeout 2 --write-timeout 4 --reload-interval 6"
+    result = CliRunner().invoke(cli, ["policy-server", str(pendulum), *words.split()])
+    assert isinstance(result.exception, errors.ConfigurationError)
+    assert "cannot listen" in str(result.exception)
+    (server,) = seen
+    assert (server.max_engines, server.max_batch, server.max_wait) == (3, 5, 0.25)
+    assert (server.hello_timeout, server.write_timeout, server.reload_interval) == (2, 4, 6)
+
+
+def test_a_model_that_is_not_there_is_refused_by_name(tmp_path: Path) -> None:
+    result = CliRunner().invoke(cli, ["policy-server", str(tmp_path / "none.onnx")])
+    assert isinstance(result.exception, errors.ModelLoadError)
+    assert "none.onnx" in str(result.exception)

@@ -1,0 +1,115 @@
+"""`ue-rl serve --shm`, `--shm-name` and `--transport`, as a user meets them."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+import ue_rl
+from ue_rl.cli import cli
+from ue_rl.connections import SharedMemoryConnection
+from ue_rl.errors import ConfigurationError, UnsupportedByEngine
+from ue_rl.shm import segment
+from ue_rl.training.engine import address_of
+
+pytestmark = pytest.mark.skipif(os.name != "posix", reason="sends SIGINT as a terminal would")
+
+
+@pytest.fixture
+def served(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[subprocess.Popen[str], str]]:
+    """A serving process and the address that it prints."""
+    words = [word.replace("TMP", str(tmp_path)) for word in request.param]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "ue_rl", "serve", "--env", "CartPole-v1", "--num-envs", "2", *words],
+        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True,
+    )  # fmt: skip
+    assert process.stdout is not None
+    try:
+        for line in process.stdout:
+            if found := re.search(r"(tcp|shm)://[^\s,]+", line):
+                yield process, found.group()
+                break
+        else:
+            pytest.fail("the server said no address")
+    finally:
+        if process.poll() is None:
+            process.kill()
+        process.wait()
+
+
+def stop(process: subprocess.Popen[str]) -> str:
+    process.send_signal(signal.SIGINT)
+    output, _ = process.communicate(timeout=20)
+    assert process.returncode == 0, output
+    assert "Traceback" not in output
+    assert not list(segment.SHM_DIR.glob(f"{segment.PREFIX}{process.pid}_*"))
+    return output
+
+
+@pytest.mark.parametrize("served", [["--shm", "--port", "0"]], indirect=True)
+def test_serve_shm_offers_the_upgrade(served: tuple[subprocess.Popen[str], str]) -> None:
+    process, url = served
+    for transport in ("auto", "shm", "tcp"):
+        env = ue_rl.connect(url, transport, timeout=10)
+        assert isinstance(env.transport, SharedMemoryConnection) == (transport != "tcp")
+        env.reset()
+        env.close()
+    port = url.rpartition(":")[2]
+    shown = CliRunner().invoke(cli, ["inspect", "--port", port, "--steps", "20"]).output.replace("\n", "")
+    assert "shared memory, socket doorbell" in shown
+    shown = CliRunner().invoke(cli, ["inspect", "--port", port, "--steps", "20", "--transport", "tcp"]).output
+    assert "shared channel" in shown.replace("\n", "")
+    output = stop(process)
+    assert "attached to ue_rl_" in output
+    assert "the trainer has gone" in output
+
+
+@pytest.mark.parametrize("served", [["--shm-name", "TMP/engine.shm"]], indirect=True)
+def test_serve_by_name_and_train_there(served: tuple[subprocess.Popen[str], str], tmp_path: Path) -> None:
+    process, url = served
+    words = [
+        "train", "--host", url, "--algo", "ppo", "--timesteps", "128", "--n-steps", "32", "--batch-size", "32",
+        "--log-dir", str(tmp_path / "runs"), "--no-export",
+    ]  # fmt: skip
+    result = CliRunner().invoke(cli, words)
+    assert result.exit_code == 0, (result.output, result.exception)
+    assert "shared memory, doorbell in memory" in " ".join(result.output.split())
+    assert list((tmp_path / "runs").glob("ppo-*engine.shm-1"))
+    stop(process)
+    assert not Path(url.removeprefix("shm://")).exists()
+
+
+@pytest.mark.parametrize("served", [["--tick-rate", "1000", "--port", "0"]], indirect=True)
+def test_without_an_offer_shm_is_refused_by_name(served: tuple[subprocess.Popen[str], str]) -> None:
+    port = served[1].rpartition(":")[2]
+    result = CliRunner().invoke(cli, ["inspect", "--port", port, "--transport", "shm"])
+    assert isinstance(result.exception, UnsupportedByEngine)
+    assert "serve --shm" in str(result.exception)
+
+
+def test_wrong_words() -> None:
+    result = CliRunner().invoke(cli, ["serve", "--env", "CartPole-v1", "--shm", "--shm-name", "x"])
+    assert result.exit_code == 2
+    assert "give one of them" in result.output
+    result = CliRunner().invoke(cli, ["serve", "--env", "CartPole-v1", "--shm-name", "x", "--port", "5"])
+    assert result.exit_code == 2
+    assert "leave out --port" in result.output
+    result = CliRunner().invoke(cli, ["serve", "--env", "CartPole-v1", "--images"])
+    assert result.exit_code == 2
+    assert "text carries no images" in result.output
+    result = CliRunner().invoke(cli, ["serve", "--env", "CartPole-v1", "--shm-name", ""])
+    assert isinstance(result.exception, ConfigurationError)  # and is not served over TCP instead
+
+
+def test_addresses() -> None:
+    assert address_of(None, None) == "tcp://127.0.0.1:7777"
+    assert address_of("::1", 5) == "tcp://[::1]:5"
+    assert address_of("shm://mine", 5) == "shm://mine"

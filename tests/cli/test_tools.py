@@ -1,0 +1,149 @@
+"""`ue-rl` itself, `serve`, `inspect` and `bench`."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+import ue_rl
+from ue_rl import errors
+from ue_rl.cli import COMMANDS, cli
+from ue_rl.cli.inspect import notes
+from ue_rl.testing import PluginStandIn
+from ue_rl.wire.handshake import decode_handshake
+
+
+def start(*arguments: str, cwd: Path | None = None) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-m", "ue_rl", *arguments],
+        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, cwd=cwd, start_new_session=True,
+    )  # fmt: skip
+
+
+def first_url(process: subprocess.Popen[str]) -> str:
+    assert process.stdout is not None
+    for line in process.stdout:
+        found = re.search(r"tcp://\S+", line)
+        if found:
+            return found.group()
+    raise AssertionError("the server said no address")
+
+
+@pytest.fixture
+def served(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[subprocess.Popen[str], str]]:
+    (tmp_path / "mine.py").write_text(
+        "from ue_rl.cli.bench_envs import DoNothingBridge\nclass Mine(DoNothingBridge):\n    pass\n"
+    )
+    process = start("serve", *request.param, "--port", "0", cwd=tmp_path)
+    try:
+        yield process, first_url(process)
+    finally:
+        if process.poll() is None:
+            process.kill()
+        process.wait()
+
+
+def test_help_is_quick_and_loads_nothing_heavy() -> None:
+    code = "import sys; from ue_rl.cli import main\ntry: main(['--help'])\nexcept SystemExit: pass\n"
+    code += "print([m for m in ('torch', 'numpy', 'rich', 'stable_baselines3') if m in sys.modules])"
+    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    assert out.strip().endswith("[]")
+    assert all(name in out for name in COMMANDS)
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_command_has_help(name: str) -> None:
+    result = CliRunner().invoke(cli, [name, "--help"])
+    assert result.exit_code == 0, result.output
+    assert "Usage" in result.output
+
+
+def test_wrong_words_are_usage_errors() -> None:
+    for words in (["dance"], ["serve"], ["serve", "--env", "a", "--bridge", "b:c"], ["inspect", "--port", "x"]):
+        out = subprocess.run([sys.executable, "-m", "ue_rl", *words], capture_output=True, text=True, check=False)
+        assert out.returncode == 2, (words, out.stderr)
+        assert "Traceback" not in out.stderr
+
+
+def test_version() -> None:
+    assert ue_rl.__version__ in CliRunner().invoke(cli, ["--version"]).output
+
+
+@pytest.mark.skipif(os.name != "posix", reason="sends SIGINT as a terminal would")
+@pytest.mark.parametrize(
+    "served", [["--env", "CartPole-v1", "--num-envs", "2"], ["--bridge", "mine:Mine", "--num-envs", "3"]], indirect=True
+)
+def test_serve_hosts_says_who_connects_and_stops_with_ctrl_c(served: tuple[subprocess.Popen[str], str]) -> None:
+    process, url = served
+    for channel in ("shared", "per_env"):
+        env = ue_rl.connect(url, channel=channel, timeout=10)
+        env.reset()
+        env.close()
+    process.send_signal(signal.SIGINT)
+    output, _ = process.communicate(timeout=20)
+    assert process.returncode == 0
+    assert output.count("a trainer connected from 127.0.0.1") == 2
+    assert "stopped" in output
+    assert "Traceback" not in output
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        (["--env", "NoSuchEnv-v1"], "Gymnasium cannot make"),
+        (["--bridge", "no_such_module:X"], "cannot be loaded"),
+        (["--bridge", "json"], "cannot be loaded"),
+        (["--env", "CartPole-v1", "--kwargs", "[]"], "not a JSON object"),
+        (["--env", "CartPole-v1", "--port", "0", "--tick-rate", "0"], "tick rate must be positive"),
+    ],
+)
+def test_serve_refuses_by_name(arguments: list[str], text: str) -> None:
+    result = CliRunner().invoke(cli, ["serve", *arguments])
+    assert isinstance(result.exception, errors.UeRlError)
+    assert text in str(result.exception)
+
+
+def test_serve_says_that_a_port_is_taken() -> None:
+    with PluginStandIn() as game:
+        result = CliRunner().invoke(cli, ["serve", "--env", "CartPole-v1", "--port", str(game.port)])
+    assert isinstance(result.exception, errors.ConfigurationError)
+    assert "cannot listen" in str(result.exception)
+
+
+@pytest.mark.parametrize("served", [["--env", "CartPole-v1", "--num-envs", "2"]], indirect=True)
+def test_inspect(served: tuple[subprocess.Popen[str], str]) -> None:
+    port = served[1].rpartition(":")[2]
+    output = CliRunner().invoke(cli, ["inspect", "--port", port, "--steps", "60"]).output
+    for text in ("ACT_SPACE=DISCRETE(2)", "Discrete(2)", "shared channel", "p50", "p99", "env-steps/s", "SEED"):
+        assert text in output.replace("\n", ""), output
+
+
+def test_inspect_on_the_plugin_says_what_to_know() -> None:
+    with PluginStandIn(num_envs=2, tick_rate=60) as game:
+        result = CliRunner().invoke(cli, ["inspect", "--port", str(game.port), "--steps", "10"])
+    output = " ".join(result.output.split())
+    assert "deployed plugin" in output
+    assert "the game's tick, not the bridge" in output
+    assert "2 env sockets" in output
+
+
+def test_notes() -> None:
+    plain = decode_handshake(b"CONFIG:OBS=1;ACT=1;ENV_TYPE=SINGLE;VERSION=1")
+    assert notes(plain, 1e-4) == []
+    wide = decode_handshake(b"CONFIG:OBS=1;ACT=100;ENV_TYPE=SINGLE")
+    assert any("1024" in note for note in notes(wide, None))
+
+
+def test_bench_prints_its_tables() -> None:
+    result = CliRunner().invoke(cli, ["bench", "--num-envs", "2", "--repeats", "1"])
+    assert result.exit_code == 0, (result.output, result.exception)
+    for text in ("codec", "ns a number", "shared channel", "per-env sockets", "SubprocVecEnv"):
+        assert text in result.output

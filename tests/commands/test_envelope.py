@@ -1,0 +1,362 @@
+"""The envelope of the command rings and the dispatcher, without a ring: every payload, hostile bytes, the schema."""
+
+from __future__ import annotations
+
+import re
+import struct
+from pathlib import Path
+from typing import Any
+
+import flatbuffers
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ue_rl import errors
+from ue_rl.commands import envelope as commands
+from ue_rl.commands.envelope import PAYLOADS, Command, Dispatcher, Method, decode, encode, messages, mismatch, text
+
+ROOT = Path(__file__).resolve().parents[2]
+SCHEMA = (ROOT / "ue_rl" / "commands" / "command.fbs").read_text("utf-8")
+M = messages()
+
+FLOATS = {"float", "double"}
+INTEGERS = {
+    "ulong": (0, 2**64 - 1),
+    "long": (-(2**63), 2**63 - 1),
+    "uint": (0, 2**32 - 1),
+    "int": (-(2**31), 2**31 - 1),
+}
+INTEGERS |= {"ubyte": (0, 255), "Mode": (0, 2)}
+DTYPES = {"float": np.float32, "ubyte": np.uint8, "uint": np.uint32, "int": np.int32}
+
+
+def bodies(kind: str) -> dict[str, dict[str, str]]:
+    """Name to {field: type} of every table (or struct) of the schema."""
+    plain = re.sub(r"//.*", "", SCHEMA)
+    found = re.findall(rf"\b{kind}\s+(\w+)\s*{{(.*?)}}", plain, re.S)
+    return {name: dict(re.findall(r"(\w+)\s*:\s*(\[?\w+\]?)", body)) for name, body in found}
+
+
+TABLES, STRUCTS = bodies("table"), bodies("struct")
+UNION = re.findall(r"\w+", re.search(r"union Payload\s*{(.*?)}", SCHEMA, re.S)[1])  # type: ignore[index]
+
+
+def camel(field: str) -> str:
+    head, *rest = field.split("_")
+    return head + "".join(part.capitalize() for part in rest)
+
+
+def value_of(kind: str) -> st.SearchStrategy[Any]:
+    """What a field of this type may hold, for hypothesis."""
+    if kind.startswith("["):
+        item = kind[1:-1]
+        if item in DTYPES:
+            return st.lists(value_of(item), max_size=5).map(lambda xs: np.array(xs, DTYPES[item]))
+        return st.lists(value_of(item), max_size=4)
+    if kind in FLOATS:
+        return st.floats(width=32 if kind == "float" else 64, allow_nan=False)
+    if kind in INTEGERS:
+        return st.integers(*INTEGERS[kind])
+    if kind == "bool":
+        return st.booleans()
+    if kind == "string":
+        return st.text(st.characters(exclude_categories=("Cs",)), max_size=8)
+    return made(kind)
+
+
+def made(name: str) -> st.SearchStrategy[Any]:
+    """Objects of a table or struct with all fields set."""
+    fields = {camel(field): value_of(kind) for field, kind in (TABLES | STRUCTS)[name].items()}
+    return st.builds(getattr(M, f"{name}T"), **fields)
+
+
+def same(a: Any, b: Any) -> bool:
+    if isinstance(a, str):
+        return a == text(b)
+    if isinstance(a, np.ndarray):
+        return a.dtype == np.asarray(b).dtype and np.array_equal(a, b)
+    if isinstance(a, list):
+        return len(a) == len(b) and all(map(same, a, b))
+    if hasattr(a, "__dict__"):
+        return type(a) is type(b) and all(same(value, vars(b)[name]) for name, value in vars(a).items())
+    return bool(a == b)
+
+
+# -- the schema and what was generated from it
+
+
+def test_generated_code_and_schema_agree() -> None:
+    for name, fields in (TABLES | STRUCTS).items():
+        wanted = {camel(field) for field in fields} | ({"payloadType"} if name == "Envelope" else set())
+        assert set(vars(getattr(M, f"{name}T")())) == wanted, name
+        readers = {field[0].upper() + field[1:] for field in wanted}
+        assert readers <= set(dir(getattr(M, name))), name
+    assert {n for n in vars(M.Payload) if not n.startswith("_")} == {"NONE", *UNION}
+    assert [getattr(M.Payload, name) for name in UNION] == list(range(1, len(UNION) + 1))
+    classes = {n[:-1] for n, c in vars(M).items() if isinstance(c, type) and n.endswith("T") and hasattr(c, "Pack")}
+    assert classes == set(TABLES | STRUCTS)
+
+
+def test_defaults_are_those_of_the_schema() -> None:
+    plain = re.sub(r"//.*", "", SCHEMA)
+    found = re.findall(r"\btable\s+(\w+)\s*{(.*?)}", plain, re.S)
+    checked = 0
+    for name, body in found:
+        for field, default in re.findall(r"(\w+)\s*:\s*\w+\s*=\s*(-?\w+)", body):
+            value = getattr(getattr(M, f"{name}T")(), camel(field))
+            assert value == {"true": True, "false": False}.get(
+                default, default if value is None else type(value)(default)
+            )
+            checked += 1
+    assert checked >= 8
+
+
+def test_every_method_has_payloads_and_every_payload_a_method() -> None:
+    assert set(PAYLOADS) == set(Method)
+    assert all(method < 1000 for method in Method)
+    used = {name for pair in PAYLOADS.values() for name in pair}
+    assert used == set(UNION)
+
+
+def test_vectors_of_numbers_have_their_dtype() -> None:
+    """The generated code would write a float64 array into a [float] as it is."""
+    for name, fields in TABLES.items():
+        for field, kind in fields.items():
+            if kind[1:-1] in DTYPES:
+                assert name in UNION, "encode() looks at the payload's own fields only"
+                assert commands._DTYPES.get(camel(field), np.float32) is DTYPES[kind[1:-1]]
+
+
+def test_the_document_lists_every_method() -> None:
+    page = (ROOT / "docs" / "commands.md").read_text("utf-8")
+    rows = re.findall(r"^\| `([A-Z_]+)` \| (\d+) \| (\w+) \| (\w+|-) \|", page, re.M)
+    assert rows == [(m.name, str(m.value), PAYLOADS[m][0], PAYLOADS[m][1].replace("Empty", "-")) for m in Method]
+
+
+# -- round trips
+
+
+@settings(max_examples=400, deadline=None)
+@given(st.sampled_from(UNION).flatmap(made), st.integers(0, 2**64 - 1), st.integers(0, 2**32 - 1))
+def test_every_payload_comes_back(payload: Any, correlation_id: int, method: int) -> None:
+    command = decode(encode(method, payload, correlation_id))
+    assert (command.correlation_id, command.method, command.error) == (correlation_id, method, None)
+    assert same(payload, command.payload)
+
+
+@pytest.mark.parametrize("name", UNION)
+def test_a_payload_of_defaults_comes_back(name: str) -> None:
+    payload = getattr(M, f"{name}T")()
+    back = decode(encode(1, payload)).payload
+    assert type(back) is type(payload)
+    assert vars(back) == vars(payload)
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.text(st.characters(exclude_categories=("Cs",))))
+def test_errors_come_back(message: str) -> None:
+    assert decode(encode(1, None, 3, message)) == Command(3, 1, None, message)
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.float32, np.int64, ">f4", np.float16])
+def test_arrays_of_other_dtypes_become_those_of_the_schema(dtype: Any) -> None:
+    values = np.arange(6).astype(dtype).reshape(2, 3)
+    payload = M.TelemetryFrameT(values=values)
+    back = decode(encode(Method.TELEMETRY_FRAME, payload)).payload.values
+    assert back.dtype == np.float32
+    assert back.tolist() == [0, 1, 2, 3, 4, 5]
+    assert payload.values is values, "the caller's object was changed"
+
+
+@pytest.mark.parametrize(
+    "pixels", [bytes(range(12)), bytearray(range(12)), memoryview(bytes(range(12))), list(range(12))]
+)
+def test_pixels_may_be_bytes(pixels: Any) -> None:
+    assert decode(encode(1, M.ImageFrameT(pixels=pixels))).payload.pixels.tolist() == list(range(12))
+    assert len(decode(encode(1, M.ImageFrameT(pixels=pixels[:0]))).payload.pixels) == 0
+
+
+def test_what_cannot_be_written_is_named() -> None:
+    wrong = [
+        M.PingT(stamp=-1), M.PingT(stamp="x"), M.PingT(stamp=2**64), M.CloseT(reason=5), M.ParameterT(), object(),
+        M.Ping(),
+        M.TelemetryFrameT(values=["a"]), M.TelemetryFrameT(values=5), M.TelemetryFrameT(values=np.array(["a"])),
+        M.ImageFrameT(pixels=np.array([1.5])), M.ImageFrameT(pixels=np.array([300])),
+        M.ResetAgentT(envIds=np.array([2**40])),
+        M.SetEntityT(entity=5), M.GetParametersT(names=[None]), M.TelemetryFrameT(values=[1e300]),
+    ]  # fmt: skip
+    for payload in wrong:
+        with pytest.raises(errors.ConfigurationError, match="cannot be written") as caught:
+            encode(1, payload)
+        assert caught.value.fault == "caller"
+    with pytest.raises(errors.ConfigurationError):
+        encode(-1)
+
+
+# -- hostile bytes
+
+
+def survives(data: bytes) -> bool:
+    """Decoded, or refused by name; anything else is raised."""
+    try:
+        decode(data)
+    except errors.MalformedMessage:
+        return False
+    return True
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.binary(max_size=300))
+def test_random_bytes(data: bytes) -> None:
+    if survives(data):
+        answer = Dispatcher().answer(data)
+        assert answer is None or decode(answer).error
+    else:
+        with pytest.raises(errors.MalformedMessage) as caught:
+            Dispatcher().answer(data)
+        assert caught.value.fault == "trainer"
+
+
+NUMBERS = st.sampled_from([0, 1, 4, 8, 0x7FFFFFFF, 0x80000000, 0xFFFFFFF0, 0xFFFFFFFF]) | st.integers(0, 300)
+
+
+@settings(max_examples=600, deadline=None)
+@given(st.sampled_from(UNION).flatmap(made), st.data())
+def test_mutilated_messages(payload: Any, data: st.DataObject) -> None:
+    """One or two words overwritten: offsets outside, or into other tables, huge lengths, other unions."""
+    raw = bytearray(encode(1, payload, 5))
+    for _ in range(data.draw(st.integers(1, 2))):
+        at = data.draw(st.integers(0, len(raw) // 4 - 1)) * 4
+        struct.pack_into("<I", raw, at, data.draw(NUMBERS))
+    survives(bytes(raw))
+    survives(bytes(raw[: data.draw(st.integers(0, len(raw)))]))
+
+
+def test_truncated_messages() -> None:
+    raw = encode(Method.SET_PARAMETERS, M.SetParametersT(parameters=[M.ParameterT(name="gravity" * 9, value=1.0)]), 7)
+    assert sum(not survives(raw[:end]) for end in range(len(raw))) > len(raw) // 2
+    assert survives(raw)
+
+
+@pytest.mark.parametrize("name", UNION)
+def test_every_union_type_over_another_payload(name: str) -> None:
+    """A table read as another one is refused or full of nonsense, never a crash; 0 and 200 are no payload."""
+    raw = encode(1, M.DebugDrawT(lines=[M.DrawLineT(color=1)], texts=[M.DrawTextT(text="t")]), 5)
+    at = [i for i, byte in enumerate(raw) if byte == M.Payload.DebugDraw]
+    assert at
+    for i in at:
+        for value in (getattr(M.Payload, name), 0, 200):
+            survives(raw[:i] + bytes([value]) + raw[i + 1 :])
+
+
+def vector_message(count: int, length: int, said: int | None = None) -> bytes:
+    """GetParameters whose `count` names are one string of `length` bytes; the vector says `said`."""
+    builder = flatbuffers.Builder(1024)
+    string = builder.CreateString("x" * length)
+    builder.StartVector(4, count, 4)
+    for _ in range(count):
+        builder.PrependUOffsetTRelative(string)
+    names = builder.EndVector()
+    if said is not None:
+        struct.pack_into("<I", builder.Bytes, len(builder.Bytes) - names, said)
+    M.GetParametersStart(builder)
+    M.GetParametersAddNames(builder, names)
+    payload = M.GetParametersEnd(builder)
+    M.EnvelopeStart(builder)
+    M.EnvelopeAddMethod(builder, Method.GET_PARAMETERS)
+    M.EnvelopeAddPayloadType(builder, M.Payload.GetParameters)
+    M.EnvelopeAddPayload(builder, payload)
+    builder.Finish(M.EnvelopeEnd(builder))
+    return bytes(builder.Output())
+
+
+def test_strings_that_overlap_do_not_become_gigabytes() -> None:
+    """30 000 names of 100 kB, all the same bytes, in 220 kB."""
+    assert len(decode(vector_message(10, 100)).payload.names) == 10
+    hostile = vector_message(30_000, 100_000)
+    assert len(hostile) < 2**18
+    with pytest.raises(errors.MalformedMessage, match="strings are longer"):
+        decode(hostile)
+
+
+@pytest.mark.parametrize("said", [1000, 2**20, 2**31, 2**32 - 1])
+def test_vectors_that_say_more_than_they_hold(said: int) -> None:
+    with pytest.raises(errors.MalformedMessage):
+        decode(vector_message(10, 10, said))
+
+
+# -- the dispatcher
+
+
+def ask(dispatcher: Dispatcher, method: int, payload: Any = None, longest: int = 2**31) -> Command:
+    answer = dispatcher.answer(encode(method, payload, 9), longest)
+    assert answer is not None
+    assert len(answer) <= longest
+    command = decode(answer)
+    assert (command.correlation_id, command.method) == (9, method)
+    return command
+
+
+def test_a_handler_gets_the_payload_and_its_answer_goes_back() -> None:
+    dispatcher = Dispatcher()
+    dispatcher.register(Method.GET_ENTITY, lambda payload, command: M.EntityT(id=payload.id + command.correlation_id))
+    assert ask(dispatcher, Method.GET_ENTITY, M.GetEntityT(id=1)).payload.id == 10
+    assert dispatcher.methods == [82]
+    assert "does not know method PING" in str(ask(dispatcher, Method.PING, M.PingT()).error)
+    assert "does not know method 4711" in str(ask(dispatcher, 4711).error)
+
+
+def test_a_wrong_payload_never_reaches_the_handler() -> None:
+    dispatcher = Dispatcher()
+    for method in Method:
+        dispatcher.register(method, lambda payload, command: pytest.fail("called"))
+        if PAYLOADS[method][0] != "Parameters":
+            wrong = ask(dispatcher, method, M.ParametersT()).error
+            assert wrong == f"{method.name} carries {PAYLOADS[method][0]}, got Parameters"
+    assert ask(dispatcher, Method.PING).error == "PING carries Ping, got no payload"
+
+
+def test_a_request_without_fields_may_come_without_its_payload() -> None:
+    assert mismatch(Method.LIST_ENTITIES, None) is not None
+    assert mismatch(Method.GET_SCENE_INFO, None) is None
+    assert mismatch(1000, object()) is None
+
+
+def test_a_wrong_answer_is_an_error_message_and_not_the_end() -> None:
+    dispatcher = Dispatcher()
+    answers: dict[int, Any] = {
+        1000: "text",
+        1001: M.ParameterT(),
+        1002: M.PingT(stamp="no"),
+        Method.GET_ENTITY: M.PingT(),
+    }
+    for method, answer in answers.items():
+        dispatcher.register(method, lambda payload, command, answer=answer: answer)
+    for method in (1000, 1001, 1002):
+        assert "cannot be written" in str(ask(dispatcher, method).error)
+    assert ask(dispatcher, Method.GET_ENTITY, M.GetEntityT()).error == "GET_ENTITY is answered with Entity, got Ping"
+
+
+def test_an_answer_or_error_too_long_for_the_ring_is_an_error_that_fits() -> None:
+    dispatcher = Dispatcher()
+
+    def fail(payload: Any, command: Command) -> Any:
+        raise ValueError("\N{GRINNING FACE}" * 100_000)
+
+    dispatcher.register(1000, fail)
+    dispatcher.register(1001, lambda payload, command: M.CloseT(reason="x" * 5000))
+    assert str(ask(dispatcher, 1000, longest=1000).error).startswith("ValueError: \N{GRINNING FACE}")
+    assert len(str(ask(dispatcher, 1000).error)) < 2100
+    assert "the command ring takes 1000" in str(ask(dispatcher, 1001, longest=1000).error)
+    assert ask(dispatcher, 1001).error is None
+
+
+def test_who_wants_no_answer_gets_none() -> None:
+    dispatcher = Dispatcher()
+    seen = []
+    dispatcher.register(1000, lambda payload, command: seen.append(payload) or object())
+    assert dispatcher.answer(encode(1000, M.PingT(stamp=4))) is None
+    assert dispatcher.answer(encode(1001)) is None
+    assert [payload.stamp for payload in seen] == [4]

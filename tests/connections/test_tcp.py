@@ -1,0 +1,404 @@
+"""Dialling, choosing the wiring, deadlines, life cycle: what the TCP transports do before and around the steps."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+import ue_rl
+from ue_rl import errors
+from ue_rl.bridges import GymnasiumBridge, ShmUpgrader, run_in_thread
+from ue_rl.connecting import parse_tcp
+from ue_rl.connections import MultiTcpConnection, SharedMemoryConnection, SingleTcpConnection, open_engine
+from ue_rl.connections.tcp import link
+from ue_rl.testing import Fault, FaultKind, PluginStandIn, ShmFaultyEngine
+from ue_rl.transport import Transport
+from ue_rl.wire import kernels, kernels_pure
+
+Play = Callable[[socket.socket, socket.socket], None]
+
+
+@contextmanager
+def engine(play: Play, family: int = socket.AF_INET, host: str = "127.0.0.1") -> Iterator[int]:
+    """A listener whose first client is handed to `play(listener, client)`; yields the port."""
+    listener = socket.create_server((host, 0), family=family)
+
+    def run() -> None:
+        client, _ = listener.accept()
+        with client:
+            client.settimeout(5)
+            try:
+                play(listener, client)
+            except OSError:
+                return  # the test's client has gone
+
+    thread = threading.Thread(target=run, daemon=True)
+    thread.start()
+    try:
+        yield listener.getsockname()[1]
+    finally:
+        listener.close()
+        thread.join(5)
+        assert not thread.is_alive()
+
+
+def says(handshake: str, *answers: str) -> Play:
+    def play(listener: socket.socket, client: socket.socket) -> None:
+        client.sendall(handshake.encode() + b"\n")
+        lines = client.makefile("rb")
+        for answer in answers:
+            lines.readline()
+            client.sendall(answer.encode())
+        while lines.readline():
+            pass
+
+    return play
+
+
+MULTI = "CONFIG:OBS=1;ACT=1;ENV_TYPE=MULTI;ENV_COUNT=2"
+STATES = "OBS=1;REW=0;DONE=0;ENV=0||OBS=2;REW=0;DONE=0;ENV=1\n"
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as sock:
+        return int(sock.getsockname()[1])
+
+
+@pytest.mark.parametrize(
+    ("url", "expected"),
+    [
+        ("tcp://localhost", ("localhost", 7777)),
+        ("tcp://[::1]:9", ("::1", 9)),
+        ("tcp://10.0.0.1:65535/", ("10.0.0.1", 65535)),
+    ],
+)
+def test_addresses(url: str, expected: tuple[str, int]) -> None:
+    assert parse_tcp(url) == expected
+
+
+@pytest.mark.parametrize(
+    "url", ["127.0.0.1:7777", "http://x:1", "tcp://", "tcp://x:0", "tcp://x:99999", "tcp://x:y", "tcp://x/a"]
+)
+def test_wrong_addresses(url: str) -> None:
+    with pytest.raises(errors.ConfigurationError, match="tcp://HOST:PORT"):
+        ue_rl.connect(url)
+
+
+@pytest.mark.parametrize(
+    "options", [{"channel": "both"}, {"timeout": 0}, {"timeout": float("inf")}, {"connect_timeout": -1}]
+)
+def test_wrong_options_are_refused_before_dialling(options: dict[str, object]) -> None:
+    with pytest.raises(errors.ConfigurationError):
+        ue_rl.connect("tcp://127.0.0.1:1", **options)
+
+
+def test_nobody_listens() -> None:
+    begun = time.monotonic()
+    with pytest.raises(errors.EngineUnreachable, match=r"nothing listens on 127.0.0.1:\d+.*Is Play pressed") as caught:
+        ue_rl.connect(f"tcp://127.0.0.1:{free_port()}", timeout=5)
+    assert time.monotonic() - begun < 1
+    assert isinstance(caught.value, ConnectionError)
+
+
+def test_unknown_host() -> None:
+    with pytest.raises(errors.EngineUnreachable, match=r"host name 'no-such-host\.invalid' is unknown"):
+        ue_rl.connect("tcp://no-such-host.invalid:7777", timeout=5)
+
+
+def test_waits_for_an_engine_that_starts_late() -> None:
+    port = free_port()
+    game: list[socket.socket] = []
+
+    def start_late() -> None:
+        server = socket.create_server(("127.0.0.1", port))
+        game.append(server)
+        client, _ = server.accept()
+        game.append(client)
+        client.sendall(b"CONFIG:OBS=1;ACT=1;ENV_TYPE=SINGLE;VERSION=1;CHANNEL=SHARED\n")
+
+    timer = threading.Timer(0.3, start_late)
+    timer.start()
+    env = ue_rl.connect(f"tcp://127.0.0.1:{port}", wait=10, timeout=5)
+    assert env.num_envs == 1
+    env.close()
+    timer.join()
+    for sock in game:
+        sock.close()
+
+
+def test_ipv6_and_names() -> None:
+    if not socket.has_ipv6:
+        pytest.skip("this machine has no IPv6")
+    with engine(says(MULTI + ";CHANNEL=SHARED", STATES), socket.AF_INET6, "::1") as port:
+        env = ue_rl.connect(f"tcp://[::1]:{port}", timeout=5)
+        assert env.reset().tolist() == [[1], [2]]
+        env.close()
+    with engine(says(MULTI + ";CHANNEL=SHARED", STATES)) as port:
+        env = ue_rl.connect(f"tcp://localhost:{port}", timeout=5)
+        assert env.reset().tolist() == [[1], [2]]
+        env.close()
+
+
+def test_silent_listener_is_a_handshake_error_within_the_deadline() -> None:
+    with engine(lambda listener, client: client.recv(1) and None) as port:
+        begun = time.monotonic()
+        with pytest.raises(errors.HandshakeError, match=r"sent no handshake.*within 0.3 s"):
+            ue_rl.connect(f"tcp://127.0.0.1:{port}", timeout=0.3)
+        assert 0.2 < time.monotonic() - begun < 1.5
+
+
+@pytest.mark.parametrize(
+    ("offered", "wanted", "wiring"),
+    [
+        (None, "auto", "2 env sockets"),
+        (None, "shared", "shared channel"),
+        ("SHARED", "auto", "shared channel"),
+        ("SHARED", "per_env", "2 env sockets"),
+        ("PER_ENV", "auto", "2 env sockets"),
+        ("PER_ENV", "shared", "shared channel"),
+        ("ANY", "auto", "shared channel"),
+        ("ANY", "per_env", "2 env sockets"),
+    ],
+)
+def test_the_caller_wins_then_the_handshake_then_env_sockets(offered: str | None, wanted: str, wiring: str) -> None:
+    def play(listener: socket.socket, client: socket.socket) -> None:
+        client.sendall((MULTI + (f";CHANNEL={offered}" if offered else "") + "\n").encode())
+        client.recv(1)
+
+    with engine(play) as port:
+        connection = MultiTcpConnection("127.0.0.1", port, channel=wanted, timeout=5)
+        with connection:
+            assert isinstance(connection, Transport)
+            assert connection.describe()["wiring"] == wiring
+
+
+def closes_its_listener(listener: socket.socket, client: socket.socket) -> None:
+    listener.close()
+    says(MULTI, STATES)(listener, client)
+
+
+def test_falls_back_to_the_shared_channel_where_env_sockets_are_refused() -> None:
+    with engine(closes_its_listener) as port:
+        env = ue_rl.connect(f"tcp://127.0.0.1:{port}", timeout=5)
+        assert env.transport.describe()["wiring"] == "shared channel"
+        assert env.reset().tolist() == [[1], [2]]
+        env.close()
+    with engine(closes_its_listener) as port:
+        with pytest.raises(errors.EngineUnreachable, match="only 0 of 2 env sockets"):
+            ue_rl.connect(f"tcp://127.0.0.1:{port}", timeout=5, channel="per_env")
+
+
+def test_the_wrong_class_for_the_engine_says_which_to_use() -> None:
+    with PluginStandIn(env_type="SINGLE") as game:
+        with pytest.raises(errors.HandshakeError, match="MultiTcpConnection cannot serve"):
+            MultiTcpConnection(game.host, game.port, timeout=5).connect()
+    with PluginStandIn(num_envs=2) as game:
+        with pytest.raises(errors.HandshakeError, match="SingleTcpConnection cannot serve"):
+            SingleTcpConnection(game.host, game.port, timeout=5).connect()
+
+
+def test_life_cycle_is_checked() -> None:
+    connection = MultiTcpConnection("127.0.0.1", 1)
+    for use in (lambda: connection.spec, connection.reset, connection.receive):
+        with pytest.raises(errors.ConnectionUnusable, match="not open yet"):
+            use()
+    with engine(says(MULTI, STATES, STATES)) as port:
+        connection = MultiTcpConnection("127.0.0.1", port, channel="shared", timeout=5)
+        assert connection.connect() == connection.connect()
+        connection.reset()
+        with pytest.raises(errors.UnexpectedMessage, match="ASK while ASKED"):
+            connection.send_actions(np.zeros((2, 1), np.float32))
+        connection.receive()
+        with pytest.raises(errors.UnexpectedMessage):
+            connection.receive()
+        connection.close()
+        connection.close()
+        with pytest.raises(errors.ConnectionUnusable, match="was closed"):
+            connection.reset()
+
+
+def test_after_a_failure_every_call_says_why() -> None:
+    with engine(says(MULTI, "OBS=nan;REW=0;DONE=0;ENV=0\n")) as port:
+        connection = MultiTcpConnection("127.0.0.1", port, channel="shared", timeout=5)
+        connection.connect()
+        connection.reset()
+        with pytest.raises(errors.NonFiniteValue):
+            connection.receive()
+        with pytest.raises(errors.ConnectionUnusable, match="failed before: a value is NaN"):
+            connection.reset()
+
+
+def test_an_answer_that_nobody_asked_for_is_refused_before_the_next_request() -> None:
+    with engine(says(MULTI, STATES + STATES)) as port:
+        connection = MultiTcpConnection("127.0.0.1", port, channel="shared", timeout=5)
+        connection.connect()
+        connection.reset()
+        connection.receive()
+        with pytest.raises(errors.UnexpectedMessage, match="nobody asked for"):
+            connection.reset()
+
+
+def test_partial_batches_in_any_order_and_split_anywhere() -> None:
+    def play(listener: socket.socket, client: socket.socket) -> None:
+        client.sendall(MULTI.encode() + b"\n")
+        client.recv(100)
+        for byte in b"\r\nOBS=2;REW=0;DONE=0;ENV=1\r\n\nOBS=1;REW=0;DONE=0;ENV=0\n":
+            client.sendall(bytes([byte]))
+        client.recv(1)
+
+    for compiled in (None, False):
+        with engine(play) as port:
+            env = ue_rl.connect(f"tcp://127.0.0.1:{port}", channel="shared", timeout=5, compiled=compiled)
+            assert env.reset().tolist() == [[1], [2]]
+            env.close()
+
+
+@pytest.mark.parametrize("compiled", [None, False])
+def test_long_lines_on_env_sockets(compiled: bool | None) -> None:
+    """Longer than a region's first size: the compiled path widens, the pure one grows its buffer."""
+    handshake = "CONFIG:OBS=3;ACT=1;ENV_TYPE=MULTI;ENV_COUNT=2;CHANNEL=PER_ENV;VERSION=1;FEATURES=INFO"
+
+    def play(listener: socket.socket, client: socket.socket) -> None:
+        client.sendall(handshake.encode() + b"\n")
+        socks = [listener.accept()[0] for _ in range(2)]
+        for i, sock in enumerate(socks):
+            sock.recv(100)
+            sock.sendall(b"OBS=1,2,3;REW=0;DONE=0;ENV=%d;pad=%s\n" % (i, b"x" * 5000))
+        client.recv(1)
+        for sock in socks:
+            sock.close()
+
+    with engine(play) as port:
+        env = ue_rl.connect(f"tcp://127.0.0.1:{port}", timeout=5, compiled=compiled)
+        assert env.reset().tolist() == [[1, 2, 3]] * 2
+        env.close()
+
+
+@pytest.mark.parametrize("compiled", [None, False])
+@pytest.mark.parametrize("channel", ["shared", "per_env"])
+def test_an_engine_that_stops_reading_is_a_timeout(channel: str, compiled: bool | None) -> None:
+    n, size = 2, 400_000
+    handshake = f"CONFIG:OBS=1;ACT={size};ENV_TYPE=MULTI;ENV_COUNT={n}\n".encode()
+    release = threading.Event()
+
+    def play(listener: socket.socket, client: socket.socket) -> None:
+        client.sendall(handshake)
+        socks = [listener.accept()[0] for _ in range(n)] if channel == "per_env" else []
+        release.wait(10)
+        for sock in socks:
+            sock.close()
+
+    with engine(play) as port:
+        connection = MultiTcpConnection("127.0.0.1", port, channel=channel, timeout=0.4, compiled=compiled)
+        connection.connect()
+        actions = np.full((n, size), 0.123456789, np.float32)
+        begun = time.monotonic()
+        try:
+            with pytest.raises(errors.EngineTimeout, match="does not read"):
+                connection.send_actions(actions)
+        finally:
+            release.set()
+        assert time.monotonic() - begun < 10  # the pure twin takes seconds to write 800 000 numbers
+
+
+@pytest.mark.skipif(os.name != "posix", reason="sends this process SIGINT as a terminal would")
+def test_ctrl_c_gets_through_while_waiting() -> None:
+    with engine(says(MULTI)) as port:
+        connection = MultiTcpConnection("127.0.0.1", port, channel="shared", timeout=60)
+        connection.connect()
+        connection.reset()
+        timer = threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGINT))
+        timer.start()
+        begun = time.monotonic()
+        with pytest.raises(KeyboardInterrupt):
+            connection.receive()
+        assert time.monotonic() - begun < 3
+        connection.close()
+
+
+def test_python_path_of_the_sockets(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What Windows and installations without a compiler use."""
+    monkeypatch.setattr(kernels, "_compiled", None)
+    assert kernels.load() is kernels_pure
+    with PluginStandIn(num_envs=3) as game:
+        env = ue_rl.connect(game.url, timeout=5)
+        env.reset()
+        for _ in range(20):
+            env.step(np.zeros((3, 2), np.float32))
+        env.close()
+
+
+def test_windows_spells_socket_timeouts_in_milliseconds(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(link, "sys", SimpleNamespace(platform="win32"))
+    assert link._timeval(0.25) == 250
+
+
+def test_rlbase_finish_says_training_complete() -> None:
+    heard: list[bytes] = []
+
+    def play(listener: socket.socket, client: socket.socket) -> None:
+        client.sendall(b"CONFIG:OBS=1;ACT=1;ENV_TYPE=RLBASE;\n0.00;-0.00;1\n")
+        heard.append(client.recv(100))
+
+    with engine(play) as port:
+        connection = SingleTcpConnection("127.0.0.1", port, timeout=5)
+        connection.connect()
+        connection.finish()
+    assert heard == [b"TRAINING_COMPLETE\n"]
+
+
+def test_seeds_are_refused_by_the_transport_where_the_engine_takes_none() -> None:
+    with engine(says(MULTI)) as port:
+        connection = MultiTcpConnection("127.0.0.1", port, channel="shared", timeout=5)
+        connection.connect()
+        with pytest.raises(errors.UnsupportedByEngine, match="FEATURES=SEED"):
+            connection.reset(None, [1, 2])
+        connection.close()
+
+
+@pytest.mark.parametrize("kind", ["shared", "per_env", "shm"])
+def test_requests_that_cannot_be_are_refused_before_anything_is_sent(kind: str) -> None:
+    """The caller's mistake costs no session."""
+    bridge = GymnasiumBridge("Pendulum-v1", 3)
+    with run_in_thread(bridge, upgrader=ShmUpgrader()) as server:
+        options: Any = {"transport": "shm"} if kind == "shm" else {"channel": kind}
+        with contextlib.closing(open_engine("127.0.0.1", server.port, timeout=5, **options)) as connection:
+            connection.reset(None, [1, None, 2**63 - 1])
+            connection.receive()
+            for env_ids in ([3], [-1], [0, 0], [], [0.5]):
+                with pytest.raises(errors.ConfigurationError, match=r"cannot be reset.*0 to 2, each once"):
+                    connection.reset(env_ids)  # type: ignore[arg-type]
+            for seed in (-1, 2**63, 0.5, "7"):
+                with pytest.raises(errors.ConfigurationError, match=r"not a seed.*2\*\*63 - 1"):
+                    connection.reset(None, [None, seed, None])  # type: ignore[list-item]
+            good = np.zeros((3, 1), np.float32)
+            for wrong in (good.astype(np.int32), good.astype(np.float64), good[:2], good.T, good.ravel(), None):
+                with pytest.raises(errors.ActionError, match=r"float32 \(3, 1\)"):
+                    connection.send_actions(wrong)  # type: ignore[arg-type]
+            with pytest.raises(errors.ActionError, match="contiguous"):
+                connection.send_actions(np.zeros((3, 2), np.float32)[:, :1])
+            connection.send_actions(good)
+            assert connection.receive().obs.shape == (3, 3)
+
+
+def test_short_deadlines_are_kept_over_shared_memory() -> None:
+    with ShmFaultyEngine(Fault(FaultKind.SILENCE, env=0, step=1), num_envs=1) as engine:
+        with SharedMemoryConnection(engine=engine.address, timeout=0.05, connect_timeout=5) as connection:
+            connection.reset()
+            connection.receive()
+            begun = time.monotonic()
+            connection.send_actions(np.zeros((1, 2), np.float32))
+            with pytest.raises(errors.EngineTimeout):
+                connection.receive()
+            assert 0.05 <= time.monotonic() - begun < 0.05 + 0.1

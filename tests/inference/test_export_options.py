@@ -1,0 +1,473 @@
+"""Export: what is in the file, the forms of a policy, and the options."""
+
+from __future__ import annotations
+
+import json
+import os
+
+import gymnasium as gym
+import numpy as np
+import onnx
+import pytest
+import torch as th
+from gymnasium import spaces
+from sb3_contrib import QRDQN, TQC, TRPO, MaskablePPO, RecurrentPPO
+from stable_baselines3 import A2C, DDPG, DQN, PPO, SAC, TD3
+from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize
+
+from ue_rl.errors import ConfigurationError, ExportError, ModelMismatch
+from ue_rl.inference import OnnxInference, Sb3Inference, export_onnx, load_and_export
+from ue_rl.inference.export.models import on_cpu
+from ue_rl.inference.metadata import METADATA_KEY
+
+SMALL = {"net_arch": [16]}
+BOX = spaces.Box(np.array([-3, 0.5], np.float32), np.array([1, 7], np.float32))
+
+
+class RandomEnv(gym.Env):
+    def __init__(self, observation_space, action_space):
+        self.observation_space, self.action_space = observation_space, action_space
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        return self.observation_space.sample(), {}
+
+    def step(self, action):
+        return self.observation_space.sample(), float(np.sum(action)), False, False, {}
+
+
+def vector(n=4):
+    return spaces.Box(-np.inf, np.inf, (n,), np.float32)
+
+
+def make(algorithm=PPO, action=BOX, observation=None, policy="MlpPolicy", gain=1.0, normalize=False, **kwargs):
+    env = DummyVecEnv([lambda: RandomEnv(observation or vector(), action)])
+    if normalize is not False:
+        env = VecNormalize(env, **normalize)
+    if hasattr(algorithm, "collect_rollouts") and "OffPolicy" in str(algorithm.__mro__):
+        kwargs.setdefault("buffer_size", 64)
+    kwargs["policy_kwargs"] = dict(kwargs.get("policy_kwargs", SMALL))  # SB3 writes into it
+    model = algorithm(policy, env, device="cpu", seed=0, **kwargs)
+    generator = th.Generator().manual_seed(0)
+    for parameter in model.policy.parameters():
+        if parameter.requires_grad and parameter.dim() > 1:
+            parameter.data = th.randn(parameter.shape, generator=generator) * gain / parameter.shape[1] ** 0.5
+    return model
+
+
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / "policy.onnx"
+
+
+def rows(n=64, size=4, seed=0):
+    return np.random.default_rng(seed).normal(size=(n, size)).astype(np.float32)
+
+
+# -- what is in the file -------------------------------------------------------------------------------------------
+
+
+def test_the_contract_of_the_plugin(path):
+    """What the Unreal plugin relies on: one input obs [*, n], one output actions, float32, whole in one file."""
+    export_onnx(make(), path)
+    proto = onnx.load(path)
+    onnx.checker.check_model(proto, full_check=True)
+    ((obs,), (actions,)) = (proto.graph.input, proto.graph.output)
+    assert (obs.name, actions.name) == ("obs", "actions")
+    for port, size in ((obs, 4), (actions, 2)):
+        assert port.type.tensor_type.elem_type == onnx.TensorProto.FLOAT
+        batch, numbers = port.type.tensor_type.shape.dim
+        assert batch.dim_param
+        assert not batch.dim_value
+        assert numbers.dim_value == size
+    assert not any(tensor.external_data for tensor in proto.graph.initializer)
+    assert os.listdir(path.parent) == [path.name]
+    assert proto.ir_version <= 8, "readable by the onnxruntime of 2022 and later"
+
+
+def test_the_description(path):
+    model = make(normalize={"clip_obs": 4.0})
+    model.num_timesteps = 1234
+    report = export_onnx(model, path)
+    text = {p.key: p.value for p in onnx.load(path).metadata_props}[METADATA_KEY]
+    raw = json.loads(text)
+    assert raw["algorithm"] == "PPO"
+    assert raw["policy"] == "ActorCriticPolicy"
+    assert raw["num_timesteps"] == 1234
+    assert raw["protocol_version"] == 1
+    assert raw["observation_space"] == {"type": "Box", "shape": [4], "dtype": "float32", "low": "-inf", "high": "inf"}
+    assert raw["action_space"]["low"] == [-3.0, 0.5]
+    assert [(p["name"], p["shape"], p["role"]) for p in raw["inputs"]] == [("obs", [4], "observation")]
+    assert [(p["name"], p["shape"], p["role"]) for p in raw["outputs"]] == [("actions", [2], "actions")]
+    assert raw["normalization"]["clip_obs"] == 4.0
+    assert {"torch", "stable-baselines3", "onnx", "onnxruntime"} <= set(raw["versions"])
+    assert raw["verification"]["observations"] == report.observations >= 1000
+    assert raw["verification"]["max_abs_difference"] == report.max_abs_difference
+    assert OnnxInference(path).metadata == report.metadata
+    assert "largest difference" in str(report)
+    assert str(path) in str(report)
+
+
+# -- normalisation ---------------------------------------------------------------------------------------------------
+
+
+def trained_statistics(model):
+    model.env.obs_rms.mean[:] = [100, -5, 0, 2]
+    model.env.obs_rms.var[:] = [4, 9, 0.01, 1]
+    return model.env
+
+
+def test_normalisation_is_the_models_own_unless_told_otherwise(path, tmp_path):
+    model = make(normalize={})
+    stats = trained_statistics(model)
+    stats.save(str(tmp_path / "stats.pkl"))
+    obs = rows() * np.sqrt(stats.obs_rms.var) + stats.obs_rms.mean
+    obs = obs.astype(np.float32)
+    with_stats, _ = model.predict(stats.normalize_obs(obs), deterministic=True)
+    without, _ = model.predict(obs, deterministic=True)
+    assert np.abs(with_stats - without).max() > 0.1
+    for given, want in (
+        (None, with_stats),
+        (stats, with_stats),
+        (tmp_path / "stats.pkl", with_stats),
+        (False, without),
+    ):
+        export_onnx(model, path, given)
+        np.testing.assert_allclose(OnnxInference(path).run_inference(obs), want, atol=4e-5)
+
+
+def test_normalisation_of_rewards_only(path):
+    model = make(normalize={"norm_obs": False})
+    report = export_onnx(model, path)
+    assert report.metadata.normalization is None
+
+
+def test_statistics_of_another_env_are_refused(path):
+    other = make(observation=vector(5), normalize={}).env
+    with pytest.raises(ExportError, match=r"another shape.*\(4,\).*\(5,\)"):
+        export_onnx(make(), path, other)
+    mixed = spaces.Dict({"a": vector(), "b": vector(2)})
+    other = make(observation=mixed, policy="MultiInputPolicy", normalize={}).env
+    with pytest.raises(ExportError, match="another observation space"):
+        export_onnx(make(), path, other)
+    assert not path.exists()
+
+
+def test_the_statistics_are_read_in_double(path):
+    """A position of 100 km with a deviation of a metre: float32 alone would be off by a percent."""
+    model = make(normalize={})
+    model.env.obs_rms.mean[:] = 100_000.123
+    model.env.obs_rms.var[:] = 1.0
+    report = export_onnx(model, path)
+    assert report.max_relative_difference["typical"] <= 1e-6
+
+
+# -- files and models ------------------------------------------------------------------------------------------------
+
+
+ZIPS = [PPO, A2C, TRPO, MaskablePPO, RecurrentPPO, SAC, TD3, DDPG, TQC, DQN, QRDQN]
+
+
+@pytest.mark.parametrize("algorithm", ZIPS, ids=lambda a: a.__name__)
+def test_from_a_zip_file(algorithm, tmp_path):
+    discrete = algorithm in (DQN, QRDQN, MaskablePPO)
+    policy = "MlpLstmPolicy" if algorithm is RecurrentPPO else "MlpPolicy"
+    model = make(algorithm, spaces.Discrete(3) if discrete else BOX, policy=policy)
+    model.save(tmp_path / "model.zip")
+    report = load_and_export(tmp_path / "model.zip")
+    assert report.path == tmp_path / "model.onnx"
+    assert report.algorithm == algorithm.__name__, "found out from the file"
+    want, _ = model.predict(rows(), deterministic=True, episode_start=np.ones(64, bool))
+    got = OnnxInference(report.path).run_inference(rows())
+    np.testing.assert_allclose(got, want.reshape(64, -1), atol=4e-5)
+    inference = Sb3Inference(tmp_path / "model.zip")
+    np.testing.assert_allclose(inference.run_inference(rows()), got, atol=4e-5)
+    assert (inference.obs_size, inference.act_size) == (4, got.shape[1])
+
+
+def test_a_zip_with_statistics(tmp_path):
+    model = make(SAC, normalize={})
+    stats = trained_statistics(model)
+    model.save(tmp_path / "model")
+    stats.save(str(tmp_path / "stats.pkl"))
+    load_and_export(tmp_path / "model", tmp_path / "p.onnx", tmp_path / "stats.pkl")
+    obs = (rows() * 2 + 1).astype(np.float32)
+    want, _ = model.predict(stats.normalize_obs(obs), deterministic=True)
+    np.testing.assert_allclose(OnnxInference(tmp_path / "p.onnx").run_inference(obs), want, atol=4e-5)
+    both = Sb3Inference(tmp_path / "model.zip", tmp_path / "stats.pkl")
+    np.testing.assert_allclose(both.run_inference(obs), want, atol=1e-6)
+
+
+def test_a_zip_without_the_statistics_it_was_trained_with_warns(tmp_path, caplog):
+    model = make(SAC, normalize={}, learning_starts=100)
+    model.learn(4)
+    model.save(tmp_path / "model.zip")
+    load_and_export(tmp_path / "model.zip")
+    assert "trained behind VecNormalize" in caplog.text
+
+
+@pytest.mark.parametrize("content", [b"", b"no zip", None])
+def test_bad_zip_files(tmp_path, content):
+    bad = tmp_path / "model.zip"
+    if content is not None:
+        bad.write_bytes(content)
+    with pytest.raises(ExportError, match="not a saved model"):
+        load_and_export(bad)
+    assert not (tmp_path / "model.onnx").exists()
+
+
+def test_bad_statistics_files(path, tmp_path):
+    for content in (b"", b"no pickle"):
+        (tmp_path / "s.pkl").write_bytes(content)
+        with pytest.raises(ExportError, match="VecNormalize statistics"):
+            export_onnx(make(), path, tmp_path / "s.pkl")
+
+
+@pytest.mark.parametrize("algorithm", [PPO, SAC, DQN], ids=lambda a: a.__name__)
+def test_a_model_on_another_device_is_exported_from_a_copy(algorithm, path, monkeypatch):
+    """There may be no GPU here, so the device is only said to be another."""
+    space = spaces.Box(0, 255, (36, 40, 3), np.uint8)
+    model = make(algorithm, spaces.Discrete(3) if algorithm is DQN else BOX, observation=space, policy="CnnPolicy")
+    before = model.policy.state_dict()
+    with monkeypatch.context() as patch:
+        patch.setattr(
+            type(model.policy), "device", property(lambda self: th.device("cuda" if self is policy else "cpu"))
+        )
+        policy = model.policy
+        twin = on_cpu(model)
+        report = export_onnx(model, path)
+    assert twin is not model
+    assert all(th.equal(tensor, before[name]) for name, tensor in twin.policy.state_dict().items())
+    assert report.metadata.inputs[0].shape == (36, 40, 3), "the layout comes from the model's env, not the copy's"
+    assert on_cpu(model) is model
+
+
+# -- forms of the policy ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "kwargs"),
+    [
+        (PPO, {"policy_kwargs": {"net_arch": {"pi": [8, 8, 8], "vf": [4]}, "activation_fn": th.nn.ELU}}),
+        (PPO, {"policy_kwargs": {"net_arch": []}}),
+        (PPO, {"policy_kwargs": {"share_features_extractor": False, **SMALL}}),
+        (PPO, {"policy_kwargs": {"activation_fn": th.nn.GELU, **SMALL}}),
+        (PPO, {"use_sde": True}),
+        (A2C, {"use_sde": True, "policy_kwargs": {"squash_output": True, "full_std": False, **SMALL}}),
+        (SAC, {"use_sde": True}),
+        (SAC, {"policy_kwargs": {"activation_fn": th.nn.SiLU, "share_features_extractor": True, **SMALL}}),
+        (TQC, {"use_sde": True, "policy_kwargs": {"use_expln": True, **SMALL}}),
+        (TD3, {"policy_kwargs": {"net_arch": {"pi": [8], "qf": [4]}}}),
+        (
+            RecurrentPPO,
+            {
+                "policy_kwargs": {
+                    "n_lstm_layers": 2,
+                    "lstm_hidden_size": 8,
+                    "shared_lstm": True,
+                    "enable_critic_lstm": False,
+                }
+            },
+        ),
+    ],
+    ids=str,
+)
+def test_variants_of_the_policy(algorithm, kwargs, path):
+    policy = "MlpLstmPolicy" if algorithm is RecurrentPPO else "MlpPolicy"
+    report = export_onnx(make(algorithm, policy=policy, **kwargs), path)
+    assert report.max_relative_difference["typical"] <= 1e-5
+
+
+@pytest.mark.parametrize(
+    "space",
+    [
+        spaces.Discrete(5),
+        spaces.MultiDiscrete([2, 3]),
+        spaces.MultiBinary(4),
+        spaces.Box(-1, 1, (2, 3), np.float64),
+        spaces.Box(-5, 5, (3,), np.int32),
+    ],
+    ids=str,
+)
+def test_observation_spaces(space, path):
+    model = make(observation=space)
+    export_onnx(model, path)
+    runtime = OnnxInference(path)
+    space.seed(0)
+    obs = np.stack([space.sample() for _ in range(32)])
+    want, _ = model.predict(obs, deterministic=True)
+    np.testing.assert_allclose(runtime.run_inference(obs.reshape(32, -1)), want, atol=4e-5)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_action_shapes_and_bounds(dtype, path):
+    low, high = np.array([[-1, -2], [0, 5]], dtype), np.array([[1, 2], [9, 5]], dtype)  # one of them cannot move
+    action = spaces.Box(low, high, dtype=dtype)
+    model = make(action=action, gain=3.0)
+    report = export_onnx(model, path)
+    got = OnnxInference(path).run_inference(rows())
+    want, _ = model.predict(rows(), deterministic=True)
+    assert got.shape == (64, 4)
+    np.testing.assert_allclose(got, want.reshape(64, 4), rtol=1e-5, atol=1e-5)
+    assert report.metadata.action_space["low"] == [-1.0, -2.0, 0.0, 5.0]
+
+
+def test_recurrent_state(path):
+    """Over whole episodes of several agents that end at different steps, against predict()."""
+    model = make(RecurrentPPO, policy="MlpLstmPolicy", gain=1.5, policy_kwargs={"lstm_hidden_size": 8})
+    report = export_onnx(model, path)
+    assert [port.name for port in report.metadata.inputs] == ["obs", "state_h", "state_c", "episode_start"]
+    runtime = OnnxInference(path)
+    assert runtime.is_recurrent
+    rng = np.random.default_rng(0)
+    state, starts = None, np.ones(3, bool)
+    given = runtime.initial_state(3)
+    moved = 0.0
+    for _ in range(50):
+        obs = rng.normal(size=(3, 4)).astype(np.float32)
+        want, state = model.predict(obs, state=state, episode_start=starts, deterministic=True)
+        explicit, given = runtime.run(obs, state=given, episode_start=starts)
+        got = runtime.run_inference(obs)
+        np.testing.assert_allclose(got, want, atol=4e-5)
+        np.testing.assert_array_equal(got, explicit)
+        fresh, _ = runtime.run(obs)
+        moved = max(moved, float(np.abs(fresh - got).max()))
+        starts = rng.random(3) < 0.2
+        runtime.reset(np.flatnonzero(starts).tolist())
+    assert moved > 0.05, "the state matters"
+    with pytest.raises(ModelMismatch, match=r"3 rows.*2 rows.*reset\(\)"):
+        runtime.run_inference(obs[:2])
+    runtime.reset()
+    assert runtime.run_inference(obs[:2]).shape == (2, 2)
+    with pytest.raises(ConfigurationError, match="no such row"):
+        runtime.reset([2])
+    with pytest.raises(ModelMismatch, match="wrong shape of state"):
+        runtime.run(obs, state=runtime.initial_state(2))
+
+
+def test_flat_input_for_a_dict(path):
+    space = spaces.Dict({"b": spaces.Discrete(3), "a": vector(2), "img": spaces.Box(0, 255, (36, 36, 1), np.uint8)})
+    model = make(observation=space, policy="MultiInputPolicy")
+    keyed = export_onnx(model, path)
+    assert [port.name for port in keyed.metadata.inputs] == ["a", "b", "img"]
+    obs = {
+        "a": rows(8, 2),
+        "b": np.arange(8, dtype=np.float32)[:, None] % 3,
+        "img": np.random.default_rng(0).integers(256, size=(8, 36, 36, 1)).astype(np.float32),
+    }
+    runtime = OnnxInference(path)
+    want = runtime.run_inference(obs)
+    everything = np.concatenate([value.reshape(8, -1) for value in obs.values()], axis=1)
+    np.testing.assert_array_equal(runtime.run_inference(everything), want)
+    with pytest.raises(ModelMismatch, match=r"keys.*\['a', 'b', 'img'\].*\['a'\]"):
+        runtime.run_inference({"a": obs["a"]})
+    with pytest.raises(ModelMismatch, match="different numbers of rows"):
+        runtime.run_inference({**obs, "a": obs["a"][:3]})
+
+    flat = export_onnx(model, path, flat_input=True)
+    assert [(port.name, port.shape) for port in flat.metadata.inputs] == [("obs", (2 + 1 + 1296,))]
+    assert list(flat.metadata.observation_space["spaces"]) == ["a", "b", "img"]
+    np.testing.assert_allclose(OnnxInference(path).run_inference(everything), want, atol=1e-6)
+
+
+def test_a_key_with_the_name_of_an_output_is_refused(path):
+    space = spaces.Dict({"actions": vector(2), "obs": vector(2)})
+    model = make(observation=space, policy="MultiInputPolicy")
+    with pytest.raises(ExportError, match=r"name of another input or output \(field actions\).*flat_input"):
+        export_onnx(model, path)
+    export_onnx(model, path, flat_input=True)
+
+
+def test_image_layouts(path, tmp_path):
+    space = spaces.Box(0, 255, (40, 36, 3), np.uint8)
+    model = make(observation=space, policy="CnnPolicy", action=spaces.Discrete(3))
+    assert export_onnx(model, path).metadata.inputs[0].shape == (40, 36, 3), "as the env gives it"
+    assert export_onnx(model, path, image_layout="channels_first").metadata.inputs[0].shape == (3, 40, 36)
+    model.save(tmp_path / "m.zip")
+    assert load_and_export(tmp_path / "m.zip").metadata.inputs[0].shape == (40, 36, 3)
+    first = make(observation=spaces.Box(0, 255, (3, 40, 36), np.uint8), policy="CnnPolicy", action=spaces.Discrete(3))
+    assert export_onnx(first, path).metadata.inputs[0].shape == (3, 40, 36)
+    with pytest.raises(ExportError, match="no such image layout"):
+        export_onnx(model, path, image_layout="sideways")
+
+
+def test_action_masks(path):
+    model = make(MaskablePPO, spaces.MultiDiscrete([3, 4]))
+    report = export_onnx(model, path, action_masks=True)
+    assert report.max_abs_difference == 0
+    masks = np.random.default_rng(1).random((64, 7)) < 0.4
+    masks[:, [0, 3]] = True
+    want, _ = model.predict(rows(), deterministic=True, action_masks=masks)
+    runtime = OnnxInference(path)
+    got = runtime.run_inference(rows(), action_masks=masks)
+    np.testing.assert_array_equal(got, want)
+    assert (got != runtime.run_inference(rows())).any(), "the masks matter"
+    with pytest.raises(ModelMismatch, match="wrong shape of action masks"):
+        runtime.run_inference(rows(), action_masks=masks[:, :3])
+    with pytest.raises(ExportError, match="PPO takes no action masks"):
+        export_onnx(make(), path, action_masks=True)
+
+
+def test_the_newer_converter(path):
+    """Where a future torch has no TorchScript converter."""
+    report = export_onnx(make(SAC), path, exporter="dynamo")
+    assert report.exporter == "dynamo"
+    assert OnnxInference(path).run_inference(rows(3)).shape == (3, 2)
+    assert os.listdir(path.parent) == [path.name]
+
+
+# -- the stochastic form ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "kwargs"),
+    [(PPO, {}), (SAC, {}), (TQC, {}), (PPO, {"use_sde": True}), (SAC, {"use_sde": True})],
+    ids=str,
+)
+def test_samples_of_a_continuous_policy(algorithm, kwargs, path):
+    """Mean and deviation of many samples at one observation, against SB3's own sampling."""
+    model = make(algorithm, **kwargs)
+    export_onnx(model, path, stochastic=True)
+    n = 4000
+    obs = np.repeat(rows(1), n, axis=0)
+    if kwargs:
+        target = model.policy.actor if algorithm is SAC else model.policy
+        target.reset_noise(n)  # gSDE draws one matrix per row
+    want, _ = model.predict(obs, deterministic=False)
+    got = OnnxInference(path, seed=1).run_inference(obs)
+    deviation = want.std(axis=0)
+    assert (deviation > 0.01).all()
+    np.testing.assert_allclose(got.mean(axis=0), want.mean(axis=0), atol=6 * deviation.max() / n**0.5)
+    np.testing.assert_allclose(got.std(axis=0), deviation, rtol=0.1)
+
+
+@pytest.mark.parametrize("action", [spaces.Discrete(3), spaces.MultiDiscrete([2, 3]), spaces.MultiBinary(2)], ids=str)
+def test_samples_of_a_discrete_policy(action, path):
+    model = make(action=action)
+    export_onnx(model, path, stochastic=True)
+    n = 4000
+    obs = np.repeat(rows(1), n, axis=0)
+    want = model.predict(obs, deterministic=False)[0].reshape(n, -1)
+    got = OnnxInference(path, seed=1).run_inference(obs)
+    for column in range(got.shape[1]):
+        for choice in range(3):
+            assert abs((got[:, column] == choice).mean() - (want[:, column] == choice).mean()) < 6 * 0.5 / n**0.5
+    assert len(np.unique(got, axis=0)) > 1
+
+
+def test_noise_is_an_input_and_a_seed_repeats_it(path):
+    report = export_onnx(make(), path, stochastic=True)
+    (noise,) = report.metadata.ports("noise")
+    assert (noise.name, noise.shape, noise.distribution) == ("noise", (2,), "normal")
+    one, two = OnnxInference(path, seed=5), OnnxInference(path, seed=5)
+    np.testing.assert_array_equal(one.run_inference(rows()), two.run_inference(rows()))
+    quiet, _ = one.run(rows(), noise=np.zeros((64, 2), np.float32))
+    export_onnx(make(), path)
+    np.testing.assert_allclose(quiet, OnnxInference(path).run_inference(rows()), atol=1e-6)
+
+
+@pytest.mark.parametrize("algorithm", [TD3, DDPG, DQN, QRDQN], ids=lambda a: a.__name__)
+def test_policies_without_a_stochastic_form(algorithm, path):
+    action = spaces.Discrete(2) if algorithm in (DQN, QRDQN) else BOX
+    with pytest.raises(ExportError, match="no stochastic policy"):
+        export_onnx(make(algorithm, action), path, stochastic=True)

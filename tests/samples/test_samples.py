@@ -1,0 +1,60 @@
+"""Every sample runs as a user would run it, in a process of its own; none is longer than 60 lines."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from ue_rl.bridges import GymnasiumBridge, run_in_thread
+from ue_rl.inference import OnnxInference
+
+SAMPLES = Path(__file__).resolve().parents[2] / "samples"
+
+
+def run(name: str, *arguments: str, cwd: Path) -> str:
+    out = subprocess.run(
+        [sys.executable, str(SAMPLES / name), *arguments],
+        capture_output=True, text=True, check=False, cwd=cwd, timeout=110,
+    )  # fmt: skip
+    assert out.returncode == 0, out.stderr
+    return out.stdout
+
+
+def test_scripts_are_short() -> None:
+    scripts = [*SAMPLES.glob("train*.py"), SAMPLES / "play.py", SAMPLES / "godot" / "train.py"]
+    assert len(scripts) >= 5
+    for script in scripts:
+        assert len(script.read_text("utf-8").splitlines()) <= 60, script
+
+
+def test_train_then_play_with_the_exported_file(tmp_path: Path) -> None:
+    assert "mean return" in run("train_cartpole.py", "--timesteps", "2048", cwd=tmp_path)
+    assert OnnxInference(tmp_path / "cartpole.onnx").is_model_loaded()
+    with run_in_thread(GymnasiumBridge("CartPole-v1", 2)) as engine:
+        output = run("play.py", "cartpole.onnx", "--port", str(engine.port), "--episodes", "3", cwd=tmp_path)
+    assert output.count("return") >= 3
+
+
+def test_play_refuses_a_model_of_other_sizes(tmp_path: Path) -> None:
+    run("train_cartpole.py", "--timesteps", "256", cwd=tmp_path)
+    with run_in_thread(GymnasiumBridge("Pendulum-v1", 2)) as engine:
+        out = subprocess.run(
+            [sys.executable, str(SAMPLES / "play.py"), "cartpole.onnx", "--port", str(engine.port)],
+            capture_output=True, text=True, check=False, cwd=tmp_path, timeout=60,
+        )  # fmt: skip
+    assert out.returncode != 0
+    assert "ModelMismatch" in out.stderr
+
+
+@pytest.mark.parametrize("channel", ["shared", "per_env"])
+def test_reach(tmp_path: Path, channel: str) -> None:
+    assert "mean return" in run("train_reach.py", "--timesteps", "2048", "--channel", channel, cwd=tmp_path)
+
+
+def test_mujoco(tmp_path: Path) -> None:
+    pytest.importorskip("mujoco", reason="gymnasium[mujoco] is not installed")
+    assert "mean return" in run("train_mujoco.py", "--timesteps", "1024", cwd=tmp_path)
+    assert OnnxInference(tmp_path / "inverted_pendulum.onnx").obs_size == 4

@@ -1,0 +1,241 @@
+"""Words, checked copies and the Bell, compiled and pure: the same results, no wake-up lost, nobody burns a core."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+
+import numpy as np
+import pytest
+
+from ue_rl import errors
+from ue_rl.shm import bell as sync
+from ue_rl.shm import sync_pure
+
+MODULES = [pytest.param(sync.load(), id=sync.name_of(sync.load())), pytest.param(sync_pure, id="pure")]
+OWN, PEER, OWN_FLAG, PEER_FLAG, RING = 0, 8, 16, 20, 24
+
+
+@pytest.mark.parametrize("words", MODULES)
+def test_words(words: object) -> None:
+    memory = bytearray(64)
+    words.store_u64(memory, 8, 2**64 - 1)
+    assert words.load_u64(memory, 8) == 2**64 - 1
+    assert words.increment_u64(memory, 8) == 0
+    assert words.increment_u64(memory, 8) == 1
+    words.store_u32(memory, 4, 0xFFFFFFFF)
+    assert memory[:16] == bytes(4) + b"\xff" * 4 + b"\1" + bytes(7)
+    assert words.compare_exchange_u32(memory, 4, 0xFFFFFFFF, 7)
+    assert not words.compare_exchange_u32(memory, 4, 0xFFFFFFFF, 8)
+    assert words.load_u32(memory, 4) == 7
+    for offset in (-8, 4, 57, 64, 2**62):
+        with pytest.raises((ValueError, OverflowError)):
+            words.load_u64(memory, offset)
+    for call in (words.store_u32, words.store_u64):
+        with pytest.raises((ValueError, TypeError)):
+            call(bytes(16), 0, 1)
+
+
+@pytest.mark.parametrize("words", MODULES)
+@pytest.mark.parametrize("size", [1, 7, 4095, 4096, 4097, 20_000])
+def test_finite_checks_find_the_first_bad_number(words: object, size: int) -> None:
+    rng = np.random.default_rng(size)
+    values = rng.normal(size=size).astype(np.float32)
+    values[rng.integers(0, size, 3)] = [0.0, -0.0, np.finfo(np.float32).max]
+    target = np.empty_like(values)
+    assert words.first_nonfinite(values) == -1
+    assert words.copy_finite(target, values) == -1
+    np.testing.assert_array_equal(target, values)
+    for at in {0, size // 2, size - 1}:
+        for bad in (np.nan, np.inf, -np.inf):
+            spoilt = values.copy()
+            spoilt[at] = bad
+            spoilt[-1] = np.nan
+            assert words.first_nonfinite(spoilt) == at
+            assert words.copy_finite(target, spoilt) == at
+    with pytest.raises(ValueError, match="bytes into"):
+        words.copy_finite(target, values[:-1])
+
+
+@pytest.mark.parametrize("words", MODULES)
+def test_check_step_names_what_is_wrong(words: object) -> None:
+    obs, rewards = np.zeros((3, 2), np.float32), np.zeros(3, np.float32)
+    dones, cut = np.array([0, 1, 1], np.uint8), np.array([0, 0, 1], np.uint8)
+    assert words.check_step(obs, rewards, dones, cut) == 0
+    for array, at, value, expected in (
+        (cut, 0, 1, (4, 0)), (cut, 1, 2, (4, 1)), (dones, 1, 255, (3, 1)), (dones, 2, 0, (4, 2)),
+        (rewards, 2, np.inf, (2, 2)), (obs, (1, 1), np.nan, (1, 3)),
+    ):  # fmt: skip
+        before = array.copy()
+        array[at] = value
+        assert words.check_step(obs, rewards, dones, cut) == expected
+        array[:] = before
+    with pytest.raises(ValueError, match="disagree"):
+        words.check_step(obs, rewards, dones[:2], cut)
+
+
+@pytest.mark.parametrize("words", MODULES)
+def test_bell_refuses_places_outside(words: object) -> None:
+    for places in ((0, 60), (4, 8), (-8, 0), (0, 8, 62), (0, 8, 16, 20, 2**40)):
+        with pytest.raises((ValueError, OverflowError)):
+            words.Bell(bytearray(64), *places)
+    bell = words.Bell(bytearray(64), OWN, PEER)
+    bell.release()
+    bell.release()
+    for call in (bell.publish, bell.peek, bell.nudge, lambda: bell.wait(0)):
+        with pytest.raises(ValueError, match="released"):
+            call()
+
+
+def bells(words: object, link: str, spin_us: float) -> tuple[object, object, list[socket.socket]]:
+    """Both ends over one buffer: with a socket, a futex, or neither."""
+    memory = bytearray(64)
+    flags = (OWN_FLAG, PEER_FLAG) if link != "naps" else (0, 0)
+    socks = list(socket.socketpair()) if link == "socket" else []
+    left, right = socks or (None, None)
+    for sock in socks:
+        sock.settimeout(None)
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, b"\0" * 8 + (50_000).to_bytes(8, "little"))
+    return (
+        words.Bell(memory, OWN, PEER, *flags, 0, left, spin_us),
+        words.Bell(memory, PEER, OWN, *flags[::-1], 0, right, spin_us),
+        socks,
+    )
+
+
+@pytest.mark.skipif(os.name != "posix", reason="SO_RCVTIMEO as bytes is POSIX's")
+@pytest.mark.parametrize("words", MODULES)
+@pytest.mark.parametrize("link", ["socket", "futex", "naps"])
+@pytest.mark.parametrize("spin_us", [0.0, 20.0])
+def test_lock_step_without_a_lost_wake_up(words: object, link: str, spin_us: float) -> None:
+    """Thousands of turns with random delays on both sides; a lost wake-up would cost a slice each."""
+    client, engine, socks = bells(words, link, spin_us)
+    rounds = 1500
+    rng = np.random.default_rng(1)
+    pauses = rng.integers(0, 3, (2, rounds)) * rng.integers(0, 60, (2, rounds))
+
+    def busy(us: int) -> None:
+        end = time.perf_counter() + us / 1e6
+        while time.perf_counter() < end:
+            pass
+
+    def serve() -> None:
+        for turn in range(rounds):
+            while engine.wait(turn, 0, 1000) == turn:
+                pass
+            busy(int(pauses[1, turn]))
+            assert engine.publish() == turn + 1
+
+    thread = threading.Thread(target=serve)
+    thread.start()
+    late = 0
+    for turn in range(rounds):
+        busy(int(pauses[0, turn]))
+        assert client.publish() == turn + 1
+        begun = time.monotonic()
+        while client.wait(turn, 0, 1000) == turn:
+            pass
+        late += time.monotonic() - begun > 0.5
+        assert client.peek() == turn + 1
+    thread.join()
+    assert late == 0
+    for sock in socks:
+        sock.close()
+
+
+@pytest.mark.skipif(os.name != "posix", reason="SO_RCVTIMEO as bytes is POSIX's")
+@pytest.mark.parametrize("words", MODULES)
+@pytest.mark.parametrize("link", ["socket", "futex", "naps"])
+def test_a_waiting_side_leaves_the_core_alone(words: object, link: str) -> None:
+    client, _, socks = bells(words, link, 50.0)
+    for _ in range(2):  # it looks in full at first, and naps briefly
+        assert client.wait(0, 0, 100) == 0
+    cpu, wall = time.thread_time(), time.perf_counter()
+    while time.perf_counter() - wall < 0.4:
+        assert client.wait(0, 0, 100) == 0
+    share = (time.thread_time() - cpu) / (time.perf_counter() - wall)
+    assert share < 0.05
+    assert client.sleeps > 0
+    for sock in socks:
+        sock.close()
+
+
+@pytest.mark.parametrize("words", MODULES)
+def test_the_end_of_the_socket_is_noticed_at_once(words: object) -> None:
+    client, engine, socks = bells(words, "socket", 0.0)
+    threading.Timer(0.05, socks[1].close).start()
+    begun = time.monotonic()
+    with pytest.raises(ConnectionResetError):
+        while True:
+            client.wait(0, 0, 100)
+    assert time.monotonic() - begun < 1
+    engine.publish()  # the last word of a peer that then closed still counts
+    assert client.wait(0, 0, 100) == 1
+    socks[0].close()
+
+
+@pytest.mark.parametrize("words", MODULES)
+def test_a_message_in_the_ring_wakes_the_sleeper(words: object) -> None:
+    memory = bytearray(64)
+    client = words.Bell(memory, OWN, PEER, OWN_FLAG, PEER_FLAG, RING, None, 0.0)
+    engine = words.Bell(memory, PEER, OWN, PEER_FLAG, OWN_FLAG, 0, None, 0.0)
+
+    def write() -> None:
+        words.store_u32(memory, RING, 8)
+        engine.nudge()
+
+    timer = threading.Timer(0.05, write)
+    timer.start()
+    begun = time.monotonic()
+    client.wait(0, 0, 5000)
+    assert time.monotonic() - begun < 1
+    timer.join()
+    assert client.wait(0, 0, 1) == 0  # already seen as different from 0: comes back at once
+
+
+@pytest.mark.skipif(os.name != "posix", reason="signals are POSIX's")
+@pytest.mark.parametrize("pure", ["0", "1"])
+def test_ctrl_c_gets_through_a_wait(pure: str) -> None:
+    code = (
+        "import signal\nfrom ue_rl.shm import bell as sync\n"
+        "signal.signal(signal.SIGINT, signal.default_int_handler)\n"  # started in the background it would be ignored
+        "bell = sync.load().Bell(bytearray(64), 0, 8, 16, 20)\n"
+        "print('waiting', flush=True)\n"
+        "while True: bell.wait(0, 0, 100)\n"
+    )
+    process = subprocess.Popen(
+        [sys.executable, "-c", code], env={**os.environ, "UE_RL_PURE": pure}, stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )  # fmt: skip
+    assert process.stdout is not None
+    assert process.stdout.readline() == b"waiting\n"
+    process.send_signal(signal.SIGINT)
+    _, trace = process.communicate(timeout=5)
+    assert b"KeyboardInterrupt" in trace
+
+
+def test_the_pure_twin_refuses_what_it_cannot_do_right(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On ARM plain reads and writes come in any order: without a system call between them nothing is certain."""
+    monkeypatch.setattr("platform.machine", lambda: "aarch64")
+    with pytest.raises(errors.ConfigurationError, match=r"without a socket.*compiled module"):
+        sync_pure.Bell(bytearray(64), 0, 8)
+    left, right = socket.socketpair()
+    sync_pure.Bell(bytearray(64), 0, 8, 16, 20, 0, left).publish()
+    left.close()
+    right.close()
+
+
+def test_choice_of_module(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert sync.load(False) is sync_pure
+    monkeypatch.setenv("UE_RL_PURE", "1")
+    assert sync.load() is sync_pure
+    monkeypatch.setattr(sync, "_compiled", None)
+    with pytest.raises(errors.ConfigurationError, match="no compiled"):
+        sync.load(True)
+    monkeypatch.delenv("UE_RL_PURE")
+    assert sync.load() is sync_pure

@@ -1,0 +1,47 @@
+"""Training through the bridge, over TCP, with the env in another process: it must really learn.
+
+The tasks and their hyperparameters are benchmarks/learning.py's; each policy is evaluated without exploration.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+PATH = Path(__file__).resolve().parents[2] / "benchmarks" / "learning.py"
+
+
+@pytest.fixture(scope="module")
+def learning() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("learning", PATH)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules["learning"] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(240)
+@pytest.mark.parametrize(
+    ("task", "channel"),
+    [
+        ("cartpole-ppo", "shared"),
+        ("cartpole-ppo", "per_env"),
+        ("reach-ppo", "shared"),
+        ("reach-ppo", "per_env"),
+        ("pendulum-sac", "per_env"),
+        ("cartpole-dqn", "shared"),
+        ("mujoco-ppo", "shared"),
+    ],
+)
+def test_learns(learning: ModuleType, task: str, channel: str) -> None:
+    if task == "mujoco-ppo":
+        pytest.importorskip("mujoco", reason="gymnasium[mujoco] is not installed")
+    mean, _ = learning.run(task, channel, seed=0)
+    assert mean >= learning.TASKS[task].target

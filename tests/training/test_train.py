@@ -1,0 +1,263 @@
+"""`ue-rl train`: what it writes, what it refuses, how it stops and goes on."""
+
+from __future__ import annotations
+
+import csv
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from click.testing import CliRunner
+from stable_baselines3 import PPO, SAC
+
+from ue_rl import errors
+from ue_rl.bridges import GymnasiumBridge, run_in_process, run_in_thread
+from ue_rl.cli import cli
+from ue_rl.testing import Fault, FaultKind, FaultyEngine
+from ue_rl.training.directory import RunDirectory
+from ue_rl.training.options import parse_setting, read_config, resolve, schedule, tuned_for
+
+TINY = ["--timesteps", "512", "--num-envs", "2", "--n-steps", "32", "--batch-size", "32", "--eval-episodes", "2"]
+
+
+def train(*arguments: str, **options: Any) -> Any:
+    return CliRunner().invoke(cli, ["train", *arguments], catch_exceptions=True, **options)
+
+
+def ok(*arguments: str) -> str:
+    result = train(*arguments)
+    assert result.exit_code == 0, (result.output, result.exception)
+    return str(result.output)
+
+
+def refused(*arguments: str) -> Exception:
+    result = train(*arguments)
+    assert isinstance(result.exception, errors.UeRlError), (result.output, result.exception)
+    return result.exception
+
+
+def test_a_run_leaves_everything_in_one_directory(tmp_path: Path) -> None:
+    output = ok(
+        *TINY, "--log-dir", str(tmp_path), "--run-id", "one", "--save-freq", "200", "--normalize", "--seed", "1"
+    )
+    run = RunDirectory(tmp_path / "one")
+    for path in (run.config, run.model, run.onnx, run.normalize, run.episodes, run.curves, run.log):
+        assert path.stat().st_size > 0, path
+    assert (run.path / "progress.csv").exists()
+    assert list(run.path.glob("events.out.tfevents*"))
+    assert run.curves.read_bytes().startswith(b"\x89PNG")
+    # counted in env-steps: with 2 envs and a frequency of 200, not after 400 or 100
+    saved = sorted(int(p.name.split("_")[0]) for p in run.checkpoints.glob("*_steps.zip"))
+    assert saved == [200, 400]
+    for steps in saved:
+        assert (run.checkpoints / f"{steps}_steps.onnx").exists()
+        assert (run.checkpoints / f"{steps}_steps_vecnormalize.pkl").exists()
+        assert PPO.load(run.checkpoints / f"{steps}_steps.zip").num_timesteps == steps
+    with run.episodes.open() as file:
+        rows = list(csv.DictReader(file))
+    assert rows
+    assert all(int(r["env_steps"]) <= 512 and float(r["return"]) == int(r["length"]) for r in rows)
+    assert yaml.safe_load(run.config.read_text())["seed"] == 1
+    for name in ("model.zip", "curves.png", "evaluation", "last 100 episodes"):
+        assert name in output
+
+
+def test_same_seed_same_run(tmp_path: Path) -> None:
+    weights = []
+    for run_id in ("a", "b"):
+        ok(*TINY, "--log-dir", str(tmp_path), "--run-id", run_id, "--seed", "7", "--no-export")
+        model = PPO.load(tmp_path / run_id / "model.zip")
+        weights.append([p.detach().numpy().tobytes() for p in model.policy.parameters()])
+    assert weights[0] == weights[1]
+
+
+def test_resume_continues_the_count_and_keeps_the_first_part(tmp_path: Path) -> None:
+    common = ["--log-dir", str(tmp_path), "--run-id", "r"]
+    ok(*TINY, *common, "--normalize", "--no-export")
+    before = (tmp_path / "r" / "episodes.csv").read_text()
+    assert isinstance(refused("--resume", *common), errors.ConfigurationError)  # it has its 512 steps already
+    ok("--resume", *common, "--timesteps", "1024", "--no-export")
+    model = PPO.load(tmp_path / "r" / "model.zip")
+    assert model.num_timesteps == 1024
+    assert model.n_steps == 32  # the run's own options hold
+    after = (tmp_path / "r" / "episodes.csv").read_text()
+    assert after.startswith(before)
+    assert len(after) > len(before)
+    assert len(list((tmp_path / "r").glob("progress*.csv"))) == 2
+
+
+def test_off_policy_resume_has_its_replay_buffer(tmp_path: Path) -> None:
+    common = ["--log-dir", str(tmp_path), "--algo", "sac", "--env", "Pendulum-v1", "--num-envs", "2", "--no-export",
+              "--eval-episodes", "0"]  # fmt: skip
+    ok(*common, "--timesteps", "300", "--set", "learning_starts=100", "--net-arch", "16,16")
+    run = tmp_path / "sac-Pendulum-v1-1"
+    assert (run / "replay_buffer.pkl").exists()
+    ok(*common, "--resume", "--timesteps", "400")  # finds the newest run of the task by itself
+    model = SAC.load(run / "model.zip")
+    assert model.num_timesteps == 400
+    model.load_replay_buffer(run / "replay_buffer.pkl")
+    assert model.replay_buffer.size() * 2 == 400
+
+
+def test_existing_runs_are_protected(tmp_path: Path) -> None:
+    common = [*TINY, "--log-dir", str(tmp_path), "--run-id", "x", "--no-export"]
+    ok(*common)
+    error = refused(*common)
+    assert "--resume" in str(error)
+    assert "--force" in str(error)
+    (tmp_path / "x" / "mark").touch()
+    ok(*common, "--force")
+    assert not (tmp_path / "x" / "mark").exists()
+    (tmp_path / "precious").mkdir()
+    (tmp_path / "precious" / "thesis.txt").touch()
+    assert "is no run" in str(refused(*TINY, "--log-dir", str(tmp_path), "--run-id", "precious", "--force"))
+    assert (tmp_path / "precious" / "thesis.txt").exists()
+    assert "exclude" in str(refused("--resume", "--force"))
+    assert "no run of" in str(refused("--resume", "--log-dir", str(tmp_path), "--env", "Pendulum-v1"))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        (["--algo", "pppo"], "Did you mean 'ppo'"),
+        (["--env", "NoSuchEnv-v9"], "Gymnasium cannot make"),
+        (["--algo", "dqn", "--env", "Pendulum-v1"], "dqn needs a Discrete action space"),
+        (["--algo", "sac"], "sac needs a Box action space"),
+        (["--set", "gama=0.9"], "ppo does not take these arguments"),
+        (["--set", "gamma"], "KEY=VALUE"),
+        (["--net-arch", "64,x"], "not a list of layers"),
+        (["--env-kwargs", "[1]"], "not a JSON object"),
+        (["--timesteps", "0"], "positive integer"),
+        (["--env", "CartPole-v1", "--port", "9"], "exclude each other"),
+        (["--config", "/no/such/file.yaml"], "cannot be read"),
+    ],
+)
+def test_wrong_arguments_are_refused_by_name_and_leave_nothing(tmp_path: Path, arguments: list[str], text: str) -> None:
+    assert text in str(refused(*arguments, "--log-dir", str(tmp_path)))
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_no_engine_listening_is_one_readable_line(tmp_path: Path) -> None:
+    out = subprocess.run(
+        [sys.executable, "-m", "ue_rl", "train", "--port", "1", "--log-dir", str(tmp_path)],
+        capture_output=True, text=True, check=False, timeout=60,
+    )  # fmt: skip
+    assert out.returncode == 1
+    assert "nothing listens on 127.0.0.1:1" in out.stderr
+    assert "Traceback" not in out.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_trains_in_a_running_engine(tmp_path: Path) -> None:
+    with run_in_thread(GymnasiumBridge("Pendulum-v1", 2)) as engine:
+        output = ok(
+            "--host", "127.0.0.1", "--port", str(engine.port), "--algo", "td3", "--timesteps", "150",
+            "--set", "learning_starts=50", "--log-dir", str(tmp_path), "--channel", "per_env",
+            "--max-episode-steps", "20",
+        )  # fmt: skip
+    assert "2 env sockets" in output
+    assert (tmp_path / f"td3-127.0.0.1-{engine.port}-1" / "model.onnx").exists()
+
+
+def test_the_plugins_own_yaml(tmp_path: Path) -> None:
+    config = tmp_path / "sb3_config.yaml"
+    content = {
+        "model": "ppo", "model_name": "walker", "load_from_checkpoint": False, "total_timesteps": 256,
+        "checkpoint_freq": 100, "paths": {"save_dir": str(tmp_path / "saved"), "previous_model": "D:\\x\\y.zip"},
+        "common_parameters": {"device": "cpu", "learning_rate": 0.003, "gamma": 0.9, "verbose": 0, "batch_size": 32},
+        "on_policy": {"n_steps": 64, "gae_lambda": 0.9, "ent_coef": 0.0, "ppo": {"n_epochs": 2, "clip_range": 0.1}},
+        "off_policy": {"buffer_size": 1000, "tau": 0.005, "learning_starts": 100, "sac": {"ent_coef": "auto"}},
+    }  # fmt: skip
+    config.write_text(yaml.safe_dump(content))
+    with run_in_thread(GymnasiumBridge("CartPole-v1", 2)) as engine:
+        ok("--config", str(config), "--port", str(engine.port))
+    model = PPO.load(tmp_path / "walker" / "model.zip")
+    assert (model.gamma, model.n_steps, model.n_epochs, model.batch_size) == (0.9, 64, 2, 32)
+    assert model.clip_range(1.0) == 0.1
+    assert model.num_timesteps == 256
+    content["common_parameters"]["gama"] = 1  # type: ignore[index]
+    config.write_text(yaml.safe_dump(content))
+    with pytest.raises(errors.ConfigurationError, match=r"common_parameters\.gama.*Did you mean 'gamma'"):
+        read_config(config)
+    content["common_parameters"].pop("gama")  # type: ignore[attr-defined]
+    content |= {"model": "sac", "load_from_checkpoint": True}
+    config.write_text(yaml.safe_dump(content))
+    options = resolve({}, config)
+    assert options.init_from == "D:\\x\\y.zip"
+    assert options.hyperparameters["ent_coef"] == "auto"
+    assert "n_steps" not in options.hyperparameters
+
+
+def test_precedence_and_settings(tmp_path: Path) -> None:
+    config = tmp_path / "c.yaml"
+    config.write_text("algo: a2c\ntimesteps: 10\nhyperparameters: {gamma: 0.5, n_steps: 3}\n")
+    options = resolve({"timesteps": 20, "hyperparameters": {"gamma": 0.7}}, config)
+    assert (options.algo, options.timesteps, options.save_freq) == ("a2c", 20, 50_000)
+    assert tuned_for(options) == {"gamma": 0.7, "n_steps": 3}
+    assert tuned_for(resolve({}, None))["n_epochs"] == 20
+    assert tuned_for(resolve({"port": 7777}, None)) == {}
+    config.write_text(resolve({}, None).as_yaml())
+    assert resolve({}, config) == resolve({}, None)
+    config.write_text("algorithm: ppo\n")
+    with pytest.raises(errors.ConfigurationError, match="algorithm"):
+        resolve({}, config)
+    for text, bad in (("{", "is not YAML"), ("- 1", "holds no keys")):
+        config.write_text(text)
+        with pytest.raises(errors.ConfigurationError, match=bad):
+            resolve({}, config)
+    assert parse_setting("learning_rate=3e-4") == ("learning_rate", 3e-4)
+    assert parse_setting("ent_coef=auto") == ("ent_coef", "auto")
+    assert parse_setting("policy_kwargs={net_arch: [8]}") == ("policy_kwargs", {"net_arch": [8]})
+    assert schedule("lin_0.2")(0.5) == 0.1
+
+
+def test_an_engine_that_dies_saves_the_model_and_says_so(tmp_path: Path) -> None:
+    with FaultyEngine(Fault(FaultKind.DROP, step=40), num_envs=2) as engine:
+        result = train("--port", str(engine.port), *TINY[4:], "--timesteps", "5000", "--log-dir", str(tmp_path))
+    assert result.exit_code == 1
+    assert "EngineDisconnected" in result.output
+    assert "--resume" in result.output
+    (run,) = tmp_path.iterdir()
+    assert 0 < PPO.load(run / "model.zip").num_timesteps < 5000
+    assert "EngineDisconnected" in (run / "run.log").read_text()
+
+
+@pytest.mark.skipif(os.name != "posix", reason="sends SIGINT as a terminal would")
+def test_ctrl_c_saves_the_model(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "ue_rl", "train", "--timesteps", "100000000"]
+    process = subprocess.Popen(
+        [*command, "--log-dir", str(tmp_path), "--run-id", "c"],
+        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True,
+    )  # fmt: skip
+    try:
+        deadline = time.monotonic() + 60
+        episodes = tmp_path / "c" / "episodes.csv"
+        while not (episodes.exists() and episodes.stat().st_size > 200):
+            assert process.poll() is None, process.stdout.read() if process.stdout else ""
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+        process.send_signal(signal.SIGINT)
+        output, _ = process.communicate(timeout=60)
+    finally:
+        if process.poll() is None:
+            process.kill()
+    assert process.returncode == 130, output
+    assert "stopped by Ctrl-C" in output
+    assert "Traceback" not in output
+    assert PPO.load(tmp_path / "c" / "model.zip").num_timesteps > 0
+
+
+def test_embedded_engine_in_another_process_can_be_asked_twice() -> None:
+    import functools
+
+    with run_in_process(functools.partial(GymnasiumBridge, "CartPole-v1", 2)) as server:
+        assert server.process.is_alive()
+    assert not server.process.is_alive()
+    with pytest.raises(errors.ConfigurationError, match="cannot be hosted"):
+        run_in_process(functools.partial(GymnasiumBridge, "NoSuchEnv-v0", 2))

@@ -1,0 +1,263 @@
+"""The compiled loops and their pure twin: the same answer to everything, and never an altered row."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+
+from ue_rl.buffers import ActionBatch, StepBuffers
+from ue_rl.errors import ConfigurationError, ProtocolError
+from ue_rl.spec import EnvSpec, EnvType
+from ue_rl.wire import Codec, kernels, kernels_pure
+
+compiled = pytest.importorskip("ue_rl.wire._kernels", reason="no C compiler built the kernels in this installation")
+
+FINITE = st.floats(width=32, allow_nan=False, allow_infinity=False)
+EDGES = np.array(
+    [0.0, -0.0, 1e-45, -1e-45, 1.1754942e-38, 1.17549435e-38, 3.4028235e38, -3.4028235e38, 1e-4, 9.999999e-05, 1e16,
+     9.999999e15, 16777216, 16777217, 0.1, 0.3, 1 / 3, 100, 1e10, 123456.789, 33554432, 9007199254740993],
+    np.float32,
+)  # fmt: skip
+
+
+def texts(module: Any, values: np.ndarray) -> list[bytes]:
+    line = module.encode_actions(np.zeros(1, np.int32), values.reshape(1, -1), kernels_pure.FORM_SINGLE, False)
+    return line[4:-1].split(b",")
+
+
+def read_back(module: Any, line: bytes, size: int) -> np.ndarray:
+    batch = ActionBatch(1, size)
+    spans = np.zeros((1, 2), np.int32)
+    rows = module.decode_requests(
+        line, batch.actions, batch.command, batch.seeds, spans, 0, len(line), kernels_pure.FORM_SINGLE, -1
+    )
+    assert rows == 1, rows
+    return batch.actions[0]
+
+
+def test_numbers_round_trip_bit_for_bit_over_the_whole_range() -> None:
+    """Every exponent with random mantissas, and the edges; shortest, as NumPy's own digits are."""
+    rng = np.random.default_rng(7)
+    bits = rng.integers(0, 2**32, 60_000, dtype=np.uint64).astype(np.uint32)
+    every_exponent = (np.arange(255, dtype=np.uint32) << 23)[:, None] | np.array([0, 1, 0x7FFFFF], np.uint32)
+    values = np.concatenate([bits.view(np.float32), every_exponent.ravel().view(np.float32), EDGES, -EDGES])
+    values = values[np.isfinite(values)]
+    written = texts(compiled, values)
+    for module in (compiled, kernels_pure):
+        again = read_back(module, b"ACT=" + b",".join(written), len(values))
+        np.testing.assert_array_equal(again.view(np.uint32), values.view(np.uint32))
+    sample = np.concatenate([values[:3000], values[-1000:]])
+    assert texts(compiled, sample) == texts(kernels_pure, sample)
+    for value, text in zip(sample, texts(compiled, sample), strict=True):
+        digits = np.format_float_scientific(value, unique=True).split("e")[0].strip("-").replace(".", "").strip("0")
+        mantissa = text.decode().lstrip("-").split("e")[0].replace(".", "").strip("0")
+        assert mantissa == digits, (value, text)
+
+
+@given(st.from_regex(r"[+-]?([0-9]{1,25}(\.[0-9]{0,25})?|\.[0-9]{1,25})([eE][+-]?[0-9]{1,3})?", fullmatch=True))
+@example("9007199254740993")
+@example("0.1000000000000000055511151231257827")
+@example("179769313486231580793728971405301e-10")
+@example("1e-400")
+@settings(max_examples=300, deadline=None)
+def test_any_decimal_is_read_as_python_reads_it(text: str) -> None:
+    with np.errstate(over="ignore"):
+        value = np.float32(float(text))
+    batch = ActionBatch(1, 1)
+    for module in (compiled, kernels_pure):
+        batch.clear()
+        rows = module.decode_requests(
+            f"ACT={text}".encode(), batch.actions, batch.command, batch.seeds, np.zeros((1, 2), np.int32),
+            0, 4 + len(text), kernels_pure.FORM_SINGLE, -1,
+        )  # fmt: skip
+        if np.isfinite(value):
+            assert rows == 1
+            assert batch.actions[0, 0] == value
+            assert math.copysign(1, batch.actions[0, 0]) == math.copysign(1, value)
+        else:
+            assert rows[0] == kernels_pure.NON_FINITE
+
+
+@pytest.mark.parametrize("use_compiled", [True, False])
+@pytest.mark.parametrize("zeros", [0, 1, 30, 5000])
+@pytest.mark.parametrize("seed", [0, 7, 2**63 - 11, 2**63 - 8, 2**63 - 2, 2**63 - 1, 2**63, 2**64 + 7, 10**30])
+def test_every_seed_up_to_the_largest_is_read_and_none_beyond(seed: int, zeros: int, use_compiled: bool) -> None:
+    codec, batch = Codec(EnvSpec(1, 1, EnvType.MULTI, 2), compiled=use_compiled), ActionBatch(2, 1)
+    line = f"ACT=RESET;SEED={'0' * zeros}{seed};ENV=1".encode()
+    if seed < 2**63:
+        assert codec.decode_requests(line, batch) == 1
+        assert batch.seeds[1] == seed
+    else:
+        with pytest.raises(ProtocolError) as caught:
+            codec.decode_requests(line, batch)
+        assert caught.value.field == "SEED"
+        assert batch.seeds[1] == -1
+
+
+STATES = st.integers(1, 5).flatmap(
+    lambda n: st.tuples(
+        hnp.arrays(np.float32, (n, 3), elements=FINITE),
+        hnp.arrays(np.float32, n, elements=FINITE),
+        hnp.arrays(np.uint8, n, elements=st.integers(0, 1)),
+        hnp.arrays(np.uint8, n, elements=st.integers(0, 1)),
+        st.permutations(range(n)),
+    )
+)
+SPELLINGS = [
+    lambda t: t,
+    lambda t: t.lower(),
+    lambda t: t.replace(b";", b" ; ").replace(b"=", b" = "),
+    lambda t: t.replace(b";REW", b"REW"),
+    lambda t: t.replace(b",", b";"),
+    lambda t: t.replace(b"DONE", b"colour=blue;DONE"),
+]
+
+
+@given(STATES, st.sampled_from(SPELLINGS))
+@settings(max_examples=150, deadline=None)
+def test_states_survive_every_spelling(state: Any, spell: Any) -> None:
+    obs, rewards, dones, truncated, order = state
+    n = len(rewards)
+    for form in ("MULTI", "SINGLE", "RLBASE"):
+        if form != "MULTI" and n > 1:
+            continue
+        if form == "RLBASE" and spell not in (SPELLINGS[0], SPELLINGS[4]):
+            continue
+        spec = EnvSpec(3, 1, EnvType(form), n)
+        fast, pure = Codec(spec, compiled=True), Codec(spec, compiled=False)
+        line = fast.encode_states(obs, rewards, dones, truncated, order)
+        assert line == pure.encode_states(obs, rewards, dones, truncated, order)
+        for codec in (fast, pure):
+            got = StepBuffers(n, 3)
+            got.pending[:] = 1
+            assert codec.decode_states(spell(line), got) == n
+            np.testing.assert_array_equal(got.obs.view(np.uint32), obs.view(np.uint32))
+            np.testing.assert_array_equal(got.rewards.view(np.uint32), rewards.view(np.uint32))
+            np.testing.assert_array_equal(got.dones, dones)
+            if form != "RLBASE":
+                np.testing.assert_array_equal(got.truncated, truncated & dones)
+            assert not got.pending.any()
+
+
+BASES = [
+    b"OBS=0.5,-1;REW=1;DONE=0;ENV=0||OBS=0.25,2e-3;REW=-0.5;DONE=1;ENV=1;TRUNC=1||OBS=3,4;REW=0;DONE=0;ENV=2",
+    b"OBS=-0.17;0.99REW=-0.62;DONE=0;ENV=1;INFO=%7B%22a%22%3A1%7D",
+    b"obs = 1 , 2 ; rew = 0 ; done = 1 ; env = 2 ; x = y",
+    b"ACT=0.5,-1;ENV=0||ACT=RESET;ENV=1;SEED=3;OPTIONS=%7B%7D||ACT=1,2;ENV=2",
+    b"0.5,0.25-1.00;1",
+]
+TOKENS = [b"nan", b"inf", b"-", b"+", b".", b";", b",", b"|", b"||", b"=", b"ENV=9", b"ENV=1", b"1e999", b"\xff",
+          b"\x00", b"\r", b" ", b"OBS=", b"REW=", b"ACT=", b"RESET", b"#", b"1.#INF", b"e5", b"99999999999999999999",
+          b"INFO=", b"TRUNC=1", b"||OBS=1,2;REW=0;DONE=0;ENV=0"]  # fmt: skip
+
+
+@st.composite
+def mutated(draw: st.DrawFn) -> bytes:
+    line = bytearray(draw(st.sampled_from(BASES)))
+    for _ in range(draw(st.integers(0, 4))):
+        at = draw(st.integers(0, len(line)))
+        kind = draw(st.integers(0, 3))
+        if kind == 0:
+            line[at:at] = draw(st.sampled_from(TOKENS))
+        elif kind == 1:
+            del line[at : at + draw(st.integers(1, 6))]
+        elif kind == 2 and at < len(line):
+            line[at] = draw(st.integers(0, 255))
+        else:
+            line[at:at] = line[draw(st.integers(0, len(line))) :][: draw(st.integers(1, 12))]
+    return bytes(line).replace(b"\n", b" ")
+
+
+@given(mutated(), st.sampled_from(["MULTI", "SINGLE", "RLBASE"]), st.sampled_from([None, 0, 1]))
+@settings(max_examples=1500, deadline=None)
+def test_mutated_traffic_gives_protocol_errors_and_both_kernels_agree(line: bytes, form: str, only: int | None) -> None:
+    """Nothing but the project's own errors leaves the decoder, and both twins see the same thing."""
+    spec = EnvSpec(2, 2, EnvType(form), 3 if form == "MULTI" else 1)
+    only = only if form == "MULTI" else None
+    outcomes = []
+    for use_compiled in (True, False):
+        codec = Codec(spec, compiled=use_compiled)
+        buffers, batch = StepBuffers(spec.num_envs, 2), ActionBatch(spec.num_envs, 2)
+        buffers.pending[:] = 1
+        outcome: list[Any] = []
+        for decode, target in ((codec.decode_states, buffers), (codec.decode_requests, batch)):
+            try:
+                outcome.append(decode(line, target, only))  # type: ignore[operator]
+            except ProtocolError as error:
+                outcome.append((type(error), error.env_id, error.field))
+        for owner in (buffers, batch):
+            for name in owner.__slots__:
+                value = getattr(owner, name)
+                outcome.append(value.tobytes() if isinstance(value, np.ndarray) else value)
+        outcomes.append(outcome)
+    assert outcomes[0] == outcomes[1]
+
+
+@given(STATES, st.data())
+@settings(max_examples=100, deadline=None)
+def test_a_bad_row_leaves_the_rows_before_it_exact_and_those_behind_it_alone(state: Any, data: st.DataObject) -> None:
+    obs, rewards, dones, truncated, order = state
+    n = len(rewards)
+    codec = Codec(EnvSpec(3, 1, EnvType.MULTI, n), compiled=data.draw(st.booleans()))
+    rows = codec.encode_states(obs, rewards, dones, truncated, order)[:-1].split(b"||")
+    bad = data.draw(st.integers(0, n - 1))
+    rows[bad] = data.draw(st.sampled_from([b"OBS=1,2;REW=0;DONE=0;ENV=0", b"x", b"", rows[bad] + b";REW=1"]))
+    got = StepBuffers(n, 3)
+    got.pending[:] = 1
+    got.obs[:] = 7
+    with pytest.raises(ProtocolError):
+        codec.decode_states(b"||".join(rows), got)
+    for place, env in enumerate(order):
+        if place < bad:
+            np.testing.assert_array_equal(got.obs[env].view(np.uint32), obs[env].view(np.uint32))
+        else:
+            assert (got.obs[env] == 7).all()
+            assert got.pending[env] == 1
+
+
+@pytest.mark.parametrize("module", [compiled, kernels_pure], ids=["compiled", "pure"])
+def test_encoders_refuse_nan_and_unknown_envs(module: Any) -> None:
+    actions = np.array([[1, 2], [3, np.nan]], np.float32)
+    ids = np.arange(2, dtype=np.int32)
+    for separate in (False, True):
+        failure = module.encode_actions(ids, actions, kernels_pure.FORM_MULTI, separate)
+        assert (failure[0], failure[1], failure[2], failure[4]) == (
+            kernels_pure.NON_FINITE,
+            1,
+            kernels_pure.F_ACT,
+            1,
+        )
+    with pytest.raises(IndexError):
+        module.encode_actions(np.array([2], np.int32), actions, kernels_pure.FORM_MULTI, False)
+
+
+def test_compiled_kernels_check_what_python_gives_them() -> None:
+    buffers = StepBuffers(2, 2)
+    good = [b"x", buffers.obs, buffers.rewards, buffers.dones, buffers.truncated, buffers.pending,
+            np.zeros((2, 2), np.int32), 0, 1, 0, -1]  # fmt: skip
+    for at, value in ((1, np.zeros((2, 2))), (2, np.zeros(3, np.float32)), (7, -1), (8, 99), (0, "text")):
+        args = list(good)
+        args[at] = value
+        with pytest.raises((TypeError, ValueError)):
+            compiled.decode_states(*args)
+
+
+def test_choosing_kernels(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    assert kernels.load(False) is kernels_pure
+    assert kernels.load(True) is compiled
+    monkeypatch.setenv("UE_RL_PURE", "1")
+    assert kernels.load() is kernels_pure
+    monkeypatch.delenv("UE_RL_PURE")
+    monkeypatch.setattr(kernels, "_compiled", None)
+    monkeypatch.setattr(kernels, "_told", False)
+    assert kernels.load() is kernels_pure
+    assert kernels.load() is kernels_pure
+    assert len(caplog.records) == 1
+    with pytest.raises(ConfigurationError, match="no compiled kernels"):
+        kernels.load(True)

@@ -1,0 +1,7 @@
+"""Messages beside the steps, whatever carries them (docs/commands.md)."""
+
+from __future__ import annotations
+
+from ue_rl.commands.envelope import Command, Dispatcher, Method, decode, encode, messages, text
+
+__all__ = ["Command", "Dispatcher", "Method", "decode", "encode", "messages", "text"]

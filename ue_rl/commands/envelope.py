@@ -1,0 +1,381 @@
+"""Commands: the messages beside the steps, one FlatBuffers envelope per ring entry (docs/commands.md).
+
+    ring.try_write(encode(Method.PING, messages().PingT(stamp=1), correlation_id=7))
+    command = decode(ring.try_read())          command.payload.stamp == 1
+
+Payloads are the classes of ue_rl/commands/generated.py whose names end in T; their fields are those of the schema
+(ue_rl/commands/command.fbs) in camelCase. Needs the package `flatbuffers`; steps, and resets without options, do not.
+Dispatcher answers requests (the engine's side, polled from its tick); `write_within` waits for room in a full ring.
+No I/O and no thread of its own.
+"""
+
+from __future__ import annotations
+
+import copy
+import functools
+import importlib
+import json
+import logging
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from enum import IntEnum
+from types import ModuleType
+from typing import Any, NoReturn
+
+import numpy as np
+
+from ue_rl.errors import ConfigurationError, MalformedMessage, RingFull, UeRlError, UnsupportedByEngine, shorten
+
+_log = logging.getLogger("ue_rl.commands.envelope")
+
+MAX_TEXT = 16 * 2**20  # bytes of all strings in one message: in a hostile one they may overlap, and each is copied
+_LONGEST_ERROR = 2000
+
+
+class Method(IntEnum):
+    """What an envelope asks for; an answer repeats its request's."""
+
+    PING = 1
+    CLOSE = 2
+    SET_TIME_SCALE = 3
+    LIST_PARAMETERS = 16
+    GET_PARAMETERS = 17
+    SET_PARAMETERS = 18
+    GET_SCHEMA = 32
+    RESET_AGENT = 33
+    RESET_OPTIONS = 34
+    ENV_INFO = 35
+    JOINT_STATE = 48
+    JOINT_CONTROL = 49
+    GET_TELEMETRY_SCHEMA = 64
+    TELEMETRY_STREAM = 65
+    TELEMETRY_FRAME = 66
+    GET_SCENE_INFO = 80
+    LIST_ENTITIES = 81
+    GET_ENTITY = 82
+    SET_ENTITY = 83
+    SET_SIMULATION_MODE = 84
+    LIST_CAMERAS = 96
+    STREAM_CAMERA = 97
+    STREAM_VIEWPORT = 98
+    IMAGE_FRAME = 99
+    DEBUG_DRAW = 112
+
+
+# What a request (or a message that wants no answer) carries, and its answer; the tables of the schema, without the T.
+PAYLOADS: dict[int, tuple[str, str]] = {
+    Method.PING: ("Ping", "Ping"),
+    Method.CLOSE: ("Close", "Empty"),
+    Method.SET_TIME_SCALE: ("SetTimeScale", "Empty"),
+    Method.LIST_PARAMETERS: ("ListParameters", "Parameters"),
+    Method.GET_PARAMETERS: ("GetParameters", "Parameters"),
+    Method.SET_PARAMETERS: ("SetParameters", "Empty"),
+    Method.GET_SCHEMA: ("GetSchema", "Schema"),
+    Method.RESET_AGENT: ("ResetAgent", "Empty"),
+    Method.RESET_OPTIONS: ("ResetOptions", "Empty"),
+    Method.ENV_INFO: ("EnvInfo", "Empty"),
+    Method.JOINT_STATE: ("JointState", "JointState"),
+    Method.JOINT_CONTROL: ("JointControl", "Empty"),
+    Method.GET_TELEMETRY_SCHEMA: ("GetTelemetrySchema", "TelemetrySchema"),
+    Method.TELEMETRY_STREAM: ("TelemetryStream", "Empty"),
+    Method.TELEMETRY_FRAME: ("TelemetryFrame", "Empty"),
+    Method.GET_SCENE_INFO: ("GetSceneInfo", "SceneInfo"),
+    Method.LIST_ENTITIES: ("ListEntities", "Entities"),
+    Method.GET_ENTITY: ("GetEntity", "Entity"),
+    Method.SET_ENTITY: ("SetEntity", "Empty"),
+    Method.SET_SIMULATION_MODE: ("SetSimulationMode", "Empty"),
+    Method.LIST_CAMERAS: ("ListCameras", "Cameras"),
+    Method.STREAM_CAMERA: ("StreamCamera", "Empty"),
+    Method.STREAM_VIEWPORT: ("StreamViewport", "Empty"),
+    Method.IMAGE_FRAME: ("ImageFrame", "Empty"),
+    Method.DEBUG_DRAW: ("DebugDraw", "Empty"),
+}
+
+# Vectors of numbers that are not [float]; the generated code writes an array as it is, whatever its dtype.
+_DTYPES = {"pixels": np.uint8, "methods": np.uint32, "envIds": np.int32}
+
+
+@dataclass(frozen=True)
+class Command:
+    """One message.
+
+    Args:
+        correlation_id: pairs an answer with its request; 0: no answer is wanted.
+        method: a Method, or a number of the game's own from 1000 on.
+        payload: an object of ue_rl/commands/generated.py, or None.
+        error: in an answer: why it could not be done; None: it was.
+    """
+
+    correlation_id: int
+    method: int
+    payload: Any = None
+    error: str | None = None
+
+
+@functools.cache
+def messages() -> ModuleType:
+    """The generated classes.
+
+    Raises:
+        ConfigurationError: the package flatbuffers is not installed.
+    """
+    try:
+        return importlib.import_module("ue_rl.commands.generated")
+    except ImportError as error:
+        raise ConfigurationError(
+            "commands over shared memory need the package flatbuffers", fault="caller", got=str(error),
+            cure="pip install flatbuffers",
+        ) from error  # fmt: skip
+
+
+def _flatbuffers() -> Any:
+    return importlib.import_module("flatbuffers")
+
+
+def method_name(method: int) -> str:
+    """For error messages: "PING", or the number of one that is not in Method."""
+    try:
+        return Method(method).name
+    except ValueError:
+        return str(int(method))
+
+
+def encode(method: int, payload: Any = None, correlation_id: int = 0, error: str | None = None) -> bytes:
+    """The ring entry's content: a size-prefixed FlatBuffer without its prefix, which is the entry's length.
+
+    Args:
+        payload: vectors of numbers may be lists, NumPy arrays of any shape whose numbers fit, or bytes (pixels).
+
+    Raises:
+        ConfigurationError: no payload class of the schema, or a field of a wrong type.
+    """
+    m, flatbuffers = messages(), _flatbuffers()
+
+    envelope = m.EnvelopeT()
+    envelope.correlationId, envelope.method, envelope.errorMessage = correlation_id, int(method), error
+    try:
+        if payload is not None:
+            name = type(payload).__name__.removesuffix("T")
+            if type(payload) is not getattr(m, f"{name}T", None) or not hasattr(m.Payload, name):
+                raise TypeError(f"{type(payload).__name__} is no payload of the schema")
+            envelope.payloadType = getattr(m.Payload, name)
+            envelope.payload = _flat_arrays(payload)
+        builder = flatbuffers.Builder(256)
+        builder.FinishSizePrefixed(envelope.Pack(builder))
+        return bytes(builder.Output())[4:]
+    except Exception as wrong:  # whatever the generated code stumbles over: a field is wrong
+        raise ConfigurationError(
+            "a command cannot be written", fault="caller", field=type(payload).__name__, got=str(wrong),
+            expected="a class of ue_rl/commands/generated.py, with fields of its types",
+        ) from wrong  # fmt: skip
+
+
+def _flat_arrays(payload: Any) -> Any:
+    """`payload`, or a copy of it whose arrays have the schema's dtypes and one dimension."""
+    flat = payload
+    for name, value in vars(payload).items():
+        if isinstance(value, np.ndarray):
+            dtype = _DTYPES.get(name, np.float32)
+            array = value.astype(dtype, order="C", casting="same_kind", copy=False).reshape(-1)
+            if array.dtype.kind != "f" and (array != value.reshape(-1)).any():
+                raise ValueError(f"a number of {name} does not fit {array.dtype}")
+        elif name == "pixels" and isinstance(value, (bytes, bytearray, memoryview)):
+            array = np.frombuffer(value, np.uint8) if len(value) else np.zeros(0, np.uint8)
+        else:
+            continue
+        if flat is payload:
+            flat = copy.copy(payload)
+        setattr(flat, name, array)
+    return flat
+
+
+class _Entry(bytes):
+    """A ring entry under the generated readers, which copy each string and cut one that ends outside."""
+
+    room = MAX_TEXT
+
+    def __getitem__(self, at: Any) -> Any:
+        if isinstance(at, slice):
+            self.room -= at.stop - at.start
+            if at.stop > len(self):
+                raise IndexError("a string ends outside of the message")
+            if self.room < 0:
+                raise ValueError(f"its strings are longer than {MAX_TEXT} bytes")
+        return super().__getitem__(at)
+
+
+def decode(data: bytes, fault: str = "engine") -> Command:
+    """The message in a ring entry.
+
+    Args:
+        fault: who wrote it, for the error.
+
+    Raises:
+        MalformedMessage: not an envelope of the schema.
+    """
+    m = messages()
+    try:
+        if len(data) < 8:
+            raise ValueError("too short")
+        envelope = m.EnvelopeT.InitFromPackedBuf(_Entry(data), 0)
+        error = envelope.errorMessage
+        return Command(
+            int(envelope.correlationId), int(envelope.method), envelope.payload, None if error is None else text(error)
+        )
+    except Exception as wrong:  # whatever the generated code stumbles over: these bytes are no envelope
+        raise MalformedMessage(
+            "a command cannot be read", fault=fault, field="Envelope", expected="ue_rl/commands/command.fbs",
+            got=f"{len(data)} bytes: {wrong}",
+        ) from wrong  # fmt: skip
+
+
+def mismatch(method: int, payload: Any, answer: bool = False) -> str | None:
+    """What is wrong with the payload of a message (or of an answer); None: it is the one that `method` has."""
+    names = PAYLOADS.get(method)
+    if names is None or names[answer] == "Empty":
+        return None
+    wanted = getattr(messages(), f"{names[answer]}T")
+    if isinstance(payload, wanted) or (payload is None and not vars(wanted())):
+        return None
+    got = "no payload" if payload is None else type(payload).__name__.removesuffix("T")
+    return f"{method_name(method)}{' is answered with' if answer else ' carries'} {names[answer]}, got {got}"
+
+
+def text(value: Any) -> str:
+    """A string field, as the generated classes give it."""
+    return value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value or "")
+
+
+def json_object(value: Any) -> dict[str, Any] | None:
+    """A string field that holds a JSON object; None: it holds none."""
+    try:
+        found = json.loads(text(value), parse_constant=_no_constant)
+    except (ValueError, RecursionError):
+        return None
+    return found if isinstance(found, dict) else None
+
+
+def json_text(value: Mapping[str, Any], field: str, env_id: int) -> str:
+    """`value` as JSON.
+
+    Raises:
+        ConfigurationError: it holds what JSON has not.
+    """
+    try:
+        return json.dumps(dict(value), allow_nan=False, separators=(",", ":"))
+    except (ValueError, TypeError, RecursionError) as error:
+        raise ConfigurationError(
+            "not a JSON object", fault="caller", env_id=env_id, field=field, got=str(error),
+            cure="plain numbers, strings, lists and dicts; float(x) of NumPy's numbers",
+        ) from error  # fmt: skip
+
+
+def _no_constant(name: str) -> NoReturn:
+    raise ValueError(name)
+
+
+def no_commands(carrier: str) -> UnsupportedByEngine:
+    """For who asks a connection for commands that cannot have any."""
+    return UnsupportedByEngine(
+        "commands need shared memory", fault="caller", field="commands", got=carrier,
+        cure="connect with transport='auto' or 'shm' to an engine on this machine that offers shared memory",
+    )  # fmt: skip
+
+
+def write_within(
+    try_write: Callable[[bytes], bool],
+    data: bytes,
+    seconds: float,
+    name: str,
+    meanwhile: Callable[[], object] | None = None,
+) -> None:
+    """Writes, waiting for room if need be.
+
+    Args:
+        try_write: appends to the ring and wakes its reader; False: it is full.
+        seconds: how long. name: of the ring. meanwhile: called while waiting; it reads the other ring, so that two
+            writers with full rings do not wait for each other, and looks after the reader.
+
+    Raises:
+        RingFull: no room within `seconds`; nothing was written.
+    """
+    deadline = time.monotonic() + seconds
+    while not try_write(data):
+        if meanwhile is not None:
+            meanwhile()
+        if time.monotonic() >= deadline:
+            raise RingFull(
+                "the other side does not read its commands", fault="engine" if name == "cmd_c2s" else "trainer",
+                field=name, expected=f"room for {len(data)} bytes within {seconds:g} s",
+                cure="is it paused, or does it not poll its command ring?",
+            )  # fmt: skip
+        time.sleep(2e-4)
+
+
+Handler = Callable[[Any, Command], Any]
+
+
+class Dispatcher:
+    """Answers requests: handlers by method.
+
+    A handler gets (payload, command) and returns the answer's payload, or None for an empty one. It is called with the
+    payload that PAYLOADS names for its method; a game's own method checks for itself. What it raises becomes the
+    answer's error message: an error in one command must not end the game.
+    """
+
+    def __init__(self) -> None:
+        self._handlers: dict[int, Handler] = {}
+
+    def register(self, method: int, handler: Handler) -> None:
+        """Sets the handler of `method`, a Method or a number of your own from 1000 on."""
+        self._handlers[int(method)] = handler
+
+    @property
+    def methods(self) -> list[int]:
+        """What has a handler."""
+        return sorted(self._handlers)
+
+    def answer(self, data: bytes, longest: int = 2**31) -> bytes | None:
+        """The answer to one ring entry; None where none is wanted.
+
+        Args:
+            longest: bytes that an answer may have; in place of a longer one goes an error message.
+
+        Raises:
+            MalformedMessage: the entry is no envelope.
+        """
+        command = decode(data, "trainer")
+        number, method = command.correlation_id, command.method
+        payload, problem = self._handle(command)
+        if not number:
+            if problem is not None:
+                _log.warning("a command without an answer failed: %s", problem)
+            return None
+        if problem is None:
+            try:
+                answer = encode(method, payload, number)
+                if len(answer) <= longest:
+                    return answer
+                problem = f"the answer has {len(answer)} bytes, the command ring takes {longest}"
+            except ConfigurationError as error:
+                problem = str(error)
+            _log.warning("the handler of method %s: %s", method_name(method), problem)
+        return encode(method, None, number, shorten(problem, max(16, min(_LONGEST_ERROR, (longest - 100) // 4))))
+
+    def _handle(self, command: Command) -> tuple[Any, str | None]:
+        """(payload, None) of the answer, or (None, why not)."""
+        handler = self._handlers.get(command.method)
+        if handler is None:
+            return None, f"this engine does not know method {method_name(command.method)}"
+        problem = mismatch(command.method, command.payload)
+        if problem is not None:
+            return None, problem
+        try:
+            payload = handler(command.payload, command)
+        except UeRlError as error:
+            return None, str(error)
+        except Exception as error:  # noqa: BLE001 - the game's own code: the requester is told, the game goes on
+            _log.exception("the handler of method %s failed", method_name(command.method))
+            return None, f"{type(error).__name__}: {error}"
+        return payload, mismatch(command.method, payload, answer=True) if command.correlation_id else None

@@ -1,0 +1,71 @@
+"""Old import paths: a module that has moved is found under its former name, with a DeprecationWarning.
+
+The finder stands last in `sys.meta_path`, so that it costs nothing where a module exists.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.abc
+import importlib.machinery
+import sys
+import warnings
+from collections.abc import Sequence
+from types import ModuleType
+
+MOVED = {
+    "ue_rl.gym_env": "ue_rl.envs.gym_env",
+    "ue_rl.gym_vector_env": "ue_rl.envs.vector_env",
+    "ue_rl.images": "ue_rl.spec",
+    "ue_rl.handshake": "ue_rl.wire.handshake",
+    "ue_rl.kernels": "ue_rl.wire.kernels",
+    "ue_rl.kernels_pure": "ue_rl.wire.kernels_pure",
+    "ue_rl.observations": "ue_rl.envs.observations",
+    "ue_rl.segment": "ue_rl.shm.segment",
+    "ue_rl.shm_header": "ue_rl.shm.header",
+    "ue_rl.shm_offer": "ue_rl.shm.offer",
+    "ue_rl.shm_ring": "ue_rl.shm.ring",
+    "ue_rl.spaces": "ue_rl.envs.spaces",
+    "ue_rl.vec_env": "ue_rl.envs.vec_env",
+    "ue_rl.connections.link": "ue_rl.connections.tcp.link",
+    "ue_rl.connections.shared_memory": "ue_rl.connections.shm.connection",
+    "ue_rl.connections.wirings": "ue_rl.connections.tcp.wirings",
+    "ue_rl.bridges.server": "ue_rl.bridges.tcp.server",
+    "ue_rl.bridges.shm_host": "ue_rl.bridges.shm.host",
+    "ue_rl.bridges.shm_upgrade": "ue_rl.bridges.shm.upgrade",
+    "ue_rl.inference.component": "ue_rl.inference.runtime.component",
+    "ue_rl.inference.loading": "ue_rl.inference.runtime.loading",
+    "ue_rl.inference.onnx": "ue_rl.inference.runtime.onnx",
+    "ue_rl.inference.policy_server": "ue_rl.inference.server.server",
+    "ue_rl.inference.reload": "ue_rl.inference.runtime.reload",
+    "ue_rl.inference.sb3": "ue_rl.inference.export.sb3",
+    "ue_rl.testing.faulty_engine": "ue_rl.testing.engines.faulty",
+    "ue_rl.testing.plugin_dialect": "ue_rl.testing.engines.plugin_dialect",
+    "ue_rl.testing.plugin_stand_in": "ue_rl.testing.engines.plugin_stand_in",
+    "ue_rl.testing.shm_faulty_engine": "ue_rl.testing.engines.shm_faulty",
+}
+
+
+class MovedModules(importlib.abc.MetaPathFinder, importlib.abc.Loader):
+    """Finds the modules of MOVED under their former names."""
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> importlib.machinery.ModuleSpec | None:
+        """None for every other name."""
+        return importlib.machinery.ModuleSpec(fullname, self) if fullname in MOVED else None
+
+    def create_module(self, spec: importlib.machinery.ModuleSpec) -> ModuleType:
+        """The module at its new place, under whose name it stays."""
+        new = MOVED[spec.name]
+        warnings.warn(f"{spec.name} has moved to {new}", DeprecationWarning, stacklevel=2)
+        return importlib.import_module(new)
+
+    def exec_module(self, module: ModuleType) -> None:
+        """Nothing: it has run already."""
+
+
+def install() -> None:
+    """Adds the finder, once."""
+    if not any(isinstance(finder, MovedModules) for finder in sys.meta_path):
+        sys.meta_path.append(MovedModules())

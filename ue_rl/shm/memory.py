@@ -1,0 +1,184 @@
+"""StepMemory: a segment's header, arrays and rings as one object, over any writable memoryview (a bytearray will do).
+
+    memory = StepMemory.create(bytearray(size), header)      the engine
+    memory = StepMemory(view)                                 the trainer: everything is checked first
+
+The arrays are views: `memory.obs.ctypes.data` is the segment's address plus obs_offset. Offsets are read once, here.
+Where the segment comes from is ue_rl/shm/segment.py's business, who waits for whom ue_rl/shm/bell.py's. Layout:
+docs/shared-memory.md.
+"""
+
+from __future__ import annotations
+
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ue_rl.errors import SegmentInvalid
+from ue_rl.shm import bell as sync
+from ue_rl.shm.header import (
+    ACTION_SEQ,
+    ANSWERED_SEQ,
+    CLIENT_FLAG,
+    ENGINE_FLAG,
+    FRAME_SEQ,
+    HEADER_SIZE,
+    Header,
+    plan,
+)
+from ue_rl.shm.ring import Ring
+from ue_rl.spec import EnvSpec, ImageSpec
+from ue_rl.wire.handshake import decode_handshake
+
+__all__ = ["HEADER_SIZE", "Header", "Ring", "StepMemory", "plan"]
+
+
+class StepMemory:
+    """What both sides see.
+
+    Args:
+        memory: the segment; writable.
+        compiled: see ue_rl.shm.bell.load.
+
+    Attributes:
+        header: as checked when this was made; the counters in it are of that moment.
+        obs: float32 [num_envs, obs_size]. actions: float32 [num_envs, act_size]. rewards: float32 [num_envs].
+        dones, truncated, resets: uint8 [num_envs]. image: uint8, see Header.image_shape; None without images.
+        ask, answered: uint8 [num_envs] and seeds: int64 [num_envs]; None with a plain producer.
+        answered_seq: one uint64, the action_seq that the last frame (or `answered`) belongs to; None with a plain
+            producer. Written before frame_seq is counted up, read after it: no barrier of its own is needed.
+        s2c, c2s: the command rings, engine to trainer and back; None without them.
+
+    Raises:
+        SegmentInvalid: the segment is not one.
+    """
+
+    def __init__(self, memory: Any, compiled: bool | None = None) -> None:
+        self.words: ModuleType = sync.load(compiled)
+        self.buffer = memory
+        view = memoryview(memory).cast("B")
+        self.header = header = Header.parse(view)
+        n = header.num_envs
+        self.obs: NDArray[np.float32] = self._array("obs", np.float32, (n, header.obs_size))
+        self.actions: NDArray[np.float32] = self._array("act", np.float32, (n, header.act_size))
+        self.rewards: NDArray[np.float32] = self._array("rewards", np.float32, (n,))
+        self.dones: NDArray[np.uint8] = self._array("dones", np.uint8, (n,))
+        self.resets: NDArray[np.uint8] = self._array("resets", np.uint8, (n,))
+        self.truncated: NDArray[np.uint8] = (
+            self._array("truncateds", np.uint8, (n,)) if "truncateds" in header.regions else np.zeros(n, np.uint8)
+        )
+        self.image: NDArray[np.uint8] | None = (
+            self._array("image", np.uint8, header.image_shape) if header.image_offset else None
+        )
+        self.ask: NDArray[np.uint8] | None = None
+        self.answered: NDArray[np.uint8] | None = None
+        self.seeds: NDArray[np.int64] | None = None
+        self.answered_seq: memoryview | None = None
+        if header.extended:
+            self.ask = self._array("ask", np.uint8, (n,))
+            self.answered = self._array("answered", np.uint8, (n,))
+            self.seeds = self._array("seeds", np.int64, (n,))
+            self.answered_seq = view[ANSWERED_SEQ : ANSWERED_SEQ + 8].cast("Q")
+        self.s2c = self._ring(view, "cmd_s2c")
+        self.c2s = self._ring(view, "cmd_c2s")
+
+    @classmethod
+    def create(cls, memory: Any, header: Header, config: bytes = b"", compiled: bool | None = None) -> StepMemory:
+        """Writes `header` (from `plan`) and the CONFIG line into fresh memory."""
+        view = memoryview(memory).cast("B")
+        packed = header.pack()
+        view[4:HEADER_SIZE] = packed[4:]
+        if header.extended:
+            start, size = header.regions["config"]
+            view[start : start + size] = config
+            seeds, size = header.regions["seeds"]
+            view[seeds : seeds + size] = b"\xff" * size
+        sync.load(compiled).store_u32(memory, 0, header.magic)  # last: who finds it finds all of it
+        return cls(memory, compiled)
+
+    def spec(self) -> EnvSpec:
+        """The session's sizes and abilities; of a plain producer, what its header says.
+
+        Raises:
+            SegmentInvalid, HandshakeError: the CONFIG line is broken, or disagrees with the header.
+        """
+        header = self.header
+        if not header.extended:
+            return EnvSpec(
+                header.obs_size, header.act_size, num_envs=header.num_envs, version=0, image=ImageSpec.of(header)
+            )
+        start, size = header.regions["config"]
+        spec = decode_handshake(bytes(memoryview(self.buffer).cast("B")[start : start + size]))
+        for name in ("num_envs", "obs_size", "act_size"):
+            if getattr(spec, name) != getattr(header, name):
+                raise SegmentInvalid(
+                    "the CONFIG line and the header disagree", fault="engine", field=name,
+                    expected=getattr(header, name), got=getattr(spec, name),
+                )  # fmt: skip
+        if spec.image != ImageSpec.of(header):
+            raise SegmentInvalid(
+                "the CONFIG line and the header disagree", fault="engine", field="IMAGE",
+                expected=ImageSpec.of(header), got=spec.image,
+            )  # fmt: skip
+        return spec
+
+    # -- single words
+
+    def load_u32(self, offset: int) -> int:
+        """An aligned word of the header."""
+        return int(self.words.load_u32(self.buffer, offset))
+
+    def store_u32(self, offset: int, value: int) -> None:
+        """An aligned word of the header."""
+        self.words.store_u32(self.buffer, offset, value)
+
+    def load_u64(self, offset: int) -> int:
+        """An aligned word of the header."""
+        return int(self.words.load_u64(self.buffer, offset))
+
+    def store_u64(self, offset: int, value: int) -> None:
+        """An aligned word of the header."""
+        self.words.store_u64(self.buffer, offset, value)
+
+    def bell(self, engine: bool, sock: Any = None, spin_us: float | None = None) -> Any:
+        """The Bell of one side: it publishes that side's counter and waits for the other's.
+
+        Args:
+            engine: the engine's side, or the trainer's.
+            sock: a connected socket that carries doorbells and shows the other side's death; None: futex or naps.
+            spin_us: how long to look before sleeping.
+        """
+        own, peer = (FRAME_SEQ, ACTION_SEQ) if engine else (ACTION_SEQ, FRAME_SEQ)
+        own_flag, peer_flag = (ENGINE_FLAG, CLIENT_FLAG) if engine else (CLIENT_FLAG, ENGINE_FLAG)
+        ring = "cmd_c2s" if engine else "cmd_s2c"
+        flags = (own_flag, peer_flag) if self.header.extended else (0, 0)
+        at = self.header.regions[ring][0] if ring in self.header.regions and self.header.extended else 0
+        if spin_us is None:
+            spin_us = sync.ENGINE_SPIN_US if engine else sync.TRAINER_SPIN_US
+        return self.words.Bell(self.buffer, own, peer, *flags, at, sock, spin_us)
+
+    def release(self) -> None:
+        """Lets go of the rings; the arrays live for as long as somebody holds one."""
+        for ring in (self.s2c, self.c2s):
+            if ring is not None:
+                ring.release()
+        self.s2c = self.c2s = None
+        if self.answered_seq is not None:
+            self.answered_seq.release()
+            self.answered_seq = None
+
+    # -- helpers
+
+    def _array(self, name: str, dtype: Any, shape: tuple[int, ...]) -> NDArray[Any]:
+        start, size = self.header.regions[name]
+        # frombuffer and not ndarray(buffer=..): it keeps the mapping alive for as long as the array lives
+        flat: NDArray[Any] = np.frombuffer(self.buffer, np.uint8, size, start).view(dtype)
+        return flat.reshape(shape)
+
+    def _ring(self, view: memoryview, name: str) -> Ring | None:
+        if name not in self.header.regions:
+            return None
+        start, size = self.header.regions[name]
+        return Ring(view[start : start + size], name, self.words)

@@ -1,0 +1,154 @@
+"""Ring: one writer's messages to one reader, over any memoryview. No waiting: a full or empty ring says so at once.
+
+Layout (docs/shared-memory.md, section 4): `[write_pos u32][read_pos u32][data]`. An entry is `[length u32][payload]`
+padded to 8 bytes and never wraps: where it does not fit the rest of the data, the marker 0xFFFFFFFF sends the reader
+to 0. Positions are byte offsets into the data, equal when empty; 8 bytes stay free. Each side keeps its own position to
+itself and checks the other's, and every length, on every use.
+"""
+
+from __future__ import annotations
+
+import struct
+from types import ModuleType
+from typing import Any
+
+from ue_rl.errors import ConfigurationError, SegmentInvalid
+from ue_rl.shm import bell as sync
+
+WRITE_POS, READ_POS, DATA = 0, 4, 8
+_WRAP = 0xFFFFFFFF
+_LENGTH = struct.Struct("<I")
+
+
+class Ring:
+    """One end of a ring; use it for writing or for reading, never both.
+
+    Args:
+        memory: the ring, its two positions included; 8-byte aligned.
+        name: for error messages, such as "cmd_s2c".
+        words: the module of ue_rl.shm.bell.
+
+    Raises:
+        SegmentInvalid: the positions that stand there cannot be.
+    """
+
+    def __init__(self, memory: Any, name: str = "ring", words: ModuleType | None = None) -> None:
+        self._view = memoryview(memory).cast("B")
+        self._words = words or sync.load()
+        self.name = name
+        self.capacity = len(self._view) - DATA
+        if self.capacity < 16 or self.capacity % 8:
+            raise ConfigurationError("a ring is a multiple of 8 bytes, 24 or more", fault="caller", got=len(self._view))
+        self._data = self._view[DATA:]
+        self._positions = self._view[:DATA].cast("I")
+        self._write = self._position(WRITE_POS)
+        self._read = self._position(READ_POS)
+
+    @property
+    def max_payload(self) -> int:
+        """The longest message that always fits an empty ring, wherever its positions stand."""
+        return ((self.capacity - 8) // 2 + 7) // 8 * 8 - 4
+
+    @property
+    def write_pos(self) -> int:
+        """As this side knows it; the reader's is that of the last look."""
+        return self._write
+
+    def try_write(self, payload: bytes | bytearray | memoryview) -> bool:
+        """Appends a message; False where there is no room now.
+
+        Raises:
+            ConfigurationError: longer than `max_payload`. SegmentInvalid: the reader's position cannot be.
+        """
+        size = len(payload)
+        if size > self.max_payload:
+            raise ConfigurationError(
+                "a message is longer than its ring takes", fault="caller", field=self.name,
+                expected=f"at most {self.max_payload} bytes", got=size, cure="make cmd_ring_size larger",
+            )  # fmt: skip
+        need = (4 + size + 7) // 8 * 8
+        read, at = self._position(READ_POS), self._write
+        self._read = read
+        if at >= read:
+            if need > self.capacity - at - (8 if read == 0 else 0):
+                if need > read - 8:
+                    return False
+                _LENGTH.pack_into(self._data, at, _WRAP)
+                at = 0
+        elif need > read - at - 8:
+            return False
+        _LENGTH.pack_into(self._data, at, size)
+        self._data[at + 4 : at + 4 + size] = payload
+        at += need
+        self._write = 0 if at == self.capacity else at
+        self._words.store_u32(self._view, WRITE_POS, self._write)
+        return True
+
+    def try_read(self) -> bytes | None:
+        """The oldest message, None where there is none.
+
+        Raises:
+            SegmentInvalid: the writer's position or a length cannot be.
+        """
+        write = self._position(WRITE_POS)
+        self._write = write
+        at = self._read
+        if write == at:
+            return None
+        (size,) = _LENGTH.unpack_from(self._data, at)
+        if size == _WRAP:
+            if write >= at:
+                raise self._invalid("a wrap where none can be", f"a length at {at}", hex(size))
+            at = 0
+            if write == 0:  # the marker alone: its writer has not come to the message
+                raise self._invalid("a wrap without a message behind it", "a message at 0", write)
+            (size,) = _LENGTH.unpack_from(self._data, 0)
+        room = (write if write > at else self.capacity) - at
+        need = (4 + size + 7) // 8 * 8
+        if need > room:
+            raise self._invalid("an entry is longer than what was written", f"at most {room} bytes", need)
+        payload = bytes(self._data[at + 4 : at + 4 + size])
+        at += need
+        self._read = 0 if at == self.capacity else at
+        self._words.store_u32(self._view, READ_POS, self._read)
+        return payload
+
+    def has_news(self) -> bool:
+        """For the reader: has the writer moved since the last look? After a wait, which has ordered memory."""
+        return self._positions[0] != self._write
+
+    def skip_all(self) -> None:
+        """For the reader: forgets everything that was written so far."""
+        self._read = self._write = self._position(WRITE_POS)
+        self._words.store_u32(self._view, READ_POS, self._read)
+
+    def repair(self) -> None:
+        """Empties a ring whose positions cannot be, so that whoever comes next finds one; only while nobody uses it."""
+        try:
+            for offset in (WRITE_POS, READ_POS):
+                self._position(offset)
+        except SegmentInvalid:
+            self._write = self._read = 0
+            for offset in (WRITE_POS, READ_POS):
+                self._words.store_u32(self._view, offset, 0)
+
+    def release(self) -> None:
+        """Lets go of the memory."""
+        self._positions.release()
+        self._data.release()
+        self._view.release()
+
+    def _position(self, offset: int) -> int:
+        value: int = self._words.load_u32(self._view, offset)
+        if value >= self.capacity or value % 8:
+            name = "write_pos" if offset == WRITE_POS else "read_pos"
+            raise self._invalid(
+                f"{name} of {self.name} cannot be", f"a multiple of 8 below {self.capacity}", value, name
+            )
+        return value
+
+    def _invalid(self, what: str, expected: Any, got: Any, position: str = "entry") -> SegmentInvalid:
+        return SegmentInvalid(
+            f"a command ring is broken: {what}", fault="engine", field=f"{self.name}.{position}", expected=expected,
+            got=got, cure="the other side does not keep to docs/shared-memory.md, section 4",
+        )  # fmt: skip

@@ -1,0 +1,1 @@
+"""One training run and its directory, without a command line."""

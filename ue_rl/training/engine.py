@@ -1,0 +1,60 @@
+"""Opens what a command talks to: a running engine, or an embedded one in a process of its own."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from ue_rl.envs.vec_env import UnrealVecEnv
+
+
+@contextmanager
+def open_engine(
+    *,
+    env: str | None = None,
+    num_envs: int = 1,
+    env_kwargs: dict[str, Any] | None = None,
+    host: str | None = None,
+    port: int | None = None,
+    max_episode_steps: int | None = None,
+    **options: Any,
+) -> Iterator[UnrealVecEnv]:
+    """A connected VecEnv, closed with its engine at the end.
+
+    Args:
+        env: a Gymnasium id to host in a process of its own; None connects to `host` and `port`.
+        host: a name, an address, or shm://NAME for shared memory by name.
+        options: of the connection, see ue_rl.connect.
+
+    Raises:
+        ConfigurationError: the env cannot be made. Also what ue_rl.connect raises.
+    """
+    import ue_rl
+
+    if env is None:
+        vec_env = ue_rl.connect(address_of(host, port), max_episode_steps=max_episode_steps, **options)
+        try:
+            yield vec_env
+        finally:
+            vec_env.close()
+        return
+    from ue_rl.bridges import GymnasiumBridge, ShmUpgrader, run_in_process
+
+    options.pop("wait", None)
+    factory = functools.partial(GymnasiumBridge, env, num_envs, **(env_kwargs or {}))
+    with run_in_process(factory, upgrader=ShmUpgrader()) as server:
+        vec_env = ue_rl.connect(server.url, max_episode_steps=max_episode_steps, **options)
+        try:
+            yield vec_env
+        finally:
+            vec_env.close()
+
+
+def address_of(host: str | None, port: int | None) -> str:
+    """The URL of --host and --port, as ue_rl.connect takes it."""
+    address = host or "127.0.0.1"
+    if address.startswith("shm://"):
+        return address
+    return f"tcp://[{address}]:{port or 7777}" if ":" in address else f"tcp://{address}:{port or 7777}"

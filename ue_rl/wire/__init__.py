@@ -1,0 +1,8 @@
+"""Text: lines <-> rows of arrays (docs/protocol.md). No state, no I/O."""
+
+from __future__ import annotations
+
+from ue_rl.wire.codec import Codec, line_limit
+from ue_rl.wire.handshake import MAX_HANDSHAKE, decode_handshake, encode_handshake
+
+__all__ = ["MAX_HANDSHAKE", "Codec", "decode_handshake", "encode_handshake", "line_limit"]
