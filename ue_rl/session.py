@@ -1,78 +1,123 @@
-"""Session: which message may come now, as one table. No I/O."""
+"""Session: which message may come now, as one table for each role. No I/O. Nobody else sets a state."""
 
 from __future__ import annotations
 
-from enum import Enum, auto
+from enum import Enum, IntEnum, auto
 from typing import Any
 
 from ue_rl.errors import ConnectionUnusable, UnexpectedMessage
 
 
-class State(Enum):
-    """Where a trainer's session stands."""
+class Role(Enum):
+    """Whose session it is."""
 
-    NEW = auto()
-    HANDSHAKE = auto()
-    READY = auto()
-    ASKED = auto()
-    CLOSED = auto()
-    FAILED = auto()
+    TRAINER = auto()
+    ENGINE = auto()
 
 
-class Event(Enum):
-    """What may happen to a trainer's session."""
+class State(IntEnum):
+    """Where a session stands. Of a trainer: NEW before it connects, HANDSHAKE until CONFIG has come."""
 
-    CONNECT = auto()
-    CONFIG = auto()
-    ASK = auto()
-    ANSWERED = auto()
-    CLOSE = auto()
-    FAIL = auto()
+    NEW = 0
+    HANDSHAKE = 1
+    READY = 2
+    ASKED = 3
+    CLOSED = 4
+    FAILED = 5
 
 
-_TABLE: dict[tuple[State, Event], State] = {
+class Event(IntEnum):
+    """What may happen to a session.
+
+    CONNECT: the first connection is there. CONFIG: both sides know the spec and the wiring. ASK: a request.
+    ANSWERED: every env that was asked has answered. CLOSE, FAIL: the end.
+    """
+
+    CONNECT = 0
+    CONFIG = 1
+    ASK = 2
+    ANSWERED = 3
+    CLOSE = 4
+    FAIL = 5
+
+
+_TRAINER: dict[tuple[State, Event], State] = {
     (State.NEW, Event.CONNECT): State.HANDSHAKE,
     (State.HANDSHAKE, Event.CONFIG): State.READY,
     (State.READY, Event.ASK): State.ASKED,
     (State.ASKED, Event.ANSWERED): State.READY,
 }
+_ENGINE: dict[tuple[State, Event], State] = {
+    **_TRAINER,
+    (State.ASKED, Event.ASK): State.ASKED,  # per-env sockets: one env may be asked while another one still acts
+}
+
+
+def _rows(table: dict[tuple[State, Event], State]) -> list[list[State | None]]:
+    """The table as a list of rows, for a fast lookup in every step; CLOSE and FAIL may come at any time."""
+    ended = {State.CLOSED, State.FAILED}
+    rows: list[list[State | None]] = [[table.get((state, event)) for event in Event] for state in State]
+    for state in State:
+        rows[state][Event.CLOSE] = State.CLOSED
+        rows[state][Event.FAIL] = state if state in ended else State.FAILED
+    return rows
+
+
+_TABLES = {Role.TRAINER: _rows(_TRAINER), Role.ENGINE: _rows(_ENGINE)}
 
 
 class Session:
-    """The order of a trainer's messages, as one table; CLOSE and FAIL may come at any time.
+    """The order of one session's messages; CLOSE and FAIL may come at any time.
 
     A session that has failed or was closed takes nothing any more.
+
+    Attributes:
+        state: where it stands. reason: why it failed; None where it has not.
     """
 
-    def __init__(self) -> None:
-        self.state = State.NEW
+    __slots__ = ("_role", "_rows", "_state", "reason")
+
+    def __init__(self, role: Role = Role.TRAINER) -> None:
+        self._role = role
+        self._rows = _TABLES[role]
+        self._state = State.NEW
         self.reason: str | None = None
 
+    @property
+    def state(self) -> State:
+        """Where it stands."""
+        return self._state
+
     def on(self, event: Event, reason: Any = None) -> None:
-        """Takes an event.
+        """Takes an event; `reason` is for FAIL.
 
         Raises:
             ConnectionUnusable: after close() or a failure, or before connect().
             UnexpectedMessage: the event cannot come now.
         """
-        following = _TABLE.get((self.state, event))
-        if following is not None:
-            self.state = following
-        elif event is Event.FAIL:
-            if self.state not in (State.CLOSED, State.FAILED):
-                self.state, self.reason = State.FAILED, str(reason)
-        elif event is Event.CLOSE:
-            self.state = State.CLOSED
-        elif self.state is State.FAILED:
-            raise ConnectionUnusable(
-                f"this connection failed before: {self.reason}", fault="caller", cure="connect again"
+        following = self._rows[self._state][event]
+        if following is None:
+            raise self._refusal(event)
+        if event is Event.FAIL and following is not self._state:
+            self.reason = str(reason)
+        self._state = following
+
+    def require(self, event: Event) -> None:
+        """Raises as `on` does where `event` cannot come now; changes nothing."""
+        if self._rows[self._state][event] is None:
+            raise self._refusal(event)
+
+    def _refusal(self, event: Event) -> ConnectionUnusable | UnexpectedMessage:
+        state, fault = self._state, "caller" if self._role is Role.TRAINER else "trainer"
+        if state is State.FAILED:
+            return ConnectionUnusable(
+                f"this connection failed before: {self.reason}", fault=fault, cure="connect again"
             )
-        elif self.state is State.CLOSED:
-            raise ConnectionUnusable("this connection was closed", fault="caller", cure="connect again")
-        elif self.state in (State.NEW, State.HANDSHAKE):
-            raise ConnectionUnusable("this connection is not open yet", fault="caller", cure="call connect() first")
-        else:
-            raise UnexpectedMessage(
-                f"{event.name} while {self.state.name}", fault="caller",
-                cure="receive the answers of one request before the next one is sent",
-            )  # fmt: skip
+        if state is State.CLOSED:
+            return ConnectionUnusable("this connection was closed", fault=fault, cure="connect again")
+        if state in (State.NEW, State.HANDSHAKE):
+            return ConnectionUnusable("this connection is not open yet", fault=fault, cure="call connect() first")
+        return UnexpectedMessage(
+            f"{event.name} while {state.name}", fault=fault,
+            cure="receive the answers of one request before the next one is sent",
+        )  # fmt: skip

@@ -196,7 +196,7 @@ class SharedMemoryConnection(BaseConnection):
             raise
         if refused != sync.ASKED:
             raise self._failed(bad_action(actions, refused) if refused >= 0 else self._refused(refused))
-        session.state = State.ASKED
+        session.on(Event.ASK)
 
     def reset(
         self,
@@ -227,7 +227,7 @@ class SharedMemoryConnection(BaseConnection):
         refused = self._bell.ask(None)
         if refused != sync.ASKED:
             raise self._failed(self._refused(refused))
-        self._session.state = State.ASKED
+        self._session.on(Event.ASK)
 
     def receive(self) -> StepBuffers:
         """See Transport.receive. The arrays are views: they hold until the next request."""
@@ -248,7 +248,7 @@ class SharedMemoryConnection(BaseConnection):
         except UeRlError as error:
             self.fail(error)
             raise
-        self._session.state = State.READY
+        self._session.on(Event.ANSWERED)
         return self.buffers
 
     # -- attaching
