@@ -17,7 +17,8 @@ import ue_rl
 from ue_rl import errors
 from ue_rl.bridges import MultiEnvBridge, ShmHost, ShmUpgrader, VectorBridge, run_in_thread, run_shm_in_thread
 from ue_rl.bridges.shm.commands import answer_commands
-from ue_rl.commands.envelope import Command, Dispatcher, Method, decode, encode, messages, text
+from ue_rl.commands.dispatcher import Dispatcher
+from ue_rl.commands.envelope import Command, Method, decode, encode, messages, text
 from ue_rl.connections import SharedMemoryConnection
 from ue_rl.connections.shm.commands import ShmCommands
 from ue_rl.envs.vec_env import UnrealVecEnv
@@ -589,7 +590,7 @@ def test_answers_and_events_that_cannot_be(answer: bytes) -> None:
 
 @pytest.mark.parametrize("text", ["", "[]", "{", '{"a": NaN}', "[" * 100_000, '{"a":' + "9" * 10_000 + "}", None])
 def test_infos_that_are_no_json_objects(text: Any) -> None:
-    with pytest.raises(errors.MalformedMessage, match="no JSON object"):
+    with pytest.raises(errors.MalformedMessage, match="not a JSON object"):
         lonely(Flood(encode(Method.ENV_INFO, M.EnvInfoT(envId=0, json=text)))).drain()
 
 
