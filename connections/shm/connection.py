@@ -20,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ue_rl.buffers import ActionBatch, StepBuffers
+from ue_rl.compiled import load
 from ue_rl.connections.shm import attach
 from ue_rl.connections.shm.commands import ShmCommands
 from ue_rl.connections.shm.plain import PlainSteps
@@ -30,7 +31,7 @@ from ue_rl.connections.tcp.connection import shake_hands
 from ue_rl.connections.tcp.link import Link
 from ue_rl.errors import UeRlError
 from ue_rl.session import Event
-from ue_rl.shm import bell as sync
+from ue_rl.shm.bell import ASKED, NOT_OURS, Bell, set_slice
 from ue_rl.shm.header import ANSWERED_SEQ, CLIENT_PID
 from ue_rl.shm.memory import StepMemory
 from ue_rl.shm.offer import parse_offer
@@ -50,8 +51,7 @@ class SharedMemoryConnection(BaseTransport):
         name: of the segment, or the path of a file; None: the environment variable LUCKY_SHM_NAME.
         engine: (host, port) where an engine listens that offers shared memory in its handshake; then no `name`.
         timeout, connect_timeout, wait: see BaseTransport.
-        compiled: see ue_rl.shm.bell.load.
-        spin_us: microseconds to look for an answer before sleeping; None: 300, and 0 on a single core.
+        spin_us: microseconds to spin before blocking while waiting for an answer; None: see ue_rl/spin.py.
 
     Attributes:
         buffers: the arrays of the last answer. image: uint8 [num_envs, ..], those of `buffers`, or None.
@@ -72,15 +72,14 @@ class SharedMemoryConnection(BaseTransport):
         timeout: float = 30.0,
         connect_timeout: float | None = None,
         wait: float = 0.0,
-        compiled: bool | None = None,
         spin_us: float | None = None,
     ) -> None:
         super().__init__(timeout, connect_timeout, wait)
         self._engine, self.name = engine, name
-        self._compiled, self._spin_us = compiled, spin_us
+        self._spin_us = spin_us
         self._segment: Segment | None = None
         self._memory: StepMemory | None = None
-        self._bell: Any = None
+        self._bell: Bell = None  # type: ignore[assignment]  # None before attaching and after close()
         self._greeted: tuple[Link, EnvSpec] | None = None
         self._link: Link | None = None
         self._claimed = False
@@ -144,7 +143,7 @@ class SharedMemoryConnection(BaseTransport):
         if self._memory is not None and self._spec is not None:
             extended = self._memory.header.extended
             facts["protocol"] = f"version {self._spec.version}" if extended else "plain layout (version 1)"
-            facts["kernels"] = sync.name_of(self._memory.words)
+            facts["kernels"] = "compiled"
             facts["wiring"] = "shared memory, " + ("socket doorbell" if self._link else "doorbell in memory")
         return facts
 
@@ -162,7 +161,7 @@ class SharedMemoryConnection(BaseTransport):
             raise
         if outcome >= 0:
             raise nonfinite_action(actions, *divmod(outcome, actions.shape[1]))
-        if outcome != sync.ASKED:
+        if outcome != ASKED:
             raise self._refused(outcome)
 
     def _ask_resets(self, env_ids: Sequence[int] | None, seeds: Seeds, options: Options) -> None:
@@ -188,7 +187,7 @@ class SharedMemoryConnection(BaseTransport):
         for entry in entries:
             self._commands.send_entry(entry)
         outcome = self._bell.ask(None)
-        if outcome != sync.ASKED:
+        if outcome != ASKED:
             raise self._refused(outcome)
 
     def _ask_all(self) -> None:
@@ -220,24 +219,24 @@ class SharedMemoryConnection(BaseTransport):
             raise bad_state(buffers, bad)
 
     def _refused(self, outcome: int) -> UeRlError:
-        if outcome == sync.NOT_OURS:
+        if outcome == NOT_OURS:
             return attach.gone("it has ended this session")
         return unasked("frame_seq", self._bell.expected, self._bell.peek())
 
     def _refuse_evicted(self) -> None:
         """Before anything is written: another trainer may hold the segment by now."""
         if attach.evicted(self.memory):
-            raise self._refused(sync.NOT_OURS)
+            raise self._refused(NOT_OURS)
 
     # -- attaching
 
     def _open(self) -> EnvSpec:
-        if self._engine is None and self._greeted is None:
-            memory = self._map(attach.open_segment(self.name, self.wait), None)
-            return self._begin(memory.spec(), None)
         if self._greeted is not None:
             return self._take_offer(*self._greeted)
-        assert self._engine is not None
+        load("sync")  # raises where shared memory is impossible, before anything is waited for or dialled
+        if self._engine is None:
+            memory = self._map(attach.open_segment(self.name, self.wait), None)
+            return self._begin(memory.spec(), None)
         link, spec = shake_hands(*self._engine, self.connect_timeout, self.wait)
         try:
             return self._take_offer(link, spec)
@@ -262,7 +261,7 @@ class SharedMemoryConnection(BaseTransport):
     def _map(self, segment: Segment, token: bytes | None) -> StepMemory:
         """Maps and checks the segment, and takes it for this process."""
         self._segment, self.name = segment, segment.name
-        self._memory = memory = StepMemory(segment.memory, self._compiled)
+        self._memory = memory = StepMemory(segment.memory)
         if token is not None:
             attach.check_token(memory, token)
         attach.claim(memory, self.connect_timeout)
@@ -285,7 +284,7 @@ class SharedMemoryConnection(BaseTransport):
         self._link = link
         sock: socket.socket | None = None if link is None else link.sock
         if sock is not None:
-            sync.set_slice(sock, slice_of(self.timeout))
+            set_slice(sock, slice_of(self.timeout))
         self._bell = memory.bell(engine=False, sock=sock, spin_us=self._spin_us)
         self._ring = memory.s2c if memory.header.extended else None
         if memory.s2c is not None:
@@ -325,4 +324,5 @@ class SharedMemoryConnection(BaseTransport):
             self._link.close()
         if self._segment is not None:
             self._segment.close()
-        self._bell = self._link = self._segment = None
+        self._bell = None  # type: ignore[assignment]
+        self._link = self._segment = None

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 
@@ -18,9 +17,10 @@ from ue_rl.errors import (
     UeRlError,
     UnexpectedMessage,
 )
-from ue_rl.shm import bell as sync
+from ue_rl.shm.bell import Bell
 from ue_rl.shm.header import CLOSED, HEARTBEAT, SERVER_STATE
 from ue_rl.shm.memory import StepMemory
+from ue_rl.spin import TRAINER_SLICE_MS
 
 _SEQ = 2**64
 _OBS, _REWARD, _DONE = 1, 2, 3
@@ -37,7 +37,7 @@ class EngineWatch:
         slice_ms: how long one wait may take.
     """
 
-    def __init__(self, memory: StepMemory, bell: Any, linked: bool, timeout: float) -> None:
+    def __init__(self, memory: StepMemory, bell: Bell, linked: bool, timeout: float) -> None:
         self._memory, self._bell, self._timeout = memory, bell, timeout
         self.slice_ms = slice_of(timeout)
         self._ring = memory.s2c if memory.header.extended else None
@@ -101,7 +101,7 @@ class EngineWatch:
 
 def slice_of(timeout: float) -> int:
     """Milliseconds of one slice: a deadline is kept to within one, and within a tenth of itself where it is short."""
-    return max(1, min(sync.SLICE_MS, int(timeout * 100)))
+    return max(1, min(TRAINER_SLICE_MS, int(timeout * 100)))
 
 
 def unasked(field: str, expected: int, got: int) -> UeRlError:
@@ -131,7 +131,7 @@ def bad_state(buffers: StepBuffers, bad: tuple[int, int]) -> ProtocolError:
     )  # fmt: skip
 
 
-def late(memory: Any, timeout: float, asked_seq: int, beating: bool | None) -> EngineTimeout:
+def late(memory: StepMemory, timeout: float, asked_seq: int, beating: bool | None) -> EngineTimeout:
     """For an answer that did not come in time.
 
     Args:
@@ -140,7 +140,7 @@ def late(memory: Any, timeout: float, asked_seq: int, beating: bool | None) -> E
     num_envs = len(memory.dones)
     asked = np.ones(num_envs, np.bool_) if memory.ask is None else memory.ask != 0
     answered = np.zeros(num_envs, np.bool_)
-    if memory.answered is not None and memory.answered_seq[0] == asked_seq:
+    if memory.answered is not None and memory.answered_seq is not None and memory.answered_seq[0] == asked_seq:
         answered = memory.answered != 0
     waiting = np.flatnonzero(asked & ~answered).tolist()
     total = int(asked.sum())
