@@ -21,7 +21,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ue_rl import processes
-from ue_rl.bridges.base import BaseBridge, Mode
+from ue_rl.bridges.core import BridgeCore, Mode
 from ue_rl.bridges.shm.commands import answer_commands, default_dispatcher, send_infos
 from ue_rl.bridges.shm.segment import make_segment
 from ue_rl.bridges.shm.steps import ShmSteps
@@ -62,7 +62,7 @@ class ShmHost:
 
     def __init__(
         self,
-        bridge: BaseBridge,
+        bridge: BridgeCore,
         *,
         name: str | None = None,
         ring_size: int = RING_SIZE,

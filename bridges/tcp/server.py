@@ -21,9 +21,10 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any
 
-from ue_rl.bridges.base import BaseBridge, Mode
+from ue_rl.bridges.core import BridgeCore, Mode
+from ue_rl.bridges.hosting import Upgrader
 from ue_rl.bridges.tcp.connection import Connection
-from ue_rl.bridges.tcp.session import EngineSession, Upgrader, who_failed
+from ue_rl.bridges.tcp.session import EngineSession, who_failed
 from ue_rl.errors import ConfigurationError, UeRlError
 from ue_rl.spin import DESCHEDULED, LONGEST_LINGER
 
@@ -48,7 +49,7 @@ class BridgeServer:
     """
 
     def __init__(
-        self, bridge: BaseBridge, host: str = "127.0.0.1", port: int = 7777, *, tick_rate: float | None = None,
+        self, bridge: BridgeCore, host: str = "127.0.0.1", port: int = 7777, *, tick_rate: float | None = None,
         upgrader: Upgrader | None = None,
     ) -> None:  # fmt: skip
         if tick_rate is not None and not tick_rate > 0:
@@ -343,7 +344,7 @@ def _ports(server: asyncio.Server) -> list[int]:
     return [int(sock.getsockname()[1]) for sock in server.sockets]
 
 
-def serve(bridge: BaseBridge, host: str = "127.0.0.1", port: int = 7777, **options: Any) -> None:
+def serve(bridge: BridgeCore, host: str = "127.0.0.1", port: int = 7777, **options: Any) -> None:
     """Hosts `bridge` until Ctrl-C; options as BridgeServer."""
 
     async def run() -> None:
