@@ -112,7 +112,7 @@ def bells(words: object, link: str, spin_us: float) -> tuple[object, object, lis
 @pytest.mark.parametrize("words", MODULES)
 @pytest.mark.parametrize("link", ["socket", "futex", "naps"])
 @pytest.mark.parametrize("spin_us", [0.0, 20.0])
-def test_lock_step_without_a_lost_wake_up(words: object, link: str, spin_us: float) -> None:
+def test_lock_step_without_a_lost_wake_up(words: object, link: str, spin_us: float, slack: float) -> None:
     """Thousands of turns with random delays on both sides; a lost wake-up would cost a slice each."""
     client, engine, socks = bells(words, link, spin_us)
     rounds = 1500
@@ -140,7 +140,7 @@ def test_lock_step_without_a_lost_wake_up(words: object, link: str, spin_us: flo
         begun = time.monotonic()
         while client.wait(turn, 0, 1000) == turn:
             pass
-        late += time.monotonic() - begun > 0.5
+        late += time.monotonic() - begun > 0.5 * slack
         assert client.peek() == turn + 1
     thread.join()
     assert late == 0
@@ -166,21 +166,21 @@ def test_a_waiting_side_leaves_the_core_alone(words: object, link: str) -> None:
 
 
 @pytest.mark.parametrize("words", MODULES)
-def test_the_end_of_the_socket_is_noticed_at_once(words: object) -> None:
+def test_the_end_of_the_socket_is_noticed_at_once(words: object, slack: float) -> None:
     client, engine, socks = bells(words, "socket", 0.0)
     threading.Timer(0.05, socks[1].close).start()
     begun = time.monotonic()
     with pytest.raises(ConnectionResetError):
         while True:
             client.wait(0, 0, 100)
-    assert time.monotonic() - begun < 1
+    assert time.monotonic() - begun < slack
     engine.publish()  # the last word of a peer that then closed still counts
     assert client.wait(0, 0, 100) == 1
     socks[0].close()
 
 
 @pytest.mark.parametrize("words", MODULES)
-def test_a_message_in_the_ring_wakes_the_sleeper(words: object) -> None:
+def test_a_message_in_the_ring_wakes_the_sleeper(words: object, slack: float) -> None:
     memory = bytearray(64)
     client = words.Bell(memory, OWN, PEER, OWN_FLAG, PEER_FLAG, RING, None, 0.0)
     engine = words.Bell(memory, PEER, OWN, PEER_FLAG, OWN_FLAG, 0, None, 0.0)
@@ -193,7 +193,7 @@ def test_a_message_in_the_ring_wakes_the_sleeper(words: object) -> None:
     timer.start()
     begun = time.monotonic()
     client.wait(0, 0, 5000)
-    assert time.monotonic() - begun < 1
+    assert time.monotonic() - begun < slack
     timer.join()
     assert client.wait(0, 0, 1) == 0  # already seen as different from 0: comes back at once
 
