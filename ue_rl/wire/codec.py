@@ -88,6 +88,7 @@ class Codec:
         self._all = np.arange(spec.num_envs, dtype=np.int32)
         self._spans = np.zeros((spec.num_envs, 2), np.int32)
         self._reset_all: bytes | None = None
+        self._unused: NDArray[np.float32] | None = None  # rewards and flags that rows of observations do not have
 
     # -- the trainer's side
 
@@ -218,6 +219,33 @@ class Codec:
             got=f"{obs[env, index] if field == k.F_OBS else rewards[env]} at index {index}",
             cure=_NAN_CURE.format(who="game's state or reward"),
         )  # fmt: skip
+
+    def decode_observations(
+        self, data: Any, obs: NDArray[np.float32], resets: NDArray[np.uint8], start: int = 0, end: int | None = None
+    ) -> NDArray[np.intp]:
+        """Reads one line of observations alone, `OBS=..[;ENV=i][;RESET=1]` joined by `||`, in all spellings of states.
+
+        Args:
+            obs: float32 [num_envs, obs_size]; row `env` receives that env's observation.
+            resets: uint8 [num_envs]; receives 1 where RESET=1 came, else 0.
+
+        Returns:
+            The env ids in the order of the rows, intp [n]. Of one env ENV may be left out. Other fields are ignored.
+
+        Raises:
+            ProtocolError: the subclass says what is wrong.
+        """
+        start, end = _line(data, start, end)
+        n, spans = self.spec.num_envs, self._spans
+        if self._unused is None:
+            self._unused = np.zeros(n, np.float32)
+        form = (k.FORM_SINGLE if n == 1 else k.FORM_MULTI) + k.OBSERVATIONS
+        pending, unused = np.ones(n, np.uint8), self._unused.view(np.uint8)[:n]
+        rows = self._decode_states(data, obs, self._unused, resets, unused, pending, spans, start, end, form, -1)
+        if isinstance(rows, tuple):
+            self._refuse(rows, data, start, end, "engine")
+        envs = np.flatnonzero(pending == 0)
+        return envs[np.argsort(spans[envs, 0])]
 
     def decode_requests(
         self,
