@@ -7,7 +7,6 @@ sides, seeds arrive as they were given, and a finished env waits for the trainer
 from __future__ import annotations
 
 import functools
-import json
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -19,6 +18,7 @@ from numpy.typing import NDArray
 from ue_rl.bridges.gymnasium_images import find_image
 from ue_rl.bridges.vector import EnvIds, VectorBridge
 from ue_rl.errors import ConfigurationError
+from ue_rl.json_text import json_items
 from ue_rl.spec import ActionSpec, Channel, EnvSpec, EnvType
 
 UNBOUNDED = np.full(1, np.inf, np.float32)
@@ -155,7 +155,7 @@ class GymnasiumBridge(VectorBridge):
 
     def _note(self, env: int, info: dict[str, Any]) -> None:
         if self._send_info and info:
-            plain = _jsonable(info)
+            plain = json_items(info)
             if plain:
                 self.write_info(env, plain)
 
@@ -217,20 +217,3 @@ def _observation_side(
             cure="wrap the env so that its observations have a fixed size",
         )  # fmt: skip
     return flat.low.astype(np.float32), flat.high.astype(np.float32), lambda obs: np.asarray(spaces.flatten(space, obs))
-
-
-def _jsonable(info: dict[str, Any]) -> dict[str, Any]:
-    """The part of an info dict that JSON can carry; arrays become lists, the rest is left out."""
-    kept: dict[str, Any] = {}
-    for key, value in info.items():
-        try:
-            kept[str(key)] = json.loads(json.dumps(value, allow_nan=False, default=_plain))
-        except (TypeError, ValueError, RecursionError):
-            continue
-    return kept
-
-
-def _plain(value: object) -> Any:
-    if isinstance(value, (np.ndarray, np.generic)):
-        return value.tolist()
-    raise TypeError

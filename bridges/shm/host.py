@@ -26,7 +26,8 @@ from ue_rl.bridges.shm.commands import answer_commands, default_dispatcher, send
 from ue_rl.bridges.shm.segment import make_segment
 from ue_rl.bridges.shm.steps import ShmSteps
 from ue_rl.bridges.tcp.session import who_failed
-from ue_rl.commands.envelope import Dispatcher, encode, mismatch, write_within
+from ue_rl.commands.dispatcher import Dispatcher
+from ue_rl.commands.envelope import encode, mismatch, write_within
 from ue_rl.errors import ConfigurationError, UeRlError
 from ue_rl.shm.bell import Bell, set_slice
 from ue_rl.shm.header import CLIENT_PID, CLIENT_STATE, CLOSED, HEARTBEAT, LEAVING, RING_SIZE, SERVER_STATE, SERVING
