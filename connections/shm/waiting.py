@@ -131,7 +131,7 @@ def bad_state(buffers: StepBuffers, bad: tuple[int, int]) -> ProtocolError:
     )  # fmt: skip
 
 
-def late(memory: Any, timeout: float, asked_seq: int, beating: bool | None) -> EngineTimeout:
+def late(memory: StepMemory, timeout: float, asked_seq: int, beating: bool | None) -> EngineTimeout:
     """For an answer that did not come in time.
 
     Args:
@@ -140,7 +140,7 @@ def late(memory: Any, timeout: float, asked_seq: int, beating: bool | None) -> E
     num_envs = len(memory.dones)
     asked = np.ones(num_envs, np.bool_) if memory.ask is None else memory.ask != 0
     answered = np.zeros(num_envs, np.bool_)
-    if memory.answered is not None and memory.answered_seq[0] == asked_seq:
+    if memory.answered is not None and memory.answered_seq is not None and memory.answered_seq[0] == asked_seq:
         answered = memory.answered != 0
     waiting = np.flatnonzero(asked & ~answered).tolist()
     total = int(asked.sum())
