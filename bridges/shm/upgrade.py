@@ -56,7 +56,7 @@ class ShmUpgrader:
             return self._refuse(host, session, "the proof is not this segment's")
         try:
             sock = session.detach()
-        except (ConfigurationError, OSError) as error:
+        except OSError as error:
             return self._refuse(host, session, str(error))
         try:
             sock.sendall(READY)

@@ -19,11 +19,10 @@ import os
 import time
 from collections import deque
 from collections.abc import Callable
-from typing import Any
 
 from ue_rl.bridges.core import BridgeCore, Mode
 from ue_rl.bridges.hosting import Upgrader
-from ue_rl.bridges.tcp.connection import Connection
+from ue_rl.bridges.tcp.connection import Connection, gives_sockets_away
 from ue_rl.bridges.tcp.session import EngineSession, who_failed
 from ue_rl.errors import ConfigurationError, UeRlError
 
@@ -93,6 +92,12 @@ class BridgeServer:
     async def start(self) -> None:
         """Listens."""
         self._loop = asyncio.get_running_loop()
+        if self._upgrader is not None and not gives_sockets_away(self._loop):
+            _log.warning(
+                "no shared memory is offered: %s cannot give a socket away; run the server on a SelectorEventLoop, as "
+                "serve() and run_in_thread() do", type(self._loop).__name__,
+            )  # fmt: skip
+            self._upgrader = None
         if self.bridge.host is not None:
             raise ConfigurationError("this bridge is hosted already", fault="caller", cure="close its server first")
         self.bridge.host = self
@@ -345,14 +350,3 @@ class BridgeServer:
 
 def _ports(server: asyncio.Server) -> list[int]:
     return [int(sock.getsockname()[1]) for sock in server.sockets]
-
-
-def serve(bridge: BridgeCore, host: str = "127.0.0.1", port: int = 7777, **options: Any) -> None:
-    """Hosts `bridge` until Ctrl-C; options as BridgeServer."""
-
-    async def run() -> None:
-        async with BridgeServer(bridge, host, port, **options) as server:
-            await server.serve_forever()
-
-    with contextlib.suppress(KeyboardInterrupt, asyncio.CancelledError):
-        asyncio.run(run())

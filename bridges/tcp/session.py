@@ -183,7 +183,7 @@ class EngineSession:
         """Takes the first connection from the server: a blocking socket that the caller closes.
 
         Raises:
-            ConfigurationError: the server's event loop reads ahead (Windows' proactor) and cannot give it away.
+            OSError: there are too many files open; then nothing has changed.
         """
         sock = self._writers[0].detach()
         self.detached = True

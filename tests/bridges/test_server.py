@@ -13,6 +13,7 @@ import sys
 import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -21,6 +22,7 @@ from numpy.typing import NDArray
 
 from ue_rl import errors
 from ue_rl.bridges import BridgeServer, GymnasiumBridge, MultiEnvBridge, VectorBridge, run_in_process, run_in_thread
+from ue_rl.shm.segment import SHM_DIR
 from ue_rl.spec import Channel, EnvSpec, EnvType
 
 Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
@@ -338,3 +340,28 @@ def test_an_engines_process_ends_with_its_parent() -> None:
         time.sleep(0.05)
     os.kill(pid, signal.SIGKILL)
     pytest.fail("the engine outlived its parent")
+
+
+def test_a_script_without_a_main_guard_is_told_so(tmp_path: Path) -> None:
+    script = tmp_path / "unguarded.py"
+    script.write_text(
+        "import functools; from ue_rl.bridges import GymnasiumBridge, run_in_process\n"
+        "run_in_process(functools.partial(GymnasiumBridge, 'CartPole-v1', 1))\n"
+    )
+    out = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, check=False, timeout=60)
+    assert out.returncode == 1
+    assert "an engine's process was started by an import" in out.stderr  # said by the child
+    assert "the process ended with exit code 1" in out.stderr
+    assert out.stderr.lower().count('call it under `if __name__ == "__main__":`') == 2
+
+
+@pytest.mark.skipif(not SHM_DIR.is_dir(), reason="no /dev/shm")
+def test_a_program_that_ends_without_close_leaves_no_segment() -> None:
+    script = (
+        "from ue_rl.bridges import GymnasiumBridge, run_shm_in_thread\n"
+        "print(run_shm_in_thread(GymnasiumBridge('CartPole-v1', 1)).name)\n"
+    )
+    out = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=60)
+    name = out.stdout.strip()
+    assert name.startswith("ue_rl_")
+    assert not (SHM_DIR / name).exists()

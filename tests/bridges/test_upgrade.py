@@ -13,8 +13,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+import ue_rl
 from ue_rl import errors
-from ue_rl.bridges import BridgeServer, VectorBridge
+from ue_rl.bridges import BridgeServer, ShmUpgrader, VectorBridge, run_in_thread
 from ue_rl.bridges.tcp.session import EngineSession
 from ue_rl.spec import Channel, EnvSpec, EnvType
 
@@ -271,3 +272,44 @@ async def test_without_an_offer_the_line_is_refused() -> None:
         trainer, _ = await dial(server)
         trainer[1].write(b"SHM=segment\n")
         assert await asyncio.wait_for(trainer[0].read(), 5) == b""
+
+
+class ReadsAhead(asyncio.SelectorEventLoop):
+    """Stands in for Windows' default event loop, which cannot give a socket away."""
+
+
+async def test_a_loop_that_cannot_give_a_socket_away_makes_no_offer_and_says_so(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(asyncio, "ProactorEventLoop", type(asyncio.get_running_loop()), raising=False)
+    offers = Offers()
+    with caplog.at_level(logging.WARNING, "ue_rl.bridges.tcp.server"):
+        async with hosting(offers) as server:
+            for _ in range(2):
+                trainer, config = await dial(server)
+                assert "SHM" not in config
+                trainer[1].close()
+    (record,) = caplog.records  # once, at the start
+    assert "cannot give a socket away" in record.getMessage()
+    assert "SelectorEventLoop" in record.getMessage()
+    assert offers.events == []
+
+
+class ReadsAheadPolicy(asyncio.DefaultEventLoopPolicy):
+    """Makes such loops, as Windows does."""
+
+    def new_event_loop(self) -> asyncio.AbstractEventLoop:
+        return ReadsAhead()
+
+
+def test_the_runners_choose_a_loop_on_which_upgrades_work(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(asyncio, "ProactorEventLoop", ReadsAhead, raising=False)
+    before = asyncio.get_event_loop_policy()
+    asyncio.set_event_loop_policy(ReadsAheadPolicy())
+    try:
+        with run_in_thread(Sum(EnvSpec(1, 1, num_envs=2)), upgrader=ShmUpgrader()) as engine:
+            env = ue_rl.connect(engine.url, transport="shm", timeout=10)
+            assert env.reset().tolist() == [[0], [0]]
+            env.close()
+    finally:
+        asyncio.set_event_loop_policy(before)
