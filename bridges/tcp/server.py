@@ -172,7 +172,7 @@ class BridgeServer:
                     return
                 self.bridge.start_training()
                 self._switches = self.bridge.switches
-                self._session = EngineSession(self.bridge, self._upgrader, self)
+                self._session = EngineSession(self.bridge, self._upgrader, self.tick_rate, self._finished)
                 self._members = []
                 self.sessions += 1
             elif self._session.full:
@@ -270,14 +270,9 @@ class BridgeServer:
             self._tick_due = True
             self._loop.call_soon(self._due_tick)
 
-    def wake(self) -> None:
-        """Asks for a tick soon; from any thread."""
+    def _finished(self, session: EngineSession) -> None:
+        """An upgrade says that its trainer has gone; from any thread."""
         with contextlib.suppress(RuntimeError):  # the loop has ended
-            self._loop.call_soon_threadsafe(self._request_tick)
-
-    def finished(self, session: EngineSession) -> None:
-        """An upgrade says that its session is over; from any thread."""
-        with contextlib.suppress(RuntimeError):
             self._loop.call_soon_threadsafe(self._finish, session)
 
     def _finish(self, session: EngineSession) -> None:
@@ -291,7 +286,7 @@ class BridgeServer:
 
     def _tick(self) -> None:
         session, bridge = self._session, self.bridge
-        if session is not None and session.detached:
+        if session is not None and session.upgraded:
             return  # its ticks are its own
         now = time.perf_counter()
         delta, self._last_tick = now - self._last_tick, now

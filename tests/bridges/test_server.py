@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import functools
 import logging
 import os
@@ -255,6 +256,33 @@ async def test_rlbase_speaks_first_and_ends_when_training_is_complete() -> None:
         assert await is_closed_by_the_server(trainer)
         following = await dial(server)
         assert (await line(following)).startswith("CONFIG")
+
+
+@pytest.mark.parametrize("tick_rate", [None, 500])
+async def test_rlbase_queues_what_comes_before_the_answer(tick_rate: float | None) -> None:
+    """The plugin's own trainer does not read the first state, takes it for RESET's, and is one answer ahead."""
+    async with hosting(Sum(EnvSpec(1, 1, EnvType.RLBASE)), tick_rate=tick_rate) as server:
+        trainer = await dial(server)
+        await say(trainer, "RESET\n")  # before anything was read
+        assert (await line(trainer)).startswith("CONFIG")
+        for action in ("1\n", "2\n", "3\n", "4\n"):
+            await say(trainer, action)
+        answers = [await line(trainer) for _ in range(6)]
+        assert answers == ["0;0;0\n", "0;0;0\n", "1;0;0\n", "3;0;0\n", "6;0;0\n", "10;0;0\n"]
+        await say(trainer, "5\nTRAINING_COMPLETE\n6\n")
+        assert await line(trainer) == "15;0;0\n"
+        assert await line(trainer) == "0;0;0\n"
+        assert await is_closed_by_the_server(trainer)  # and nothing is taken behind it
+
+
+async def test_rlbase_does_not_queue_without_end(caplog: pytest.LogCaptureFixture) -> None:
+    async with hosting(Sum(EnvSpec(1, 1, EnvType.RLBASE)), tick_rate=2) as server:
+        trainer = await dial(server)
+        with caplog.at_level(logging.ERROR, "ue_rl.bridges.tcp.server"):
+            with contextlib.suppress(ConnectionError):
+                await say(trainer, "1\n" * 100_000)
+                await trainer[0].read()
+        assert "sends without reading the answers" in caplog.text
 
 
 async def test_actions_that_run_on_are_ticked_without_starving_the_loop() -> None:
