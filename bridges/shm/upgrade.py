@@ -27,7 +27,7 @@ class ShmUpgrader:
     """Makes the offers, for one server; see bridges/tcp/session.py for what each call means.
 
     Args:
-        options: of ShmHost (ring_size, dispatcher, compiled, spin_us, gpu); not `name`: every session has a fresh one.
+        options: of ShmHost (ring_size, dispatcher, spin_us, gpu); not `name`: every session has a fresh one.
     """
 
     def __init__(self, **options: Any) -> None:
@@ -38,13 +38,16 @@ class ShmUpgrader:
             )  # fmt: skip
         self._options = options
         self._host: ShmHost | None = None
+        self._told = ""
 
     def offer(self, bridge: BaseBridge) -> str | None:
         """See Upgrader.offer."""
         try:
             self._host = ShmHost(bridge, guest=True, **self._options)
         except ConfigurationError as error:
-            _log.warning("no shared memory to offer, trainers are served over TCP: %s", error)
+            if str(error) != self._told:  # once, not once a session
+                self._told = str(error)
+                _log.warning("no shared memory to offer, trainers are served over TCP: %s", error)
             return None
         return self._host.offer
 

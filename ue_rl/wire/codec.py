@@ -1,6 +1,6 @@
 """Codec(spec): lines of text <-> rows of StepBuffers and ActionBatch, for both sides. No state, no I/O.
 
-The grammar is docs/protocol.md; the loops are ue_rl/wire/kernels.py; the handshake is handshake.py. This file
+The grammar is docs/protocol.md; the loops are kernels_pure.py and _kernels.c; the handshake is handshake.py. This file
 chooses the message form, turns kernel failures into named errors, and reads the percent-encoded JSON of
 INFO and OPTIONS. It never repairs: a row is exactly right or it raises.
 """
@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ue_rl.buffers import ActionBatch, StepBuffers
+from ue_rl.compiled import load, name_of
 from ue_rl.errors import (
     ActionError,
     MalformedMessage,
@@ -28,7 +29,6 @@ from ue_rl.errors import (
     shorten,
 )
 from ue_rl.spec import EnvSpec, EnvType
-from ue_rl.wire import kernels
 from ue_rl.wire import kernels_pure as k
 
 __all__ = ["Codec", "line_limit"]
@@ -75,9 +75,9 @@ class Codec:
     """
 
     def __init__(self, spec: EnvSpec, *, compiled: bool | None = None) -> None:
-        module = kernels.load(compiled)
+        module = load("kernels", compiled)
         self.spec = spec
-        self.kernels = kernels.name_of(module)
+        self.kernels = name_of(module)
         self.max_line = line_limit(spec)
         self.form = _FORMS[spec.env_type]
         self._decode_states = module.decode_states
@@ -88,6 +88,7 @@ class Codec:
         self._all = np.arange(spec.num_envs, dtype=np.int32)
         self._spans = np.zeros((spec.num_envs, 2), np.int32)
         self._reset_all: bytes | None = None
+        self._unused: NDArray[np.float32] | None = None  # rewards and flags that rows of observations do not have
 
     # -- the trainer's side
 
@@ -218,6 +219,33 @@ class Codec:
             got=f"{obs[env, index] if field == k.F_OBS else rewards[env]} at index {index}",
             cure=_NAN_CURE.format(who="game's state or reward"),
         )  # fmt: skip
+
+    def decode_observations(
+        self, data: Any, obs: NDArray[np.float32], resets: NDArray[np.uint8], start: int = 0, end: int | None = None
+    ) -> NDArray[np.intp]:
+        """Reads one line of observations alone, `OBS=..[;ENV=i][;RESET=1]` joined by `||`, in all spellings of states.
+
+        Args:
+            obs: float32 [num_envs, obs_size]; row `env` receives that env's observation.
+            resets: uint8 [num_envs]; receives 1 where RESET=1 came, else 0.
+
+        Returns:
+            The env ids in the order of the rows, intp [n]. Of one env ENV may be left out. Other fields are ignored.
+
+        Raises:
+            ProtocolError: the subclass says what is wrong.
+        """
+        start, end = _line(data, start, end)
+        n, spans = self.spec.num_envs, self._spans
+        if self._unused is None:
+            self._unused = np.zeros(n, np.float32)
+        form = (k.FORM_SINGLE if n == 1 else k.FORM_MULTI) + k.OBSERVATIONS
+        pending, unused = np.ones(n, np.uint8), self._unused.view(np.uint8)[:n]
+        rows = self._decode_states(data, obs, self._unused, resets, unused, pending, spans, start, end, form, -1)
+        if isinstance(rows, tuple):
+            self._refuse(rows, data, start, end, "engine")
+        envs = np.flatnonzero(pending == 0)
+        return envs[np.argsort(spans[envs, 0])]
 
     def decode_requests(
         self,
