@@ -18,7 +18,7 @@ MOVED = {
     "ue_rl.gym_vector_env": "ue_rl.envs.vector_env",
     "ue_rl.images": "ue_rl.spec",
     "ue_rl.handshake": "ue_rl.wire.handshake",
-    "ue_rl.kernels": "ue_rl.wire.kernels",
+    "ue_rl.kernels": "ue_rl.compiled",
     "ue_rl.kernels_pure": "ue_rl.wire.kernels_pure",
     "ue_rl.observations": "ue_rl.envs.observations",
     "ue_rl.segment": "ue_rl.shm.segment",
