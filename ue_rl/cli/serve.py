@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import importlib
-import json
 import sys
 from typing import Any
 
 import click
 from click.core import ParameterSource
 
-from ue_rl.cli.listening import cannot_listen, show_log
+from ue_rl.cli.common import cannot_listen, json_object, show_log
 from ue_rl.errors import ConfigurationError
 
 
@@ -45,11 +44,7 @@ def serve(
         raise click.UsageError("--images needs --env, and --shm or --shm-name: text carries no images")
     if (env is None) == (bridge is None):
         raise click.UsageError("give either --env or --bridge")
-    try:
-        arguments = json.loads(kwargs)
-        assert isinstance(arguments, dict)
-    except (ValueError, AssertionError):
-        raise ConfigurationError("not a JSON object", fault="caller", field="kwargs", got=kwargs) from None
+    arguments = json_object(kwargs, "kwargs")
     from ue_rl.bridges import GymnasiumBridge, ShmUpgrader, serve_shm
     from ue_rl.bridges import serve as serve_tcp
 
