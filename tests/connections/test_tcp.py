@@ -6,6 +6,7 @@ import contextlib
 import os
 import signal
 import socket
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -19,12 +20,13 @@ import pytest
 import ue_rl
 from ue_rl import errors
 from ue_rl.bridges import GymnasiumBridge, ShmUpgrader, run_in_thread
+from ue_rl.compiled import load
 from ue_rl.connecting import parse_tcp
 from ue_rl.connections import MultiTcpConnection, SharedMemoryConnection, SingleTcpConnection, open_engine
 from ue_rl.connections.tcp import link
 from ue_rl.testing import Fault, FaultKind, PluginStandIn, ShmFaultyEngine
 from ue_rl.transport import Transport
-from ue_rl.wire import kernels, kernels_pure
+from ue_rl.wire import kernels_pure
 
 Play = Callable[[socket.socket, socket.socket], None]
 
@@ -103,11 +105,11 @@ def test_wrong_options_are_refused_before_dialling(options: dict[str, object]) -
         ue_rl.connect("tcp://127.0.0.1:1", **options)
 
 
-def test_nobody_listens() -> None:
+def test_nobody_listens(slack: float) -> None:
     begun = time.monotonic()
     with pytest.raises(errors.EngineUnreachable, match=r"nothing listens on 127.0.0.1:\d+.*Is Play pressed") as caught:
         ue_rl.connect(f"tcp://127.0.0.1:{free_port()}", timeout=5)
-    assert time.monotonic() - begun < 1
+    assert time.monotonic() - begun < slack
     assert isinstance(caught.value, ConnectionError)
 
 
@@ -150,12 +152,12 @@ def test_ipv6_and_names() -> None:
         env.close()
 
 
-def test_silent_listener_is_a_handshake_error_within_the_deadline() -> None:
+def test_silent_listener_is_a_handshake_error_within_the_deadline(slack: float) -> None:
     with engine(lambda listener, client: client.recv(1) and None) as port:
         begun = time.monotonic()
         with pytest.raises(errors.HandshakeError, match=r"sent no handshake.*within 0.3 s"):
             ue_rl.connect(f"tcp://127.0.0.1:{port}", timeout=0.3)
-        assert 0.2 < time.monotonic() - begun < 1.5
+        assert 0.2 < time.monotonic() - begun < 0.3 + 1.2 * slack
 
 
 @pytest.mark.parametrize(
@@ -287,7 +289,7 @@ def test_long_lines_on_env_sockets(compiled: bool | None) -> None:
 
 @pytest.mark.parametrize("compiled", [None, False])
 @pytest.mark.parametrize("channel", ["shared", "per_env"])
-def test_an_engine_that_stops_reading_is_a_timeout(channel: str, compiled: bool | None) -> None:
+def test_an_engine_that_stops_reading_is_a_timeout(channel: str, compiled: bool | None, slack: float) -> None:
     n, size = 2, 400_000
     handshake = f"CONFIG:OBS=1;ACT={size};ENV_TYPE=MULTI;ENV_COUNT={n}\n".encode()
     release = threading.Event()
@@ -309,11 +311,11 @@ def test_an_engine_that_stops_reading_is_a_timeout(channel: str, compiled: bool 
                 connection.send_actions(actions)
         finally:
             release.set()
-        assert time.monotonic() - begun < 10  # the pure twin takes seconds to write 800 000 numbers
+        assert time.monotonic() - begun < 10 * slack  # the pure twin takes seconds to write 800 000 numbers
 
 
 @pytest.mark.skipif(os.name != "posix", reason="sends this process SIGINT as a terminal would")
-def test_ctrl_c_gets_through_while_waiting() -> None:
+def test_ctrl_c_gets_through_while_waiting(slack: float) -> None:
     with engine(says(MULTI)) as port:
         connection = MultiTcpConnection("127.0.0.1", port, channel="shared", timeout=60)
         connection.connect()
@@ -323,14 +325,14 @@ def test_ctrl_c_gets_through_while_waiting() -> None:
         begun = time.monotonic()
         with pytest.raises(KeyboardInterrupt):
             connection.receive()
-        assert time.monotonic() - begun < 3
+        assert time.monotonic() - begun < 3 * slack
         connection.close()
 
 
 def test_python_path_of_the_sockets(monkeypatch: pytest.MonkeyPatch) -> None:
     """What Windows and installations without a compiler use."""
-    monkeypatch.setattr(kernels, "_compiled", None)
-    assert kernels.load() is kernels_pure
+    monkeypatch.setitem(sys.modules, "ue_rl.wire._kernels", None)
+    assert load("kernels") is kernels_pure
     with PluginStandIn(num_envs=3) as game:
         env = ue_rl.connect(game.url, timeout=5)
         env.reset()
@@ -392,7 +394,7 @@ def test_requests_that_cannot_be_are_refused_before_anything_is_sent(kind: str) 
             assert connection.receive().obs.shape == (3, 3)
 
 
-def test_short_deadlines_are_kept_over_shared_memory() -> None:
+def test_short_deadlines_are_kept_over_shared_memory(slack: float) -> None:
     with ShmFaultyEngine(Fault(FaultKind.SILENCE, env=0, step=1), num_envs=1) as engine:
         with SharedMemoryConnection(engine=engine.address, timeout=0.05, connect_timeout=5) as connection:
             connection.reset()
@@ -401,4 +403,4 @@ def test_short_deadlines_are_kept_over_shared_memory() -> None:
             connection.send_actions(np.zeros((1, 2), np.float32))
             with pytest.raises(errors.EngineTimeout):
                 connection.receive()
-            assert 0.05 <= time.monotonic() - begun < 0.05 + 0.1
+            assert 0.05 <= time.monotonic() - begun < 0.05 + 0.1 * slack
