@@ -47,6 +47,14 @@ def test_links_lead_to_a_file_and_a_heading(page: Path) -> None:
             assert anchor in {slug(heading) for heading in headings}, target
 
 
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_python_blocks_are_python(page: Path) -> None:
+    text = page.read_text("utf-8")
+    for block in re.finditer(r"```python[^\n]*\n(.*?)```", text, re.S):
+        source = "\n" * text[: block.start(1)].count("\n") + block.group(1)
+        compile(source, str(page), "exec")
+
+
 def slug(heading: str) -> str:
     """The anchor that a heading gets."""
     return re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-")
