@@ -39,10 +39,15 @@ TARGETS = {
 }
 # Added to the copy's conftest: a failing example is enough, nobody needs the smallest one, and each run is the same.
 PROFILE = """
-from hypothesis import Phase, settings
-settings.register_profile("mutation", database=None, derandomize=True, phases=(Phase.explicit, Phase.generate))
-settings.load_profile("mutation")
+def pytest_pycollect_makemodule(module_path):
+    if "hypothesis" in module_path.read_text():
+        from hypothesis import Phase, settings
+        phases = (Phase.explicit, Phase.generate)
+        settings.register_profile("mutation", database=None, derandomize=True, phases=phases)
+        settings.load_profile("mutation")
 """
+# Loading every plugin that is installed takes longer than most of these tests.
+PLUGINS = ["-p", "pytest_timeout", "-p", "pytest_asyncio.plugin", "-p", "ue_rl.testing.plugin"]
 SWAPS: dict[type[ast.AST], str] = {
     ast.Lt: "<=", ast.LtE: "<", ast.Gt: ">=", ast.GtE: ">", ast.Eq: "!=", ast.NotEq: "==", ast.Is: "is not",
     ast.IsNot: "is", ast.In: "not in", ast.NotIn: "in", ast.And: "or", ast.Or: "and", ast.Add: "-", ast.Sub: "+",
@@ -201,9 +206,9 @@ def passes(tree: Path, tests: list[str], timeout: float) -> bool:
 
 
 def _passes(tree: Path, test: str, timeout: float) -> bool:
-    command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", test]
+    command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", *PLUGINS, test]
     command += ["-o", "addopts=--import-mode=importlib --strict-markers"]
-    environ = {**os.environ, "PYTHONPATH": str(tree), "OMP_NUM_THREADS": "1"}
+    environ = {**os.environ, "PYTHONPATH": str(tree), "OMP_NUM_THREADS": "1", "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
     with subprocess.Popen(
         command,
         cwd=tree,
