@@ -10,13 +10,13 @@ from collections.abc import Callable
 from multiprocessing.connection import Connection
 from typing import Any, TypeVar
 
-from ue_rl.bridges.base import BaseBridge
+from ue_rl.bridges.core import BridgeCore
 from ue_rl.errors import ConfigurationError, EngineTimeout, UeRlError
 
 _Self = TypeVar("_Self", bound="Child")
 
 # host(bridge, options, ready, over): serves until `over` is set, after ready(what others need to connect)
-Host = Callable[[BaseBridge, dict[str, Any], Callable[[Any], None], threading.Event], None]
+Host = Callable[[BridgeCore, dict[str, Any], Callable[[Any], None], threading.Event], None]
 
 
 class Child:
@@ -34,7 +34,7 @@ class Child:
     """
 
     def __init__(
-        self, host: Host, factory: Callable[[], BaseBridge], options: dict[str, Any], timeout: float = 60.0
+        self, host: Host, factory: Callable[[], BridgeCore], options: dict[str, Any], timeout: float = 60.0
     ) -> None:
         context = multiprocessing.get_context("spawn")
         self._pipe, theirs = context.Pipe()
@@ -74,7 +74,7 @@ class Child:
         self.close()
 
 
-def _run(host: Host, factory: Callable[[], BaseBridge], options: dict[str, Any], pipe: Connection) -> None:
+def _run(host: Host, factory: Callable[[], BridgeCore], options: dict[str, Any], pipe: Connection) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the trainer, which then closes us
     over = threading.Event()
 

@@ -8,8 +8,8 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-from ue_rl.bridges.base import BaseBridge
 from ue_rl.bridges.child import Child
+from ue_rl.bridges.core import BridgeCore
 
 
 class ThreadHandle:
@@ -19,7 +19,7 @@ class ThreadHandle:
         bridge: the hosted bridge. server: its BridgeServer. port, url: where it listens.
     """
 
-    def __init__(self, bridge: BaseBridge, **options: Any) -> None:
+    def __init__(self, bridge: BridgeCore, **options: Any) -> None:
         from ue_rl.bridges.tcp.server import BridgeServer
 
         self.bridge = bridge
@@ -77,13 +77,13 @@ class ProcessHandle(Child):
         ConfigurationError: the factory failed in the other process. EngineTimeout: it did not start in time.
     """
 
-    def __init__(self, factory: Callable[[], BaseBridge], timeout: float = 60.0, **options: Any) -> None:
+    def __init__(self, factory: Callable[[], BridgeCore], timeout: float = 60.0, **options: Any) -> None:
         super().__init__(_host, factory, options, timeout)
         self.port: int = self.ready[0]
         self.url: str = self.ready[1]
 
 
-def _host(bridge: BaseBridge, options: dict[str, Any], ready: Callable[[Any], None], over: threading.Event) -> None:
+def _host(bridge: BridgeCore, options: dict[str, Any], ready: Callable[[Any], None], over: threading.Event) -> None:
     from ue_rl.bridges.tcp.server import BridgeServer
 
     async def serve() -> None:
@@ -94,13 +94,13 @@ def _host(bridge: BaseBridge, options: dict[str, Any], ready: Callable[[Any], No
     asyncio.run(serve())
 
 
-def run_in_thread(bridge: BaseBridge, host: str = "127.0.0.1", port: int = 0, **options: Any) -> ThreadHandle:
+def run_in_thread(bridge: BridgeCore, host: str = "127.0.0.1", port: int = 0, **options: Any) -> ThreadHandle:
     """Hosts `bridge` in a thread; options as BridgeServer."""
     return ThreadHandle(bridge, host=host, port=port, **options)
 
 
 def run_in_process(
-    factory: Callable[[], BaseBridge], host: str = "127.0.0.1", port: int = 0, **options: Any
+    factory: Callable[[], BridgeCore], host: str = "127.0.0.1", port: int = 0, **options: Any
 ) -> ProcessHandle:
     """Hosts `factory()` in a process of its own; `factory` must be picklable (a function or functools.partial)."""
     return ProcessHandle(factory, host=host, port=port, **options)

@@ -34,6 +34,7 @@ def open_engine(
     transport: str = "auto",
     channel: str = "auto",
     spin_us: float | None = None,
+    compiled: bool | None = None,
     **options: Any,
 ) -> MultiTcpConnection | SingleTcpConnection | SharedMemoryConnection:
     """A connected transport to the engine that listens on host:port.
@@ -42,7 +43,8 @@ def open_engine(
         transport: "auto": shared memory where the engine offers it and it can be mapped here, else TCP; "tcp": never
             shared memory; "shm": nothing else.
         channel: see TcpConnection. Naming one means TCP where `transport` is "auto".
-        spin_us: see SharedMemoryConnection. options: timeout, connect_timeout, wait, compiled.
+        spin_us: see SharedMemoryConnection. compiled: see ue_rl.wire.Codec; for text only.
+        options: timeout, connect_timeout, wait.
 
     Raises:
         ConfigurationError: an argument that cannot be. UnsupportedByEngine: transport="shm" and it cannot be.
@@ -58,7 +60,8 @@ def open_engine(
         connection = SharedMemoryConnection(engine=(host, port), spin_us=spin_us, **options)
         connection.connect()
         return connection
-    probe = MultiTcpConnection(host, port, channel=channel, **options)  # checks the options before anything is dialled
+    text = {**options, "channel": channel, "compiled": compiled}
+    probe = MultiTcpConnection(host, port, **text)  # checks the options before anything is dialled
     link, spec = shake_hands(host, port, probe.connect_timeout, probe.wait)
     if transport == "auto" and channel == "auto" and spec.shm is not None:
         try:
@@ -68,4 +71,4 @@ def open_engine(
         except BaseException:  # Ctrl-C among them
             link.close()
             raise
-    return go_on(link, spec, host, port, channel=channel, **options)
+    return go_on(link, spec, host, port, **text)

@@ -50,6 +50,7 @@ def open_transport(url: str, transport: str = "auto", **options: Any) -> Transpo
             "this address is shared memory", fault="caller", field="transport", expected="transport='auto' or 'shm'",
             got=transport,
         )  # fmt: skip
+    options.pop("compiled", None)  # of text only
     return SharedMemoryConnection.attach(url.removeprefix(SHM) or None, **options)
 
 

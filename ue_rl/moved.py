@@ -18,7 +18,7 @@ MOVED = {
     "ue_rl.gym_vector_env": "ue_rl.envs.vector_env",
     "ue_rl.images": "ue_rl.spec",
     "ue_rl.handshake": "ue_rl.wire.handshake",
-    "ue_rl.kernels": "ue_rl.wire.kernels",
+    "ue_rl.kernels": "ue_rl.compiled",
     "ue_rl.kernels_pure": "ue_rl.wire.kernels_pure",
     "ue_rl.observations": "ue_rl.envs.observations",
     "ue_rl.segment": "ue_rl.shm.segment",
@@ -59,10 +59,14 @@ class MovedModules(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         """The module at its new place, under whose name it stays."""
         new = MOVED[spec.name]
         warnings.warn(f"{spec.name} has moved to {new}", DeprecationWarning, stacklevel=2)
-        return importlib.import_module(new)
+        module = importlib.import_module(new)
+        spec.loader_state = module.__spec__
+        return module
 
     def exec_module(self, module: ModuleType) -> None:
-        """Nothing: it has run already."""
+        """It has run already; gives it back its own spec, which the import system has just replaced."""
+        if module.__spec__ is not None and module.__spec__.loader is self:
+            module.__spec__ = module.__spec__.loader_state
 
 
 def install() -> None:

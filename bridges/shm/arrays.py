@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from ue_rl.bridges.base import BaseBridge
+from ue_rl.bridges.core import BridgeCore
 from ue_rl.shm.memory import StepMemory
 
 
-def bind(bridge: BaseBridge, memory: StepMemory) -> None:
+def bind(bridge: BridgeCore, memory: StepMemory) -> None:
     """inbox.actions and the outbox's arrays become views of the segment, with what stood in them."""
     inbox, outbox = bridge.inbox, bridge.outbox
     memory.actions[...] = inbox.actions
@@ -20,7 +20,7 @@ def bind(bridge: BaseBridge, memory: StepMemory) -> None:
         outbox.image = memory.image
 
 
-def unbind(bridge: BaseBridge) -> None:
+def unbind(bridge: BridgeCore) -> None:
     """The bridge lives on with copies."""
     inbox, outbox = bridge.inbox, bridge.outbox
     inbox.actions = inbox.actions.copy()

@@ -18,7 +18,7 @@ import threading
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from ue_rl.bridges.base import BaseBridge
+from ue_rl.bridges.core import BridgeCore
 from ue_rl.commands.envelope import Command, Dispatcher, Method, encode, json_object, json_text, messages, text
 from ue_rl.errors import ConfigurationError, MalformedMessage, UnknownEnv, UnsupportedByEngine
 from ue_rl.shm.memory import StepMemory
@@ -29,7 +29,7 @@ _log = logging.getLogger("ue_rl.bridges.shm")
 Parameters = dict[str, tuple[float, float, float]]
 
 
-def default_dispatcher(bridge: BaseBridge) -> Dispatcher:
+def default_dispatcher(bridge: BridgeCore) -> Dispatcher:
     """The handlers that every host starts with, and those that `bridge.register_commands(dispatcher)` sets."""
     dispatcher = Dispatcher()
     handlers = _Handlers(bridge, dispatcher)
@@ -52,7 +52,7 @@ def default_dispatcher(bridge: BaseBridge) -> Dispatcher:
 
 
 def answer_commands(
-    memory: StepMemory, dispatcher: Dispatcher, bridge: BaseBridge, write: Callable[[bytes], None]
+    memory: StepMemory, dispatcher: Dispatcher, bridge: BridgeCore, write: Callable[[bytes], None]
 ) -> int:
     """Answers what stands in the ring, one ringful at most: a trainer that never stops asking must not stop the game.
 
@@ -80,7 +80,7 @@ def answer_commands(
     return count
 
 
-def send_infos(memory: StepMemory, bridge: BaseBridge, write: Callable[[bytes], None]) -> None:
+def send_infos(memory: StepMemory, bridge: BridgeCore, write: Callable[[bytes], None]) -> None:
     """The infos of the frame that is published next; without a ring they are left out.
 
     Raises:
@@ -96,7 +96,7 @@ def send_infos(memory: StepMemory, bridge: BaseBridge, write: Callable[[bytes], 
 class _Handlers:
     """One bridge's."""
 
-    def __init__(self, bridge: BaseBridge, dispatcher: Dispatcher) -> None:
+    def __init__(self, bridge: BridgeCore, dispatcher: Dispatcher) -> None:
         self._bridge, self._dispatcher = bridge, dispatcher
 
     def ping(self, payload: Any, command: Command) -> Any:

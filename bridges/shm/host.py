@@ -21,20 +21,20 @@ from collections.abc import Callable
 from typing import Any
 
 from ue_rl import processes
-from ue_rl.bridges.base import BaseBridge, Mode
+from ue_rl.bridges.core import BridgeCore, Mode
 from ue_rl.bridges.shm.commands import answer_commands, default_dispatcher, send_infos
 from ue_rl.bridges.shm.segment import make_segment
 from ue_rl.bridges.shm.steps import ShmSteps
 from ue_rl.bridges.tcp.session import who_failed
 from ue_rl.commands.envelope import Dispatcher, encode, mismatch, write_within
 from ue_rl.errors import ConfigurationError, UeRlError
-from ue_rl.shm import bell as sync
+from ue_rl.shm.bell import Bell, set_slice
 from ue_rl.shm.header import CLIENT_PID, CLIENT_STATE, CLOSED, HEARTBEAT, LEAVING, RING_SIZE, SERVER_STATE, SERVING
 from ue_rl.shm.offer import offer_text, proves
+from ue_rl.spin import ENGINE_SLICE_MS
 
 _log = logging.getLogger("ue_rl.bridges.shm")
 
-_SLICE_MS = 20
 _RING_SECONDS = 5.0
 
 
@@ -47,7 +47,7 @@ class ShmHost:
         ring_size: bytes of each command ring.
         dispatcher: the handlers of commands; None: those of bridges/shm/commands.py.
         tick_rate: ticks per second, in real time; None: as fast as requests come.
-        compiled: see ue_rl.shm.bell.load. spin_us: microseconds to look for a request before sleeping; None: 800.
+        spin_us: microseconds to spin before blocking while waiting for a request; None: see ue_rl/spin.py.
         gpu: the header's gpu_available (0, 1), gpu_obs_mode (0 CPU, 1 CUDA IPC, 2 Vulkan), gpu_obs_handle (64 bytes at
             most) and gpu_device_id, for a trainer that uses them.
         guest: a server hosts the bridge already, and this is one trainer's carrier.
@@ -62,13 +62,12 @@ class ShmHost:
 
     def __init__(
         self,
-        bridge: BaseBridge,
+        bridge: BridgeCore,
         *,
         name: str | None = None,
         ring_size: int = RING_SIZE,
         dispatcher: Dispatcher | None = None,
         tick_rate: float | None = None,
-        compiled: bool | None = None,
         spin_us: float | None = None,
         gpu: dict[str, Any] | None = None,
         guest: bool = False,
@@ -80,7 +79,7 @@ class ShmHost:
         self._spec = spec = bridge.spec
         self.bridge, self.tick_rate, self._spin_us = bridge, tick_rate, spin_us
         self._segment, self.memory, self._token, self._proof = make_segment(
-            spec, name=name, ring_size=ring_size, compiled=compiled, gpu=gpu
+            spec, name=name, ring_size=ring_size, gpu=gpu
         )
         self.sessions = self.frames = 0
         self._client = 0
@@ -91,7 +90,7 @@ class ShmHost:
         self._last_tick = time.perf_counter()
         self._next_look = 0.0
         self._closed = False
-        self._bell: Any = None
+        self._bell: Bell = None  # type: ignore[assignment]  # None while nobody is served
         try:
             self._steps = ShmSteps(bridge, self.memory)
             self.dispatcher = default_dispatcher(bridge) if dispatcher is None else dispatcher
@@ -138,7 +137,7 @@ class ShmHost:
         """
         try:
             if sock is not None:
-                sync.set_slice(sock, _SLICE_MS)
+                set_slice(sock, ENGINE_SLICE_MS)
                 self._use(sock)
                 self._greet()
             while not self._closed and (stop is None or not stop.is_set()) and (sock is None or self._client):
@@ -147,8 +146,8 @@ class ShmHost:
             if sock is not None:
                 if not self._closed:
                     self._end_session("the server stops", logging.DEBUG)
-                self._bell.release()  # before its descriptor can be somebody else's
-                self._bell = None
+                self._bell.release()  # before close(): the descriptor's number may be reused
+                self._bell = None  # type: ignore[assignment]
                 sock.close()
 
     def tick(self, delta: float) -> bool:
@@ -233,7 +232,7 @@ class ShmHost:
         """Waits for one slice at most, and answers what came. Whatever fails ends the session and nothing else."""
         steps, ring = self._steps, self.memory.c2s
         try:
-            seq = self._bell.wait(steps.seen, 0 if ring is None else ring.write_pos, _SLICE_MS)
+            seq = self._bell.wait(steps.seen, 0 if ring is None else ring.write_pos, ENGINE_SLICE_MS)
             if seq == steps.seen:
                 self._poll()
             elif self._take(seq) and not self._answer(steps.answer, self._since(stop)):
@@ -336,7 +335,7 @@ class ShmHost:
         now = time.perf_counter()
         if now < self._next_look:
             return
-        self._next_look = now + _SLICE_MS / 1000
+        self._next_look = now + ENGINE_SLICE_MS / 1000
         holder = memory.load_u32(CLIENT_PID)
         if memory.load_u32(CLIENT_STATE) == LEAVING:
             self._end_session("the trainer has gone", logging.INFO)
@@ -405,7 +404,7 @@ class ShmHost:
         now = time.monotonic()
         if now < self._next_trainer_look:
             return True
-        self._next_trainer_look = now + _SLICE_MS / 1000
+        self._next_trainer_look = now + ENGINE_SLICE_MS / 1000
         holder = self.memory.load_u32(CLIENT_PID)
         return bool(holder) and self.memory.load_u32(CLIENT_STATE) != LEAVING and not self._has_died(holder)
 

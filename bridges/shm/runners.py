@@ -11,15 +11,15 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-from ue_rl.bridges.base import BaseBridge
 from ue_rl.bridges.child import Child
+from ue_rl.bridges.core import BridgeCore
 from ue_rl.bridges.shm.host import ShmHost
 
 
 class ShmThread:
     """A host in a thread of this process. Attributes: host; name, url: of the segment."""
 
-    def __init__(self, bridge: BaseBridge, **options: Any) -> None:
+    def __init__(self, bridge: BridgeCore, **options: Any) -> None:
         self.host = ShmHost(bridge, **options)
         self.name, self.url = self.host.name, self.host.url
         self._stop = threading.Event()
@@ -57,29 +57,29 @@ class ShmProcess(Child):
         ConfigurationError: the factory failed in the other process. EngineTimeout: it did not start in time.
     """
 
-    def __init__(self, factory: Callable[[], BaseBridge], timeout: float = 60.0, **options: Any) -> None:
+    def __init__(self, factory: Callable[[], BridgeCore], timeout: float = 60.0, **options: Any) -> None:
         super().__init__(_host, factory, options, timeout)
         self.name: str = self.ready
         self.url = f"shm://{self.name}"
 
 
-def _host(bridge: BaseBridge, options: dict[str, Any], ready: Callable[[Any], None], over: threading.Event) -> None:
+def _host(bridge: BridgeCore, options: dict[str, Any], ready: Callable[[Any], None], over: threading.Event) -> None:
     with ShmHost(bridge, **options) as host:
         ready(host.name)
         host.run(over)
 
 
-def serve_shm(bridge: BaseBridge, **options: Any) -> None:
+def serve_shm(bridge: BridgeCore, **options: Any) -> None:
     """Hosts `bridge` until Ctrl-C; options as ShmHost."""
     with ShmHost(bridge, **options) as host, contextlib.suppress(KeyboardInterrupt):
         host.run()
 
 
-def run_shm_in_thread(bridge: BaseBridge, **options: Any) -> ShmThread:
+def run_shm_in_thread(bridge: BridgeCore, **options: Any) -> ShmThread:
     """Hosts `bridge` in a thread; options as ShmHost."""
     return ShmThread(bridge, **options)
 
 
-def run_shm_in_process(factory: Callable[[], BaseBridge], **options: Any) -> ShmProcess:
+def run_shm_in_process(factory: Callable[[], BridgeCore], **options: Any) -> ShmProcess:
     """Hosts `factory()` in a process of its own; `factory` must be picklable. Options as ShmHost."""
     return ShmProcess(factory, **options)

@@ -7,6 +7,7 @@ import secrets
 from typing import Any, NamedTuple
 
 from ue_rl import processes
+from ue_rl.compiled import load
 from ue_rl.errors import ConfigurationError
 from ue_rl.shm.memory import StepMemory, plan
 from ue_rl.shm.segment import Segment, reclaim_stale
@@ -26,14 +27,14 @@ class Made(NamedTuple):
     proof: bytes
 
 
-def make_segment(
-    spec: EnvSpec, *, name: str | None, ring_size: int, compiled: bool | None, gpu: dict[str, Any] | None
-) -> Made:
+def make_segment(spec: EnvSpec, *, name: str | None, ring_size: int, gpu: dict[str, Any] | None) -> Made:
     """A fresh segment; what dead engines have left is deleted first. The arguments are those of ShmHost.
 
     Raises:
-        ConfigurationError: the name is taken, there is not enough memory, or a field of `gpu` cannot be.
+        ConfigurationError: the name is taken, there is not enough memory, a field of `gpu` is invalid, or
+            this installation has no compiled module.
     """
+    load("sync")
     reclaim_stale()
     config, image = encode_handshake(spec), spec.image
     token, proof = secrets.token_bytes(16), secrets.token_bytes(16)
@@ -48,7 +49,7 @@ def make_segment(
     )  # fmt: skip
     segment = Segment.create(size, name)
     try:
-        return Made(segment, StepMemory.create(segment.memory, header, config, compiled), token, proof)
+        return Made(segment, StepMemory.create(segment.memory, header, config), token, proof)
     except BaseException:
         segment.close()
         raise

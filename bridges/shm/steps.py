@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ue_rl.bridges.base import BaseBridge
+from ue_rl.bridges.core import BridgeCore
 from ue_rl.bridges.shm.arrays import bind, unbind
 from ue_rl.buffers import ActionBatch
 from ue_rl.errors import NonFiniteValue, UnexpectedMessage
@@ -30,7 +30,7 @@ class ShmSteps:
         seen: the action_seq that was taken last. asked: it is not answered yet.
     """
 
-    def __init__(self, bridge: BaseBridge, memory: StepMemory) -> None:
+    def __init__(self, bridge: BridgeCore, memory: StepMemory) -> None:
         assert memory.ask is not None
         assert memory.seeds is not None
         assert memory.answered is not None

@@ -14,9 +14,9 @@ import socket
 import threading
 from typing import Any
 
-from ue_rl.bridges.base import BaseBridge
+from ue_rl.bridges.core import BridgeCore
+from ue_rl.bridges.hosting import UpgradableSession
 from ue_rl.bridges.shm.host import ShmHost
-from ue_rl.bridges.tcp.session import EngineSession
 from ue_rl.errors import ConfigurationError, UnexpectedMessage
 from ue_rl.shm.offer import READY, refuse_line
 
@@ -27,7 +27,7 @@ class ShmUpgrader:
     """Makes the offers, for one server; see bridges/tcp/session.py for what each call means.
 
     Args:
-        options: of ShmHost (ring_size, dispatcher, compiled, spin_us, gpu); not `name`: every session has a fresh one.
+        options: of ShmHost (ring_size, dispatcher, spin_us, gpu); not `name`: every session has a fresh one.
     """
 
     def __init__(self, **options: Any) -> None:
@@ -38,17 +38,20 @@ class ShmUpgrader:
             )  # fmt: skip
         self._options = options
         self._host: ShmHost | None = None
+        self._told = ""
 
-    def offer(self, bridge: BaseBridge) -> str | None:
+    def offer(self, bridge: BridgeCore) -> str | None:
         """See Upgrader.offer."""
         try:
             self._host = ShmHost(bridge, guest=True, **self._options)
         except ConfigurationError as error:
-            _log.warning("no shared memory to offer, trainers are served over TCP: %s", error)
+            if str(error) != self._told:  # once, not once a session
+                self._told = str(error)
+                _log.warning("no shared memory to offer, trainers are served over TCP: %s", error)
             return None
         return self._host.offer
 
-    def accept(self, line: bytes, session: EngineSession) -> ShmSession | None:
+    def accept(self, line: bytes, session: UpgradableSession) -> ShmSession | None:
         """See Upgrader.accept."""
         host, self._host = self._host, None
         assert host is not None
@@ -73,7 +76,7 @@ class ShmUpgrader:
             raise
 
     @staticmethod
-    def _refuse(host: ShmHost, session: EngineSession, why: str) -> None:
+    def _refuse(host: ShmHost, session: UpgradableSession, why: str) -> None:
         _log.warning("a trainer goes on over TCP: %s", why)
         session.write(refuse_line(why))
         host.close()
@@ -88,7 +91,7 @@ class ShmUpgrader:
 class ShmSession:
     """One trainer's session over its segment, in a thread of its own (an Upgrade of bridges/tcp/session.py)."""
 
-    def __init__(self, host: ShmHost, sock: socket.socket, session: EngineSession) -> None:
+    def __init__(self, host: ShmHost, sock: socket.socket, session: UpgradableSession) -> None:
         self._host, self._session = host, session
         host.tick_rate = session.tick_rate
         self._stop = threading.Event()

@@ -21,17 +21,15 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any
 
-from ue_rl.bridges.base import BaseBridge, Mode
+from ue_rl.bridges.core import BridgeCore, Mode
+from ue_rl.bridges.hosting import Upgrader
 from ue_rl.bridges.tcp.connection import Connection
-from ue_rl.bridges.tcp.session import EngineSession, Upgrader, who_failed
+from ue_rl.bridges.tcp.session import EngineSession, who_failed
 from ue_rl.errors import ConfigurationError, UeRlError
+from ue_rl.spin import DESCHEDULED, LONGEST_LINGER
 
 _log = logging.getLogger("ue_rl.bridges.tcp.server")
 
-# After an answer the loop looks for the next request for about as long as the trainer usually thinks, and never longer
-# than this many seconds, before it sleeps: waking a sleeping process costs more than a whole small step.
-LONGEST_LINGER = 800e-6
-DESCHEDULED = 100e-6
 MAX_WAITING = 16  # trainers that wait for the one before them; more are refused
 _yield_core: Callable[[], None] = getattr(os, "sched_yield", lambda: None)  # the trainer may wait for this core
 
@@ -51,7 +49,7 @@ class BridgeServer:
     """
 
     def __init__(
-        self, bridge: BaseBridge, host: str = "127.0.0.1", port: int = 7777, *, tick_rate: float | None = None,
+        self, bridge: BridgeCore, host: str = "127.0.0.1", port: int = 7777, *, tick_rate: float | None = None,
         upgrader: Upgrader | None = None,
     ) -> None:  # fmt: skip
         if tick_rate is not None and not tick_rate > 0:
@@ -320,7 +318,7 @@ class BridgeServer:
                         self._loop.call_soon(self._linger)
 
     def _linger(self) -> None:
-        """Keeps the loop looking instead of sleeping for a moment after an answer."""
+        """Keeps the loop polling after an answer, for about as long as the trainer usually thinks."""
         begun = time.perf_counter()
         if begun < self._linger_until:
             _yield_core()
@@ -346,7 +344,7 @@ def _ports(server: asyncio.Server) -> list[int]:
     return [int(sock.getsockname()[1]) for sock in server.sockets]
 
 
-def serve(bridge: BaseBridge, host: str = "127.0.0.1", port: int = 7777, **options: Any) -> None:
+def serve(bridge: BridgeCore, host: str = "127.0.0.1", port: int = 7777, **options: Any) -> None:
     """Hosts `bridge` until Ctrl-C; options as BridgeServer."""
 
     async def run() -> None:

@@ -16,7 +16,8 @@ from typing import Protocol
 
 import numpy as np
 
-from ue_rl.bridges.base import BaseBridge
+from ue_rl.bridges.core import BridgeCore
+from ue_rl.bridges.hosting import Upgrade, Upgrader
 from ue_rl.errors import ProtocolError, UeRlError, UnexpectedMessage
 from ue_rl.spec import Channel, EnvType
 from ue_rl.wire import Codec, encode_handshake
@@ -49,61 +50,6 @@ class Writer(Protocol):
         ...
 
 
-class Upgrade(Protocol):
-    """What carries a session once the trainer has taken an offer.
-
-    The first connection stays, as doorbell and sign of life. Either the server goes on reading it, ticking the bridge
-    and calling `feed` and `answer`; or the upgrade takes the socket (`session.detach()`), ticks the bridge in a thread
-    of its own under `bridge.lock`, and calls `session.finish()` when its trainer has gone.
-    """
-
-    def feed(self, data: bytes) -> None:
-        """Takes what came on the first connection and writes requests into the bridge's inbox.
-
-        Raises:
-            ProtocolError: what the trainer did wrong; ends the session.
-        """
-        ...
-
-    def answer(self) -> None:
-        """Sends the answered rows of the bridge's outbox; their marks are cleared afterwards."""
-        ...
-
-    def close(self) -> None:
-        """The session is over, or the server stops: ends its thread, if it has one, before it returns; idempotent."""
-        ...
-
-
-class Upgrader(Protocol):
-    """Offers another carrier for the same requests and states (shared memory), and makes it.
-
-    One offer is open at a time.
-    """
-
-    def offer(self, bridge: BaseBridge) -> str | None:
-        """The handshake's SHM value for a new session; None: there is nothing to offer now."""
-        ...
-
-    def accept(self, line: bytes, session: EngineSession) -> Upgrade | None:
-        """The trainer's first line was `SHM=..`: answer it with `session.write`.
-
-        Args:
-            line: that line, without its ending.
-            session: with `.bridge`; `.write` for the first connection; `.wake`, `.detach` and `.finish` for threads.
-
-        Returns:
-            what carries the session from now on; None: refused, the session goes on in text, and nothing is withdrawn.
-
-        Raises:
-            ProtocolError: the line does not fit the offer; ends the session.
-        """
-        ...
-
-    def withdraw(self) -> None:
-        """The offer was not taken: the trainer speaks text, or has gone."""
-        ...
-
-
 class EngineSession:
     """What one trainer has connected, and what it has asked.
 
@@ -116,7 +62,7 @@ class EngineSession:
         detached: an upgrade has taken the socket; the ticks are its own.
     """
 
-    def __init__(self, bridge: BaseBridge, upgrader: Upgrader | None = None, host: Host | None = None) -> None:
+    def __init__(self, bridge: BridgeCore, upgrader: Upgrader | None = None, host: Host | None = None) -> None:
         self.bridge = bridge
         spec = bridge.spec
         self.codec = Codec(spec)

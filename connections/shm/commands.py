@@ -42,10 +42,10 @@ from ue_rl.errors import (
     UnsupportedByEngine,
 )
 from ue_rl.shm.ring import Ring
+from ue_rl.spin import TRAINER_SLICE_MS
 
 MAX_EVENTS = 10_000
 MAX_EVENT_BYTES = 64 * 2**20
-_SLICE_MS = 100
 _LOOK_SECONDS = 0.1
 
 T = TypeVar("T")
@@ -324,7 +324,7 @@ class ShmCommands:
                     "the engine did not send what was waited for in time", fault="engine", expected=what,
                     cure="does its tick poll the command ring?",
                 )  # fmt: skip
-            milliseconds = min(_SLICE_MS, int(left * 1000) + 1)
+            milliseconds = min(TRAINER_SLICE_MS, int(left * 1000) + 1)
             self._or_dead(lambda: self._wait(milliseconds))  # noqa: B023 - called at once
 
     def _or_dead(self, call: Callable[[], T]) -> T:

@@ -21,6 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ue_rl.buffers import ActionBatch, StepBuffers
+from ue_rl.compiled import load
 from ue_rl.connections.arguments import check_actions, check_deadlines, check_offered, check_reset
 from ue_rl.connections.base import BaseConnection
 from ue_rl.connections.shm import attach
@@ -34,7 +35,7 @@ from ue_rl.connections.tcp.connection import shake_hands
 from ue_rl.connections.tcp.link import Link
 from ue_rl.errors import UeRlError
 from ue_rl.session import Event, State
-from ue_rl.shm import bell as sync
+from ue_rl.shm.bell import ASKED, NOT_OURS, Bell, set_slice
 from ue_rl.shm.header import ANSWERED_SEQ, CLIENT_PID
 from ue_rl.shm.memory import StepMemory
 from ue_rl.shm.offer import parse_offer
@@ -56,8 +57,7 @@ class SharedMemoryConnection(BaseConnection):
         timeout: seconds for a step or reset to be answered.
         connect_timeout: seconds for attaching; None: `timeout`.
         wait: keep trying this many seconds while there is no such segment, or nobody listens.
-        compiled: see ue_rl.shm.bell.load.
-        spin_us: microseconds to look for an answer before sleeping; None: 300, and 0 on a single core.
+        spin_us: microseconds to spin before blocking while waiting for an answer; None: see ue_rl/spin.py.
 
     Attributes:
         buffers: the arrays of the last answer. image: uint8 [num_envs, ..], those of `buffers`, or None.
@@ -75,7 +75,6 @@ class SharedMemoryConnection(BaseConnection):
         timeout: float = 30.0,
         connect_timeout: float | None = None,
         wait: float = 0.0,
-        compiled: bool | None = None,
         spin_us: float | None = None,
     ) -> None:
         super().__init__()
@@ -83,10 +82,10 @@ class SharedMemoryConnection(BaseConnection):
         self._engine = engine
         self.name, self.timeout, self.wait = name, timeout, wait
         self.connect_timeout = timeout if connect_timeout is None else connect_timeout
-        self._compiled, self._spin_us = compiled, spin_us
+        self._spin_us = spin_us
         self._segment: Segment | None = None
         self._memory: StepMemory | None = None
-        self._bell: Any = None
+        self._bell: Bell = None  # type: ignore[assignment]  # None before attaching and after close()
         self._link: Link | None = None
         self._claimed = False
         self._upload: TorchUpload | None = None
@@ -153,6 +152,7 @@ class SharedMemoryConnection(BaseConnection):
         if self._spec is None:
             self._session.on(Event.CONNECT)
             try:
+                load("sync")  # raises where shared memory is impossible, before anything is waited for or dialled
                 if self._engine is None:
                     self._map(attach.open_segment(self.name, self.wait), None)
                     self._begin(self.memory.spec(), None)
@@ -172,7 +172,7 @@ class SharedMemoryConnection(BaseConnection):
         if self._memory is not None and self._spec is not None:
             extended = self._memory.header.extended
             facts["protocol"] = f"version {self._spec.version}" if extended else "plain layout (version 1)"
-            facts["kernels"] = sync.name_of(self._memory.words)
+            facts["kernels"] = "compiled"
             facts["wiring"] = "shared memory, " + ("socket doorbell" if self._link else "doorbell in memory")
         return facts
 
@@ -194,7 +194,7 @@ class SharedMemoryConnection(BaseConnection):
         except (TypeError, ValueError, BufferError):
             check_actions(self.spec, actions)  # says what they should be; nothing was asked
             raise
-        if refused != sync.ASKED:
+        if refused != ASKED:
             raise self._failed(bad_action(actions, refused) if refused >= 0 else self._refused(refused))
         session.on(Event.ASK)
 
@@ -211,7 +211,7 @@ class SharedMemoryConnection(BaseConnection):
         if self._session.state is not State.READY:
             self._session.on(Event.ASK)
         if attach.evicted(self.memory):
-            raise self._failed(self._refused(sync.NOT_OURS))
+            raise self._failed(self._refused(NOT_OURS))
         env_ids = range(self.spec.num_envs) if env_ids is None else env_ids
         entries = [
             self._commands.options_entry(env, option)
@@ -225,7 +225,7 @@ class SharedMemoryConnection(BaseConnection):
             raise
         self.buffers.infos.clear()
         refused = self._bell.ask(None)
-        if refused != sync.ASKED:
+        if refused != ASKED:
             raise self._failed(self._refused(refused))
         self._session.on(Event.ASK)
 
@@ -281,7 +281,7 @@ class SharedMemoryConnection(BaseConnection):
     def _map(self, segment: Segment, token: bytes | None) -> StepMemory:
         """Maps and checks the segment, and takes it for this process."""
         self._segment, self.name = segment, segment.name
-        self._memory = memory = StepMemory(segment.memory, self._compiled)
+        self._memory = memory = StepMemory(segment.memory)
         if token is not None:
             attach.check_token(memory, token)
         attach.claim(memory, self.connect_timeout)
@@ -304,7 +304,7 @@ class SharedMemoryConnection(BaseConnection):
         self._link = link
         sock: socket.socket | None = None if link is None else link.sock
         if sock is not None:
-            sync.set_slice(sock, slice_of(self.timeout))
+            set_slice(sock, slice_of(self.timeout))
         self._bell = memory.bell(engine=False, sock=sock, spin_us=self._spin_us)
         self._ring = memory.s2c if memory.header.extended else None
         if memory.s2c is not None:
@@ -372,7 +372,7 @@ class SharedMemoryConnection(BaseConnection):
         return error
 
     def _refused(self, outcome: int) -> UeRlError:
-        if outcome == sync.NOT_OURS:
+        if outcome == NOT_OURS:
             return attach.gone("it has ended this session")
         return unasked("frame_seq", self._bell.expected, self._bell.peek())
 
@@ -400,4 +400,5 @@ class SharedMemoryConnection(BaseConnection):
             self._link.close()
         if self._segment is not None:
             self._segment.close()
-        self._bell = self._link = self._segment = None
+        self._bell = None  # type: ignore[assignment]
+        self._link = self._segment = None

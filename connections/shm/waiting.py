@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import Any
 
 from ue_rl.connections.shm import attach
 from ue_rl.connections.shm.faults import late
 from ue_rl.errors import UeRlError, UnexpectedMessage
-from ue_rl.shm import bell as sync
+from ue_rl.shm.bell import Bell
 from ue_rl.shm.header import CLOSED, HEARTBEAT, SERVER_STATE
 from ue_rl.shm.memory import StepMemory
+from ue_rl.spin import TRAINER_SLICE_MS
 
 _SEQ = 2**64
 
@@ -27,7 +27,7 @@ class EngineWatch:
         slice_ms: how long one wait may take.
     """
 
-    def __init__(self, memory: StepMemory, bell: Any, linked: bool, timeout: float) -> None:
+    def __init__(self, memory: StepMemory, bell: Bell, linked: bool, timeout: float) -> None:
         self._memory, self._bell, self._timeout = memory, bell, timeout
         self.slice_ms = slice_of(timeout)
         self._ring = memory.s2c if memory.header.extended else None
@@ -91,7 +91,7 @@ class EngineWatch:
 
 def slice_of(timeout: float) -> int:
     """Milliseconds of one slice: a deadline is kept to within one, and within a tenth of itself where it is short."""
-    return max(1, min(sync.SLICE_MS, int(timeout * 100)))
+    return max(1, min(TRAINER_SLICE_MS, int(timeout * 100)))
 
 
 def unasked(field: str, expected: int, got: int) -> UeRlError:

@@ -17,14 +17,11 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 
+from ue_rl.compiled import load
 from ue_rl.errors import EngineDisconnected, EngineTimeout, EngineUnreachable
-from ue_rl.wire import kernels
+from ue_rl.spin import TCP_SLICE_MS, TRAINER_SPIN_US
 from ue_rl.wire.lines import LineBuffer
 
-SLICE_MS = 250
-# A lock-step answer usually comes sooner than a sleeping process can be woken. Not on a single core, where
-# looking would keep the engine from answering.
-SPIN_US = 300 if (os.cpu_count() or 1) > 1 else 0
 _WOULD_BLOCK = (BlockingIOError, TimeoutError)
 
 
@@ -42,14 +39,14 @@ class Link:
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         sock.setblocking(True)
         for option in (socket.SO_RCVTIMEO, socket.SO_SNDTIMEO):
-            sock.setsockopt(socket.SOL_SOCKET, option, _timeval(SLICE_MS / 1000))
+            sock.setsockopt(socket.SOL_SOCKET, option, _timeval(TCP_SLICE_MS / 1000))
 
-        fast = getattr(kernels.load(), "receive", None) if os.name == "posix" else None
+        fast = getattr(load("kernels"), "receive", None) if os.name == "posix" else None
         if fast is None:
             self._receive: Callable[[memoryview], int] = sock.recv_into
         else:
             fd = sock.fileno()
-            self._receive = lambda space: fast(fd, space, SPIN_US, SLICE_MS)
+            self._receive = lambda space: fast(fd, space, TRAINER_SPIN_US, TCP_SLICE_MS)
 
     def send(self, data: bytes | memoryview, deadline: float) -> None:
         """Sends all of `data`.

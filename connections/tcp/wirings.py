@@ -15,9 +15,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ue_rl.buffers import StepBuffers
-from ue_rl.connections.tcp.link import SLICE_MS, SPIN_US, Link, readable
+from ue_rl.compiled import load
+from ue_rl.connections.tcp.link import Link, readable
 from ue_rl.errors import EngineTimeout, LineTooLong, UeRlError
-from ue_rl.wire import Codec, kernels
+from ue_rl.spin import TCP_SLICE_MS, TRAINER_SPIN_US
+from ue_rl.wire import Codec
 
 Seeds = Sequence[int | None] | None
 Options = Sequence[Mapping[str, Any] | None] | None
@@ -96,7 +98,7 @@ class PerEnvWiring:
         self.links = links
         self._readable = readable(links)
         self._codec, self._buffers = codec, buffers
-        module = kernels.load() if codec.kernels == "compiled" and os.name == "posix" else None
+        module = load("kernels") if codec.kernels == "compiled" and os.name == "posix" else None
         self._fast = module
         self._fds = np.array([link.sock.fileno() for link in links], np.int32)
         self._fill = np.zeros(len(links), np.int32)
@@ -163,7 +165,9 @@ class PerEnvWiring:
         fill, pending = self._fill, self._buffers.pending
         fill[:] = 0
         while due:
-            at = self._fast.receive_lines(self._fds, self._data, self._stride, fill, pending, SPIN_US, SLICE_MS)
+            at = self._fast.receive_lines(
+                self._fds, self._data, self._stride, fill, pending, TRAINER_SPIN_US, TCP_SLICE_MS
+            )
             if isinstance(at, tuple):
                 raise self._gone(at[1], OSError(-at[0], os.strerror(-at[0])))
             if at == len(fill):

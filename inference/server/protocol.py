@@ -1,7 +1,7 @@
 """The lines of the policy server, without I/O: hello, ask, answer, refusal. The grammar is docs/policy-server.md.
 
 Numbers are read and written as in docs/protocol.md (nearest double, then float32; shortest text back), answers by the
-same loops as everywhere (ue_rl/wire/kernels.py). Nothing is repaired: a line is exactly right or it raises.
+same loops as everywhere (ue_rl/wire/kernels_pure.py). Nothing is repaired: a line is exactly right or it raises.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from ue_rl.compiled import load
 from ue_rl.errors import (
     HandshakeError,
     MalformedMessage,
@@ -26,7 +27,6 @@ from ue_rl.errors import (
 )
 from ue_rl.inference.runtime.onnx import OnnxInference
 from ue_rl.spec import ActionKind, EnvSpec
-from ue_rl.wire import kernels
 from ue_rl.wire.handshake import decode_handshake
 from ue_rl.wire.kernels_pure import FORM_SINGLE
 
@@ -105,7 +105,7 @@ def write_answers(actions: NDArray[np.float32], model: str = "model") -> list[by
     Raises:
         ModelOutputError: a number that is not finite.
     """
-    lines = kernels.load().encode_actions(np.arange(len(actions), dtype=np.int32), actions, FORM_SINGLE, True)
+    lines = load("kernels").encode_actions(np.arange(len(actions), dtype=np.int32), actions, FORM_SINGLE, True)
     if isinstance(lines, list):
         return [line.rstrip(b"\n") for line in lines]
     raise ModelOutputError(f"the {model} gave NaN or infinity", fault="model", got=actions[lines[1]])

@@ -6,6 +6,7 @@ import contextlib
 import os
 import signal
 import socket
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -19,12 +20,13 @@ import pytest
 import ue_rl
 from ue_rl import errors
 from ue_rl.bridges import GymnasiumBridge, ShmUpgrader, run_in_thread
+from ue_rl.compiled import load
 from ue_rl.connecting import parse_tcp
 from ue_rl.connections import MultiTcpConnection, SharedMemoryConnection, SingleTcpConnection, open_engine
 from ue_rl.connections.tcp import link
 from ue_rl.testing import Fault, FaultKind, PluginStandIn, ShmFaultyEngine
 from ue_rl.transport import Transport
-from ue_rl.wire import kernels, kernels_pure
+from ue_rl.wire import kernels_pure
 
 Play = Callable[[socket.socket, socket.socket], None]
 
@@ -329,8 +331,8 @@ def test_ctrl_c_gets_through_while_waiting(slack: float) -> None:
 
 def test_python_path_of_the_sockets(monkeypatch: pytest.MonkeyPatch) -> None:
     """What Windows and installations without a compiler use."""
-    monkeypatch.setattr(kernels, "_compiled", None)
-    assert kernels.load() is kernels_pure
+    monkeypatch.setitem(sys.modules, "ue_rl.wire._kernels", None)
+    assert load("kernels") is kernels_pure
     with PluginStandIn(num_envs=3) as game:
         env = ue_rl.connect(game.url, timeout=5)
         env.reset()

@@ -25,9 +25,10 @@ import pytest
 
 import ue_rl
 from ue_rl.buffers import ActionBatch
+from ue_rl.compiled import load
 from ue_rl.envs.vec_env import UnrealVecEnv
 from ue_rl.spec import Channel, EnvSpec, EnvType
-from ue_rl.wire import Codec, kernels
+from ue_rl.wire import Codec
 
 GODOT = shutil.which("godot3-server")
 PROJECT = Path(__file__).resolve().parents[2] / "samples" / "godot"
@@ -347,7 +348,7 @@ def test_a_number_is_what_the_grammar_says(engine: Engine, spelling: str, plain:
             answers.append(read_line(sock))
     assert answers[0] == answers[1]
     assert answers[0].startswith("OBS=")
-    for compiled in {False, kernels.load() is not kernels.load(False)}:
+    for compiled in {False, load("kernels") is not load("kernels", False)}:
         codec, batch = Codec(EnvSpec(4, 1, EnvType.MULTI, NUM_ENVS), compiled=compiled), ActionBatch(NUM_ENVS, 1)
         codec.decode_requests(f"ACT={spelling};ENV=1".encode(), batch)
         assert batch.actions[1, 0] == np.float32(plain)

@@ -1,4 +1,4 @@
-"""Words, checked copies and the Bell, compiled and pure: the same results, no wake-up lost, nobody burns a core."""
+"""Words, checked copies and the Bell: no wake-up lost, nobody burns a core."""
 
 from __future__ import annotations
 
@@ -13,16 +13,13 @@ import time
 import numpy as np
 import pytest
 
-from ue_rl import errors
-from ue_rl.shm import bell as sync
-from ue_rl.shm import sync_pure
+from ue_rl.compiled import load
 
-MODULES = [pytest.param(sync.load(), id=sync.name_of(sync.load())), pytest.param(sync_pure, id="pure")]
+words = load("sync")
 OWN, PEER, OWN_FLAG, PEER_FLAG, RING = 0, 8, 16, 20, 24
 
 
-@pytest.mark.parametrize("words", MODULES)
-def test_words(words: object) -> None:
+def test_words() -> None:
     memory = bytearray(64)
     words.store_u64(memory, 8, 2**64 - 1)
     assert words.load_u64(memory, 8) == 2**64 - 1
@@ -41,9 +38,8 @@ def test_words(words: object) -> None:
             call(bytes(16), 0, 1)
 
 
-@pytest.mark.parametrize("words", MODULES)
 @pytest.mark.parametrize("size", [1, 7, 4095, 4096, 4097, 20_000])
-def test_finite_checks_find_the_first_bad_number(words: object, size: int) -> None:
+def test_finite_checks_find_the_first_bad_number(size: int) -> None:
     rng = np.random.default_rng(size)
     values = rng.normal(size=size).astype(np.float32)
     values[rng.integers(0, size, 3)] = [0.0, -0.0, np.finfo(np.float32).max]
@@ -62,8 +58,7 @@ def test_finite_checks_find_the_first_bad_number(words: object, size: int) -> No
         words.copy_finite(target, values[:-1])
 
 
-@pytest.mark.parametrize("words", MODULES)
-def test_check_step_names_what_is_wrong(words: object) -> None:
+def test_check_step_names_what_is_wrong() -> None:
     obs, rewards = np.zeros((3, 2), np.float32), np.zeros(3, np.float32)
     dones, cut = np.array([0, 1, 1], np.uint8), np.array([0, 0, 1], np.uint8)
     assert words.check_step(obs, rewards, dones, cut) == 0
@@ -79,8 +74,7 @@ def test_check_step_names_what_is_wrong(words: object) -> None:
         words.check_step(obs, rewards, dones[:2], cut)
 
 
-@pytest.mark.parametrize("words", MODULES)
-def test_bell_refuses_places_outside(words: object) -> None:
+def test_bell_refuses_places_outside() -> None:
     for places in ((0, 60), (4, 8), (-8, 0), (0, 8, 62), (0, 8, 16, 20, 2**40)):
         with pytest.raises((ValueError, OverflowError)):
             words.Bell(bytearray(64), *places)
@@ -92,7 +86,7 @@ def test_bell_refuses_places_outside(words: object) -> None:
             call()
 
 
-def bells(words: object, link: str, spin_us: float) -> tuple[object, object, list[socket.socket]]:
+def bells(link: str, spin_us: float) -> tuple[object, object, list[socket.socket]]:
     """Both ends over one buffer: with a socket, a futex, or neither."""
     memory = bytearray(64)
     flags = (OWN_FLAG, PEER_FLAG) if link != "naps" else (0, 0)
@@ -109,12 +103,11 @@ def bells(words: object, link: str, spin_us: float) -> tuple[object, object, lis
 
 
 @pytest.mark.skipif(os.name != "posix", reason="SO_RCVTIMEO as bytes is POSIX's")
-@pytest.mark.parametrize("words", MODULES)
 @pytest.mark.parametrize("link", ["socket", "futex", "naps"])
 @pytest.mark.parametrize("spin_us", [0.0, 20.0])
-def test_lock_step_without_a_lost_wake_up(words: object, link: str, spin_us: float, slack: float) -> None:
+def test_lock_step_without_a_lost_wake_up(link: str, spin_us: float, slack: float) -> None:
     """Thousands of turns with random delays on both sides; a lost wake-up would cost a slice each."""
-    client, engine, socks = bells(words, link, spin_us)
+    client, engine, socks = bells(link, spin_us)
     rounds = 1500
     rng = np.random.default_rng(1)
     pauses = rng.integers(0, 3, (2, rounds)) * rng.integers(0, 60, (2, rounds))
@@ -149,10 +142,9 @@ def test_lock_step_without_a_lost_wake_up(words: object, link: str, spin_us: flo
 
 
 @pytest.mark.skipif(os.name != "posix", reason="SO_RCVTIMEO as bytes is POSIX's")
-@pytest.mark.parametrize("words", MODULES)
 @pytest.mark.parametrize("link", ["socket", "futex", "naps"])
-def test_a_waiting_side_leaves_the_core_alone(words: object, link: str) -> None:
-    client, _, socks = bells(words, link, 50.0)
+def test_a_waiting_side_leaves_the_core_alone(link: str) -> None:
+    client, _, socks = bells(link, 50.0)
     for _ in range(2):  # it looks in full at first, and naps briefly
         assert client.wait(0, 0, 100) == 0
     cpu, wall = time.thread_time(), time.perf_counter()
@@ -165,9 +157,8 @@ def test_a_waiting_side_leaves_the_core_alone(words: object, link: str) -> None:
         sock.close()
 
 
-@pytest.mark.parametrize("words", MODULES)
-def test_the_end_of_the_socket_is_noticed_at_once(words: object, slack: float) -> None:
-    client, engine, socks = bells(words, "socket", 0.0)
+def test_the_end_of_the_socket_is_noticed_at_once(slack: float) -> None:
+    client, engine, socks = bells("socket", 0.0)
     threading.Timer(0.05, socks[1].close).start()
     begun = time.monotonic()
     with pytest.raises(ConnectionResetError):
@@ -179,8 +170,7 @@ def test_the_end_of_the_socket_is_noticed_at_once(words: object, slack: float) -
     socks[0].close()
 
 
-@pytest.mark.parametrize("words", MODULES)
-def test_a_message_in_the_ring_wakes_the_sleeper(words: object, slack: float) -> None:
+def test_a_message_in_the_ring_wakes_the_sleeper(slack: float) -> None:
     memory = bytearray(64)
     client = words.Bell(memory, OWN, PEER, OWN_FLAG, PEER_FLAG, RING, None, 0.0)
     engine = words.Bell(memory, PEER, OWN, PEER_FLAG, OWN_FLAG, 0, None, 0.0)
@@ -199,19 +189,15 @@ def test_a_message_in_the_ring_wakes_the_sleeper(words: object, slack: float) ->
 
 
 @pytest.mark.skipif(os.name != "posix", reason="signals are POSIX's")
-@pytest.mark.parametrize("pure", ["0", "1"])
-def test_ctrl_c_gets_through_a_wait(pure: str) -> None:
+def test_ctrl_c_gets_through_a_wait() -> None:
     code = (
-        "import signal\nfrom ue_rl.shm import bell as sync\n"
+        "import signal\nfrom ue_rl.compiled import load\n"
         "signal.signal(signal.SIGINT, signal.default_int_handler)\n"  # started in the background it would be ignored
-        "bell = sync.load().Bell(bytearray(64), 0, 8, 16, 20)\n"
+        "bell = load('sync').Bell(bytearray(64), 0, 8, 16, 20)\n"
         "print('waiting', flush=True)\n"
         "while True: bell.wait(0, 0, 100)\n"
     )
-    process = subprocess.Popen(
-        [sys.executable, "-c", code], env={**os.environ, "UE_RL_PURE": pure}, stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-    )  # fmt: skip
+    process = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     assert process.stdout is not None
     assert process.stdout.readline() == b"waiting\n"
     process.send_signal(signal.SIGINT)
@@ -219,23 +205,14 @@ def test_ctrl_c_gets_through_a_wait(pure: str) -> None:
     assert b"KeyboardInterrupt" in trace
 
 
-def test_the_pure_twin_refuses_what_it_cannot_do_right(monkeypatch: pytest.MonkeyPatch) -> None:
-    """On ARM plain reads and writes come in any order: without a system call between them nothing is certain."""
-    monkeypatch.setattr("platform.machine", lambda: "aarch64")
-    with pytest.raises(errors.ConfigurationError, match=r"without a socket.*compiled module"):
-        sync_pure.Bell(bytearray(64), 0, 8)
-    left, right = socket.socketpair()
-    sync_pure.Bell(bytearray(64), 0, 8, 16, 20, 0, left).publish()
-    left.close()
-    right.close()
-
-
-def test_choice_of_module(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert sync.load(False) is sync_pure
-    monkeypatch.setenv("UE_RL_PURE", "1")
-    assert sync.load() is sync_pure
-    monkeypatch.setattr(sync, "_compiled", None)
-    with pytest.raises(errors.ConfigurationError, match="no compiled"):
-        sync.load(True)
-    monkeypatch.delenv("UE_RL_PURE")
-    assert sync.load() is sync_pure
+def test_a_peer_that_wakes_no_futex_is_not_waited_for_in_vain() -> None:
+    """An engine in a language without futexes says so with 3 in its flag (docs/shared-memory.md, section 7)."""
+    memory = bytearray(64)
+    client = words.Bell(memory, OWN, PEER, OWN_FLAG, PEER_FLAG, 0, None, 0.0)
+    words.store_u32(memory, PEER_FLAG, 3)
+    timer = threading.Timer(0.05, lambda: words.increment_u64(memory, PEER))  # and nobody rings
+    timer.start()
+    begun = time.monotonic()
+    assert client.wait(0, 0, 5000) == 1
+    assert time.monotonic() - begun < 1
+    timer.join()

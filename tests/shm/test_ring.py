@@ -11,24 +11,19 @@ from collections import deque
 import pytest
 
 from ue_rl import errors
-from ue_rl.shm import bell as sync
-from ue_rl.shm import sync_pure
 from ue_rl.shm.ring import Ring
 from ue_rl.shm.segment import Segment
 
-MODULES = [sync.load(), sync_pure]
 
-
-def pair(size: int = 256, words: object = None) -> tuple[bytearray, Ring, Ring]:
+def pair(size: int = 256) -> tuple[bytearray, Ring, Ring]:
     memory = bytearray(size)
-    return memory, Ring(memory, "cmd_c2s", words), Ring(memory, "cmd_c2s", words)  # type: ignore[arg-type]
+    return memory, Ring(memory, "cmd_c2s"), Ring(memory, "cmd_c2s")
 
 
-@pytest.mark.parametrize("words", MODULES)
 @pytest.mark.parametrize("size", [32, 64, 256, 4096])
-def test_a_ring_is_a_queue(size: int, words: object) -> None:
+def test_a_ring_is_a_queue(size: int) -> None:
     """Tens of thousands of random operations against a deque; every message comes once, whole, in order."""
-    _, writer, reader = pair(size, words)
+    _, writer, reader = pair(size)
     rng = random.Random(size)
     model: deque[bytes] = deque()
     full = empty = 0

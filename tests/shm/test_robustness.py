@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import mmap
 import os
-import platform
 import signal
 import socket
 import threading
@@ -19,10 +18,10 @@ import pytest
 
 from ue_rl import errors, processes
 from ue_rl.bridges import ShmHost, ShmUpgrader, VectorBridge, run_in_process, run_in_thread, run_shm_in_thread
+from ue_rl.compiled import load
 from ue_rl.connections import SharedMemoryConnection
 from ue_rl.connections.shm import attach
 from ue_rl.errors import ConfigurationError, ConnectionUnusable, EngineDisconnected, EngineUnreachable, UeRlError
-from ue_rl.shm import bell as sync
 from ue_rl.shm import segment
 from ue_rl.shm.header import CLIENT_PID, FRAME_SEQ, HEADER_SIZE
 from ue_rl.shm.memory import StepMemory, plan
@@ -185,17 +184,6 @@ def test_closing_a_host_from_another_thread_ends_its_run() -> None:
     assert not thread.is_alive()
 
 
-def test_without_compiled_module_and_strict_order_a_socket_still_does(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(platform, "machine", lambda: "aarch64")
-    with pytest.raises(ConfigurationError, match="compiled"):
-        ShmHost(Sum(), compiled=False)  # and nothing is left of it
-    with run_in_thread(Sum(), upgrader=ShmUpgrader(compiled=False)) as server:
-        options: dict[str, Any] = {"timeout": 3.0, "compiled": False}
-        with SharedMemoryConnection(engine=("127.0.0.1", server.port), **options) as connection:
-            connection.reset()
-            connection.receive()
-
-
 # -- the trainer
 
 
@@ -232,16 +220,13 @@ def test_who_was_sent_away_writes_nothing_into_the_segment_of_the_next() -> None
         memory.store_u32(CLIENT_PID, 0)
 
 
-@pytest.mark.parametrize("compiled", [True, False])
 @pytest.mark.parametrize(
     "actions", [np.ones((N, 1)), np.ones((N, 2), np.int32), np.ones((2, N), np.float32), np.ones(2 * N, np.float32)]
 )
-def test_actions_of_another_kind_are_refused(compiled: bool, actions: Any) -> None:
-    if compiled and sync._compiled is None:
-        pytest.skip("not compiled")
+def test_actions_of_another_kind_are_refused(actions: Any) -> None:
     with (
         run_shm_in_thread(Sum()) as host,
-        SharedMemoryConnection(host.name, timeout=3.0, compiled=compiled) as connection,
+        SharedMemoryConnection(host.name, timeout=3.0) as connection,
     ):
         connection.reset()
         connection.receive()
@@ -251,27 +236,8 @@ def test_actions_of_another_kind_are_refused(compiled: bool, actions: Any) -> No
         connection.receive()
 
 
-@pytest.mark.parametrize("compiled", [(True, False), (False, True)])
-def test_by_name_a_side_without_compiled_module_is_not_waited_for_in_vain(
-    compiled: tuple[bool, bool], slack: float
-) -> None:
-    if sync._compiled is None:
-        pytest.skip("not compiled")
-    with (
-        run_shm_in_thread(Sum(), compiled=compiled[0]) as host,
-        SharedMemoryConnection(host.name, timeout=3.0, compiled=compiled[1]) as connection,
-    ):
-        connection.reset()
-        connection.receive()
-        begun = time.perf_counter()
-        for _ in range(50):
-            connection.send_actions(ones())
-            connection.receive()
-        assert time.perf_counter() - begun < 0.5 * slack  # a futex that nobody wakes: 20 or 100 ms a step
-
-
 def bell_over(memory: mmap.mmap) -> Any:
-    words = sync.load(True)
+    words = load("sync")
     arrays = [np.frombuffer(memory, kind, 4, at) for kind, at in (("f4", 4096), ("f4", 4196), ("f4", 4296))]
     flags = [np.frombuffer(memory, np.uint8, 4, at) for at in (4396, 4400)]
     bell = words.Bell(memory, 40, FRAME_SEQ, 268, 264, 0, None, 0.0)
@@ -279,7 +245,6 @@ def bell_over(memory: mmap.mmap) -> Any:
     return bell
 
 
-@pytest.mark.skipif(sync._compiled is None, reason="not compiled")
 @pytest.mark.parametrize("answered", [False, True])
 def test_a_bell_that_is_released_while_somebody_waits_keeps_its_memory_until_then(answered: bool) -> None:
     memory = mmap.mmap(-1, 8192)
@@ -290,7 +255,7 @@ def test_a_bell_that_is_released_while_somebody_waits_keeps_its_memory_until_the
         time.sleep(0.02)
         bell.release()
         if answered:
-            sync.load(True).increment_u64(memory, FRAME_SEQ)
+            load("sync").increment_u64(memory, FRAME_SEQ)
         with pytest.raises(BufferError):
             memory.close()
 

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from ue_rl.buffers import ActionBatch, StepBuffers
-from ue_rl.errors import ConfigurationError, ProtocolError
+from ue_rl.errors import ProtocolError
 from ue_rl.spec import EnvSpec, EnvType
-from ue_rl.wire import Codec, kernels, kernels_pure
+from ue_rl.wire import Codec, kernels_pure
 
 compiled = pytest.importorskip("ue_rl.wire._kernels", reason="no C compiler built the kernels in this installation")
 
@@ -246,18 +246,3 @@ def test_compiled_kernels_check_what_python_gives_them() -> None:
         args[at] = value
         with pytest.raises((TypeError, ValueError)):
             compiled.decode_states(*args)
-
-
-def test_choosing_kernels(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
-    assert kernels.load(False) is kernels_pure
-    assert kernels.load(True) is compiled
-    monkeypatch.setenv("UE_RL_PURE", "1")
-    assert kernels.load() is kernels_pure
-    monkeypatch.delenv("UE_RL_PURE")
-    monkeypatch.setattr(kernels, "_compiled", None)
-    monkeypatch.setattr(kernels, "_told", False)
-    assert kernels.load() is kernels_pure
-    assert kernels.load() is kernels_pure
-    assert len(caplog.records) == 1
-    with pytest.raises(ConfigurationError, match="no compiled kernels"):
-        kernels.load(True)

@@ -73,8 +73,9 @@ def _codec_table(console: Any, repeats: int) -> None:
     from rich.table import Table
 
     from ue_rl.buffers import StepBuffers
+    from ue_rl.compiled import load, name_of
     from ue_rl.spec import EnvSpec
-    from ue_rl.wire import Codec, kernels
+    from ue_rl.wire import Codec
 
     n = 64
     spec = EnvSpec(OBS, ACT, num_envs=n)
@@ -84,7 +85,7 @@ def _codec_table(console: Any, repeats: int) -> None:
     obs, zeros = rng.normal(size=(n, OBS)).astype(np.float32), np.zeros(n, np.uint8)
     line = Codec(spec).encode_states(obs, rng.normal(size=n).astype(np.float32), zeros)
     codecs = {"pure": Codec(spec, compiled=False)}
-    if kernels.name_of(kernels.load()) == "compiled":
+    if name_of(load("kernels")) == "compiled":
         codecs["compiled"] = Codec(spec, compiled=True)
 
     def use(codec: Codec) -> Callable[[], None]:

@@ -1,15 +1,9 @@
-"""The words and waits of shared memory: the compiled module where there is one, its pure twin otherwise.
+"""Bell: how one side of a segment tells the other that something is there, and waits for it. Written in _sync.c.
 
-`load(compiled=None)` gives the module, as ue_rl.wire.kernels.load does; UE_RL_PURE=1 turns the compiled one off.
-Both have:
-
-    load_u32, load_u64, store_u32, store_u64, increment_u64, compare_exchange_u32     one aligned word of a buffer
-    first_nonfinite, copy_finite, check_step                                    arrays that must hold finite numbers
-    Bell    publishes this side's counter and waits for the other's: looks for a while without the GIL, then sleeps
-            on the socket or a futex until the other side rings, or naps where the other side rings no bell
-
-A sleeper says in its flag word that it sleeps and looks once more; a publisher counts up and then looks at the flag,
-with a full fence between the two steps on both sides: one of them always sees the other, so no wake-up is lost.
+Each side has a counter in the header (the engine frame_seq, the trainer action_seq), which it alone increments, and a
+flag word, in which it says how it sleeps. Whoever is about to sleep writes its flag and then reads the counter once
+more; whoever publishes increments its counter and then reads the other side's flag. Between the two steps stands a full
+fence on either side, so at least one of the two sees the other's write, and no wake-up is lost.
 """
 
 from __future__ import annotations
@@ -17,53 +11,98 @@ from __future__ import annotations
 import os
 import socket
 import struct
-from types import ModuleType
+from typing import Any, Protocol
 
-from ue_rl.errors import ConfigurationError
-from ue_rl.shm import sync_pure
-
-try:
-    from ue_rl.shm import _sync as _compiled_module
-except ImportError:
-    _compiled: ModuleType | None = None
-else:
-    _compiled = _compiled_module
-
-# Waking a sleeper costs about as much as a small engine's step, so a wait looks for as long as the other side usually
-# takes, and no longer than this many microseconds. With one core, looking would keep the other side from answering.
-_CORES = os.cpu_count() or 1
-TRAINER_SPIN_US = 300.0 if _CORES > 1 else 0.0  # a step
-ENGINE_SPIN_US = 800.0 if _CORES > 1 else 0.0  # a policy's thought
-ASKED, NOT_OURS = sync_pure.ASKED, sync_pure.NOT_OURS
-SLICE_MS = 100  # a wait is cut into slices, for Ctrl-C and deadlines
+ASKED, UNASKED, NOT_OURS = -1, -2, -3  # results of Bell.ask
 
 
-def load(compiled: bool | None = None) -> ModuleType:
-    """The module to use.
+class Bell(Protocol):
+    """One side's end; made by StepMemory.bell. Every method raises ValueError once `release` was called.
 
-    Raises:
-        ConfigurationError: compiled=True, but this installation has no compiled module.
+    Attributes:
+        waits: calls of `wait` and `answer`. sleeps: those of them that blocked.
+        expected: the other side's counter once it has answered the last `ask`.
+        asked: this side's counter of that `ask`.
     """
-    if compiled is False or (compiled is None and os.environ.get("UE_RL_PURE", "0") not in ("", "0")):
-        return sync_pure
-    if _compiled is None and compiled:
-        raise ConfigurationError(
-            "this installation has no compiled shared-memory module", fault="caller",
-            cure="reinstall ue_rl where a C compiler is present (`pip install --force-reinstall --no-deps .`)",
-        )  # fmt: skip
-    return _compiled or sync_pure
+
+    waits: int
+    sleeps: int
+    expected: int
+    asked: int
+
+    def publish(self) -> int:
+        """Increments this side's counter, which releases everything written before, and wakes the other side.
+
+        Returns:
+            The new value.
+        """
+        ...
+
+    def nudge(self) -> None:
+        """Wakes the other side if it sleeps; for what does not count: a message in the ring, the end of the session."""
+        ...
+
+    def peek(self) -> int:
+        """The other side's counter. What it wrote before it counted is visible afterwards (acquire)."""
+        ...
+
+    def wait(self, seq: int, pos: int = 0, slice_ms: int = 100, /) -> int:
+        """Waits until the other side's counter differs from `seq`; spins without the GIL, then blocks. The counter.
+
+        Returns early when the incoming ring's write position differs from `pos`, after `slice_ms` milliseconds (with a
+        socket: after its own timeout, see `set_slice`), and on any doorbell: compare the result with `seq`.
+
+        Raises:
+            ConnectionResetError: the other side closed its socket. KeyboardInterrupt: signals are handled here.
+        """
+        ...
+
+    def bind(
+        self, actions: Any, obs: Any, rewards: Any, dones: Any, truncated: Any, answered_seq: int, holder: int = 0,
+        holder_is: int = 0, /,
+    ) -> None:  # fmt: skip
+        """Trainer only, before `ask` and `answer`: the arrays that they use.
+
+        Args:
+            actions: float32, where `ask` copies to. obs, rewards: float32. dones, truncated: uint8, one a reward.
+            answered_seq: offset of the engine's answered_seq in the segment.
+            holder: offset of a uint32 that must be `holder_is` whenever something is asked (client_pid); 0: no check.
+
+        Raises:
+            TypeError, ValueError, BufferError: an array of another kind, or an offset outside the segment.
+        """
+        ...
+
+    def ask(self, actions: Any, /) -> int:
+        """Copies `actions` into the segment and publishes. None: they are in the segment already, only publish.
+
+        Returns:
+            ASKED, or why nothing was published: the index (0 or more) of the first number that is not finite; UNASKED,
+            the engine has counted although nothing was asked; NOT_OURS, the segment belongs to another trainer by now.
+
+        Raises:
+            TypeError: not the shape and dtype of the bound array.
+        """
+        ...
+
+    def answer(self, pos: int, slice_ms: int, /) -> bool:
+        """Waits for the answer to the last `ask`, as `wait` does, and checks it.
+
+        True: it is there, says that it answers this request, no message came with it, numbers are finite and flags are
+        0 or 1. False: anything else; the caller finds out what.
+        """
+        ...
+
+    def release(self) -> None:
+        """Lets go of buffer, arrays and socket, or, while another thread waits here, as soon as that wait has ended."""
+        ...
 
 
 def set_slice(sock: socket.socket, slice_ms: int) -> None:
-    """Makes every wait on `sock` end after `slice_ms` milliseconds, 1 to 999; a Bell does not do it itself."""
+    """Makes every wait on a Bell's socket end after `slice_ms` milliseconds, 1 to 999; a Bell does not do it itself."""
     sock.setblocking(True)
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     if os.name == "nt":
         sock.settimeout(slice_ms / 1000)
     else:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, struct.pack("ll", 0, slice_ms * 1000))
-
-
-def name_of(module: ModuleType) -> str:
-    """ "compiled" or "pure"."""
-    return "pure" if module is sync_pure else "compiled"

@@ -16,8 +16,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ue_rl.compiled import load
 from ue_rl.errors import SegmentInvalid
-from ue_rl.shm import bell as sync
+from ue_rl.shm.bell import Bell
 from ue_rl.shm.header import (
     ACTION_SEQ,
     ANSWERED_SEQ,
@@ -30,6 +31,7 @@ from ue_rl.shm.header import (
 )
 from ue_rl.shm.ring import Ring
 from ue_rl.spec import EnvSpec, ImageSpec
+from ue_rl.spin import ENGINE_SPIN_US, TRAINER_SPIN_US
 from ue_rl.wire.handshake import decode_handshake
 
 __all__ = ["HEADER_SIZE", "Header", "Ring", "StepMemory", "plan"]
@@ -40,7 +42,6 @@ class StepMemory:
 
     Args:
         memory: the segment; writable.
-        compiled: see ue_rl.shm.bell.load.
 
     Attributes:
         header: as checked when this was made; the counters in it are of that moment.
@@ -55,8 +56,8 @@ class StepMemory:
         SegmentInvalid: the segment is not one.
     """
 
-    def __init__(self, memory: Any, compiled: bool | None = None) -> None:
-        self.words: ModuleType = sync.load(compiled)
+    def __init__(self, memory: Any) -> None:
+        self.words: ModuleType = load("sync")
         self.buffer = memory
         view = memoryview(memory).cast("B")
         self.header = header = Header.parse(view)
@@ -85,7 +86,7 @@ class StepMemory:
         self.c2s = self._ring(view, "cmd_c2s")
 
     @classmethod
-    def create(cls, memory: Any, header: Header, config: bytes = b"", compiled: bool | None = None) -> StepMemory:
+    def create(cls, memory: Any, header: Header, config: bytes = b"") -> StepMemory:
         """Writes `header` (from `plan`) and the CONFIG line into fresh memory."""
         view = memoryview(memory).cast("B")
         packed = header.pack()
@@ -95,8 +96,8 @@ class StepMemory:
             view[start : start + size] = config
             seeds, size = header.regions["seeds"]
             view[seeds : seeds + size] = b"\xff" * size
-        sync.load(compiled).store_u32(memory, 0, header.magic)  # last: who finds it finds all of it
-        return cls(memory, compiled)
+        load("sync").store_u32(memory, 0, header.magic)  # last: who finds it finds all of it
+        return cls(memory)
 
     def spec(self) -> EnvSpec:
         """The session's sizes and abilities; of a plain producer, what its header says.
@@ -142,13 +143,13 @@ class StepMemory:
         """An aligned word of the header."""
         self.words.store_u64(self.buffer, offset, value)
 
-    def bell(self, engine: bool, sock: Any = None, spin_us: float | None = None) -> Any:
+    def bell(self, engine: bool, sock: Any = None, spin_us: float | None = None) -> Bell:
         """The Bell of one side: it publishes that side's counter and waits for the other's.
 
         Args:
             engine: the engine's side, or the trainer's.
             sock: a connected socket that carries doorbells and shows the other side's death; None: futex or naps.
-            spin_us: how long to look before sleeping.
+            spin_us: microseconds to spin before blocking; None: see ue_rl/spin.py.
         """
         own, peer = (FRAME_SEQ, ACTION_SEQ) if engine else (ACTION_SEQ, FRAME_SEQ)
         own_flag, peer_flag = (ENGINE_FLAG, CLIENT_FLAG) if engine else (CLIENT_FLAG, ENGINE_FLAG)
@@ -156,8 +157,9 @@ class StepMemory:
         flags = (own_flag, peer_flag) if self.header.extended else (0, 0)
         at = self.header.regions[ring][0] if ring in self.header.regions and self.header.extended else 0
         if spin_us is None:
-            spin_us = sync.ENGINE_SPIN_US if engine else sync.TRAINER_SPIN_US
-        return self.words.Bell(self.buffer, own, peer, *flags, at, sock, spin_us)
+            spin_us = ENGINE_SPIN_US if engine else TRAINER_SPIN_US
+        bell: Bell = self.words.Bell(self.buffer, own, peer, *flags, at, sock, spin_us)
+        return bell
 
     def release(self) -> None:
         """Lets go of the rings; the arrays live for as long as somebody holds one."""
@@ -181,4 +183,4 @@ class StepMemory:
         if name not in self.header.regions:
             return None
         start, size = self.header.regions[name]
-        return Ring(view[start : start + size], name, self.words)
+        return Ring(view[start : start + size], name)

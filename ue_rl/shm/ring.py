@@ -9,11 +9,10 @@ itself and checks the other's, and every length, on every use.
 from __future__ import annotations
 
 import struct
-from types import ModuleType
 from typing import Any
 
+from ue_rl.compiled import load
 from ue_rl.errors import ConfigurationError, SegmentInvalid
-from ue_rl.shm import bell as sync
 
 WRITE_POS, READ_POS, DATA = 0, 4, 8
 _WRAP = 0xFFFFFFFF
@@ -26,15 +25,14 @@ class Ring:
     Args:
         memory: the ring, its two positions included; 8-byte aligned.
         name: for error messages, such as "cmd_s2c".
-        words: the module of ue_rl.shm.bell.
 
     Raises:
         SegmentInvalid: the positions that stand there cannot be.
     """
 
-    def __init__(self, memory: Any, name: str = "ring", words: ModuleType | None = None) -> None:
+    def __init__(self, memory: Any, name: str = "ring") -> None:
         self._view = memoryview(memory).cast("B")
-        self._words = words or sync.load()
+        self._words = load("sync")
         self.name = name
         self.capacity = len(self._view) - DATA
         if self.capacity < 16 or self.capacity % 8:

@@ -1,6 +1,6 @@
 """Codec(spec): lines of text <-> rows of StepBuffers and ActionBatch, for both sides. No state, no I/O.
 
-The grammar is docs/protocol.md; the loops are ue_rl/wire/kernels.py; the handshake is handshake.py. This file
+The grammar is docs/protocol.md; the loops are kernels_pure.py and _kernels.c; the handshake is handshake.py. This file
 chooses the message form, turns kernel failures into named errors, and reads the percent-encoded JSON of
 INFO and OPTIONS. It never repairs: a row is exactly right or it raises.
 """
@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ue_rl.buffers import ActionBatch, StepBuffers
+from ue_rl.compiled import load, name_of
 from ue_rl.errors import (
     ActionError,
     MalformedMessage,
@@ -28,7 +29,6 @@ from ue_rl.errors import (
     shorten,
 )
 from ue_rl.spec import EnvSpec, EnvType
-from ue_rl.wire import kernels
 from ue_rl.wire import kernels_pure as k
 
 __all__ = ["Codec", "line_limit"]
@@ -75,9 +75,9 @@ class Codec:
     """
 
     def __init__(self, spec: EnvSpec, *, compiled: bool | None = None) -> None:
-        module = kernels.load(compiled)
+        module = load("kernels", compiled)
         self.spec = spec
-        self.kernels = kernels.name_of(module)
+        self.kernels = name_of(module)
         self.max_line = line_limit(spec)
         self.form = _FORMS[spec.env_type]
         self._decode_states = module.decode_states

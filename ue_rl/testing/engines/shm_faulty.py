@@ -25,17 +25,18 @@ from ue_rl import processes
 from ue_rl.buffers import ActionBatch
 from ue_rl.commands.envelope import Method, encode, messages
 from ue_rl.errors import ConfigurationError
+from ue_rl.shm.bell import Bell
 from ue_rl.shm.header import ACTION_SEQ, SERVER_STATE, SERVING
 from ue_rl.shm.memory import StepMemory, plan
 from ue_rl.shm.offer import READY, is_accept, offer_text
 from ue_rl.shm.segment import Segment
+from ue_rl.spin import ENGINE_SLICE_MS
 from ue_rl.testing.engines.faulty import AUTO, Fault, FaultKind, FaultyEngine, Script
 
 __all__ = ["ShmFaultyEngine"]
 
 _FORM = (FaultKind.TOO_FEW, FaultKind.TOO_MANY, FaultKind.OTHER_ENV, FaultKind.NO_ENV)
 _RING = 4096
-_SLICE_MS = 20
 
 
 class ShmFaultyEngine(FaultyEngine):
@@ -94,13 +95,13 @@ class ShmFaultyEngine(FaultyEngine):
             return
         seen = self._memory.load_u64(ACTION_SEQ)  # before READY: the trainer may ask right behind it
         self._send(sock, READY)
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, struct.pack("ll", 0, _SLICE_MS * 1000))
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, struct.pack("ll", 0, ENGINE_SLICE_MS * 1000))
         sock.setblocking(True)
         bell = self._memory.bell(engine=True, sock=sock)
         try:
             while not self._stop.is_set():
                 try:
-                    now = bell.wait(seen, 0, _SLICE_MS)
+                    now = bell.wait(seen, 0, ENGINE_SLICE_MS)
                 except ConnectionResetError:
                     break
                 if now != seen and not self._silent:
@@ -116,7 +117,7 @@ class ShmFaultyEngine(FaultyEngine):
             bell.release()
         self._close_client()
 
-    def _frame(self, sock: socket.socket, bell: Any) -> None:
+    def _frame(self, sock: socket.socket, bell: Bell) -> None:
         memory, script = self._memory, self.script
         assert memory.ask is not None
         assert memory.answered is not None
@@ -141,7 +142,7 @@ class ShmFaultyEngine(FaultyEngine):
                 return
         bell.publish()
 
-    def _fail(self, fault: Fault, sock: socket.socket, bell: Any) -> bool:
+    def _fail(self, fault: Fault, sock: socket.socket, bell: Bell) -> bool:
         """Does what `fault` says; is the frame published?"""
         memory, kind = self._memory, fault.kind
         if kind is FaultKind.MALFORMED and fault.text:

@@ -1,0 +1,65 @@
+"""The pages as a whole: line lengths, links that lead somewhere, and an entry for each error."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from ue_rl import errors
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+ERRORS = {
+    name for name, kind in vars(errors).items() if isinstance(kind, type) and issubclass(kind, errors.UeRlError)
+}
+
+
+def prose(page: Path) -> list[tuple[int, str]]:
+    """(line number, line) of what is neither code nor a table."""
+    lines, code = [], False
+    for number, line in enumerate(page.read_text("utf-8").splitlines(), 1):
+        if line.lstrip().startswith("```"):
+            code = not code
+        elif not code and not line.lstrip().startswith("|"):
+            lines.append((number, line))
+    return lines
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_lines_can_be_read_in_an_editor(page: Path) -> None:
+    assert [(number, len(line)) for number, line in prose(page) if len(line) > 120] == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_links_lead_to_a_file_and_a_heading(page: Path) -> None:
+    text = re.sub(r"```.*?```", "", page.read_text("utf-8"), flags=re.S)
+    for target in re.findall(r"\]\(([^)\s]+)\)", text):
+        if "://" in target:
+            continue
+        name, _, anchor = target.partition("#")
+        file = (page.parent / name).resolve() if name else page
+        assert file.exists(), target
+        if anchor:
+            headings = [line.lstrip("#").strip() for _, line in prose(file) if line.startswith("#")]
+            assert anchor in {slug(heading) for heading in headings}, target
+
+
+def slug(heading: str) -> str:
+    """The anchor that a heading gets."""
+    return re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-")
+
+
+def test_every_page_is_in_the_readme() -> None:
+    text = PAGES[0].read_text("utf-8")
+    linked = set(re.findall(r"\(docs/([\w-]+\.md)\)", text))
+    assert {page.name for page in PAGES[1:]} - linked == set()
+
+
+def test_every_error_has_its_entry_in_troubleshooting() -> None:
+    text = (ROOT / "docs" / "troubleshooting.md").read_text("utf-8")
+    entries = re.findall(r"^### (\w+Error|\w+)$", text.partition("## By error")[2], re.M)
+    assert sorted(entries) == sorted(ERRORS)
+    for entry in re.split(r"^### ", text.partition("## By error")[2], flags=re.M)[1:]:
+        assert len(entry.split("\n", 1)[1].strip()) > 60, f"{entry[:30]!r} says nothing"

@@ -1,0 +1,111 @@
+"""The choice of compiled modules, and what an installation without them does: text in Python, no shared memory."""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+from typing import Any
+
+import numpy as np
+import pytest
+
+import ue_rl
+from ue_rl import compiled
+from ue_rl.bridges import ShmHost, ShmUpgrader, VectorBridge, run_in_thread
+from ue_rl.compiled import load, name_of
+from ue_rl.errors import ConfigurationError
+from ue_rl.shm import segment
+from ue_rl.spec import EnvSpec
+from ue_rl.testing import ShmFaultyEngine
+from ue_rl.wire import kernels_pure
+
+KERNELS = pytest.importorskip("ue_rl.wire._kernels", reason="no C compiler built the kernels in this installation")
+SYNC = pytest.importorskip("ue_rl.shm._sync", reason="no C compiler built the module in this installation")
+
+
+class Still(VectorBridge):
+    def __init__(self) -> None:
+        super().__init__(EnvSpec(2, 1, num_envs=2))
+
+    def reset_envs(self, env_ids: Any, seeds: Any, options: Any) -> None: ...
+
+    def step_envs(self, actions: Any, env_ids: Any) -> None: ...
+
+
+@pytest.fixture(params=["not built", "UE_RL_PURE"])
+def without(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """A function that takes the compiled modules away."""
+
+    def take_away() -> None:
+        if request.param == "UE_RL_PURE":
+            monkeypatch.setenv("UE_RL_PURE", "1")
+        else:
+            monkeypatch.setitem(sys.modules, "ue_rl.wire._kernels", None)
+            monkeypatch.setitem(sys.modules, "ue_rl.shm._sync", None)
+
+    monkeypatch.setattr(compiled, "_warned", set())
+    return take_away
+
+
+def test_both_modules_are_found() -> None:
+    assert load("kernels") is load("kernels", True) is KERNELS
+    assert load("sync") is SYNC
+    assert load("kernels", False) is kernels_pure
+    assert [name_of(module) for module in (KERNELS, SYNC, kernels_pure)] == ["compiled", "compiled", "pure"]
+
+
+def test_missing_kernels_are_told_of_once(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    monkeypatch.setattr(compiled, "_warned", set())
+    monkeypatch.setenv("UE_RL_PURE", "1")
+    assert load("kernels") is kernels_pure  # asked for: no warning
+    assert load("kernels", True) is KERNELS
+    monkeypatch.delenv("UE_RL_PURE")
+    monkeypatch.setitem(sys.modules, "ue_rl.wire._kernels", None)
+    assert not caplog.records
+    assert load("kernels") is kernels_pure
+    assert load("kernels") is kernels_pure
+    assert len(caplog.records) == 1
+    with pytest.raises(ConfigurationError, match="no compiled kernels"):
+        load("kernels", True)
+
+
+def test_shared_memory_is_refused_by_name_and_nothing_is_left(without: Any) -> None:
+    without()
+    for make in (
+        lambda: ShmHost(Still()),
+        lambda: ue_rl.connect("shm://nobody", wait=30.0),
+        lambda: ue_rl.connect("tcp://127.0.0.1:1", transport="shm", wait=30.0),
+    ):
+        with pytest.raises(ConfigurationError, match=r"compiled module.*_sync") as caught:
+            make()
+        assert caught.value.cure is not None
+        assert ("UE_RL_PURE" in caught.value.cure) == (os.environ.get("UE_RL_PURE") == "1")
+    if segment.SHM_DIR.is_dir():
+        assert not list(segment.SHM_DIR.glob(f"{segment.PREFIX}{os.getpid()}_*"))
+
+
+def test_an_offer_is_not_taken_and_the_run_goes_on_in_text(without: Any, caplog: pytest.LogCaptureFixture) -> None:
+    with ShmFaultyEngine(num_envs=2) as engine, caplog.at_level(logging.INFO, "ue_rl.connections"):
+        without()
+        env = ue_rl.connect(engine.url, timeout=5.0)
+        assert env.transport.describe()["transport"] == "tcp"
+        env.reset()
+        env.step(np.zeros((2, *env.action_space.shape), np.float32))
+        env.close()
+    assert "the run goes on over TCP: shared memory needs ue_rl's compiled module" in caplog.text
+
+
+def test_an_engine_without_the_module_makes_no_offer_and_says_so_once(
+    without: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    without()
+    with run_in_thread(Still(), upgrader=ShmUpgrader()) as server:
+        for _ in range(2):
+            env = ue_rl.connect(server.url, timeout=5.0)
+            env.reset()
+            assert env.transport.spec.shm is None
+            env.close()
+    warnings = [record.message for record in caplog.records if record.name.startswith("ue_rl.bridges.shm")]
+    assert len(warnings) == 1
+    assert "no shared memory to offer" in warnings[0]
