@@ -35,6 +35,7 @@ TARGETS = {
     ],
     "ue_rl/wire/kernels_pure.py": ["tests/wire/test_golden_vectors.py", "tests/wire/test_kernels.py"],
     "ue_rl/shm/header.py": ["tests/shm/test_header_limits.py", "tests/shm/test_header.py"],
+    "ue_rl/training/directory.py": ["tests/training/test_directory.py"],
     "ue_rl/shm/ring.py": ["tests/shm/test_ring_edges.py", "tests/shm/test_ring.py"],
 }
 # Added to the copy's conftest: a failing example is enough, nobody needs the smallest one, and each run is the same.

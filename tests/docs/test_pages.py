@@ -11,9 +11,7 @@ from ue_rl import errors
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
-ERRORS = {
-    name for name, kind in vars(errors).items() if isinstance(kind, type) and issubclass(kind, errors.UeRlError)
-}
+ERRORS = {name for name, kind in vars(errors).items() if isinstance(kind, type) and issubclass(kind, errors.UeRlError)}
 
 
 def prose(page: Path) -> list[tuple[int, str]]:

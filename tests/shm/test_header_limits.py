@@ -9,11 +9,25 @@ import pytest
 
 from ue_rl import errors
 from ue_rl.shm.header import (
+    ACTION_SEQ,
     ALIGN,
+    ANSWERED_SEQ,
+    ATTACHED,
+    CLIENT_FLAG,
+    CLIENT_PID,
+    CLIENT_STATE,
+    CLOSED,
+    ENGINE_FLAG,
     EXT_MAGIC,
+    FRAME_SEQ,
     HEADER_SIZE,
+    HEARTBEAT,
+    LEAVING,
     MAX_CONFIG,
     RING_SIZE,
+    SERVER_PID,
+    SERVER_STATE,
+    SERVING,
     Header,
     aligned,
     plan,
@@ -34,6 +48,47 @@ def refusal(header: Header, size: int) -> errors.SegmentInvalid | None:
     except errors.SegmentInvalid as error:
         return error
     return None
+
+
+EXTENSION = {
+    "ext_magic": (208, "I"), "ext_version": (212, "I"), "total_size": (216, "Q"), "token": (224, "16s"),
+    "proof": (240, "16s"), "server_start": (256, "Q"), "engine_flag": (264, "I"), "client_flag": (268, "I"),
+    "heartbeat": (272, "Q"), "server_state": (280, "I"), "client_state": (284, "I"), "answered_seq": (288, "Q"),
+    "ask_offset": (296, "Q"), "answered_offset": (304, "Q"), "seeds_offset": (312, "Q"), "config_offset": (320, "Q"),
+    "config_size": (328, "I"), "truncateds_at": (332, "I"), "image_order": (336, "I"), "image_role": (340, "I"),
+    "server_namespace": (344, "Q"),
+}  # fmt: skip
+WORDS = {
+    "server_pid": SERVER_PID, "client_pid": CLIENT_PID, "frame_seq": FRAME_SEQ, "action_seq": ACTION_SEQ,
+    "engine_flag": ENGINE_FLAG, "client_flag": CLIENT_FLAG, "heartbeat": HEARTBEAT, "server_state": SERVER_STATE,
+    "client_state": CLIENT_STATE, "answered_seq": ANSWERED_SEQ,
+}  # fmt: skip
+
+
+def test_our_extension_is_the_layout_byte_by_byte() -> None:
+    """Offsets and types as docs/shared-memory.md has them, section 2."""
+    values = {
+        name: bytes(range(n, n + 16)) if code == "16s" else 0x11 * (n + 1)
+        for n, (name, (_, code)) in enumerate(EXTENSION.items())
+    }
+    expected = bytearray(HEADER_SIZE)
+    expected[:208] = Header().pack()[:208]
+    for name, (at, code) in EXTENSION.items():
+        struct.pack_into(f"<{code}", expected, at, values[name])
+    header = Header(**values)  # type: ignore[arg-type]
+    assert header.pack() == bytes(expected)
+    assert Header.unpack(expected) == header
+    assert EXT_MAGIC.to_bytes(4, "little") == b"UERX"
+
+
+@pytest.mark.parametrize("name", WORDS)
+def test_the_words_of_a_running_session_stand_where_the_header_has_them(name: str) -> None:
+    packed = Header(**{name: 0xAB}).pack()  # type: ignore[arg-type]
+    assert [at for at, byte in enumerate(packed) if byte == 0xAB] == [WORDS[name]]
+
+
+def test_the_states_have_the_numbers_of_the_layout() -> None:
+    assert (SERVING, CLOSED, ATTACHED, LEAVING) == (1, 2, 1, 2)
 
 
 @pytest.mark.parametrize(

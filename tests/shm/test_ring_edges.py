@@ -69,6 +69,17 @@ def test_an_entry_that_does_not_fit_the_end_goes_to_the_start_with_a_mark_behind
     assert positions(memory) == (40, 40)
 
 
+def test_an_entry_fits_the_start_exactly() -> None:
+    memory, writer, reader = rings(8 + 64)
+    assert writer.try_write(b"x" * 28)
+    assert writer.try_write(b"x" * 12)
+    assert reader.try_read()
+    assert positions(memory) == (48, 32)
+    assert not writer.try_write(b"y" * 21)  # 32 bytes: eight would stay free neither here nor there
+    assert writer.try_write(b"y" * 20)  # 24 = 32 - 8
+    assert positions(memory) == (24, 32)
+
+
 def test_where_the_start_has_no_room_either_nothing_is_written() -> None:
     memory, writer, reader = rings(8 + 64)
     assert writer.try_write(b"x" * 20)
