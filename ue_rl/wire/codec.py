@@ -90,7 +90,8 @@ class Codec:
         self._all = np.arange(spec.num_envs, dtype=np.int32)
         self._spans = np.zeros((spec.num_envs, 2), np.int32)
         self._reset_all: bytes | None = None
-        self._unused: NDArray[np.float32] | None = None  # rewards and flags that rows of observations do not have
+        # Rewards, flags and the envs still to come, for rows of observations alone; made when first needed.
+        self._unused: tuple[NDArray[np.float32], NDArray[np.uint8], NDArray[np.uint8]] | None = None
 
     # -- the trainer's side
 
