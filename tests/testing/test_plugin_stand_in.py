@@ -19,12 +19,6 @@ Dial = Callable[[PluginStandIn], RawClient]
 
 
 @pytest.fixture
-def dial() -> Iterator[Dial]:
-    with ExitStack() as stack:
-        yield lambda game: stack.enter_context(RawClient(game.address))
-
-
-@pytest.fixture
 def manual() -> Iterator[Callable[..., PluginStandIn]]:
     with ExitStack() as stack:
         yield lambda **options: stack.enter_context(PluginStandIn(manual=True, **options))
