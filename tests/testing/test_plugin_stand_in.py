@@ -499,6 +499,6 @@ def test_closing_is_idempotent_and_frees_the_port(plugin_stand_in: Callable[...,
     "options",
     [{"env_type": "LISTEN"}, {"env_type": "SINGLE", "num_envs": 2}, {"num_envs": 2, "action_ticks": [1]}],
 )
-def test_options_that_cannot_be(options: dict[str, Any]) -> None:
+def test_invalid_options_are_refused(options: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match=r"LISTEN|one env|action_ticks"):
         PluginStandIn(**options)
