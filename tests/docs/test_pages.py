@@ -89,6 +89,14 @@ def test_shown_commands_can_be_typed(page: Path) -> None:
                 pass
 
 
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_named_files_exist(page: Path) -> None:
+    text = re.sub(r"```.*?```", "", page.read_text("utf-8"), flags=re.S)
+    named = re.findall(r"`((?:[\w-]+/)+[\w.-]*\.(?:py|pyi|c|h|md|fbs|gd))`", text)
+    named += re.findall(r"`((?:ue_rl|connections|bridges|inference|tests|samples|benchmarks)/(?:[\w-]+/)*)`", text)
+    assert [name for name in named if not (ROOT / name).exists()] == []
+
+
 def slug(heading: str) -> str:
     """The anchor that a heading gets."""
     return re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-")
