@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 import shlex
 from pathlib import Path
@@ -95,6 +96,32 @@ def test_named_files_exist(page: Path) -> None:
     named = re.findall(r"`((?:[\w-]+/)+[\w.-]*\.(?:py|pyi|c|h|md|fbs|gd))`", text)
     named += re.findall(r"`((?:ue_rl|connections|bridges|inference|tests|samples|benchmarks)/(?:[\w-]+/)*)`", text)
     assert [name for name in named if not (ROOT / name).exists()] == []
+
+
+def messages() -> str:
+    """Every string of the code, an f-string with ".." for what is filled in."""
+    found = []
+    rooms = ("connections", "bridges", "inference")
+    for path in [*(ROOT / "ue_rl").rglob("*.py"), *(p for room in rooms for p in (ROOT / room).rglob("*.py"))]:
+        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+            if isinstance(node, ast.JoinedStr):
+                parts = [part.value if isinstance(part, ast.Constant) else ".." for part in node.values]
+                found.append("".join(map(str, parts)))
+            elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+                found.append(node.value)
+    return "\n".join(found)
+
+
+def test_troubleshooting_quotes_messages_that_exist() -> None:
+    symptoms = (ROOT / "docs" / "troubleshooting.md").read_text("utf-8").partition("## By error")[0]
+    said = messages()
+    quoted = [" ".join(text.split()) for text in re.findall(r'"([^"]*)"', symptoms)]
+    quoted = [text for text in quoted if text not in ("ue_rl", "When something is wrong")]
+    assert len(quoted) > 12
+    for text in quoted:
+        for piece in text.split(".."):
+            if piece.strip() not in said:
+                pytest.fail(f"no message says {text!r}")
 
 
 def slug(heading: str) -> str:
