@@ -42,7 +42,7 @@ from ue_rl.bridges import (
     run_in_process,
     run_shm_in_process,
 )
-from ue_rl.bridges.child import Child
+from ue_rl.bridges.runners import ProcessHandle
 from ue_rl.cli.bench_envs import DoNothing, DoNothingFactory
 from ue_rl.connections import MultiTcpConnection, SharedMemoryConnection
 from ue_rl.spec import EnvSpec, ImageSpec
@@ -101,14 +101,14 @@ class Picture(gym.Env[Any, Any]):
         return self._drawn, 0.0, False, False, {}
 
 
-def serve_bare(bridge: BaseBridge, options: dict[str, Any], ready: Callable[[Any], None], over: Any) -> None:
+def serve_bare(bridge: BaseBridge, options: dict[str, Any], stop: Any, ready: Callable[[ShmHost], None]) -> None:
     """An engine that only answers: the transport's own cost on its side, without a bridge's."""
     with ShmHost(bridge) as host:
-        ready(host.name)
+        ready(host)
         memory, seen = host.memory, 0
         bell, answered_seq = memory.bell(engine=True), memory.answered_seq
         assert answered_seq is not None
-        while not over.is_set():
+        while not stop.is_set():
             now = bell.wait(seen, 0, 20)
             if now != seen:
                 seen = answered_seq[0] = now
@@ -151,14 +151,14 @@ def bench_step(repeats: int) -> None:
     one = DoNothingFactory(1)
     with contextlib.ExitStack() as stack:
         enter: Any = stack.enter_context
-        bare = enter(Child(serve_bare, one, {}))
+        bare = enter(ProcessHandle(serve_bare, one, {}))
         spinning = enter(run_shm_in_process(one))
         napping = enter(run_shm_in_process(one, spin_us=0.0))
         ringing = enter(run_in_process(one, upgrader=ShmUpgrader(spin_us=0.0)))
         text = enter(run_in_process(one))
         text_too = enter(run_in_process(one))
         transports: dict[str, Any] = {
-            "shared memory, spinning, engine without a bridge": SharedMemoryConnection(bare.ready),
+            "shared memory, spinning, engine without a bridge": SharedMemoryConnection(bare.name),
             "shared memory, spinning": SharedMemoryConnection(spinning.name),
             "shared memory, doorbell in memory (futex)": SharedMemoryConnection(napping.name, spin_us=0.0),
             "shared memory, doorbell on the socket": SharedMemoryConnection(

@@ -13,6 +13,7 @@ from dataclasses import replace
 
 from ue_rl.bridges.core import BridgeCore, Mode
 from ue_rl.bridges.runners import ThreadHandle, run_in_thread
+from ue_rl.bridges.tcp.server import BridgeServer
 from ue_rl.spec import EnvSpec
 
 __all__ = ["BaseBridge", "Mode"]
@@ -31,7 +32,7 @@ class BaseBridge(BridgeCore):
     """
 
     def __init__(self, spec: EnvSpec | None = None) -> None:
-        self._running_host: ThreadHandle | None = None
+        self._running_host: ThreadHandle[BridgeServer] | None = None
         self._planned_envs = 1
         super().__init__(spec)
 
@@ -47,7 +48,9 @@ class BaseBridge(BridgeCore):
         if inference and self._run_policy is not None:
             self.start_inference()
 
-    def connect(self, host: str, port: int, act_size: int | None = None, obs_size: int | None = None) -> ThreadHandle:
+    def connect(
+        self, host: str, port: int, act_size: int | None = None, obs_size: int | None = None
+    ) -> ThreadHandle[BridgeServer]:
         """Listens in a thread of its own, as the plugin's Connect does: the engine listens, the trainer connects.
 
         Args:
@@ -70,7 +73,7 @@ class BaseBridge(BridgeCore):
         self._running_host = run_in_thread(self, host=host, port=port)
         return self._running_host
 
-    def listen(self, host: str = "127.0.0.1", port: int = 7777) -> ThreadHandle:
+    def listen(self, host: str = "127.0.0.1", port: int = 7777) -> ThreadHandle[BridgeServer]:
         """As `connect`, under the name of what it does, and with the sizes of the spec."""
         return self.connect(host, port)
 

@@ -186,14 +186,6 @@ class Upgrade(Protocol):
     `bridge.lock`, and calls `session.finish()` when its trainer has gone.
     """
 
-    def feed(self, data: bytes) -> None:
-        """Takes what came on the first connection."""
-        ...
-
-    def answer(self) -> None:
-        """Sends the answered rows."""
-        ...
-
     def close(self) -> None:
         """The session is over, or the server stops: ends the thread before it returns; idempotent."""
         ...

@@ -59,7 +59,7 @@ class ShmUpgrader:
             return self._refuse(host, session, "the proof is not this segment's")
         try:
             sock = session.detach()
-        except (ConfigurationError, OSError) as error:
+        except OSError as error:
             return self._refuse(host, session, str(error))
         try:
             sock.sendall(READY)
@@ -97,15 +97,6 @@ class ShmSession:
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, args=(sock,), name="ue_rl-shm", daemon=True)
         self._thread.start()
-
-    def feed(self, data: bytes) -> None:
-        """See Upgrade.feed: what came behind SHM=ACCEPT, before the answer to it."""
-        raise UnexpectedMessage(
-            "the trainer spoke before its offer was answered", fault="trainer", field="SHM", got=data[:80]
-        )
-
-    def answer(self) -> None:
-        """See Upgrade.answer: this thread answers by itself."""
 
     def close(self) -> None:
         """See Upgrade.close."""

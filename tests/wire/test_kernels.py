@@ -12,7 +12,14 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from ue_rl.buffers import ActionBatch, StepBuffers
-from ue_rl.errors import ProtocolError
+from ue_rl.errors import (
+    MalformedMessage,
+    NonFiniteValue,
+    ProtocolError,
+    RepeatedEnv,
+    UnknownEnv,
+    WrongCount,
+)
 from ue_rl.spec import EnvSpec, EnvType
 from ue_rl.wire import Codec, kernels_pure
 
@@ -153,7 +160,8 @@ BASES = [
     b"0.5,0.25-1.00;1",
 ]
 TOKENS = [b"nan", b"inf", b"-", b"+", b".", b";", b",", b"|", b"||", b"=", b"ENV=9", b"ENV=1", b"1e999", b"\xff",
-          b"\x00", b"\r", b" ", b"OBS=", b"REW=", b"ACT=", b"RESET", b"#", b"1.#INF", b"e5", b"99999999999999999999",
+          b"\x00", b"\r", b" ", b"OBS=", b"REW=", b"ACT=", b"RESET", b"#", b"1.#INF", b"1e-2#", b"e5",
+          b"99999999999999999999",
           b"INFO=", b"TRUNC=1", b"||OBS=1,2;REW=0;DONE=0;ENV=0"]  # fmt: skip
 
 
@@ -237,12 +245,168 @@ def test_encoders_refuse_nan_and_unknown_envs(module: Any) -> None:
         module.encode_actions(np.array([2], np.int32), actions, kernels_pure.FORM_MULTI, False)
 
 
-def test_compiled_kernels_check_what_python_gives_them() -> None:
+@pytest.mark.parametrize("number", [b"1#", b"1.#INF", b"-1.#QNAN", b"1e-2#", b"2.5e3#IND"])
+def test_a_hash_behind_a_number_is_an_old_runtimes_infinity(number: bytes) -> None:
+    outcomes = []
+    for use_compiled in (True, False):
+        codec, buffers = Codec(EnvSpec(1, 1, EnvType.SINGLE), compiled=use_compiled), StepBuffers(1, 1)
+        buffers.pending[:] = 1
+        for line in (b"OBS=%b;REW=0;DONE=0" % number, b"OBS=0;REW=%b;DONE=0" % number):
+            with pytest.raises(NonFiniteValue) as caught:
+                codec.decode_states(line, buffers)
+            outcomes.append(caught.value.field)
+    assert outcomes == ["OBS", "REW"] * 2
+
+
+# -- rows of observations alone
+
+
+def observed(codec: Codec, line: bytes) -> tuple[list[int], list[list[float]], list[int]]:
+    n = codec.spec.num_envs
+    obs, resets = np.full((n, codec.spec.obs_size), 7, np.float32), np.full(n, 7, np.uint8)
+    envs = codec.decode_observations(line, obs, resets)
+    return envs.tolist(), obs.tolist(), resets.tolist()
+
+
+@pytest.mark.parametrize("use_compiled", [True, False])
+@pytest.mark.parametrize(
+    ("num_envs", "line", "envs", "obs", "resets"),
+    [
+        (1, b"OBS=1,2\n", [0], [[1, 2]], [0]),
+        (1, b"obs = 1 ; 2 ; reset = 1", [0], [[1, 2]], [1]),
+        (1, b"OBS=1,2REW=0.5;DONE=1;ENV=0", [0], [[1, 2]], [0]),
+        (1, b"REW=;DONE=9;OBS=1;2;colour=blue", [0], [[1, 2]], [0]),
+        (3, b"OBS=5,6;ENV=2;RESET=1||ENV=0;OBS=1,2;RESET=0", [2, 0], [[1, 2], [7, 7], [5, 6]], [0, 7, 1]),
+    ],
+)
+def test_observations_are_read_in_every_spelling_and_order(
+    num_envs: int, line: bytes, envs: list[int], obs: list[list[float]], resets: list[int], use_compiled: bool
+) -> None:
+    codec = Codec(EnvSpec(2, 1, num_envs=num_envs), compiled=use_compiled)
+    for _ in range(2):  # the second time nothing is left of the first
+        assert observed(codec, line) == (envs, obs, resets)
+
+
+@pytest.mark.parametrize("use_compiled", [True, False])
+@pytest.mark.parametrize(
+    ("line", "kind", "field"),
+    [
+        (b"OBS=1,2", MalformedMessage, "ENV"),
+        (b"OBS=1,2;ENV=2", UnknownEnv, "ENV"),
+        (b"OBS=1,2;ENV=0||OBS=1,2;ENV=0", RepeatedEnv, "ENV"),
+        (b"ENV=0;RESET=1", MalformedMessage, "OBS"),
+        (b"OBS=1;ENV=0", WrongCount, "OBS"),
+        (b"OBS=1,nan;ENV=0", NonFiniteValue, "OBS"),
+        (b"OBS=1,2;ENV=0;RESET=2", MalformedMessage, "RESET"),
+        (b"OBS=1,2;ENV=0;RESET=11", MalformedMessage, "RESET"),
+        (b"OBS=1,2;ENV=0;RESET=1;RESET=1", MalformedMessage, "RESET"),
+        (b"nonsense", MalformedMessage, "message"),
+    ],
+)
+def test_observations_that_are_wrong_are_refused(line: bytes, kind: Any, field: str, use_compiled: bool) -> None:
+    with pytest.raises(kind) as caught:
+        observed(Codec(EnvSpec(2, 1, num_envs=2), compiled=use_compiled), line)
+    assert (type(caught.value), caught.value.field) == (kind, field)
+
+
+@given(mutated(), st.sampled_from([1, 3]))
+@example(b"OBS=1,2;RESET=1;ENV=2||OBS=3,4;ENV=1", 3)
+@settings(max_examples=500, deadline=None)
+def test_mutated_observations_give_protocol_errors_and_both_kernels_agree(line: bytes, num_envs: int) -> None:
+    outcomes: list[Any] = []
+    for use_compiled in (True, False):
+        try:
+            outcomes.append(observed(Codec(EnvSpec(2, 1, num_envs=num_envs), compiled=use_compiled), line))
+        except ProtocolError as error:
+            outcomes.append((type(error), error.env_id, error.field))
+    assert outcomes[0] == outcomes[1]
+
+
+# -- what only C can get wrong
+
+
+WRONG: dict[int, list[Any]] = {  # argument of decode_states: values that it must refuse
+    0: ["text"],
+    1: [np.zeros((2, 2)), np.zeros((2, 2), np.int32), np.zeros(4, np.float32), np.zeros((2, 4), np.float32)[:, ::2],
+        np.frombuffer(bytearray(17), np.float32, 4, 1).reshape(2, 2), np.zeros((3, 2), np.float32),
+        np.zeros((2, 2), ">f4"), np.frombuffer(bytes(16), np.float32).reshape(2, 2), np.zeros((0, 2), np.float32)],
+    2: [np.zeros(3, np.float32), np.zeros(2, np.int32)],
+    3: [np.zeros(2, np.int8), np.zeros(3, np.uint8)],
+    6: [np.zeros((2, 2), np.float32), np.zeros((2, 2), np.int64), np.zeros((1, 2), np.int32)],
+    7: [-1, 2, 2**70], 8: [99, -1], 9: ["MULTI"], 10: [2, 2**70],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("at", "value"), [(at, value) for at, values in WRONG.items() for value in values])
+def test_decoders_check_what_python_gives_them(at: int, value: Any) -> None:
     buffers = StepBuffers(2, 2)
-    good = [b"x", buffers.obs, buffers.rewards, buffers.dones, buffers.truncated, buffers.pending,
-            np.zeros((2, 2), np.int32), 0, 1, 0, -1]  # fmt: skip
-    for at, value in ((1, np.zeros((2, 2))), (2, np.zeros(3, np.float32)), (7, -1), (8, 99), (0, "text")):
-        args = list(good)
-        args[at] = value
-        with pytest.raises((TypeError, ValueError)):
-            compiled.decode_states(*args)
+    spans = np.zeros((2, 2), np.int32)
+    args: list[Any] = [b"x", buffers.obs, buffers.rewards, buffers.dones, buffers.truncated, buffers.pending, spans,
+                       0, 1, 0, -1]  # fmt: skip
+    assert compiled.decode_states(*args)[0] == kernels_pure.NOT_A_FIELD
+    args[at] = value
+    with pytest.raises((TypeError, ValueError, BufferError, OverflowError)):
+        compiled.decode_states(*args)
+
+
+@pytest.mark.parametrize(
+    ("call", "at", "value"),
+    [
+        ("encode_states", 0, np.zeros(4, np.int16)),
+        ("encode_states", 0, np.zeros(2, np.int64)),
+        ("encode_states", 1, np.zeros((2, 2), np.int32)),
+        ("encode_states", 3, np.zeros(2, np.int8)),
+        ("encode_actions", 0, np.zeros(2, np.float32)),
+        ("encode_actions", 1, np.zeros((2, 2), np.int32)),
+        ("encode_actions", 1, np.zeros(4, np.float32)),
+    ],
+)
+def test_encoders_check_what_python_gives_them(call: str, at: int, value: Any) -> None:
+    ids, obs, flags = np.array([0, 1], np.int32), np.zeros((2, 2), np.float32), np.zeros(2, np.uint8)
+    args: list[Any] = [ids, obs, np.zeros(2, np.float32), flags, flags, 0]
+    if call == "encode_actions":
+        args = [ids, obs, 0, True]
+    getattr(compiled, call)(*args)
+    args[at] = value
+    with pytest.raises(TypeError):
+        getattr(compiled, call)(*args)
+
+
+def test_every_failed_allocation_is_a_memory_error() -> None:
+    """Among them a list of lines that was made before its lines could be: it was once given out, full of NULLs."""
+    _testcapi = pytest.importorskip("_testcapi", reason="this Python has no way to make allocations fail")
+    n, size = 3, 300  # more numbers than the decoder keeps on the stack
+    obs, zeros, flags = np.full((n, size), 0.1, np.float32), np.zeros(n, np.float32), np.zeros(n, np.uint8)
+    ids, spans = np.arange(n, dtype=np.int32), np.zeros((n, 2), np.int32)
+    buffers, batch = StepBuffers(n, size), ActionBatch(n, size)
+    digits = b"0." + b"1234567890" * 20  # a number that takes the slow way
+    line = b"OBS=" + b",".join([digits] * size) + b";REW=0;DONE=0;ENV=1"
+    request = b"ACT=" + b",".join([b"1"] * size) + b";ENV=1"
+    state = (buffers.obs, buffers.rewards, buffers.dones, buffers.truncated, buffers.pending, spans)
+    asked = (batch.actions, batch.command, batch.seeds, spans)
+    calls: list[tuple[Any, tuple[Any, ...]]] = [
+        (compiled.encode_actions, (ids, obs, 0, True)),
+        (compiled.encode_actions, (ids, obs, 0, False)),
+        (compiled.encode_states, (ids, obs, zeros, flags, flags, 0)),
+        (compiled.decode_states, (line, *state, 0, len(line), 0, -1)),
+        (compiled.decode_requests, (request, *asked, 0, len(request), 0, -1)),
+    ]
+    for call, args in calls:
+        buffers.pending[:] = 1
+        batch.clear()
+        right = call(*args)
+        assert not isinstance(right, tuple)
+        refused = 0
+        for start in range(1, 30):
+            buffers.pending[:] = 1
+            batch.clear()
+            outcome: Any = None
+            _testcapi.set_nomemory(start, start + 1)
+            try:
+                outcome = call(*args)
+            except MemoryError:
+                refused += 1
+            finally:
+                _testcapi.remove_mem_hooks()
+            assert outcome in (None, right)
+        assert refused > 0, call

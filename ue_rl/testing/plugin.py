@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 if TYPE_CHECKING:
+    from ue_rl.bridges import BridgeServer
     from ue_rl.bridges.runners import ThreadHandle
     from ue_rl.testing.engines.faulty import FaultyEngine
     from ue_rl.testing.engines.plugin_stand_in import PluginStandIn
@@ -43,7 +44,7 @@ def faulty_engine() -> Iterator[Callable[..., FaultyEngine]]:
 
 
 @pytest.fixture
-def bridge_server() -> Iterator[Callable[..., ThreadHandle]]:
+def bridge_server() -> Iterator[Callable[..., ThreadHandle[BridgeServer]]]:
     """A factory: serves a bridge on 127.0.0.1 and a free port, in a thread of its own."""
     from ue_rl.bridges import run_in_thread
 

@@ -81,8 +81,13 @@ class TrainOptions:
         return self.host is None and self.port is None
 
     @property
+    def run_name(self) -> str:
+        """What a run is called, before its number, where it has no `run_id`."""
+        return f"{self.algo}-{self.task.replace('/', '-')}"
+
+    @property
     def task(self) -> str:
-        """A name for the env, for run ids."""
+        """A name for the env."""
         if self.embedded:
             return self.env or DEFAULT_ENV
         if self.host is not None and self.host.startswith("shm://"):

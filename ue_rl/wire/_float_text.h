@@ -60,19 +60,22 @@ static int spells_non_finite(const char *p, const char *end)
     return strcmp(word, "nan") == 0 || strcmp(word, "inf") == 0;
 }
 
+/* Out of memory: infinite, with MemoryError set. */
 static double slow_double(const char *start, const char *end)
 {
     char small[128];
     size_t length = (size_t)(end - start);
     char *text = length < sizeof small ? small : PyMem_Malloc(length + 1);
     double value;
-    if (text == NULL) return HUGE_VAL;
+    if (text == NULL) {
+        PyErr_NoMemory();
+        return HUGE_VAL;
+    }
     memcpy(text, start, length);
     text[length] = 0;
     value = PyOS_string_to_double(text, NULL, NULL);
-    if (PyErr_Occurred()) PyErr_Clear(), value = HUGE_VAL;
     if (text != small) PyMem_Free(text);
-    return value;
+    return PyErr_Occurred() ? HUGE_VAL : value;
 }
 
 /* Reads one number at *pp, leaves *pp behind it. Returns NUMBER_OK and *out, or what is wrong. */
@@ -107,7 +110,6 @@ static inline int read_float(const char **pp, const char *end, float *out)
         if (digits == 0) p = dot;
     }
     if (digits == 0) return spells_non_finite(start, end) ? NUMBER_NOT_FINITE : NUMBER_NONE;
-    if (p < end && *p == '#') return NUMBER_NOT_FINITE; /* 1.#INF and 1.#QNAN of old C runtimes */
     if (p < end && (*p | 0x20) == 'e') {
         const char *q = p + 1;
         int minus = 0, power = 0;
@@ -119,6 +121,7 @@ static inline int read_float(const char **pp, const char *end, float *out)
             p = q;
         }
     }
+    if (p < end && *p == '#') return NUMBER_NOT_FINITE; /* 1.#INF and 1.#QNAN of old C runtimes */
     if (significant <= 19 && mantissa <= (1ULL << 53) && exponent >= -22 && exponent <= 22) {
         value = (double)mantissa;
         value = exponent < 0 ? value / POW10[-exponent] : value * POW10[exponent];

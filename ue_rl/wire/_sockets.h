@@ -3,6 +3,7 @@
 #define UE_RL_SOCKETS_H
 
 #include <Python.h>
+#include "../_arrays.h"
 
 #ifndef _WIN32
 #include <errno.h>
@@ -15,31 +16,43 @@
 #define MSG_NOSIGNAL 0 /* macOS: Python ignores SIGPIPE anyway */
 #endif
 
-/* A lock-step answer often comes within tens of microseconds, and waking a sleeping process costs about as much. So a
- * wait may look again and again before it sleeps in poll(), for about twice what waits took lately and never longer than
- * `spin` microseconds; not at all where they take longer than that. Where the cores are busy, looking keeps the engine
- * from its core and makes everything slower: so both ways are tried, and the one in which answers come sooner is used.
- * Every wait ends after `slice` milliseconds, so that Python can look at its deadline and at signals. The GIL is released
- * throughout. The numbers are hints over all waits of the process, so there is no lock.
+/* A lock-step answer often comes within tens of microseconds, and waking a blocked process costs about as much. So a
+ * wait may spin (poll the socket) before it blocks in poll(), for about twice what waits took lately and never longer
+ * than `spin` microseconds; not at all where they take longer than that. Where the cores are busy, spinning keeps the
+ * engine from its core and makes everything slower: so both ways are tried, and the one with the quicker answers is used.
+ * Every wait ends after `slice` milliseconds, so that Python can check its deadline and signals. The GIL is released
+ * throughout.
+ *
+ * The figures are hints over all waits of the process. Its threads share them without a lock: each access is a relaxed
+ * atomic one, and an update that two threads make at once may be lost.
  */
-enum { SLEEPING = 0, LOOKING = 1, SETTLED_FOR = 256, TRY_FOR = 8 };
-static int64_t usual_wait_ns[2] = {60000, 20000};
-static int wait_mode = LOOKING, wait_trying, wait_left = SETTLED_FOR;
+enum { BLOCKING = 0, SPINNING = 1, SETTLED_FOR = 256, TRY_FOR = 8, LONGEST_NOTED_NS = 5000000 };
+static int32_t usual_wait_ns[2] = {60000, 20000};
+static int32_t wait_mode = SPINNING, wait_trying = 0, wait_left = SETTLED_FOR;
+
+static int32_t get(const int32_t *hint) { return __atomic_load_n(hint, __ATOMIC_RELAXED); }
+static void set(int32_t *hint, int32_t value) { __atomic_store_n(hint, value, __ATOMIC_RELAXED); }
 
 static int choose_wait(void)
 {
-    if (--wait_left <= 0) {
-        if (wait_trying) wait_mode = usual_wait_ns[LOOKING] * 10 < usual_wait_ns[SLEEPING] * 9 ? LOOKING : SLEEPING;
-        wait_trying = !wait_trying;
-        wait_left = wait_trying ? TRY_FOR : SETTLED_FOR;
+    int left = get(&wait_left) - 1, trying = get(&wait_trying), mode = get(&wait_mode);
+    if (left <= 0) {
+        if (trying) {
+            mode = (int64_t)get(&usual_wait_ns[SPINNING]) * 10 < (int64_t)get(&usual_wait_ns[BLOCKING]) * 9;
+            set(&wait_mode, mode);
+        }
+        trying = !trying;
+        set(&wait_trying, trying);
+        left = trying ? TRY_FOR : SETTLED_FOR;
     }
-    return wait_trying ? !wait_mode : wait_mode;
+    set(&wait_left, left);
+    return trying ? !mode : mode;
 }
 
 static void note_wait(int mode, int64_t ns)
 {
-    const int64_t most = 5000000;
-    usual_wait_ns[mode] += ((ns < most ? ns : most) - usual_wait_ns[mode]) / 4;
+    int32_t usual = get(&usual_wait_ns[mode]);
+    set(&usual_wait_ns[mode], usual + ((int32_t)(ns < LONGEST_NOTED_NS ? ns : LONGEST_NOTED_NS) - usual) / 4);
 }
 
 static int64_t now_ns(void)
@@ -53,33 +66,31 @@ static int64_t now_ns(void)
 static ssize_t receive_some(int fd, void *to, size_t room, long spin_us, int slice_ms)
 {
     ssize_t n = recv(fd, to, room, MSG_DONTWAIT);
+    int64_t begun, now, usual, longest = (int64_t)spin_us * 1000, spin = 0;
+    struct pollfd one = {fd, POLLIN, 0};
+    int ready, mode;
     if (n >= 0 || (errno != EAGAIN && errno != EWOULDBLOCK)) return n;
-    {
-        int64_t begun = now_ns(), now = begun, longest = spin_us * 1000, look = 0;
-        struct pollfd one = {fd, POLLIN, 0};
-        int ready, mode = choose_wait();
-        if (mode == LOOKING && usual_wait_ns[mode] < longest) {
-            look = 2 * usual_wait_ns[mode] + 20000;
-            if (look > longest) look = longest;
-        }
-        while (now - begun < look) {
-            sched_yield(); /* where the cores are taken, the engine may be waiting for this one */
-            n = recv(fd, to, room, MSG_DONTWAIT);
-            now = now_ns();
-            if (n >= 0 || (errno != EAGAIN && errno != EWOULDBLOCK)) {
-                note_wait(mode, now - begun);
-                return n;
-            }
-        }
-        ready = poll(&one, 1, slice_ms);
-        note_wait(mode, now_ns() - begun);
-        if (ready <= 0) {
-            errno = EAGAIN;
-            return -1;
+    begun = now = now_ns();
+    mode = choose_wait();
+    usual = get(&usual_wait_ns[mode]);
+    if (mode == SPINNING && usual < longest) spin = 2 * usual + 20000 < longest ? 2 * usual + 20000 : longest;
+    while (now - begun < spin) {
+        sched_yield(); /* where the cores are taken, the engine may be waiting for this one */
+        n = recv(fd, to, room, MSG_DONTWAIT);
+        now = now_ns();
+        if (n >= 0 || (errno != EAGAIN && errno != EWOULDBLOCK)) {
+            note_wait(mode, now - begun);
+            return n;
         }
     }
-    return recv(fd, to, room, MSG_DONTWAIT);
+    ready = poll(&one, 1, slice_ms);
+    note_wait(mode, now_ns() - begun);
+    if (ready > 0) return recv(fd, to, room, MSG_DONTWAIT);
+    errno = EAGAIN;
+    return -1;
 }
+
+static int nothing_came(int problem) { return problem == EAGAIN || problem == EWOULDBLOCK || problem == EINTR; }
 
 /* receive(fd, buffer, spin_us, slice_ms): bytes received, 0: end of stream, -1: nothing came in time */
 static PyObject *receive(PyObject *self, PyObject *const *args, Py_ssize_t nargs)
@@ -97,53 +108,59 @@ static PyObject *receive(PyObject *self, PyObject *const *args, Py_ssize_t nargs
     Py_END_ALLOW_THREADS
     PyBuffer_Release(&to);
     if (n >= 0) return PyLong_FromSsize_t(n);
-    if (problem == EAGAIN || problem == EWOULDBLOCK || problem == EINTR) return PyLong_FromLong(-1);
+    if (nothing_came(problem)) return PyLong_FromLong(-1);
     errno = problem;
     return PyErr_SetFromErrno(PyExc_OSError);
 }
 
+/* Receives into one env's region until it ends in a newline: 1. Otherwise 0: after `slice` without a byte, at *stop, where
+ * the region is full, where the stream ended (*have becomes -1 - *have), or with *problem set. */
+static int receive_line(int fd, char *region, Py_ssize_t stride, int32_t *have, long spin, int slice, int64_t *stop,
+                        int *problem)
+{
+    while (*have >= 0 && *have < stride && (*have == 0 || region[*have - 1] != '\n')) {
+        ssize_t got = receive_some(fd, region + *have, (size_t)(stride - *have), spin, slice);
+        if (got <= 0) {
+            if (got < 0) *problem = errno;
+            else *have = -1 - *have;
+            return 0;
+        }
+        *have += (int32_t)got;
+        if (region[*have - 1] == '\n') return 1;
+        /* A peer that drips bytes must not keep us from the deadline: from its first part on, one slice for all. */
+        if (!*stop) *stop = now_ns() + (int64_t)slice * 1000000;
+        else if (now_ns() > *stop) return 0;
+    }
+    return *have > 0 && region[*have - 1] == '\n';
+}
+
 /* receive_lines(fds, data, stride, fill, wanted, spin_us, slice_ms): receives until each wanted socket's region ends in a
- * newline. Returns num_envs when done; otherwise the first unfinished env, after `slice` without a byte, where its
- * region is full (fill[i] == stride), or where its stream ended (fill[i] set to -1 - fill[i]). */
+ * newline. Returns num_envs when done; otherwise the first unfinished env (see receive_line), or (-errno, env). */
 static PyObject *receive_lines(PyObject *self, PyObject *const *args, Py_ssize_t nargs)
 {
     Py_buffer fds, data, fill, wanted;
     Py_ssize_t stride, i = 0, n;
     long spin, slice;
     int problem = 0;
+    int64_t stop = 0;
     if (nargs != 7) return PyErr_Format(PyExc_TypeError, "receive_lines takes 7 arguments");
     stride = PyLong_AsSsize_t(args[2]), spin = PyLong_AsLong(args[5]), slice = PyLong_AsLong(args[6]);
-    if (PyErr_Occurred() || PyObject_GetBuffer(args[0], &fds, PyBUF_C_CONTIGUOUS)) return NULL;
+    if (PyErr_Occurred() || get_array(args[0], &fds, &INT32, 0)) return NULL;
     if (PyObject_GetBuffer(args[1], &data, PyBUF_WRITABLE)) goto no_data;
-    if (PyObject_GetBuffer(args[3], &fill, PyBUF_C_CONTIGUOUS | PyBUF_WRITABLE)) goto no_fill;
-    if (PyObject_GetBuffer(args[4], &wanted, PyBUF_C_CONTIGUOUS)) goto no_wanted;
+    if (get_array(args[3], &fill, &INT32, 1)) goto no_fill;
+    if (get_array(args[4], &wanted, &UINT8, 0)) goto no_wanted;
     n = fds.len / 4;
-    if (fill.len != n * 4 || wanted.len != n || stride < 1 || stride * n > data.len) {
+    if (fill.len != n * 4 || wanted.len != n || stride < 1 || stride > INT32_MAX || stride > data.len / (n ? n : 1))
         PyErr_SetString(PyExc_ValueError, "fds, data, fill and wanted disagree");
-    } else {
-        const int32_t *fd = fds.buf;
+    for (i = 0; !PyErr_Occurred() && i < n; i++)
+        if (((int32_t *)fill.buf)[i] > stride) PyErr_SetString(PyExc_ValueError, "fill is beyond its region");
+    if (!PyErr_Occurred()) {
         const uint8_t *want = wanted.buf;
-        int32_t *have = fill.buf;
-        int64_t stop = 0; /* a peer that drips bytes must not keep us from the deadline: from its first part on, one slice */
         Py_BEGIN_ALLOW_THREADS
-        for (; i < n; i++) {
-            char *region = (char *)data.buf + i * stride;
-            if (!want[i]) continue;
-            while (have[i] >= 0 && have[i] < stride && (have[i] == 0 || region[have[i] - 1] != '\n')) {
-                ssize_t got = receive_some(fd[i], region + have[i], (size_t)(stride - have[i]), spin, (int)slice);
-                if (got > 0) {
-                    have[i] += (int32_t)got;
-                    if (region[have[i] - 1] == '\n' || have[i] == stride) break;
-                    if (!stop) stop = now_ns() + (int64_t)slice * 1000000;
-                    else if (now_ns() > stop) break;
-                } else {
-                    if (got < 0) problem = errno;
-                    else have[i] = -1 - have[i];
-                    break;
-                }
-            }
-            if (have[i] <= 0 || region[have[i] - 1] != '\n') break;
-        }
+        for (i = 0; i < n; i++)
+            if (want[i] && !receive_line(((int32_t *)fds.buf)[i], (char *)data.buf + i * stride, stride,
+                                         (int32_t *)fill.buf + i, spin, (int)slice, &stop, &problem))
+                break;
         Py_END_ALLOW_THREADS
     }
     PyBuffer_Release(&wanted);
@@ -154,10 +171,7 @@ no_fill:
 no_data:
     PyBuffer_Release(&fds);
     if (PyErr_Occurred()) return NULL;
-    if (problem && problem != EAGAIN && problem != EWOULDBLOCK && problem != EINTR) {
-        PyObject *pair = Py_BuildValue("(in)", -problem, i);
-        return pair;
-    }
+    if (problem && !nothing_came(problem)) return Py_BuildValue("(in)", -problem, i);
     return PyLong_FromSsize_t(i);
 }
 
@@ -169,29 +183,24 @@ static PyObject *send_lines(PyObject *self, PyObject *const *args, Py_ssize_t na
     PyObject *result = NULL;
     Py_ssize_t i, n;
     if (nargs != 2 || !PyList_Check(args[1])) return PyErr_Format(PyExc_TypeError, "send_lines takes fds and a list");
-    if (PyObject_GetBuffer(args[0], &fds, PyBUF_C_CONTIGUOUS)) return NULL;
+    if (get_array(args[0], &fds, &INT32, 0)) return NULL;
     n = PyList_GET_SIZE(args[1]);
-    if (fds.len / 4 != n) {
-        PyErr_SetString(PyExc_ValueError, "one line per socket");
-    } else {
-        const int32_t *fd = fds.buf;
-        for (i = 0; i < n; i++) {
-            PyObject *line = PyList_GET_ITEM(args[1], i);
-            ssize_t sent, size;
-            if (!PyBytes_Check(line)) {
-                PyErr_SetString(PyExc_TypeError, "a line is bytes");
-                break;
-            }
-            size = PyBytes_GET_SIZE(line);
-            sent = send(fd[i], PyBytes_AS_STRING(line), (size_t)size, MSG_DONTWAIT | MSG_NOSIGNAL);
-            if (sent == size) continue;
-            result = sent > 0 ? Py_BuildValue("(nn)", i, (Py_ssize_t)sent) : PyLong_FromSsize_t(i);
+    if (fds.len / 4 != n) PyErr_SetString(PyExc_ValueError, "one line per socket");
+    for (i = 0; !PyErr_Occurred() && i < n; i++) {
+        PyObject *line = PyList_GET_ITEM(args[1], i);
+        ssize_t sent, size;
+        if (!PyBytes_Check(line)) {
+            PyErr_SetString(PyExc_TypeError, "a line is bytes");
             break;
         }
-        if (i == n) result = PyLong_FromSsize_t(n);
+        size = PyBytes_GET_SIZE(line);
+        sent = send(((int32_t *)fds.buf)[i], PyBytes_AS_STRING(line), (size_t)size, MSG_DONTWAIT | MSG_NOSIGNAL);
+        if (sent == size) continue;
+        if (sent > 0) result = Py_BuildValue("(nn)", i, (Py_ssize_t)sent);
+        break;
     }
     PyBuffer_Release(&fds);
-    return result;
+    return PyErr_Occurred() || result ? result : PyLong_FromSsize_t(i);
 }
 #endif
 

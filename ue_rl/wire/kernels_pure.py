@@ -1,8 +1,15 @@
-"""The pure twin of ue_rl/wire/_kernels.c: same functions, same results, same failure codes, no compiler needed.
+"""The parse and format loops behind ue_rl/wire/codec.py, in Python; the twin of ue_rl/wire/_kernels.c.
 
-Regular expressions do the scanning, Python's correctly rounded float() the reading, NumPy's shortest
-float32 text the writing. About 8 to 15 times slower than the compiled loops (docs/performance.md); the
-tests run both over the same traffic and compare every bit. No I/O, no state.
+`ue_rl.compiled.load("kernels")` chooses between the two. Both have the functions below, with the same results and the
+same failure codes (docs/protocol.md is the grammar); the tests run both over the same traffic and compare every bit.
+Regular expressions do the scanning, Python's correctly rounded float() the reading, NumPy's shortest float32 text the
+writing. About 8 to 15 times slower than the compiled loops (docs/performance.md). No I/O, no state.
+
+The decoders return the number of rows, negated where a row carries INFO or OPTIONS; the encoders return the text. A
+failure of the first bad row is the tuple (code, env, field, position in data, got): rows before it have been written,
+the bad one and those behind it have not. TypeError, ValueError and IndexError are mistakes of the caller.
+
+`form` is one of FORM_*. `only_env` is the env whose own socket the line came on, or -1.
 """
 
 from __future__ import annotations
@@ -15,6 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 FORM_MULTI, FORM_SINGLE, FORM_RLBASE = 0, 1, 2
+OBSERVATIONS = 4  # added to the form of decode_states: see there
 (
     BAD_NUMBER,
     WRONG_COUNT,
@@ -29,10 +37,9 @@ FORM_MULTI, FORM_SINGLE, FORM_RLBASE = 0, 1, 2
     RUN_TOGETHER,
     BAD_INTEGER,
     OTHER_ENV,
-    BAD_CHOICE,
-) = range(1, 15)
-FIELDS = ("OBS", "REW", "DONE", "ENV", "TRUNC", "INFO", "ACT", "SEED", "OPTIONS", "message")
-F_OBS, F_REW, F_DONE, F_ENV, F_TRUNC, F_INFO, F_ACT, F_SEED, F_OPTIONS, F_OTHER = range(10)
+) = range(1, 14)
+FIELDS = ("OBS", "REW", "DONE", "ENV", "TRUNC", "INFO", "ACT", "SEED", "OPTIONS", "RESET", "message")
+F_OBS, F_REW, F_DONE, F_ENV, F_TRUNC, F_INFO, F_ACT, F_SEED, F_OPTIONS, F_RESET, F_OTHER = range(11)
 
 Failure = tuple[int, int, int, int, int]
 
@@ -52,6 +59,11 @@ _RESET = re.compile(rb"[ \t\r]*reset", re.IGNORECASE)
 _FIELD_IDS = {name.encode(): i for i, name in enumerate(FIELDS[:-1])}
 _STATE_FIELDS = frozenset((F_OBS, F_REW, F_DONE, F_ENV, F_TRUNC, F_INFO))
 _REQUEST_FIELDS = frozenset((F_ACT, F_ENV, F_SEED, F_OPTIONS))
+_OBSERVATION_FIELDS = frozenset((F_OBS, F_ENV, F_RESET))
+_CODE_BEHIND = {
+    F_DONE: BAD_FLAG, F_TRUNC: BAD_FLAG, F_RESET: BAD_FLAG, F_ENV: BAD_INTEGER, F_SEED: BAD_INTEGER,
+    F_OTHER: NOT_A_FIELD,
+}  # fmt: skip
 _INTEGER_LIMIT = 2**63 - 1
 
 
@@ -120,9 +132,8 @@ def _numbers(
     return values, stop
 
 
-def _read_row(data: bytes, at: int, end: int, size: int, main: int) -> _Row:
+def _read_row(data: bytes, at: int, end: int, size: int, main: int, known: frozenset[int]) -> _Row:
     row = _Row()
-    known = _STATE_FIELDS if main == F_OBS else _REQUEST_FIELDS
     while True:
         at = _skip(data, at, end)
         if at >= end:
@@ -143,10 +154,7 @@ def _read_row(data: bytes, at: int, end: int, size: int, main: int) -> _Row:
         if data[at] == 0x3B:  # ";"
             at += 1
         elif closed or not data[at : at + 1].isalpha():
-            code = {F_DONE: BAD_FLAG, F_TRUNC: BAD_FLAG, F_ENV: BAD_INTEGER, F_SEED: BAD_INTEGER}.get(
-                field, NOT_A_FIELD if field == F_OTHER else BAD_NUMBER
-            )
-            raise _Refused(code, row.env, field, at)
+            raise _Refused(_CODE_BEHIND.get(field, BAD_NUMBER), row.env, field, at)
 
 
 def _read_usual_row(data: bytes, at: int, end: int, size: int) -> _Row | None:
@@ -189,14 +197,11 @@ def _read_value(data: bytes, at: int, end: int, size: int, main: int, field: int
             raise _bad_number(data, at, end, row.env, field, 0)
         row.reward = _to_float32([match.group()], at, row.env, field)[0]
         return match.end(), False
-    if field in (F_DONE, F_TRUNC):
+    if field in (F_DONE, F_TRUNC, F_RESET):
         at = _skip(data, at, end)
         if at >= end or data[at] not in b"01":
             raise _Refused(BAD_FLAG, row.env, field, at)
-        if field == F_DONE:
-            row.done = data[at] == 0x31
-        else:
-            row.truncated = data[at] == 0x31
+        setattr(row, {F_DONE: "done", F_TRUNC: "truncated", F_RESET: "reset"}[field], data[at] == 0x31)
         return at + 1, True
     if field in (F_ENV, F_SEED):
         match = _INTEGER.match(data, _skip(data, at, end), end)
@@ -291,18 +296,30 @@ def decode_states(
     form: int,
     only_env: int,
 ) -> int | Failure:
-    """See ue_rl/wire/kernels.py."""
+    """Reads one line of state rows, data[start:end] without its newline, into the arrays of StepBuffers.
+
+    With `form + OBSERVATIONS` rows need OBS alone, and may have ENV and RESET (docs/policy-server.md): other fields are
+    ignored, `dones` receives RESET, and `spans[env, 0]` the row's number in the line.
+
+    Args:
+        obs: float32 [num_envs, obs_size]. rewards: float32 [num_envs]. dones, truncated: uint8 [num_envs].
+        pending: uint8 [num_envs]; a row is accepted where it is 1, and makes it 0.
+        spans: int32 [num_envs, 2]; receives start and end of the text of INFO, (0, 0) where there is none.
+    """
     data = bytes(data[:end])
     num_envs, size = obs.shape
     count = 0
     json = False
+    alone, form = form >= OBSERVATIONS, form % OBSERVATIONS
+    known, needed = (_OBSERVATION_FIELDS, (F_OBS,)) if alone else (_STATE_FIELDS, (F_OBS, F_REW, F_DONE))
     try:
         for first, last in [(start, end)] if form == FORM_RLBASE else _rows(data, start, end):
             if form == FORM_RLBASE:
                 row, env = _read_rlbase(data, first, last, size), 0
             else:
-                row = _read_usual_row(data, first, last, size) or _read_row(data, first, last, size, F_OBS)
-                env = _row_env(row, first, form, only_env, True, num_envs, (F_OBS, F_REW, F_DONE))
+                usual = None if alone else _read_usual_row(data, first, last, size)
+                row = usual or _read_row(data, first, last, size, F_OBS, known)
+                env = _row_env(row, first, form, only_env, True, num_envs, needed)
                 if row.truncated and not row.done:
                     raise _Refused(TRUNC_WITHOUT_DONE, env, F_TRUNC, first)
             if not pending[env]:
@@ -310,10 +327,10 @@ def decode_states(
             assert row.numbers is not None
             obs[env] = row.numbers
             rewards[env] = row.reward
-            dones[env] = row.done
+            dones[env] = row.done or row.reset
             truncated[env] = row.truncated
             pending[env] = 0
-            spans[env] = row.span
+            spans[env] = (count, 0) if alone else row.span
             json |= row.span[1] != 0
             count += 1
     except _Refused as refused:
@@ -332,7 +349,13 @@ def decode_requests(
     form: int,
     only_env: int,
 ) -> int | Failure:
-    """See ue_rl/wire/kernels.py."""
+    """Reads one line of asks into the arrays of ActionBatch.
+
+    Args:
+        actions: float32 [num_envs, act_size]. seeds: int64 [num_envs], -1 where none is given.
+        command: uint8 [num_envs]; a row is accepted where it is 0, and makes it 1 (step) or 2 (reset).
+        spans: int32 [num_envs, 2]; receives start and end of the text of OPTIONS, (0, 0) where there is none.
+    """
     data = bytes(data[:end])
     num_envs, size = actions.shape
     count = 0
@@ -342,7 +365,7 @@ def decode_requests(
             if form == FORM_RLBASE:
                 row, env = _rlbase_request(data, first, last, size), 0
             else:
-                row = _read_row(data, first, last, size, F_ACT)
+                row = _read_row(data, first, last, size, F_ACT, _REQUEST_FIELDS)
                 env = _row_env(row, first, form, only_env, False, num_envs, (F_ACT,))
             if command[env]:
                 raise _Refused(REPEATED_ENV, env, F_ENV, first, env)
@@ -412,7 +435,11 @@ def _finite_row(values: NDArray[np.float32], env: int, field: int) -> str:
 def encode_actions(
     env_ids: NDArray[np.int32], actions: NDArray[np.float32], form: int, separate: bool
 ) -> bytes | list[bytes] | Failure:
-    """See ue_rl/wire/kernels.py."""
+    """One line asking `env_ids` for a step; where `separate`, a list of one line per env, without ENV.
+
+    Args:
+        env_ids: int32 [n]. actions: float32 [num_envs, act_size].
+    """
     _check_ids(env_ids, len(actions))
     key = "" if form == FORM_RLBASE else "ACT="
     try:
@@ -434,7 +461,7 @@ def encode_states(
     truncated: NDArray[np.uint8],
     form: int,
 ) -> bytes | Failure:
-    """See ue_rl/wire/kernels.py."""
+    """One line with the states of `env_ids`, int32 [n]; the arrays as for `decode_states`."""
     _check_ids(env_ids, len(rewards))
     rows = []
     try:

@@ -115,7 +115,7 @@ class ShmFaultyEngine(FaultyEngine):
                         return
         finally:
             bell.release()
-        self._close_client()
+        self._close_clients()
 
     def _frame(self, sock: socket.socket, bell: Bell) -> None:
         memory, script = self._memory, self.script
@@ -128,11 +128,9 @@ class ShmFaultyEngine(FaultyEngine):
         memory.answered_seq[0] = bell.peek()
         struck: list[Fault] = []
         for env in np.flatnonzero(memory.ask).tolist():
-            step = self._counts[env]
-            self._counts[env] += 1
+            step, fault = self._count(env)
             memory.obs[env], memory.rewards[env] = env + step / 4, 0 if memory.ask[env] == ActionBatch.RESET else step
             memory.dones[env] = memory.truncated[env] = 0
-            fault = next((f for f in script.faults if (f.env, f.step) == (env, step)), None)
             if fault is not None:
                 struck.append(fault)
             if fault is None or fault.kind not in (FaultKind.MISSING, FaultKind.SILENCE):
@@ -172,7 +170,7 @@ class ShmFaultyEngine(FaultyEngine):
             if kind is FaultKind.HALF_LINE:
                 memory.obs.reshape(-1)[: memory.obs.size // 2] = 7
             self._close_listener()
-            self._close_client(reset=kind is FaultKind.CRASH)
+            self._close_clients(reset=kind is FaultKind.CRASH)
             return False
         return True
 
