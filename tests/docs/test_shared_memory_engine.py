@@ -19,6 +19,7 @@ import numpy as np
 import pytest
 
 import ue_rl
+from ue_rl import compiled
 from ue_rl.connections import SharedMemoryConnection
 from ue_rl.errors import ConfigurationError, EngineDisconnected
 from ue_rl.shm.header import ENGINE_FLAG, FRAME_SEQ, Header, plan
@@ -30,6 +31,18 @@ COMPILER = shutil.which(os.environ.get("CC", "cc"))
 ENVS = 4
 
 needs_compiler = pytest.mark.skipif(COMPILER is None, reason="there is no C compiler (cc) here")
+
+
+def refused() -> str:
+    """Why this installation refuses shared memory; empty where it does not."""
+    try:
+        compiled.load("sync")
+    except ConfigurationError as error:
+        return str(error)
+    return ""
+
+
+needs_sync = pytest.mark.skipif(bool(refused()), reason=refused() or "it is there")
 linux_only = pytest.mark.skipif(sys.platform != "linux", reason="the page's engine uses futexes and shm_open of Linux")
 
 
@@ -63,8 +76,10 @@ def binary(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def engine(binary: Path) -> Iterator[tuple[str, subprocess.Popen[bytes]]]:
     name = f"doc_{os.getpid()}_{secrets.token_hex(3)}"
     with subprocess.Popen([str(binary), name]) as process:
-        yield name, process
-        process.terminate()
+        try:
+            yield name, process
+        finally:
+            process.terminate()
         assert process.wait(10) == 0
     assert not Path("/dev/shm", name).exists()
 
@@ -79,6 +94,7 @@ def step(connection: SharedMemoryConnection, *actions: float) -> Any:
 
 
 @needs_compiler
+@needs_sync
 @linux_only
 def test_steps_resets_and_seeds(engine: tuple[str, subprocess.Popen[bytes]]) -> None:
     connection = attach(engine[0])
@@ -102,6 +118,7 @@ def test_steps_resets_and_seeds(engine: tuple[str, subprocess.Popen[bytes]]) -> 
 
 
 @needs_compiler
+@needs_sync
 @linux_only
 def test_one_trainer_after_the_other(engine: tuple[str, subprocess.Popen[bytes]]) -> None:
     name, _ = engine
@@ -115,6 +132,7 @@ def test_one_trainer_after_the_other(engine: tuple[str, subprocess.Popen[bytes]]
 
 
 @needs_compiler
+@needs_sync
 @linux_only
 def test_a_trainer_that_died_is_replaced(engine: tuple[str, subprocess.Popen[bytes]]) -> None:
     dies = (
@@ -130,12 +148,15 @@ def test_a_trainer_that_died_is_replaced(engine: tuple[str, subprocess.Popen[byt
 
 
 @needs_compiler
+@needs_sync
 @linux_only
 def test_an_engine_that_ends_says_so(binary: Path) -> None:
     name = f"doc_{os.getpid()}_{secrets.token_hex(3)}"
     with subprocess.Popen([str(binary), name]) as process:
-        connection = attach(name)
-        process.terminate()
+        try:
+            connection = attach(name)
+        finally:
+            process.terminate()
         process.wait(10)
         with pytest.raises(EngineDisconnected):
             connection.reset()
@@ -143,6 +164,7 @@ def test_an_engine_that_ends_says_so(binary: Path) -> None:
         connection.close()
 
 
+@needs_sync
 @pytest.mark.skipif(sys.platform != "linux", reason="elsewhere nobody blocks on a futex")
 @pytest.mark.parametrize("flag", [0, 3])
 def test_a_trainer_never_blocks_on_a_futex_where_the_engine_cannot_wake_one(flag: int) -> None:
