@@ -4,9 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import socket
+from collections.abc import Callable
 from typing import Protocol
 
+from ue_rl.compiled import load
+from ue_rl.spin import ENGINE_SPIN_US, SERVER_SLICE_MS
+
 MAX_EARLY = 1 << 20
+_RECEIVE: Callable[[int, memoryview, int, int], int] | None = getattr(load("kernels"), "receive", None)  # POSIX only
 
 
 def gives_sockets_away(loop: asyncio.AbstractEventLoop) -> bool:
@@ -22,7 +27,7 @@ class Owner(Protocol):
         """It was accepted."""
         ...
 
-    def data_received(self, connection: Connection, data: bytes) -> None:
+    def data_received(self, connection: Connection, data: bytes | memoryview) -> None:
         """Bytes came."""
         ...
 
@@ -57,6 +62,7 @@ class Connection(asyncio.Protocol):
         self.gone = False
         self.clogged = False
         self.detached = False
+        self._fd = -1
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """See asyncio.Protocol."""
@@ -66,6 +72,7 @@ class Connection(asyncio.Protocol):
         self.peer = f"{peer[0]}:{peer[1]}" if peer else "?"
         sock = transport.get_extra_info("socket")
         if sock is not None:
+            self._fd = sock.fileno()
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)  # a trainer whose machine died is found out
         self._server.connection_made(self)
@@ -90,6 +97,27 @@ class Connection(asyncio.Protocol):
         """See asyncio.Protocol."""
         self.clogged = False
         self._server.writing_resumed(self)
+
+    @property
+    def can_receive(self) -> bool:
+        """May `receive` be used now? Not while something waits to be sent: the loop must see to that."""
+        return (
+            _RECEIVE is not None and self._transport is not None and self._fd >= 0 and not self.detached
+            and not self._transport.is_closing() and not self._transport.get_write_buffer_size()
+        )  # fmt: skip
+
+    def receive(self, to: memoryview) -> int:
+        """Waits a moment for bytes without the event loop, spinning first.
+
+        Returns:
+            how many came; 0 or less: none, and the loop is to go on.
+        """
+        if _RECEIVE is None or not self.can_receive:
+            return -1
+        try:
+            return _RECEIVE(self._fd, to, ENGINE_SPIN_US, SERVER_SLICE_MS)
+        except OSError:
+            return -1  # the loop will read the same error
 
     def pause_reading(self, pause: bool) -> None:
         """Stops or goes on reading."""
