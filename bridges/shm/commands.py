@@ -18,8 +18,10 @@ import threading
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from ue_rl.bridges.base import BaseBridge
-from ue_rl.commands.envelope import Command, Dispatcher, Method, encode, json_object, json_text, messages, text
+from ue_rl.bridges.core import BridgeCore
+from ue_rl.commands.dispatcher import Dispatcher
+from ue_rl.commands.envelope import Command, Method, messages, text
+from ue_rl.commands.json_entry import check_object, is_json, json_entry, read_json_entry
 from ue_rl.errors import ConfigurationError, MalformedMessage, UnknownEnv, UnsupportedByEngine
 from ue_rl.shm.memory import StepMemory
 from ue_rl.wire.handshake import encode_handshake
@@ -29,7 +31,7 @@ _log = logging.getLogger("ue_rl.bridges.shm")
 Parameters = dict[str, tuple[float, float, float]]
 
 
-def default_dispatcher(bridge: BaseBridge) -> Dispatcher:
+def default_dispatcher(bridge: BridgeCore) -> Dispatcher:
     """The handlers that every host starts with, and those that `bridge.register_commands(dispatcher)` sets."""
     dispatcher = Dispatcher()
     handlers = _Handlers(bridge, dispatcher)
@@ -52,7 +54,7 @@ def default_dispatcher(bridge: BaseBridge) -> Dispatcher:
 
 
 def answer_commands(
-    memory: StepMemory, dispatcher: Dispatcher, bridge: BaseBridge, write: Callable[[bytes], None]
+    memory: StepMemory, dispatcher: Dispatcher, bridge: BridgeCore, write: Callable[[bytes], None]
 ) -> int:
     """Answers what stands in the ring, one ringful at most: a trainer that never stops asking must not stop the game.
 
@@ -63,16 +65,23 @@ def answer_commands(
         how many.
 
     Raises:
-        MalformedMessage, SegmentInvalid: not an envelope. RingFull: the trainer does not read its answers.
+        MalformedMessage, UnknownEnv, SegmentInvalid: a broken message. RingFull: the trainer does not read its answers.
     """
     count = taken = 0
     ring = memory.c2s
     while ring is not None and taken < ring.capacity and (data := ring.try_read()) is not None:
         count, taken = count + 1, taken + len(data)
         with bridge.lock:
+            if is_json(data):
+                env_id, options = read_json_entry(data, Method.RESET_OPTIONS, bridge.num_envs)
+                bridge.inbox.options[env_id] = options
+                continue
             before, bridge.caller = bridge.caller, threading.get_ident()
             try:
                 answer = dispatcher.answer(data, ring.max_payload)
+            except ConfigurationError as error:  # flatbuffers is not installed: the steps need not end for that
+                _log.error("a command of the trainer's cannot be read or answered: %s", error)
+                continue
             finally:
                 bridge.caller = before
         if answer is not None:
@@ -80,7 +89,7 @@ def answer_commands(
     return count
 
 
-def send_infos(memory: StepMemory, bridge: BaseBridge, write: Callable[[bytes], None]) -> None:
+def send_infos(memory: StepMemory, bridge: BridgeCore, write: Callable[[bytes], None]) -> None:
     """The infos of the frame that is published next; without a ring they are left out.
 
     Raises:
@@ -89,14 +98,14 @@ def send_infos(memory: StepMemory, bridge: BaseBridge, write: Callable[[bytes], 
     infos = bridge.outbox.infos
     if memory.s2c is not None:
         for env, info in infos.items():
-            write(encode(Method.ENV_INFO, messages().EnvInfoT(envId=env, json=json_text(info, "INFO", env))))
+            write(json_entry(Method.ENV_INFO, env, info, memory.s2c.max_payload))
     infos.clear()
 
 
 class _Handlers:
     """One bridge's."""
 
-    def __init__(self, bridge: BaseBridge, dispatcher: Dispatcher) -> None:
+    def __init__(self, bridge: BridgeCore, dispatcher: Dispatcher) -> None:
         self._bridge, self._dispatcher = bridge, dispatcher
 
     def ping(self, payload: Any, command: Command) -> Any:
@@ -175,14 +184,9 @@ class _Handlers:
         begin(None if contract.seed < 0 else int(contract.seed), parameters, ranges, env_ids)
 
     def reset_options(self, payload: Any, command: Command) -> Any:
-        env = int(payload.envId)
-        self._check_env(env)
-        options = json_object(payload.json)
-        if options is None:
-            raise MalformedMessage(
-                "reset options are no JSON object", fault="trainer", env_id=env, field="OPTIONS",
-                got=text(payload.json),
-            )  # fmt: skip
+        env, options = check_object(
+            Method.RESET_OPTIONS, int(payload.envId), payload.json or b"", self._bridge.num_envs
+        )
         self._bridge.inbox.options[env] = options
 
     def _check_env(self, env_id: int) -> None:

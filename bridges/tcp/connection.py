@@ -6,9 +6,13 @@ import asyncio
 import socket
 from typing import Protocol
 
-from ue_rl.errors import ConfigurationError
-
 MAX_EARLY = 1 << 20
+
+
+def gives_sockets_away(loop: asyncio.AbstractEventLoop) -> bool:
+    """Does Connection.detach work on `loop`? Not on Windows' default one, which reads ahead: bytes could get lost."""
+    proactor = getattr(asyncio, "ProactorEventLoop", None)
+    return proactor is None or not isinstance(loop, proactor)
 
 
 class Owner(Protocol):
@@ -104,15 +108,9 @@ class Connection(asyncio.Protocol):
         """A blocking socket of the same connection, for another owner; nothing more is read or written here.
 
         Raises:
-            ConfigurationError: the event loop reads ahead (Windows' proactor): bytes could get lost.
             OSError: there are too many files open; then nothing has changed.
         """
         assert self._transport is not None
-        proactor = getattr(asyncio, "ProactorEventLoop", None)
-        if proactor is not None and isinstance(asyncio.get_running_loop(), proactor):
-            raise ConfigurationError(
-                "this event loop cannot give a socket away", fault="caller", expected="a selector event loop"
-            )
         mine: socket.socket = self._transport.get_extra_info("socket").dup()
         self._transport.pause_reading()
         self.detached = True

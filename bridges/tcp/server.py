@@ -19,11 +19,11 @@ import os
 import time
 from collections import deque
 from collections.abc import Callable
-from typing import Any
 
-from ue_rl.bridges.base import BaseBridge, Mode
-from ue_rl.bridges.tcp.connection import Connection
-from ue_rl.bridges.tcp.session import EngineSession, Upgrader, who_failed
+from ue_rl.bridges.core import BridgeCore, Mode
+from ue_rl.bridges.hosting import Upgrader
+from ue_rl.bridges.tcp.connection import Connection, gives_sockets_away
+from ue_rl.bridges.tcp.session import EngineSession, who_failed
 from ue_rl.errors import ConfigurationError, UeRlError
 from ue_rl.spin import DESCHEDULED, LONGEST_LINGER
 
@@ -48,7 +48,7 @@ class BridgeServer:
     """
 
     def __init__(
-        self, bridge: BaseBridge, host: str = "127.0.0.1", port: int = 7777, *, tick_rate: float | None = None,
+        self, bridge: BridgeCore, host: str = "127.0.0.1", port: int = 7777, *, tick_rate: float | None = None,
         upgrader: Upgrader | None = None,
     ) -> None:  # fmt: skip
         if tick_rate is not None and not tick_rate > 0:
@@ -89,6 +89,12 @@ class BridgeServer:
     async def start(self) -> None:
         """Listens."""
         self._loop = asyncio.get_running_loop()
+        if self._upgrader is not None and not gives_sockets_away(self._loop):
+            _log.warning(
+                "no shared memory is offered: %s cannot give a socket away; run the server on a SelectorEventLoop, as "
+                "serve() and run_in_thread() do", type(self._loop).__name__,
+            )  # fmt: skip
+            self._upgrader = None
         if self.bridge.host is not None:
             raise ConfigurationError("this bridge is hosted already", fault="caller", cure="close its server first")
         self.bridge.host = self
@@ -166,7 +172,7 @@ class BridgeServer:
                     return
                 self.bridge.start_training()
                 self._switches = self.bridge.switches
-                self._session = EngineSession(self.bridge, self._upgrader, self)
+                self._session = EngineSession(self.bridge, self._upgrader, self.tick_rate, self._finished)
                 self._members = []
                 self.sessions += 1
             elif self._session.full:
@@ -264,14 +270,9 @@ class BridgeServer:
             self._tick_due = True
             self._loop.call_soon(self._due_tick)
 
-    def wake(self) -> None:
-        """Asks for a tick soon; from any thread."""
+    def _finished(self, session: EngineSession) -> None:
+        """An upgrade says that its trainer has gone; from any thread."""
         with contextlib.suppress(RuntimeError):  # the loop has ended
-            self._loop.call_soon_threadsafe(self._request_tick)
-
-    def finished(self, session: EngineSession) -> None:
-        """An upgrade says that its session is over; from any thread."""
-        with contextlib.suppress(RuntimeError):
             self._loop.call_soon_threadsafe(self._finish, session)
 
     def _finish(self, session: EngineSession) -> None:
@@ -285,7 +286,7 @@ class BridgeServer:
 
     def _tick(self) -> None:
         session, bridge = self._session, self.bridge
-        if session is not None and session.detached:
+        if session is not None and session.upgraded:
             return  # its ticks are its own
         now = time.perf_counter()
         delta, self._last_tick = now - self._last_tick, now
@@ -341,14 +342,3 @@ class BridgeServer:
 
 def _ports(server: asyncio.Server) -> list[int]:
     return [int(sock.getsockname()[1]) for sock in server.sockets]
-
-
-def serve(bridge: BaseBridge, host: str = "127.0.0.1", port: int = 7777, **options: Any) -> None:
-    """Hosts `bridge` until Ctrl-C; options as BridgeServer."""
-
-    async def run() -> None:
-        async with BridgeServer(bridge, host, port, **options) as server:
-            await server.serve_forever()
-
-    with contextlib.suppress(KeyboardInterrupt, asyncio.CancelledError):
-        asyncio.run(run())

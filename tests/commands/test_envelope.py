@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 
 from ue_rl import errors
 from ue_rl.commands import envelope as commands
-from ue_rl.commands.envelope import PAYLOADS, Command, Dispatcher, Method, decode, encode, messages, mismatch, text
+from ue_rl.commands.dispatcher import Dispatcher
+from ue_rl.commands.envelope import PAYLOADS, Command, Method, decode, encode, messages, mismatch, text
 
 ROOT = Path(__file__).resolve().parents[2]
 SCHEMA = (ROOT / "ue_rl" / "commands" / "command.fbs").read_text("utf-8")
