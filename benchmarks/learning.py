@@ -61,7 +61,7 @@ TASKS = {
         dict(n_steps=64, batch_size=256, n_epochs=6, gamma=0.98, learning_rate=0.002),
     ),
     "pendulum-sac": Task(
-        functools.partial(GymnasiumBridge, "Pendulum-v1", 4), SAC, 10_000, -250,
+        functools.partial(GymnasiumBridge, "Pendulum-v1", 4), SAC, 7_000, -250,
         dict(learning_rate=1e-3, learning_starts=400, train_freq=1, gradient_steps=2,
              policy_kwargs={"net_arch": [64, 64]}),
     ),

@@ -31,7 +31,6 @@ TARGETS = {
         "tests/wire/test_codec_edges.py",
         "tests/wire/test_golden_vectors.py",
         "tests/wire/test_kernels.py",
-        "tests/connections/test_faults.py",
     ],
     "ue_rl/wire/kernels_pure.py": ["tests/wire/test_golden_vectors.py", "tests/wire/test_kernels.py"],
     "ue_rl/shm/header.py": ["tests/shm/test_header_limits.py", "tests/shm/test_header.py"],
@@ -259,7 +258,7 @@ def run(module: str, tests: list[str], mutants: list[Mutant], finder: Finder, tr
 def main() -> None:
     """Runs the chosen modules, one after the other."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--module", nargs="*", choices=[*TARGETS, []], default=list(TARGETS), help="default: all")
+    parser.add_argument("--module", nargs="+", choices=TARGETS, default=list(TARGETS), help="default: all")
     parser.add_argument("--sample", type=int, help="so many mutants of each module, chosen by the seed; default: all")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--line", type=int, nargs="*", help="only the mutants of these lines")

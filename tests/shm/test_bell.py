@@ -205,7 +205,7 @@ def test_ctrl_c_gets_through_a_wait() -> None:
     assert b"KeyboardInterrupt" in trace
 
 
-def test_a_peer_that_wakes_no_futex_is_not_waited_for_in_vain() -> None:
+def test_a_peer_that_wakes_no_futex_is_not_waited_for_in_vain(slack: float) -> None:
     """An engine in a language without futexes says so with 3 in its flag (docs/shared-memory.md, section 7)."""
     memory = bytearray(64)
     client = words.Bell(memory, OWN, PEER, OWN_FLAG, PEER_FLAG, 0, None, 0.0)
@@ -214,5 +214,5 @@ def test_a_peer_that_wakes_no_futex_is_not_waited_for_in_vain() -> None:
     timer.start()
     begun = time.monotonic()
     assert client.wait(0, 0, 5000) == 1
-    assert time.monotonic() - begun < 1
+    assert time.monotonic() - begun < slack
     timer.join()

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from ue_rl.errors import ConfigurationError
-from ue_rl.training.directory import RunDirectory
+from ue_rl.training.directory import RunDirectory, write_whole
 
 
 def a_run(log_dir: Path, name: str, *, model: bool = True, age: int = 0) -> Path:
@@ -96,3 +96,19 @@ def test_what_cannot_be_continued_is_named(tmp_path: Path) -> None:
         with pytest.raises(ConfigurationError, match=text) as caught:
             RunDirectory.existing(tmp_path, run_id, "walk")
         assert (caught.value.field, caught.value.fault) == ("run_id", "caller")
+
+
+def test_a_file_is_replaced_whole_or_not_at_all(tmp_path: Path) -> None:
+    path = tmp_path / "model.zip"
+    write_whole(path, lambda half: half.write_bytes(b"first"))
+    assert path.read_bytes() == b"first"
+
+    def fails(half: Path) -> None:
+        half.write_bytes(b"sec")
+        assert path.read_bytes() == b"first"
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        write_whole(path, fails)
+    assert path.read_bytes() == b"first"
+    assert list(tmp_path.iterdir()) == [path]

@@ -334,7 +334,7 @@ def test_the_lines_of_all_env_sockets_are_read_at_once() -> None:
     assert codec.decode_state_lines(*_with(lines(codec, [good, good, good]), buffers)) == 3
     assert buffers.infos == {}
     buffers.pending[:] = 1
-    bad = "OBS=1,2;REW=0.5;DONE=7\n"
+    bad = "OBS=1,2;REW=0.125;DONE=7\n"  # longer than the others: its end is told by its own length
     with pytest.raises(errors.MalformedMessage) as caught:
         codec.decode_state_lines(*_with(lines(codec, [good, good, bad]), buffers))
     assert (caught.value.env_id, caught.value.field, caught.value.fault) == (2, "DONE", "engine")
