@@ -34,6 +34,8 @@ TARGETS = {
     ],
     "ue_rl/wire/kernels_pure.py": ["tests/wire/test_golden_vectors.py", "tests/wire/test_kernels.py"],
     "ue_rl/shm/header.py": ["tests/shm/test_header_limits.py", "tests/shm/test_header.py"],
+    "inference/server/protocol.py": ["tests/inference/test_policy_protocol.py"],
+    "inference/export/verify.py": ["tests/inference/test_export_refusals.py"],
     "ue_rl/training/directory.py": ["tests/training/test_directory.py"],
     "ue_rl/shm/ring.py": ["tests/shm/test_ring_edges.py", "tests/shm/test_ring.py"],
 }
@@ -206,7 +208,7 @@ def passes(tree: Path, tests: list[str], timeout: float) -> bool:
 
 
 def _passes(tree: Path, test: str, timeout: float) -> bool:
-    command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", *PLUGINS, test]
+    command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", *PLUGINS, *test.split()]
     command += ["-o", "addopts=--import-mode=importlib --strict-markers"]
     environ = {**os.environ, "PYTHONPATH": str(tree), "OMP_NUM_THREADS": "1", "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
     with subprocess.Popen(
