@@ -43,9 +43,9 @@ from ue_rl.bridges import (
     run_shm_in_process,
 )
 from ue_rl.bridges.runners import ProcessHandle
-from ue_rl.cli.bench_envs import DoNothing, DoNothingFactory
 from ue_rl.connections import MultiTcpConnection, SharedMemoryConnection
 from ue_rl.spec import EnvSpec, ImageSpec
+from ue_rl.testing.do_nothing import DoNothing, DoNothingBridge
 from ue_rl.transport import Transport
 
 FLOOR = Path(__file__).with_name("shm_floor.c")
@@ -148,7 +148,7 @@ def in_turn(contenders: dict[str, Callable[[], list[float]]], repeats: int) -> d
 
 def bench_step(repeats: int) -> None:
     """One env x 8 observations, at the transport's level: waiting is all there is."""
-    one = DoNothingFactory(1)
+    one = functools.partial(DoNothingBridge, 1)
     with contextlib.ExitStack() as stack:
         enter: Any = stack.enter_context
         bare = enter(ProcessHandle(serve_bare, one, {}))
@@ -234,7 +234,7 @@ def bench_envs(repeats: int) -> None:
     actions = np.zeros((n, 2), np.float32)
     with contextlib.ExitStack() as stack:
         enter: Any = stack.enter_context
-        factory = DoNothingFactory(n)
+        factory = functools.partial(DoNothingBridge, n)
         host = enter(run_shm_in_process(factory))
         one, two = enter(run_in_process(factory)), enter(run_in_process(factory))
         envs: dict[str, Any] = {

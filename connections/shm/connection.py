@@ -231,13 +231,12 @@ class SharedMemoryConnection(BaseTransport):
     # -- attaching
 
     def _open(self) -> EnvSpec:
-        load("sync")  # raises where shared memory is impossible, before anything is waited for or dialled
-        if self._engine is None and self._greeted is None:
-            memory = self._map(attach.open_segment(self.name, self.wait), None)
-            return self._begin(memory.spec(), None)
         if self._greeted is not None:
             return self._take_offer(*self._greeted)
-        assert self._engine is not None
+        load("sync")  # raises where shared memory is impossible, before anything is waited for or dialled
+        if self._engine is None:
+            memory = self._map(attach.open_segment(self.name, self.wait), None)
+            return self._begin(memory.spec(), None)
         link, spec = shake_hands(*self._engine, self.connect_timeout, self.wait)
         try:
             return self._take_offer(link, spec)

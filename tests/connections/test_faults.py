@@ -132,7 +132,7 @@ def test_an_answer_too_many_that_comes_late_shifts_no_rollout(
                 connection.send_actions(np.zeros((num_envs, 2), np.float32))
                 assert connection.receive().rewards.tolist() == [step] * num_envs
                 if step == 2:
-                    last = connection._wires.links[-1]
+                    last = connection._wiring.links[-1]
                     # it has come: waits in the socket, or was read in one go with the first on a busy machine
                     assert len(last.lines) or select.select([last.sock], [], [], 5)[0]
         assert step in (2, 3)  # in a batch it can show itself at once

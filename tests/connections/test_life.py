@@ -41,7 +41,7 @@ class Sum(VectorBridge):
         self.outbox.obs[env_ids] = 0
 
     def step_envs(self, actions: Any, env_ids: Any) -> None:
-        if actions[0, 0] == 99:
+        if actions[0, 0] == 99 and not self.held.is_set():
             self.held.set()
             self.on_hold()
         self.outbox.obs[env_ids] += actions[env_ids]

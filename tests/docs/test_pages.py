@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 import shlex
 from pathlib import Path
@@ -28,7 +29,7 @@ def prose(page: Path) -> list[tuple[int, str]]:
     return lines
 
 
-WIDE = {"deploy.md", "policy-server.md"}  # still to be wrapped
+WIDE = {"policy-server.md"}  # still to be wrapped
 
 
 @pytest.mark.parametrize("page", [p for p in PAGES if p.name not in WIDE], ids=lambda page: page.name)
@@ -87,6 +88,40 @@ def test_shown_commands_can_be_typed(page: Path) -> None:
         if len(words) > 1:  # alone it is the command's name
             with command.make_context(words[0], words[1:], parent=group):
                 pass
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_named_files_exist(page: Path) -> None:
+    text = re.sub(r"```.*?```", "", page.read_text("utf-8"), flags=re.S)
+    named = re.findall(r"`((?:[\w-]+/)+[\w.-]*\.(?:py|pyi|c|h|md|fbs|gd))`", text)
+    named += re.findall(r"`((?:ue_rl|connections|bridges|inference|tests|samples|benchmarks)/(?:[\w-]+/)*)`", text)
+    assert [name for name in named if not (ROOT / name).exists()] == []
+
+
+def messages() -> str:
+    """Every string of the code, an f-string with ".." for what is filled in."""
+    found = []
+    rooms = ("connections", "bridges", "inference")
+    for path in [*(ROOT / "ue_rl").rglob("*.py"), *(p for room in rooms for p in (ROOT / room).rglob("*.py"))]:
+        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+            if isinstance(node, ast.JoinedStr):
+                parts = [part.value if isinstance(part, ast.Constant) else ".." for part in node.values]
+                found.append("".join(map(str, parts)))
+            elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+                found.append(node.value)
+    return "\n".join(found)
+
+
+def test_troubleshooting_quotes_messages_that_exist() -> None:
+    symptoms = (ROOT / "docs" / "troubleshooting.md").read_text("utf-8").partition("## By error")[0]
+    said = messages()
+    quoted = [" ".join(text.split()) for text in re.findall(r'"([^"]*)"', symptoms)]
+    quoted = [text for text in quoted if text not in ("ue_rl", "When something is wrong")]
+    assert len(quoted) > 12
+    for text in quoted:
+        for piece in text.split(".."):
+            if piece.strip() not in said:
+                pytest.fail(f"no message says {text!r}")
 
 
 def slug(heading: str) -> str:

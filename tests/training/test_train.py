@@ -216,7 +216,7 @@ def test_precedence_and_settings(tmp_path: Path) -> None:
     config.write_text("algorithm: ppo\n")
     with pytest.raises(errors.ConfigurationError, match="algorithm"):
         resolve({}, config)
-    for text, bad in (("{", "is not YAML"), ("- 1", "holds no keys")):
+    for text, bad in (("{", "is not YAML"), ("- 1", "is not a YAML mapping")):
         config.write_text(text)
         with pytest.raises(errors.ConfigurationError, match=bad):
             resolve({}, config)

@@ -1,4 +1,4 @@
-"""`ue-rl inspect`: connects to an engine and shows what it says and how fast it answers."""
+"""`ue-rl inspect`: connects to an engine and shows its handshake, spaces and speed."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ue_rl.cli.common import console, two_columns
 from ue_rl.errors import printable
 
 
-@click.command(short_help="Show what an engine says.")
+@click.command(short_help="Show an engine's handshake and speed.")
 @click.option("--host", default="127.0.0.1", show_default=True, help="A name, an address, or shm://NAME.")
 @click.option("--port", type=click.IntRange(1, 65535), default=7777, show_default=True)
 @click.option("--transport", type=click.Choice(["auto", "tcp", "shm"]), default="auto", show_default=True)
@@ -19,7 +19,8 @@ from ue_rl.errors import printable
 @click.option("--steps", type=click.IntRange(0), default=200, show_default=True, help="Steps with random actions.")
 @click.option("--timeout", type=float, default=10.0, show_default=True, help="Seconds to wait for each answer.")
 def inspect(host: str, port: int, transport: str, channel: str, steps: int, timeout: float) -> None:
-    """Connect to an engine, show its handshake, spaces, wiring and latency, and say what a user should know."""
+    """Connect to an engine, show its handshake, spaces, wiring and latency, and point out
+    limits that a user should know."""
     import numpy as np
     from rich.text import Text
 

@@ -1,10 +1,13 @@
-from typing import Any
+from typing import Any, final
 
 HAS_FUTEX: int
 
+@final
 class Bell:
     waits: int
     sleeps: int
+    expected: int
+    asked: int
     def __init__(
         self,
         buffer: Any,
@@ -21,9 +24,18 @@ class Bell:
     def nudge(self) -> None: ...
     def peek(self) -> int: ...
     def wait(self, seq: int, pos: int = 0, slice_ms: int = 100, /) -> int: ...
-    expected: int
-    asked: int
-    def bind(self, actions: Any, obs: Any, rewards: Any, dones: Any, truncated: Any, answered_seq: int, /) -> None: ...
+    def bind(
+        self,
+        actions: Any,
+        obs: Any,
+        rewards: Any,
+        dones: Any,
+        truncated: Any,
+        answered_seq: int,
+        holder: int = 0,
+        holder_is: int = 0,
+        /,
+    ) -> None: ...
     def ask(self, actions: Any, /) -> int: ...
     def answer(self, pos: int, slice_ms: int, /) -> bool: ...
     def release(self) -> None: ...

@@ -3,9 +3,9 @@ transport.
 
     for case in FAULT_CASES: provoke(transport_to(FaultyEngine(case.script, ..)), case)
 
-A case strikes at env 1 of three, so that an error that always says "env 0" is found out. `errors` tells
-the wirings apart where they must differ: on a socket of its own, an env's wrong id is another mistake than
-in a batch, and shared memory ("shm") has no text that could have the wrong form.
+A case strikes at env 1 of three, so that a transport that always blames env 0 fails. `errors` holds the
+wirings whose error differs: on a socket of its own, an env's wrong id is another mistake than in a batch,
+and shared memory ("shm") has no text that could be malformed.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class FaultCase:
         script: the engine's behaviour; three envs, four numbers per observation, two per action.
         wanted: the error, on any wiring.
         errors: wiring ("shared", "per_env", "shm") to the error, where `wanted` is not for all.
-        only: the wirings on which the case means something.
+        only: the wirings to which the case applies.
     """
 
     name: str
@@ -84,7 +84,7 @@ def provoke(transport: Transport, steps: int = 4) -> tuple[UeRlError, float]:
     """Connects, resets and steps until the transport raises; (the error, seconds that the failing call took).
 
     Raises:
-        AssertionError: it never raised one of the project's errors: it has trained on whatever came.
+        AssertionError: no error of the project was raised: the transport accepted what the engine sent.
     """
     start = time.monotonic()
     try:
@@ -115,7 +115,7 @@ def _at_row(
 
 
 def _bad_row(name: str, row: str, wanted: Wanted, shm: Wanted | None = None) -> FaultCase:
-    """A row of this text; in shared memory only where `shm` says what it is there."""
+    """A row of this text; also in shared memory where `shm`, the error there, is given."""
     only = _TEXT if shm is None else (*_TEXT, "shm")
     return _at_row(name, FaultKind.MALFORMED, wanted, row, shm, only)
 

@@ -5,8 +5,8 @@
     bridge_server(bridge, **options)    a bridge hosted over TCP on a free port, in a thread: its ThreadHandle
     memory_transport(bridge, **options) a connected MemoryTransport
 
-Registered as the entry point `ue_rl`. Nothing of ue_rl is imported before a fixture is used, so it costs
-other people's test runs nothing.
+Registered as the entry point `ue_rl`. ue_rl is imported when a fixture is first used, so that the plugin
+costs other test runs nothing.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""One directory per run: where everything of it lies, and who may write there.
+"""One directory per run: its paths, and how a run is created, found and written.
 
 config.yaml  model.zip  model.onnx  vecnormalize.pkl  replay_buffer.pkl  checkpoints/  episodes.csv
 progress*.csv  curves.png  run.log  events.out.tfevents.* (TensorBoard)
@@ -99,7 +99,7 @@ class RunDirectory:
 def write_whole(path: Path, write: Callable[[Path], object]) -> None:
     """Calls `write` with the path of a temporary file that then takes the place of `path`.
 
-    Whatever ends the process, the last good file or the whole new one stands at `path`.
+    If the process dies meanwhile, `path` is still the last good file.
     """
     half = path.with_name(f"half-{path.name}")
     try:

@@ -671,11 +671,19 @@ static PyObject *encode_states(PyObject *self, PyObject *const *args, Py_ssize_t
     return result;
 }
 
-#define FAST(name) {#name, (PyCFunction)(void (*)(void))name, METH_FASTCALL, NULL}
+/* The first line of a docstring is the signature that inspect and stubtest read. */
+#define FAST(name, args) {#name, (PyCFunction)(void (*)(void))name, METH_FASTCALL, #name "($module, " args ", /)\n--\n\n"}
+#define STATES "data, obs, rewards, dones, truncated, pending, spans, "
 static PyMethodDef METHODS[] = {
-    FAST(decode_states), FAST(decode_requests), FAST(encode_actions), FAST(encode_states),
+    FAST(decode_states, STATES "start, end, form, only_env"),
+    FAST(decode_requests, "data, actions, command, seeds, spans, start, end, form, only_env"),
+    FAST(encode_actions, "env_ids, actions, form, separate"),
+    FAST(encode_states, "env_ids, obs, rewards, dones, truncated, form"),
 #ifndef _WIN32
-    FAST(decode_state_lines), FAST(receive), FAST(receive_lines), FAST(send_lines),
+    FAST(decode_state_lines, STATES "stride, fill, form"),
+    FAST(receive, "fd, buffer, spin_us, slice_ms"),
+    FAST(receive_lines, "fds, data, stride, fill, wanted, spin_us, slice_ms"),
+    FAST(send_lines, "fds, lines"),
 #endif
     {NULL, NULL, 0, NULL}};
 

@@ -3,7 +3,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-Failure = tuple[int, int, int, int, int]
+_Failure = tuple[int, int, int, int, int]
 
 def decode_states(
     data: Any,
@@ -18,7 +18,7 @@ def decode_states(
     form: int,
     only_env: int,
     /,
-) -> int | Failure: ...
+) -> int | _Failure: ...
 def decode_requests(
     data: Any,
     actions: NDArray[np.float32],
@@ -30,10 +30,10 @@ def decode_requests(
     form: int,
     only_env: int,
     /,
-) -> int | Failure: ...
+) -> int | _Failure: ...
 def encode_actions(
     env_ids: NDArray[np.int32], actions: NDArray[np.float32], form: int, separate: bool, /
-) -> bytes | list[bytes] | Failure: ...
+) -> bytes | list[bytes] | _Failure: ...
 def encode_states(
     env_ids: NDArray[np.int32],
     obs: NDArray[np.float32],
@@ -42,7 +42,7 @@ def encode_states(
     truncated: NDArray[np.uint8],
     form: int,
     /,
-) -> bytes | Failure: ...
+) -> bytes | _Failure: ...
 
 # POSIX only
 
@@ -58,7 +58,7 @@ def decode_state_lines(
     fill: NDArray[np.int32],
     form: int,
     /,
-) -> int | Failure: ...
+) -> int | _Failure: ...
 def receive(fd: int, buffer: memoryview, spin_us: int, slice_ms: int, /) -> int: ...
 def receive_lines(
     fds: NDArray[np.int32],

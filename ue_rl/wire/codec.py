@@ -34,6 +34,8 @@ from ue_rl.wire import kernels_pure as k
 __all__ = ["Codec", "line_limit"]
 
 _FORMS = {EnvType.MULTI: k.FORM_MULTI, EnvType.SINGLE: k.FORM_SINGLE, EnvType.RLBASE: k.FORM_RLBASE}
+_FIRST = np.zeros(1, np.intp)  # the env ids of a line of one env
+_FIRST.flags.writeable = False
 _ENV = re.compile(rb"(?:^|[;|])\s*ENV\s*=\s*(\d{1,9})\s*(?:;|$|\|)", re.IGNORECASE)
 _NAN_CURE = "look for a division by zero or an unset value in the {who}"
 _KIND: dict[int, tuple[type[ProtocolError], str]] = {
@@ -88,11 +90,14 @@ class Codec:
         self._all = np.arange(spec.num_envs, dtype=np.int32)
         self._spans = np.zeros((spec.num_envs, 2), np.int32)
         self._reset_all: bytes | None = None
-        self._unused: NDArray[np.float32] | None = None  # rewards and flags that rows of observations do not have
+        # Rewards, flags and the envs still to come, for rows of observations alone; made when first needed.
+        self._unused: tuple[NDArray[np.float32], NDArray[np.uint8], NDArray[np.uint8]] | None = None
 
     # -- the trainer's side
 
-    def encode_actions(self, actions: NDArray[np.float32], env_ids: Sequence[int] | None = None) -> bytes:
+    def encode_actions(
+        self, actions: NDArray[np.float32], env_ids: Sequence[int] | NDArray[np.int32] | None = None
+    ) -> bytes:
         """One line asking `env_ids` (None: all) for a step.
 
         Args:
@@ -244,12 +249,15 @@ class Codec:
         start, end = _line(data, start, end)
         n, spans = self.spec.num_envs, self._spans
         if self._unused is None:
-            self._unused = np.zeros(n, np.float32)
+            self._unused = np.zeros(n, np.float32), np.zeros(n, np.uint8), np.zeros(n, np.uint8)
+        rewards, truncated, pending = self._unused
+        pending.fill(1)
         form = (k.FORM_SINGLE if n == 1 else k.FORM_MULTI) + k.OBSERVATIONS
-        pending, unused = np.ones(n, np.uint8), self._unused.view(np.uint8)[:n]
-        rows = self._decode_states(data, obs, self._unused, resets, unused, pending, spans, start, end, form, -1)
+        rows = self._decode_states(data, obs, rewards, resets, truncated, pending, spans, start, end, form, -1)
         if isinstance(rows, tuple):
             self._refuse(rows, data, start, end, "engine")
+        if n == 1:
+            return _FIRST
         envs = np.flatnonzero(pending == 0)
         return envs[np.argsort(spans[envs, 0])]
 

@@ -254,7 +254,7 @@ class PluginStandIn(EngineLoop):
     def _answer(self, env: int) -> None:
         task = self._slots[env].task
         state = dialect.state_string(task.observation, self.obs_format, self.decimals)
-        # After a reset DONE means nothing: it is 1 every other time, to find out a trainer that believes it.
+        # After a reset DONE means nothing: it is 1 every other time, to expose a trainer that reads it.
         done = int(task.done) if task.steps else (env + task.episode + 1) % 2
         if self.env_type == "RLBASE":
             text = f"{state}{task.reward:.2f};{done}"

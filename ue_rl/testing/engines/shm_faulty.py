@@ -43,7 +43,8 @@ class ShmFaultyEngine(FaultyEngine):
     """See FaultyEngine for the arguments; MULTI only.
 
     Attributes:
-        name: of the segment. steps: frames that were asked for, of all clients.
+        name: of the segment.
+        steps: frames that were requested, of all clients.
 
     Raises:
         ConfigurationError: a fault that has no meaning in memory.
@@ -56,7 +57,7 @@ class ShmFaultyEngine(FaultyEngine):
                 raise ConfigurationError(
                     "this fault has no meaning in shared memory", fault="caller", field="script", got=fault.kind.name
                 )
-        # spoken unasked: a frame before the request was looked at, instead of a line behind the handshake
+        # here after_handshake means: a frame is published before the request was read
         self._unasked = bool(self.script.after_handshake)
         self.script = replace(self.script, after_handshake="")
         self._token, self.steps = secrets.token_bytes(16), 0
@@ -141,7 +142,7 @@ class ShmFaultyEngine(FaultyEngine):
         bell.publish()
 
     def _fail(self, fault: Fault, sock: socket.socket, bell: Bell) -> bool:
-        """Does what `fault` says; is the frame published?"""
+        """Does what `fault` says; returns whether the frame is to be published."""
         memory, kind = self._memory, fault.kind
         if kind is FaultKind.MALFORMED and fault.text:
             self._write_text(fault.env, fault.text)
@@ -184,7 +185,7 @@ class ShmFaultyEngine(FaultyEngine):
         self._memory.rewards[env], self._memory.dones[env] = float(fields["REW"]), int(fields["DONE"])
 
     def _break_ring(self, noise: bytes) -> None:
-        """An entry of `noise`, said to be whole."""
+        """Writes `noise` and moves the tail behind it, as if it were a complete entry."""
         memory = self._memory
         start, _ = memory.header.regions["cmd_s2c"]
         at = memory.load_u32(start)
