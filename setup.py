@@ -1,14 +1,17 @@
-"""Builds the optional compiled kernels; everything else about the package is in setup.cfg.
+"""Builds the optional compiled modules; everything else about the package is in setup.cfg.
 
-`optional=True`: without a C compiler the package installs all the same and runs on the pure
-Python twins, which give the same results more slowly.
+`optional=True`: without a C compiler the package installs all the same; text then runs on the pure Python twin of the
+kernels, more slowly and with the same results. UE_RL_NO_EXTENSIONS=1 leaves them out on purpose: docs/building.md.
 """
 
+import os
 import sys
 
 from setuptools import Extension, setup
 
 _FLAGS = ["/O2"] if sys.platform == "win32" else ["-O3", "-std=c11"]
+
+_PURE = os.environ.get("UE_RL_NO_EXTENSIONS", "0") not in ("", "0")
 
 setup(
     ext_modules=[
@@ -25,4 +28,6 @@ setup(
             optional=True,
         ),
     ]
+    if not _PURE
+    else []
 )

@@ -42,10 +42,10 @@ from ue_rl.bridges import (
     run_in_process,
     run_shm_in_process,
 )
-from ue_rl.bridges.child import Child
-from ue_rl.cli.bench_envs import DoNothing, DoNothingFactory
+from ue_rl.bridges.runners import ProcessHandle
 from ue_rl.connections import MultiTcpConnection, SharedMemoryConnection
 from ue_rl.spec import EnvSpec, ImageSpec
+from ue_rl.testing.do_nothing import DoNothing, DoNothingBridge
 from ue_rl.transport import Transport
 
 FLOOR = Path(__file__).with_name("shm_floor.c")
@@ -101,14 +101,14 @@ class Picture(gym.Env[Any, Any]):
         return self._drawn, 0.0, False, False, {}
 
 
-def serve_bare(bridge: BaseBridge, options: dict[str, Any], ready: Callable[[Any], None], over: Any) -> None:
+def serve_bare(bridge: BaseBridge, options: dict[str, Any], stop: Any, ready: Callable[[ShmHost], None]) -> None:
     """An engine that only answers: the transport's own cost on its side, without a bridge's."""
     with ShmHost(bridge) as host:
-        ready(host.name)
+        ready(host)
         memory, seen = host.memory, 0
         bell, answered_seq = memory.bell(engine=True), memory.answered_seq
         assert answered_seq is not None
-        while not over.is_set():
+        while not stop.is_set():
             now = bell.wait(seen, 0, 20)
             if now != seen:
                 seen = answered_seq[0] = now
@@ -148,17 +148,17 @@ def in_turn(contenders: dict[str, Callable[[], list[float]]], repeats: int) -> d
 
 def bench_step(repeats: int) -> None:
     """One env x 8 observations, at the transport's level: waiting is all there is."""
-    one = DoNothingFactory(1)
+    one = functools.partial(DoNothingBridge, 1)
     with contextlib.ExitStack() as stack:
         enter: Any = stack.enter_context
-        bare = enter(Child(serve_bare, one, {}))
+        bare = enter(ProcessHandle(serve_bare, one, {}))
         spinning = enter(run_shm_in_process(one))
         napping = enter(run_shm_in_process(one, spin_us=0.0))
         ringing = enter(run_in_process(one, upgrader=ShmUpgrader(spin_us=0.0)))
         text = enter(run_in_process(one))
         text_too = enter(run_in_process(one))
         transports: dict[str, Any] = {
-            "shared memory, spinning, engine without a bridge": SharedMemoryConnection(bare.ready),
+            "shared memory, spinning, engine without a bridge": SharedMemoryConnection(bare.name),
             "shared memory, spinning": SharedMemoryConnection(spinning.name),
             "shared memory, doorbell in memory (futex)": SharedMemoryConnection(napping.name, spin_us=0.0),
             "shared memory, doorbell on the socket": SharedMemoryConnection(
@@ -234,7 +234,7 @@ def bench_envs(repeats: int) -> None:
     actions = np.zeros((n, 2), np.float32)
     with contextlib.ExitStack() as stack:
         enter: Any = stack.enter_context
-        factory = DoNothingFactory(n)
+        factory = functools.partial(DoNothingBridge, n)
         host = enter(run_shm_in_process(factory))
         one, two = enter(run_in_process(factory)), enter(run_in_process(factory))
         envs: dict[str, Any] = {

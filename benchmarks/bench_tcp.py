@@ -33,8 +33,8 @@ import ue_rl
 from ue_rl.bridges import GymnasiumBridge, run_in_process
 from ue_rl.buffers import StepBuffers
 from ue_rl.cli.bench import side_by_side as in_turn
-from ue_rl.cli.bench_envs import DoNothing, DoNothingFactory
 from ue_rl.spec import EnvSpec, EnvType
+from ue_rl.testing.do_nothing import DoNothing, DoNothingBridge
 from ue_rl.wire import Codec
 
 OBS, ACT = 8, 2
@@ -94,7 +94,7 @@ def bench_vec_env(repeats: int) -> None:
     with CEngine(num_envs=n, obs_size=OBS, act_size=ACT) as one, CEngine(num_envs=n, obs_size=OBS, act_size=ACT) as two:
         shared = ue_rl.connect(one.url, channel="shared")
         per_env = ue_rl.connect(two.url, channel="per_env")
-        with run_in_process(DoNothingFactory(n)) as server:
+        with run_in_process(functools.partial(DoNothingBridge, n)) as server:
             reference = ue_rl.connect(server.url, channel="shared")
             envs = {"shared channel": shared, "per-env sockets": per_env, "client + reference server": reference}
             for env in envs.values():

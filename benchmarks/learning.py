@@ -52,7 +52,7 @@ class Task:
 
 TASKS = {
     "cartpole-ppo": Task(
-        functools.partial(GymnasiumBridge, "CartPole-v1", 8), PPO, 100_000, 475,
+        functools.partial(GymnasiumBridge, "CartPole-v1", 8), PPO, 50_000, 475,
         dict(n_steps=32, batch_size=256, gae_lambda=0.8, gamma=0.98, n_epochs=20, learning_rate=linear(0.001),
              clip_range=linear(0.2)),
     ),
@@ -61,18 +61,18 @@ TASKS = {
         dict(n_steps=64, batch_size=256, n_epochs=6, gamma=0.98, learning_rate=0.002),
     ),
     "pendulum-sac": Task(
-        functools.partial(GymnasiumBridge, "Pendulum-v1", 4), SAC, 10_000, -250,
+        functools.partial(GymnasiumBridge, "Pendulum-v1", 4), SAC, 7_000, -250,
         dict(learning_rate=1e-3, learning_starts=400, train_freq=1, gradient_steps=2,
              policy_kwargs={"net_arch": [64, 64]}),
     ),
     "cartpole-dqn": Task(
-        functools.partial(GymnasiumBridge, "CartPole-v1", 4), DQN, 50_000, 400,
+        functools.partial(GymnasiumBridge, "CartPole-v1", 4), DQN, 20_000, 400,
         dict(learning_rate=2.3e-3, batch_size=64, buffer_size=100_000, learning_starts=1000, gamma=0.99,
-             target_update_interval=10, train_freq=64, gradient_steps=128, exploration_fraction=0.16,
-             exploration_final_eps=0.04, policy_kwargs={"net_arch": [256, 256]}),
+             target_update_interval=10, train_freq=32, gradient_steps=64, exploration_fraction=0.16,
+             exploration_final_eps=0.04, policy_kwargs={"net_arch": [64, 64]}),
     ),
     "mujoco-ppo": Task(
-        functools.partial(GymnasiumBridge, "InvertedPendulum-v5", 8), PPO, 120_000, 900,
+        functools.partial(GymnasiumBridge, "InvertedPendulum-v5", 8), PPO, 60_000, 900,
         dict(n_steps=64, batch_size=256, gamma=0.99, n_epochs=10, learning_rate=linear(1e-3)), normalize=True,
     ),
 }  # fmt: skip

@@ -17,14 +17,14 @@ if TYPE_CHECKING:
     from ue_rl.bridges.multi_env import MultiEnvBridge as MultiEnvBridge
     from ue_rl.bridges.runners import run_in_process as run_in_process
     from ue_rl.bridges.runners import run_in_thread as run_in_thread
+    from ue_rl.bridges.runners import run_shm_in_process as run_shm_in_process
+    from ue_rl.bridges.runners import run_shm_in_thread as run_shm_in_thread
+    from ue_rl.bridges.runners import serve as serve
+    from ue_rl.bridges.runners import serve_shm as serve_shm
     from ue_rl.bridges.shm.host import ShmHost as ShmHost
-    from ue_rl.bridges.shm.runners import run_shm_in_process as run_shm_in_process
-    from ue_rl.bridges.shm.runners import run_shm_in_thread as run_shm_in_thread
-    from ue_rl.bridges.shm.runners import serve_shm as serve_shm
     from ue_rl.bridges.shm.upgrade import ShmUpgrader as ShmUpgrader
     from ue_rl.bridges.single_env import SingleEnvBridge as SingleEnvBridge
     from ue_rl.bridges.tcp.server import BridgeServer as BridgeServer
-    from ue_rl.bridges.tcp.server import serve as serve
     from ue_rl.bridges.vector import VectorBridge as VectorBridge
 
 __getattr__, __dir__, __all__ = lazy(
@@ -33,12 +33,11 @@ __getattr__, __dir__, __all__ = lazy(
         "base": "BaseBridge Mode",
         "gymnasium": "GymnasiumBridge",
         "multi_env": "MultiEnvBridge",
-        "runners": "run_in_process run_in_thread",
+        "runners": "run_in_process run_in_thread run_shm_in_process run_shm_in_thread serve serve_shm",
         "shm.host": "ShmHost",
-        "shm.runners": "run_shm_in_process run_shm_in_thread serve_shm",
         "shm.upgrade": "ShmUpgrader",
         "single_env": "SingleEnvBridge",
-        "tcp.server": "BridgeServer serve",
+        "tcp.server": "BridgeServer",
         "vector": "VectorBridge",
     },
 )

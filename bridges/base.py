@@ -1,138 +1,40 @@
-"""Bridge: what every engine's side shares. No I/O: a host (bridges/tcp/server.py, a test) feeds it.
-
-A host writes requests into `inbox`, calls `update_rl(delta)` once per tick, and sends the rows of `outbox` that are
-marked in `answered`, which it then clears. The life cycle is the deployed plugin's, in snake case:
+"""BaseBridge: the life cycle of the deployed plugin, in snake case, on top of BridgeCore.
 
     initialize_environments -> connect -> start_training -> update_rl per tick -> disconnect
                             -> set_inference_interface -> start_inference -> update_rl per tick -> disconnect
 
-What a game implements are the callbacks of a subclass: SingleEnvBridge, MultiEnvBridge or VectorBridge.
-
-Switching between training and inference may come from any thread at any time: it waits for the tick under way, and
-whatever was asked before it is void (`switches` tells a host so, and the host tells the trainer by closing).
+A game implements the callbacks of a subclass (SingleEnvBridge, MultiEnvBridge or VectorBridge); what it may
+offer beside them stands in bridges/hosting.py.
 """
 
 from __future__ import annotations
 
-import abc
-import logging
-import threading
-from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from enum import Enum, auto
-from typing import Any, Protocol
 
-import numpy as np
-from numpy.typing import NDArray
+from ue_rl.bridges.core import BridgeCore, Mode
+from ue_rl.bridges.runners import ThreadHandle, run_in_thread
+from ue_rl.bridges.tcp.server import BridgeServer
+from ue_rl.spec import EnvSpec
 
-from ue_rl.bridges.action_check import ActionCheck
-from ue_rl.buffers import ActionBatch, StepBuffers
-from ue_rl.errors import ConfigurationError
-from ue_rl.spec import Channel, EnvSpec, EnvType
-from ue_rl.wire.handshake import encode_handshake
-
-_log = logging.getLogger("ue_rl.bridges")
+__all__ = ["BaseBridge", "Mode"]
 
 
-class PolicyInterface(Protocol):
-    """What a bridge needs of a policy in inference mode; ue_rl.inference.InferenceInterface is one.
-
-    Used where they exist: `require(obs_size, act_size)`, which refuses a bridge of other sizes; `reset(env_ids)`,
-    which tells that episodes begin; and `run_inference_for(env_ids, observations)`, which a recurrent policy needs to
-    tell the envs of a batch apart.
-    """
-
-    def run_inference(self, observations: NDArray[np.float32]) -> NDArray[np.float32]:
-        """float32 [n, obs_size] -> float32 [n, act_size]."""
-        ...
-
-
-class Mode(Enum):
-    """What a bridge does on a tick."""
-
-    IDLE = auto()
-    TRAINING = auto()
-    INFERENCE = auto()
-
-
-class BaseBridge(abc.ABC):
+class BaseBridge(BridgeCore):
     """The engine's side of one session.
 
     Args:
         spec: sizes, spaces and abilities; may be given later by `connect` or `configure`.
 
-    Attributes:
-        inbox: what the trainer asks for; written by the host.
-        outbox: the states of all envs; written by the bridge.
-        answered: uint8 [num_envs]; 1 = this row of `outbox` is to be sent; cleared by the host.
-        check: whether actions are actions, of the trainer's and of a model.
-        mode: IDLE, TRAINING or INFERENCE.
-        ticks: calls of `update_rl` so far.
-        switches: changes of `mode` or of the sizes so far; requests from before a change are void.
-        host: what serves this bridge at present, None for nothing.
-        caller: the thread in which a callback of the game runs right now, None for none.
-        sender: sends an event to the trainer; set by a host that can, while a trainer is there.
-        lock: held during ticks and switches; a host in a thread of its own holds it while it uses the arrays.
+    Attributes: see BridgeCore.
 
     Raises:
         ConfigurationError: used before it has a spec.
     """
 
-    inbox: ActionBatch
-    outbox: StepBuffers
-    answered: NDArray[np.uint8]
-    check: ActionCheck
-
     def __init__(self, spec: EnvSpec | None = None) -> None:
-        self._spec: EnvSpec | None = None
-        self.mode = Mode.IDLE
-        self.ticks = 0
-        self.switches = 0
-        self.lock = threading.RLock()  # callbacks may switch too
-        self.host: object | None = None
-        self.caller: int | None = None
-        self.sender: Callable[[int, Any], bool] | None = None
-        self._policy: PolicyInterface | None = None
-        self._server: Any = None
+        self._running_host: ThreadHandle[BridgeServer] | None = None
         self._planned_envs = 1
-        self._first_seeds: dict[int, int | None] = {}
-        if spec is not None:
-            self.configure(spec)
-
-    # -- life cycle
-
-    @property
-    def spec(self) -> EnvSpec:
-        """What the handshake will say."""
-        if self._spec is None:
-            raise ConfigurationError(
-                "this bridge has no sizes yet",
-                fault="caller",
-                cure="give a spec, or call connect(host, port, act, obs)",
-            )
-        return self._spec
-
-    @property
-    def num_envs(self) -> int:
-        """Envs behind this bridge."""
-        return self.spec.num_envs
-
-    def configure(self, spec: EnvSpec) -> None:
-        """Takes `spec` and allocates the arrays of all envs; a trainer that is connected loses its session.
-
-        Where the spec does not say which wirings are served, it will say both: a host serves either.
-        """
-        if spec.channel is None and spec.version and spec.env_type is not EnvType.RLBASE:
-            spec = replace(spec, channel=Channel.ANY)
-        with self.lock:
-            self.switches += self._spec is not None
-            self._spec = spec
-            self.check = ActionCheck(spec)
-            self.inbox = ActionBatch(spec.num_envs, spec.act_size)
-            image = None if spec.image is None else spec.image.shape
-            self.outbox = StepBuffers(spec.num_envs, spec.obs_size, image)
-            self.answered = np.zeros(spec.num_envs, np.uint8)
-            self.forget_requests()
+        super().__init__(spec)
 
     def initialize_environments(self, num_envs: int, inference: bool = False) -> None:
         """Sets the number of envs, before or after `connect`; in inference mode the plugin has one, we have any number.
@@ -143,14 +45,12 @@ class BaseBridge(abc.ABC):
         self._planned_envs = num_envs
         if self._spec is not None and num_envs != self._spec.num_envs:
             self.configure(replace(self._spec, num_envs=num_envs))
-        if inference and self._policy is not None:
+        if inference and self._run_policy is not None:
             self.start_inference()
 
-    def build_handshake(self) -> str:
-        """The CONFIG line, without its newline."""
-        return encode_handshake(self.spec).decode().rstrip("\n")
-
-    def connect(self, host: str, port: int, act_size: int | None = None, obs_size: int | None = None) -> Any:
+    def connect(
+        self, host: str, port: int, act_size: int | None = None, obs_size: int | None = None
+    ) -> ThreadHandle[BridgeServer]:
         """Listens in a thread of its own, as the plugin's Connect does: the engine listens, the trainer connects.
 
         Args:
@@ -163,8 +63,6 @@ class BaseBridge(abc.ABC):
         Raises:
             ConfigurationError: it is hosted already. OSError: the address cannot be listened on.
         """
-        from ue_rl.bridges.runners import run_in_thread
-
         if act_size is not None and obs_size is not None:
             old = self._spec
             if old is None:
@@ -172,11 +70,10 @@ class BaseBridge(abc.ABC):
             elif (old.obs_size, old.act_size) != (obs_size, act_size):
                 self.configure(replace(old, obs_size=obs_size, act_size=act_size, action=None, obs_low=(), obs_high=()))
         _ = self.spec  # says so where it has no sizes
-        host_it: Any = run_in_thread
-        self._server = host_it(self, host=host, port=port)
-        return self._server
+        self._running_host = run_in_thread(self, host=host, port=port)
+        return self._running_host
 
-    def listen(self, host: str = "127.0.0.1", port: int = 7777) -> Any:
+    def listen(self, host: str = "127.0.0.1", port: int = 7777) -> ThreadHandle[BridgeServer]:
         """As `connect`, under the name of what it does, and with the sizes of the spec."""
         return self.connect(host, port)
 
@@ -185,190 +82,9 @@ class BaseBridge(abc.ABC):
 
     def disconnect(self) -> None:
         """Stops listening and goes idle; idempotent."""
-        server, self._server = self._server, None
-        if server is not None:
-            server.close()
+        running, self._running_host = self._running_host, None
+        if running is not None:
+            running.close()
         with self.lock:
             if self._spec is not None:
                 self._switch(Mode.IDLE)
-
-    def start_training(self) -> None:
-        """Ticks answer the trainer's requests from now on; safe at any time, and nothing new where they do already."""
-        _ = self.spec  # says so where it has no sizes
-        with self.lock:
-            if self.mode is not Mode.TRAINING:
-                self._switch(Mode.TRAINING)
-
-    def set_inference_interface(self, interface: PolicyInterface) -> None:
-        """The policy for `start_inference`; takes the place of an earlier one between two ticks.
-
-        Raises:
-            ModelMismatch: the policy says that its sizes are others than this bridge's. The earlier one stays.
-            ConfigurationError: this bridge has images, which no policy is given here.
-        """
-        if self.spec.image is not None:
-            raise ConfigurationError(
-                "inference mode gives a policy numbers, not images", fault="caller", field="IMAGE",
-                got=self.spec.image.text(), cure="run the exported model in the engine, on outbox.image",
-            )  # fmt: skip
-        require = getattr(interface, "require", None)
-        if require is not None:
-            require(self.spec.obs_size, self.spec.act_size)
-        with self.lock:
-            self._policy = interface
-
-    def start_inference(self, seeds: Sequence[int | None] | None = None) -> None:
-        """Ticks ask the policy from now on, without trainer or socket; every env starts a new episode.
-
-        A trainer that is connected loses its session, and none is served until `start_training`.
-
-        Args:
-            seeds: of the first episodes, one per env, as VecEnv.seed() gives them.
-
-        Raises:
-            ConfigurationError: no policy was set, or not one seed per env.
-        """
-        if seeds is not None and len(seeds) != self.num_envs:
-            raise ConfigurationError(
-                "one seed per env", fault="caller", field="seeds", expected=self.num_envs, got=len(seeds)
-            )
-        if self._policy is None:
-            raise ConfigurationError(
-                "inference needs a policy", fault="caller", cure="call set_inference_interface() first"
-            )
-        with self.lock:
-            self._switch(Mode.INFERENCE)
-            self._first_seeds = dict(enumerate(seeds or ()))
-            self._tell_policy(None)
-            self.begin_episodes()
-
-    def update_rl(self, delta: float) -> None:
-        """One tick of the engine.
-
-        In inference mode `outbox.rewards`, `.dones` and `.truncated` then hold what ended in this tick, else 0.
-
-        Args:
-            delta: seconds since the last one.
-
-        Raises:
-            MalformedMessage: the trainer asks for a choice that does not exist; nothing was applied.
-        """
-        with self.lock:
-            self.ticks += 1
-            self.caller = threading.get_ident()
-            try:
-                if self.mode is Mode.TRAINING:
-                    self.check.of_trainer(self.inbox)
-                    self.tick_training(delta)
-                elif self.mode is Mode.INFERENCE:
-                    self.tick_inference(delta)
-            finally:
-                self.caller = None
-
-    def step_all(self, delta: float) -> bool:
-        """`update_rl` where every env is asked for a step: `inbox.actions` is all that a host has to write.
-
-        Returns:
-            True: all have answered and nothing is marked. False: as after `update_rl`, go on with that.
-        """
-        with self.lock:
-            if self.mode is not Mode.TRAINING:
-                self.update_rl(delta)
-                return not self.busy
-            self.ticks += 1
-            self.caller = threading.get_ident()
-            try:
-                return self.tick_step_all(delta)
-            finally:
-                self.caller = None
-
-    def tick_step_all(self, delta: float) -> bool:
-        """See `step_all`; a subclass that has nothing to look up per env may do it in less."""
-        self.inbox.command[:] = ActionBatch.STEP
-        self.check.of_trainer(self.inbox)
-        self.tick_training(delta)
-        if self.busy:
-            return False
-        self.answered[:] = 0
-        return True
-
-    def _switch(self, mode: Mode) -> None:
-        self.switches += 1
-        self.mode = mode
-        self.forget_requests()
-
-    # -- for hosts
-
-    def forget_requests(self) -> None:
-        """The trainer has gone: nothing is asked and nothing is to be sent any more."""
-        self.inbox.clear()
-        self.outbox.infos.clear()
-        self.answered[:] = 0
-
-    @property
-    def busy(self) -> bool:
-        """Is an asked env still without an answer (its action runs on)?"""
-        return bool(np.count_nonzero(self.inbox.command))
-
-    # -- for subclasses
-
-    @abc.abstractmethod
-    def tick_training(self, delta: float) -> None:
-        """Takes the requests of `inbox`, answers what can be answered."""
-
-    @abc.abstractmethod
-    def tick_inference(self, delta: float) -> None:
-        """State -> policy -> action for every env whose action has ended."""
-
-    @abc.abstractmethod
-    def begin_episodes(self) -> None:
-        """Starts a new episode in every env, for inference."""
-
-    def first_seed(self, env_id: int) -> int | None:
-        """The seed of this env's first episode in inference mode, once; None afterwards."""
-        return self._first_seeds.pop(env_id, None)
-
-    def new_episodes(self, env_ids: Sequence[int]) -> None:
-        """Tells the policy that an episode begins in `env_ids`; a recurrent one forgets its state there."""
-        if len(env_ids):
-            self._tell_policy([int(env) for env in env_ids])
-
-    def _tell_policy(self, env_ids: list[int] | None) -> None:
-        reset = getattr(self._policy, "reset", None)
-        if reset is not None:
-            reset(env_ids)
-
-    def decide(self, observations: NDArray[np.float32], env_ids: Sequence[int]) -> NDArray[np.float32]:
-        """The policy's actions for `env_ids`, checked: float32 [n, act_size].
-
-        Args:
-            observations: float32 [n, obs_size], row i of env `env_ids[i]`.
-
-        Raises:
-            ModelMismatch: a wrong shape. ModelOutputError: NaN or infinity, or no choice of a discrete space.
-                Nothing was applied.
-        """
-        assert self._policy is not None
-        run_for = getattr(self._policy, "run_inference_for", None)
-        given = self._policy.run_inference(observations) if run_for is None else run_for(env_ids, observations)
-        return self.check.of_model(given, env_ids)
-
-    def write_info(self, env_id: int, info: Mapping[str, Any]) -> None:
-        """Sends `info` (JSON-able) with this env's next answer; needs FEATURES=INFO in the spec."""
-        if "INFO" in self.spec.features:
-            self.outbox.infos[env_id] = dict(info)
-
-    def send_event(self, method: int, payload: Any = None) -> bool:
-        """Sends the trainer a typed message beside the steps (docs/commands.md); from any thread, also in a tick.
-
-        Args:
-            method, payload: as ShmHost.send takes them.
-
-        Returns:
-            False: no trainer is here, or it is connected over TCP, which carries no such messages.
-
-        Raises:
-            ConfigurationError, RingFull: see ShmHost.send.
-        """
-        sender = self.sender
-        return sender is not None and sender(method, payload)

@@ -7,8 +7,8 @@ sides, seeds arrive as they were given, and a finished env waits for the trainer
 from __future__ import annotations
 
 import functools
-import json
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import gymnasium as gym
@@ -16,14 +16,30 @@ import numpy as np
 from gymnasium import spaces
 from numpy.typing import NDArray
 
-from ue_rl.bridges.gymnasium_images import find_image
 from ue_rl.bridges.vector import EnvIds, VectorBridge
 from ue_rl.errors import ConfigurationError
-from ue_rl.spec import ActionSpec, Channel, EnvSpec, EnvType
+from ue_rl.json_text import json_items
+from ue_rl.spec import ActionSpec, Channel, EnvSpec, EnvType, ImageSpec
 
 UNBOUNDED = np.full(1, np.inf, np.float32)
 NO_NUMBERS = np.zeros(1, np.float32)  # an observation has one number or more, also beside an image that is all of it
 EnvFactory = Callable[[], gym.Env[Any, Any]]
+_IMAGE = "Box uint8 0..255 [height, width], [height, width, channels] or [channels, height, width]"
+
+
+@dataclass(frozen=True)
+class _ImageSide:
+    """How an observation comes apart.
+
+    Attributes:
+        spec: of the image. numbers: the space of what stands beside it, None where it is the whole observation.
+        picture: from an observation to its image, uint8 [*spec.shape]. rest: to what is of the space `numbers`.
+    """
+
+    spec: ImageSpec
+    numbers: gym.Space[Any] | None
+    picture: Callable[[Any], Any]
+    rest: Callable[[Any], Any]
 
 
 class GymnasiumBridge(VectorBridge):
@@ -65,7 +81,7 @@ class GymnasiumBridge(VectorBridge):
         self._send_info = send_info
         self._obs_space, self._act_space = first.observation_space, first.action_space
         action, self._to_env = _action_side(self._act_space)
-        self._image = find_image(self._obs_space) if images else None
+        self._image = _find_image(self._obs_space) if images else None
         if self._image is None:
             low, high, self._flatten = _observation_side(self._obs_space)
         elif self._image.numbers is None:
@@ -155,9 +171,66 @@ class GymnasiumBridge(VectorBridge):
 
     def _note(self, env: int, info: dict[str, Any]) -> None:
         if self._send_info and info:
-            plain = _jsonable(info)
+            plain = json_items(info)
             if plain:
                 self.write_info(env, plain)
+
+
+def _find_image(space: gym.Space[Any]) -> _ImageSide:
+    """The image of `space`, as SB3 sees it; the order of the env's own array is kept.
+
+    Of three dimensions the shortest holds the channels, first or last; where it is the middle one, the channels are
+    last. Two dimensions are one channel.
+
+    Raises:
+        ConfigurationError: there is none, or a Dict has several.
+    """
+    if not isinstance(space, spaces.Dict):
+        if not _is_image(space):
+            raise _none("this env's observations are no images", space)
+        return _ImageSide(_spec_of(space, only=True), None, _picture(space), lambda obs: None)
+    keys = [key for key, part in space.spaces.items() if _is_image(part)]
+    if len(keys) != 1:
+        raise _none(f"this env's observations have {len(keys)} images, one can be carried", space)
+    key = keys[0]
+    others = {name: part for name, part in space.spaces.items() if name != key}
+    picture = _picture(space[key])
+    numbers: gym.Space[Any] | None = None
+    if len(others) == 1:
+        ((name, numbers),) = others.items()
+        rest: Callable[[Any], Any] = lambda obs: obs[name]  # noqa: E731
+    else:
+        numbers = spaces.Dict(others) if others else None
+        rest = lambda obs: {name: obs[name] for name in others}  # noqa: E731
+    return _ImageSide(_spec_of(space[key], only=not others), numbers, lambda obs: picture(obs[key]), rest)
+
+
+def _is_image(space: gym.Space[Any]) -> bool:
+    if not isinstance(space, spaces.Box) or space.dtype != np.uint8 or len(space.shape) not in (2, 3):
+        return False
+    return bool((space.low == 0).all() and (space.high == 255).all())
+
+
+def _spec_of(space: gym.Space[Any], only: bool) -> ImageSpec:
+    assert space.shape is not None
+    shape = space.shape if len(space.shape) == 3 else (*space.shape, 1)
+    if len(space.shape) == 3 and int(np.argmin(shape)) == 0:
+        return ImageSpec(shape[1], shape[2], shape[0], channels_first=True, only=only)
+    return ImageSpec(shape[0], shape[1], shape[2], only=only)
+
+
+def _picture(space: gym.Space[Any]) -> Callable[[Any], Any]:
+    assert space.shape is not None
+    if len(space.shape) == 2:
+        return lambda obs: np.asarray(obs)[:, :, None]
+    return lambda obs: obs
+
+
+def _none(what: str, space: gym.Space[Any]) -> ConfigurationError:
+    return ConfigurationError(
+        what, fault="caller", field="images", expected=f"{_IMAGE}, or a Dict with one such key", got=space,
+        cure="leave images=True out: observations then travel as flat numbers",
+    )  # fmt: skip
 
 
 def _make(env: str | EnvFactory, kwargs: dict[str, Any]) -> gym.Env[Any, Any]:
@@ -217,20 +290,3 @@ def _observation_side(
             cure="wrap the env so that its observations have a fixed size",
         )  # fmt: skip
     return flat.low.astype(np.float32), flat.high.astype(np.float32), lambda obs: np.asarray(spaces.flatten(space, obs))
-
-
-def _jsonable(info: dict[str, Any]) -> dict[str, Any]:
-    """The part of an info dict that JSON can carry; arrays become lists, the rest is left out."""
-    kept: dict[str, Any] = {}
-    for key, value in info.items():
-        try:
-            kept[str(key)] = json.loads(json.dumps(value, allow_nan=False, default=_plain))
-        except (TypeError, ValueError, RecursionError):
-            continue
-    return kept
-
-
-def _plain(value: object) -> Any:
-    if isinstance(value, (np.ndarray, np.generic)):
-        return value.tolist()
-    raise TypeError

@@ -39,11 +39,12 @@ class MultiEnvBridge(BaseBridge):
 
     def configure(self, spec: EnvSpec) -> None:
         """See BaseBridge.configure."""
-        super().configure(spec)
-        self._running = np.zeros(spec.num_envs, np.bool_)
-        self._over = np.zeros(spec.num_envs, np.bool_)
-        one = EnvSpec(spec.obs_size, 1, EnvType.SINGLE)
-        self._state_codec, self._state_row = Codec(one), StepBuffers(1, spec.obs_size)
+        with self.lock:
+            self._running = np.zeros(spec.num_envs, np.bool_)
+            self._over = np.zeros(spec.num_envs, np.bool_)
+            one = EnvSpec(spec.obs_size, 1, EnvType.SINGLE)
+            self._state_codec, self._state_row = Codec(one), StepBuffers(1, spec.obs_size)
+            super().configure(spec)
 
     # -- callbacks
 
@@ -119,8 +120,7 @@ class MultiEnvBridge(BaseBridge):
     def forget_requests(self) -> None:
         """See BaseBridge."""
         super().forget_requests()
-        if hasattr(self, "_running"):
-            self._running[:] = False
+        self._running[:] = False
 
     def _reset(self, env: int, seed: int | None, options: dict[str, Any] | None) -> None:
         given = {"seed": seed, "options": options}

@@ -1,49 +1,116 @@
-"""run_in_thread and run_in_process: a BridgeServer beside the program that uses it."""
+"""Any host in a thread, in a process of its own, or until Ctrl-C.
+
+with run_in_thread(bridge) as engine:            engine.url == "tcp://127.0.0.1:.."; tests, notebooks
+with run_in_process(make_bridge) as engine:      a process of its own, as a real engine is
+with run_shm_in_thread(bridge) as engine:        engine.url == "shm://ue_rl_.."
+with run_shm_in_process(make_bridge) as engine:
+serve(bridge, port=7777), serve_shm(bridge)      until Ctrl-C
+"""
 
 from __future__ import annotations
 
+import abc
 import asyncio
+import atexit
 import contextlib
+import multiprocessing
+import signal
 import threading
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Coroutine
+from multiprocessing.connection import Connection
+from typing import Any, Generic, TypeVar
+from urllib.parse import urlsplit
 
-from ue_rl.bridges.base import BaseBridge
-from ue_rl.bridges.child import Child
+from ue_rl.bridges.core import BridgeCore
+from ue_rl.bridges.hosting import Host
+from ue_rl.bridges.shm.host import ShmHost
+from ue_rl.bridges.tcp.server import BridgeServer
+from ue_rl.errors import ConfigurationError, EngineTimeout, UeRlError
+
+_AT_EXIT = 2.0  # seconds that a host in a thread has to close when the program ends without close()
+
+_Self = TypeVar("_Self", bound="_Handle")
+_Host = TypeVar("_Host", bound=Host)
+# (bridge, options, stop, ready): serves until `stop` is set (None: until Ctrl-C); ready(host): trainers can connect now
+Serve = Callable[[BridgeCore, dict[str, Any], "threading.Event | None", Callable[[Any], None]], None]
 
 
-class ThreadHandle:
-    """A server in a thread of this process. Close it, or use it as a context manager.
+def over_tcp(
+    bridge: BridgeCore, options: dict[str, Any], stop: threading.Event | None, ready: Callable[[BridgeServer], None]
+) -> None:
+    """A BridgeServer in an event loop of its own."""
+
+    async def main() -> None:
+        async with BridgeServer(bridge, **options) as server:
+            ready(server)
+            await _until(stop)
+
+    run_loop(main())
+
+
+def over_shm(
+    bridge: BridgeCore, options: dict[str, Any], stop: threading.Event | None, ready: Callable[[ShmHost], None]
+) -> None:
+    """A ShmHost."""
+    with ShmHost(bridge, **options) as host:
+        ready(host)
+        host.run(stop)
+
+
+def run_loop(main: Coroutine[Any, Any, None]) -> None:
+    """As asyncio.run, but on Windows too on an event loop that can give a socket away, as an upgrade needs it."""
+    loop = asyncio.SelectorEventLoop()
+    task = loop.create_task(main)
+    try:
+        loop.run_until_complete(task)
+    except KeyboardInterrupt:
+        task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            loop.run_until_complete(task)
+        raise
+    finally:
+        loop.close()
+
+
+async def _until(stop: threading.Event | None) -> None:
+    if stop is None:
+        while True:
+            await asyncio.sleep(0.5)  # on Windows Ctrl-C is seen only when the selector returns
+    loop, over = asyncio.get_running_loop(), asyncio.Event()
+
+    def watch() -> None:
+        stop.wait()
+        with contextlib.suppress(RuntimeError):  # the loop has ended by itself
+            loop.call_soon_threadsafe(over.set)
+
+    threading.Thread(target=watch, name="ue_rl-stop", daemon=True).start()
+    await over.wait()
+
+
+class _Handle(abc.ABC):
+    """A running engine. Close it, or use it as a context manager.
 
     Attributes:
-        bridge: the hosted bridge. server: its BridgeServer. port, url: where it listens.
+        url: what a trainer connects to.
     """
 
-    def __init__(self, bridge: BaseBridge, **options: Any) -> None:
-        from ue_rl.bridges.tcp.server import BridgeServer
+    url: str
 
-        self.bridge = bridge
-        self.server = BridgeServer(bridge, **options)
-        self._started = threading.Event()
-        self._failure: BaseException | None = None
-        self._thread = threading.Thread(target=self._run, name="ue_rl-bridge", daemon=True)
-        self._thread.start()
-        self._started.wait()
-        if self._failure is not None:
-            raise self._failure
-        self.port: int = self.server.port
-        self.url: str = self.server.url
+    @property
+    def port(self) -> int:
+        """Where it listens, over TCP."""
+        return urlsplit(self.url).port or 0
 
+    @property
+    def name(self) -> str:
+        """The segment's, over shared memory."""
+        return self.url.removeprefix("shm://")
+
+    @abc.abstractmethod
     def close(self) -> None:
-        """Stops the server and joins the thread; idempotent."""
-        if self._thread.is_alive():
-            with contextlib.suppress(RuntimeError):  # the loop has just ended by itself
-                self._loop.call_soon_threadsafe(self._stop.set)
-            # a game's callback may close: it cannot wait for the thread that waits for it
-            if threading.current_thread() is not self._thread and self.bridge.caller != threading.get_ident():
-                self._thread.join()
+        """Ends it; idempotent."""
 
-    def __enter__(self) -> ThreadHandle:
+    def __enter__(self: _Self) -> _Self:
         """Itself."""
         return self
 
@@ -51,56 +118,176 @@ class ThreadHandle:
         """Closes."""
         self.close()
 
-    def _run(self) -> None:
-        asyncio.run(self._main())
 
-    async def _main(self) -> None:
-        self._loop, self._stop = asyncio.get_running_loop(), asyncio.Event()
-        try:
-            await self.server.start()
-        except BaseException as error:  # noqa: BLE001 - handed to the thread that waits for the start
-            self._failure = error
-            return
-        finally:
-            self._started.set()
-        await self._stop.wait()
-        await self.server.close()
-
-
-class ProcessHandle(Child):
-    """A server in a process of its own.
+class ThreadHandle(_Handle, Generic[_Host]):
+    """A host in a thread of this process.
 
     Attributes:
-        port, url: where it listens. process: the multiprocessing.Process.
+        bridge: the hosted bridge. host: its BridgeServer or ShmHost. url: what a trainer connects to.
 
     Raises:
-        ConfigurationError: the factory failed in the other process. EngineTimeout: it did not start in time.
+        what the host raises where it cannot start.
     """
 
-    def __init__(self, factory: Callable[[], BaseBridge], timeout: float = 60.0, **options: Any) -> None:
-        super().__init__(_host, factory, options, timeout)
-        self.port: int = self.ready[0]
-        self.url: str = self.ready[1]
+    host: _Host
+
+    def __init__(self, serve: Serve, bridge: BridgeCore, options: dict[str, Any]) -> None:
+        self.bridge = bridge
+        self._stop, self._started = threading.Event(), threading.Event()
+        self._failure: BaseException | None = None
+        self._thread = threading.Thread(target=self._run, args=(serve, options), name="ue_rl-engine", daemon=True)
+        self._thread.start()
+        self._started.wait()
+        if self._failure is not None:
+            raise self._failure
+        self.url = self.host.url
+        atexit.register(self._at_exit)
+
+    @property
+    def server(self) -> _Host:
+        """The same as `host`."""
+        return self.host
+
+    def close(self) -> None:
+        """Stops serving and joins the thread; idempotent. From a callback of the game: once that has returned."""
+        atexit.unregister(self._at_exit)
+        self._stop.set()
+        # a callback cannot wait for the thread that waits for it
+        if threading.current_thread() is not self._thread and self.bridge.caller != threading.get_ident():
+            self._thread.join()
+
+    def _at_exit(self) -> None:
+        """A program that ends without close() leaves no segment behind."""
+        self._stop.set()
+        self._thread.join(_AT_EXIT)
+
+    def _run(self, serve: Serve, options: dict[str, Any]) -> None:
+        def ready(host: _Host) -> None:
+            self.host = host
+            self._started.set()
+
+        try:
+            serve(self.bridge, options, self._stop, ready)
+        except BaseException as error:
+            if self._started.is_set():
+                raise
+            self._failure = error  # raised in the thread that waits for the start
+        finally:
+            self._started.set()
 
 
-def _host(bridge: BaseBridge, options: dict[str, Any], ready: Callable[[Any], None], over: threading.Event) -> None:
-    from ue_rl.bridges.tcp.server import BridgeServer
+class ProcessHandle(_Handle):
+    """A host in a process of its own, which ends with this handle or with the process that started it.
 
-    async def serve() -> None:
-        async with BridgeServer(bridge, **options) as server:
-            ready((server.port, server.url))
-            await asyncio.get_running_loop().run_in_executor(None, over.wait)
+    Args:
+        serve: a function of a module, run in the other process.
+        factory: makes the bridge there; picklable. timeout: seconds to start.
 
-    asyncio.run(serve())
+    Attributes:
+        url: what a trainer connects to. process: the multiprocessing.Process.
+
+    Raises:
+        ConfigurationError: the factory or the host failed. EngineTimeout: it did not start in time.
+    """
+
+    def __init__(
+        self, serve: Serve, factory: Callable[[], BridgeCore], options: dict[str, Any], timeout: float = 60.0
+    ) -> None:
+        guard = 'call it under `if __name__ == "__main__":`, because a new process imports the main module'
+        if getattr(multiprocessing.current_process(), "_inheriting", False):  # as multiprocessing itself finds out
+            raise ConfigurationError("an engine's process was started by an import", fault="caller", cure=guard)
+        context = multiprocessing.get_context("spawn")
+        self._pipe, theirs = context.Pipe()
+        self.process = context.Process(target=_child, args=(serve, factory, options, theirs), name="ue_rl", daemon=True)
+        self.process.start()
+        theirs.close()
+        try:
+            if not self._pipe.poll(timeout):
+                raise EngineTimeout(
+                    "the engine's process did not start", fault="engine", expected=f"an address within {timeout:g} s"
+                )
+            try:
+                failure, self.url = self._pipe.recv()
+            except EOFError:
+                self.process.join()
+                raise ConfigurationError(
+                    "the bridge cannot be hosted", fault="caller",
+                    got=f"the process ended with exit code {self.process.exitcode}",
+                    cure=f"see what it printed; in a script, {guard}",
+                ) from None  # fmt: skip
+            if failure is not None:
+                raise ConfigurationError("the bridge cannot be hosted", fault="caller", got=failure)
+        except BaseException:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        """Ends the process; idempotent."""
+        self._pipe.close()
+        self.process.join(5)
+        if self.process.is_alive():
+            self.process.kill()
+            self.process.join()
 
 
-def run_in_thread(bridge: BaseBridge, host: str = "127.0.0.1", port: int = 0, **options: Any) -> ThreadHandle:
-    """Hosts `bridge` in a thread; options as BridgeServer."""
-    return ThreadHandle(bridge, host=host, port=port, **options)
+def _child(serve: Serve, factory: Callable[[], BridgeCore], options: dict[str, Any], pipe: Connection) -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the trainer, which then closes us
+    stop = threading.Event()
+
+    def wait() -> None:
+        with contextlib.suppress(EOFError, OSError):
+            pipe.recv()
+        stop.set()
+
+    def ready(host: Host) -> None:
+        pipe.send((None, host.url))
+        threading.Thread(target=wait, daemon=True).start()
+
+    try:
+        serve(factory(), options, stop, ready)
+    except (UeRlError, OSError, ImportError, ValueError, TypeError) as error:
+        with contextlib.suppress(OSError):  # the handle has gone
+            pipe.send((str(error), ""))
+
+
+def run_in_thread(
+    bridge: BridgeCore, host: str = "127.0.0.1", port: int = 0, **options: Any
+) -> ThreadHandle[BridgeServer]:
+    """Hosts `bridge` over TCP in a thread; options as BridgeServer."""
+    return ThreadHandle(over_tcp, bridge, {"host": host, "port": port, **options})
 
 
 def run_in_process(
-    factory: Callable[[], BaseBridge], host: str = "127.0.0.1", port: int = 0, **options: Any
+    factory: Callable[[], BridgeCore], host: str = "127.0.0.1", port: int = 0, timeout: float = 60.0, **options: Any
 ) -> ProcessHandle:
-    """Hosts `factory()` in a process of its own; `factory` must be picklable (a function or functools.partial)."""
-    return ProcessHandle(factory, host=host, port=port, **options)
+    """Hosts `factory()` over TCP in a process of its own.
+
+    Args:
+        factory: picklable (a function or functools.partial). timeout: seconds to start. options: as BridgeServer.
+    """
+    return ProcessHandle(over_tcp, factory, {"host": host, "port": port, **options}, timeout)
+
+
+def serve(
+    bridge: BridgeCore, host: str = "127.0.0.1", port: int = 7777, *,
+    ready: Callable[[BridgeServer], None] = lambda server: None, **options: Any,
+) -> None:  # fmt: skip
+    """Hosts `bridge` over TCP until Ctrl-C; options as BridgeServer. `ready` is called once it listens."""
+    with contextlib.suppress(KeyboardInterrupt):
+        over_tcp(bridge, {"host": host, "port": port, **options}, None, ready)
+
+
+def run_shm_in_thread(bridge: BridgeCore, **options: Any) -> ThreadHandle[ShmHost]:
+    """Hosts `bridge` over shared memory in a thread; options as ShmHost."""
+    return ThreadHandle(over_shm, bridge, options)
+
+
+def run_shm_in_process(factory: Callable[[], BridgeCore], timeout: float = 60.0, **options: Any) -> ProcessHandle:
+    """Hosts `factory()` over shared memory in a process of its own; otherwise as run_in_process. Options as ShmHost."""
+    return ProcessHandle(over_shm, factory, options, timeout)
+
+
+def serve_shm(bridge: BridgeCore, *, ready: Callable[[ShmHost], None] = lambda host: None, **options: Any) -> None:
+    """Hosts `bridge` over shared memory until Ctrl-C; options as ShmHost. `ready` is called once it serves."""
+    with contextlib.suppress(KeyboardInterrupt):
+        over_shm(bridge, options, None, ready)

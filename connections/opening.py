@@ -47,7 +47,8 @@ def open_engine(
         options: timeout, connect_timeout, wait.
 
     Raises:
-        ConfigurationError: an argument that cannot be. UnsupportedByEngine: transport="shm" and it cannot be.
+        ConfigurationError: an invalid argument. UnsupportedByEngine: transport="shm", and
+            shared memory cannot be used.
         Also what Transport.connect raises.
     """
     check_transport(transport)
@@ -72,3 +73,10 @@ def open_engine(
             link.close()
             raise
     return go_on(link, spec, host, port, **text)
+
+
+def open_tcp(host: str, port: int, **options: Any) -> MultiTcpConnection | SingleTcpConnection:
+    """A connected TCP transport, of the kind that the engine's handshake asks for; options as of `open_engine`."""
+    connection = open_engine(host, port, transport="tcp", **options)
+    assert not isinstance(connection, SharedMemoryConnection)
+    return connection

@@ -6,6 +6,8 @@ import os
 import signal
 import threading
 
+import pytest
+
 # Before torch is imported: with as many workers as cores, torch's threads would only wait for each other.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
@@ -14,3 +16,14 @@ def pytest_configure() -> None:
     """Ctrl-C works in the tests' processes even where the suite was started in the background, which ignores it."""
     if threading.current_thread() is threading.main_thread() and signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Slow tests first, so that no worker is left alone with one at the end."""
+    items.sort(key=lambda item: item.get_closest_marker("slow") is None)
+
+
+@pytest.fixture(scope="session")
+def slack() -> float:
+    """The unit of every assert on time, for machines slower or busier than most: UE_RL_TEST_SLACK, 1 by default."""
+    return float(os.environ.get("UE_RL_TEST_SLACK", "1"))

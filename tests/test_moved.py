@@ -33,7 +33,9 @@ def test_the_finder_is_installed_once() -> None:
     assert sys.meta_path == before
 
 
-@pytest.mark.parametrize("package", ["ue_rl", "ue_rl.bridges", "ue_rl.inference", "ue_rl.testing"])
+@pytest.mark.parametrize(
+    "package", ["ue_rl", "ue_rl.bridges", "ue_rl.inference", "ue_rl.inference.export", "ue_rl.testing"]
+)
 def test_every_public_name_is_there_and_an_unknown_one_is_not(package: str) -> None:
     module = importlib.import_module(package)
     assert module.__all__

@@ -6,13 +6,15 @@ shm://NAME         an engine's shared memory, by name or by the path of a file; 
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from ue_rl.connections import SharedMemoryConnection, open_engine
-from ue_rl.envs.vec_env import UnrealVecEnv
 from ue_rl.errors import ConfigurationError
 from ue_rl.transport import Transport
+
+if TYPE_CHECKING:
+    from ue_rl.envs.vec_env import UnrealVecEnv
 
 DEFAULT_PORT = 7777
 SHM = "shm://"
@@ -77,6 +79,8 @@ def connect(
         ConfigurationError, EngineUnreachable, EngineTimeout, EngineDisconnected, HandshakeError, SegmentInvalid,
         UnsupportedByEngine.
     """
+    from ue_rl.envs.vec_env import UnrealVecEnv  # Stable-Baselines3, which `open_transport` does not need
+
     carrier = open_transport(url, transport, **options)
     try:
         return UnrealVecEnv(carrier, max_episode_steps=max_episode_steps, monitor=monitor, copy=copy)

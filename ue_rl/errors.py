@@ -36,6 +36,7 @@ from __future__ import annotations
 from typing import Any
 
 _SHOWN = 120
+_COMMANDS = ("pip", "python")
 
 
 def shorten(value: object, limit: int = _SHOWN) -> str:
@@ -50,6 +51,19 @@ def shorten(value: object, limit: int = _SHOWN) -> str:
     if len(text) > limit:
         return f"{text[:limit]}... ({total} characters)"
     return text
+
+
+def printable(text: str) -> str:
+    """`text` with what could steer a terminal (control characters, changes of direction) written as escapes."""
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() or c == "\n" else c.encode("unicode_escape").decode() for c in text)
+
+
+def _as_sentence(cure: str) -> str:
+    """With a capital letter, unless it begins with code or a command."""
+    word = cure.partition(" ")[0].rstrip(",:;")
+    return cure[:1].upper() + cure[1:] if word.isalpha() and word not in _COMMANDS else cure
 
 
 class UeRlError(Exception):
@@ -99,8 +113,8 @@ class UeRlError(Exception):
         if self.fault is not None:
             text += f" [at fault: {self.fault}]"
         if self.cure is not None:
-            text += f". {self.cure[:1].upper()}{self.cure[1:]}"
-        return text
+            text += f". {_as_sentence(self.cure)}"
+        return printable(text)
 
 
 class ConfigurationError(UeRlError, ValueError):

@@ -27,6 +27,7 @@ MOVED = {
     "ue_rl.shm_ring": "ue_rl.shm.ring",
     "ue_rl.spaces": "ue_rl.envs.spaces",
     "ue_rl.vec_env": "ue_rl.envs.vec_env",
+    "ue_rl.cli.bench_envs": "ue_rl.testing.do_nothing",
     "ue_rl.connections.link": "ue_rl.connections.tcp.link",
     "ue_rl.connections.shared_memory": "ue_rl.connections.shm.connection",
     "ue_rl.connections.wirings": "ue_rl.connections.tcp.wirings",

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from enum import Enum, IntEnum, auto
-from typing import Any
 
 from ue_rl.errors import ConnectionUnusable, UnexpectedMessage
 
@@ -30,7 +29,7 @@ class Event(IntEnum):
     """What may happen to a session.
 
     CONNECT: the first connection is there. CONFIG: both sides know the spec and the wiring. ASK: a request.
-    ANSWERED: every env that was asked has answered. CLOSE, FAIL: the end.
+    ANSWERED: every env that was asked has answered. CLOSE, FAIL: the end. WITHDRAW: nothing of the request was sent.
     """
 
     CONNECT = 0
@@ -39,6 +38,7 @@ class Event(IntEnum):
     ANSWERED = 3
     CLOSE = 4
     FAIL = 5
+    WITHDRAW = 6
 
 
 _TRAINER: dict[tuple[State, Event], State] = {
@@ -46,6 +46,7 @@ _TRAINER: dict[tuple[State, Event], State] = {
     (State.HANDSHAKE, Event.CONFIG): State.READY,
     (State.READY, Event.ASK): State.ASKED,
     (State.ASKED, Event.ANSWERED): State.READY,
+    (State.ASKED, Event.WITHDRAW): State.READY,
 }
 _ENGINE: dict[tuple[State, Event], State] = {
     **_TRAINER,
@@ -53,13 +54,15 @@ _ENGINE: dict[tuple[State, Event], State] = {
 }
 
 
+_ENDED = (State.CLOSED, State.FAILED)
+
+
 def _rows(table: dict[tuple[State, Event], State]) -> list[list[State | None]]:
-    """The table as a list of rows, for a fast lookup in every step; CLOSE and FAIL may come at any time."""
-    ended = {State.CLOSED, State.FAILED}
+    """The table as a list of rows, one for each state; CLOSE and FAIL may come at any time."""
     rows: list[list[State | None]] = [[table.get((state, event)) for event in Event] for state in State]
     for state in State:
         rows[state][Event.CLOSE] = State.CLOSED
-        rows[state][Event.FAIL] = state if state in ended else State.FAILED
+        rows[state][Event.FAIL] = state if state in _ENDED else State.FAILED
     return rows
 
 
@@ -72,43 +75,40 @@ class Session:
     A session that has failed or was closed takes nothing any more.
 
     Attributes:
-        state: where it stands. reason: why it failed; None where it has not.
+        state: where it stands; only this class sets it. reason: why it failed; None where it has not.
     """
 
-    __slots__ = ("_role", "_rows", "_state", "reason")
+    __slots__ = ("_role", "_row", "_rows", "reason", "state")
 
     def __init__(self, role: Role = Role.TRAINER) -> None:
         self._role = role
         self._rows = _TABLES[role]
-        self._state = State.NEW
+        self._row = self._rows[State.NEW]  # that of `state`: this lookup is in every step
+        self.state = State.NEW
         self.reason: str | None = None
 
-    @property
-    def state(self) -> State:
-        """Where it stands."""
-        return self._state
-
-    def on(self, event: Event, reason: Any = None) -> None:
-        """Takes an event; `reason` is for FAIL.
+    def on(self, event: Event, reason: object = None) -> None:
+        """Takes an event; `reason` is for FAIL: the first one is what every later refusal says.
 
         Raises:
             ConnectionUnusable: after close() or a failure, or before connect().
             UnexpectedMessage: the event cannot come now.
         """
-        following = self._rows[self._state][event]
+        following = self._row[event]
         if following is None:
             raise self._refusal(event)
-        if event is Event.FAIL and following is not self._state:
+        if reason is not None and following is not self.state:
             self.reason = str(reason)
-        self._state = following
+        self.state = following
+        self._row = self._rows[following]
 
     def require(self, event: Event) -> None:
         """Raises as `on` does where `event` cannot come now; changes nothing."""
-        if self._rows[self._state][event] is None:
+        if self._row[event] is None:
             raise self._refusal(event)
 
     def _refusal(self, event: Event) -> ConnectionUnusable | UnexpectedMessage:
-        state, fault = self._state, "caller" if self._role is Role.TRAINER else "trainer"
+        state, fault = self.state, "caller" if self._role is Role.TRAINER else "trainer"
         if state is State.FAILED:
             return ConnectionUnusable(
                 f"this connection failed before: {self.reason}", fault=fault, cure="connect again"

@@ -1,20 +1,35 @@
-"""The Transport protocol: what UnrealVecEnv needs of a connection, whatever carries it.
+"""Transport: what an env needs of a connection, whatever carries it. BaseTransport: the life of every connection.
 
 Life of a transport: made -> `connect()` (connects, handshakes, returns the spec) -> any number of
 {`send_actions` or `reset`, then `receive`} -> `close()`. At most one request is under way per env.
-After any TransportError or ProtocolError it is dead: every later call raises ConnectionUnusable.
+Whatever escapes while a connection waits or sends (Ctrl-C too) makes it dead: every later call raises
+ConnectionUnusable with the reason. A caller's mistake that is found before anything was sent costs nothing.
 """
 
 from __future__ import annotations
 
+import abc
+import logging
 from collections.abc import Mapping, Sequence
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ue_rl.buffers import StepBuffers
+from ue_rl.errors import ActionError, ConfigurationError, UeRlError, UnsupportedByEngine
+from ue_rl.session import Event, Session, State
 from ue_rl.spec import EnvSpec
+
+_log = logging.getLogger("ue_rl.connections")
+
+Seeds = Sequence[int | None] | None
+Options = Sequence[Mapping[str, Any] | None] | None
+
+_SEEDS = range(2**63)
+# Enum members are slow to look up, and these are needed in every step.
+_ASK, _ANSWERED, _ASKED = Event.ASK, Event.ANSWERED, State.ASKED
+_Self = TypeVar("_Self", bound="BaseTransport")
 
 
 @runtime_checkable
@@ -35,19 +50,19 @@ class Transport(Protocol):
         ...
 
     def send_actions(self, actions: NDArray[np.float32]) -> None:
-        """Ask every env for one step. `actions`: float32 [num_envs, act_size], finite, C-contiguous."""
+        """Ask every env for one step. `actions`: float32 [num_envs, act_size], finite, C-contiguous.
+
+        Raises:
+            ActionError: they are not; nothing was sent and the connection is as it was.
+        """
         ...
 
-    def reset(
-        self,
-        env_ids: Sequence[int] | None = None,
-        seeds: Sequence[int | None] | None = None,
-        options: Sequence[Mapping[str, Any] | None] | None = None,
-    ) -> None:
+    def reset(self, env_ids: Sequence[int] | None = None, seeds: Seeds = None, options: Options = None) -> None:
         """Ask for a reset of `env_ids` (None: all). `seeds` and `options` align with `env_ids`.
 
         Raises:
-            UnsupportedByEngine: seeds or options were given that the engine did not offer to take.
+            ConfigurationError: an env id, a seed or an option is invalid. UnsupportedByEngine: seeds or options were
+                given that the engine did not offer to take. In both cases nothing was sent.
         """
         ...
 
@@ -66,3 +81,246 @@ class Transport(Protocol):
     def describe(self) -> dict[str, str]:
         """Facts for people: address, wiring, kernels, protocol version."""
         ...
+
+
+class BaseTransport(abc.ABC):
+    """The life of a connection, and the checks of what its caller gives it.
+
+    A carrier implements `_open`, `_ask`, `_ask_resets`, `_collect`, `_drop` and `describe`.
+
+    Args:
+        timeout: seconds for a step or reset to be answered.
+        connect_timeout: seconds for connecting and, again, for the handshake; None: `timeout`.
+        wait: keep trying to connect this many seconds while nobody is there.
+
+    Attributes:
+        buffers: the arrays of the last answer; made by `_open`. carries: what it is, for error messages.
+
+    Raises:
+        ConfigurationError: a deadline is not positive and finite.
+    """
+
+    buffers: StepBuffers
+    carries = "this connection"
+
+    def __init__(self, timeout: float = 30.0, connect_timeout: float | None = None, wait: float = 0.0) -> None:
+        for name, seconds in (("timeout", timeout), ("connect_timeout", connect_timeout)):
+            if seconds is not None and not 0 < seconds < float("inf"):
+                raise ConfigurationError(
+                    "a deadline must be positive and finite", fault="caller", field=name, got=seconds
+                )
+        self.timeout, self.wait = timeout, wait
+        self.connect_timeout = timeout if connect_timeout is None else connect_timeout
+        self._session = Session()
+        self._spec: EnvSpec | None = None
+
+    # -- what a carrier implements
+
+    @abc.abstractmethod
+    def _open(self) -> EnvSpec:
+        """Connects, shakes hands and makes `buffers`."""
+
+    @abc.abstractmethod
+    def _ask(self, actions: NDArray[np.float32]) -> None:
+        """Sends a step of all envs. Calls `check_actions` where its encoder does not check them as strictly.
+
+        Raises:
+            ActionError: only before anything was sent. Anything else makes the connection dead.
+        """
+
+    @abc.abstractmethod
+    def _ask_resets(self, env_ids: Sequence[int] | None, seeds: Seeds, options: Options) -> None:
+        """Sends resets; the arguments were checked.
+
+        Raises:
+            ConfigurationError, UnsupportedByEngine: only before anything was sent. Anything else makes the connection
+                dead.
+        """
+
+    @abc.abstractmethod
+    def _collect(self) -> None:
+        """Waits until every asked env has answered into `buffers`."""
+
+    @abc.abstractmethod
+    def _drop(self) -> None:
+        """Lets go of everything; idempotent, never raises. It may be called from another thread than the others."""
+
+    @abc.abstractmethod
+    def describe(self) -> dict[str, str]:
+        """See Transport.describe."""
+
+    # -- life
+
+    @property
+    def spec(self) -> EnvSpec:
+        """See Transport.spec."""
+        if self._spec is None:
+            self._session.require(_ASK)
+        assert self._spec is not None
+        return self._spec
+
+    def connect(self) -> EnvSpec:
+        """See Transport.connect."""
+        if self._spec is None:
+            self._session.on(Event.CONNECT)
+            try:
+                spec = self._open()
+                self._session.on(Event.CONFIG)
+            except BaseException as error:
+                self._died(error)
+                raise
+            self._spec = spec
+            _log.info("%s", self.describe())
+        return self._spec
+
+    def close(self) -> None:
+        """See Transport.close. Arrays that were given out stay readable."""
+        self._session.on(Event.CLOSE)
+        self._drop()
+
+    def fail(self, reason: object) -> None:
+        """Makes the connection dead because of `reason`: the next use says so."""
+        self._session.on(Event.FAIL, reason)
+        self._drop()
+
+    def __enter__(self: _Self) -> _Self:
+        """Connects."""
+        self.connect()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Closes."""
+        self.close()
+
+    # -- requests and answers
+
+    def send_actions(self, actions: NDArray[np.float32]) -> None:
+        """See Transport.send_actions."""
+        self._session.on(_ASK)
+        try:
+            if self.buffers.infos:
+                self.buffers.infos.clear()
+            self._ask(actions)
+        except ActionError:  # nothing was sent
+            self._session.on(Event.WITHDRAW)
+            raise
+        except BaseException as error:
+            self._died(error)
+            raise
+
+    def reset(self, env_ids: Sequence[int] | None = None, seeds: Seeds = None, options: Options = None) -> None:
+        """See Transport.reset."""
+        self._session.require(_ASK)
+        check_reset(self.spec, env_ids, seeds, options)
+        self._session.on(_ASK)
+        try:
+            self.buffers.infos.clear()
+            self._ask_resets(env_ids, seeds, options)
+        except (ConfigurationError, UnsupportedByEngine):  # nothing was sent
+            self._session.on(Event.WITHDRAW)
+            raise
+        except BaseException as error:
+            self._died(error)
+            raise
+
+    def receive(self) -> StepBuffers:
+        """See Transport.receive."""
+        if self._session.state is not _ASKED:
+            self._session.require(_ANSWERED)
+        try:
+            self._collect()
+            self._session.on(_ANSWERED)
+        except BaseException as error:
+            self._died(error)
+            raise
+        return self.buffers
+
+    @property
+    def commands(self) -> Any:
+        """Requests beside the steps and events, see docs/commands.md: a ShmCommands.
+
+        Raises:
+            UnsupportedByEngine: over everything but shared memory.
+        """
+        raise UnsupportedByEngine(
+            "commands need shared memory", fault="caller", field="commands", got=self.carries,
+            cure="connect with transport='auto' or 'shm' to an engine on this machine that offers shared memory",
+        )  # fmt: skip
+
+    # -- helpers
+
+    def _expect(self, env_ids: Sequence[int] | None) -> int:
+        """Notes in `buffers.pending` who is asked (None: all); how many they are."""
+        pending = self.buffers.pending
+        if env_ids is None:
+            pending[:] = 1
+            return len(pending)
+        pending[:] = 0
+        pending[np.asarray(env_ids, np.intp)] = 1
+        return len(env_ids)
+
+    def _died(self, error: BaseException) -> None:
+        """Makes the connection dead because of what escaped.
+
+        Raises:
+            ConnectionUnusable: another thread, or a signal's handler, has closed the connection meanwhile: `error` is
+                only what this thread saw of that.
+        """
+        if not isinstance(error, Exception):
+            self.fail(f"interrupted ({type(error).__name__}) while waiting for the engine")
+            return
+        named = isinstance(error, UeRlError)
+        if self._session.state is State.CLOSED or (self._session.state is State.FAILED and not named):
+            self._session.require(_ASK)
+        self.fail(error if named else f"{type(error).__name__}: {error}")
+
+
+def check_reset(spec: EnvSpec, env_ids: Sequence[int] | None, seeds: Seeds, options: Options) -> None:
+    """Checks the arguments of a reset.
+
+    Raises:
+        ConfigurationError: an env does not exist or is named twice, a seed is not one, or seeds or options do not
+            align with the envs. UnsupportedByEngine: seeds or options that the engine does not offer to take.
+    """
+    count = spec.num_envs
+    if env_ids is not None:
+        ids = list(env_ids)
+        wrong = [env for env in ids if not isinstance(env, (int, np.integer)) or not 0 <= env < spec.num_envs]
+        if wrong or not ids or len(set(ids)) != len(ids):
+            raise ConfigurationError(
+                "these envs cannot be reset", fault="caller", field="env_ids",
+                expected=f"env ids from 0 to {spec.num_envs - 1}, each once", got=wrong or ids,
+            )  # fmt: skip
+        count = len(ids)
+    given: tuple[tuple[str, Sequence[object] | None], ...] = (("SEED", seeds), ("OPTIONS", options))
+    for feature, values in given:
+        if not values:
+            continue
+        if len(values) != count:
+            raise ConfigurationError(
+                "one for each env that is reset", fault="caller", field=feature, expected=count, got=len(values)
+            )
+        if feature not in spec.features and any(value is not None for value in values):
+            raise UnsupportedByEngine(
+                f"the engine does not take {feature} on a reset", fault="caller", field=feature,
+                expected=f"FEATURES={feature} in the handshake", got=sorted(spec.features),
+                cure="leave it out, or teach the engine to read it",
+            )  # fmt: skip
+    for seed in seeds or ():
+        if seed is not None and (not isinstance(seed, (int, np.integer)) or int(seed) not in _SEEDS):
+            raise ConfigurationError(
+                "not a seed", fault="caller", field="seed", expected="an integer from 0 to 2**63 - 1", got=seed
+            )
+
+
+def check_actions(spec: EnvSpec, actions: Any) -> None:
+    """Raises ActionError where `actions` is not the array that a transport takes; no other dtype is converted."""
+    shape = (spec.num_envs, spec.act_size)
+    if not isinstance(actions, np.ndarray) or actions.dtype != np.float32 or actions.shape != shape:
+        got = f"{actions.dtype} {actions.shape}" if isinstance(actions, np.ndarray) else type(actions).__name__
+        raise ActionError(
+            "a transport takes actions as one array", fault="caller", field="ACT", expected=f"float32 {shape}",
+            got=got, cure="ue_rl.envs.spaces.ActionWriter makes it, as UnrealVecEnv does",
+        )  # fmt: skip
+    if not actions.flags.c_contiguous:
+        raise ActionError("the actions are not contiguous", fault="caller", field="ACT", cure="np.ascontiguousarray")

@@ -21,13 +21,15 @@ from collections.abc import Callable
 from typing import Any
 
 from ue_rl import processes
-from ue_rl.bridges.base import BaseBridge, Mode
+from ue_rl.bridges.core import BridgeCore, Mode
 from ue_rl.bridges.shm.commands import answer_commands, default_dispatcher, send_infos
 from ue_rl.bridges.shm.segment import make_segment
 from ue_rl.bridges.shm.steps import ShmSteps
 from ue_rl.bridges.tcp.session import who_failed
-from ue_rl.commands.envelope import Dispatcher, encode, mismatch, write_within
+from ue_rl.commands.dispatcher import Dispatcher
+from ue_rl.commands.envelope import encode, mismatch, write_within
 from ue_rl.errors import ConfigurationError, UeRlError
+from ue_rl.session import Event, Role, Session, State
 from ue_rl.shm.bell import Bell, set_slice
 from ue_rl.shm.header import CLIENT_PID, CLIENT_STATE, CLOSED, HEARTBEAT, LEAVING, RING_SIZE, SERVER_STATE, SERVING
 from ue_rl.shm.offer import offer_text, proves
@@ -62,7 +64,7 @@ class ShmHost:
 
     def __init__(
         self,
-        bridge: BaseBridge,
+        bridge: BridgeCore,
         *,
         name: str | None = None,
         ring_size: int = RING_SIZE,
@@ -82,8 +84,9 @@ class ShmHost:
             spec, name=name, ring_size=ring_size, gpu=gpu
         )
         self.sessions = self.frames = 0
-        self._client = 0
-        self._out = threading.Lock()  # around the ring to the trainer and the bell: events may come from any thread
+        self._session = Session(Role.ENGINE)  # the present trainer's, a new one for each
+        self._client = 0  # its process id
+        self._out = threading.Lock()  # guards s2c and the bell: send() may be called from any thread
         self._next_trainer_look = 0.0
         self._client_start: int | None = None
         self._switches = bridge.switches
@@ -140,7 +143,7 @@ class ShmHost:
                 set_slice(sock, ENGINE_SLICE_MS)
                 self._use(sock)
                 self._greet()
-            while not self._closed and (stop is None or not stop.is_set()) and (sock is None or self._client):
+            while not self._closed and (stop is None or not stop.is_set()) and (sock is None or self._serving):
                 self._turn(stop)
         finally:
             if sock is not None:
@@ -154,7 +157,7 @@ class ShmHost:
         """For an engine with a loop of its own: takes what is asked, ticks, answers; was something answered?"""
         try:
             self._poll()
-            if self._steps.asked:
+            if self._session.state is State.ASKED:
                 return self._answer(self._steps.advance, delta)
             if self._take(self._bell.peek()):
                 return self._answer(self._steps.answer, delta)
@@ -178,7 +181,7 @@ class ShmHost:
             ConfigurationError: a payload that cannot be, that is not the one of `method`, or too long for the ring.
             RingFull: no room within `timeout`.
         """
-        session, ring = self.sessions, self.memory.s2c
+        session, ring = self._session, self.memory.s2c
         if ring is None:  # closed
             return False
         problem = mismatch(method, payload)
@@ -189,7 +192,7 @@ class ShmHost:
         def try_write(data: bytes) -> bool:
             nonlocal sent
             with self._out:
-                if not self._client or self.sessions != session or not self._trainer_reads():
+                if session is not self._session or not self._serving or not self._trainer_reads():
                     return True
                 sent = ring.try_write(data)
                 self._bell.nudge()
@@ -203,7 +206,8 @@ class ShmHost:
         if self._closed:
             return
         with self._out:
-            self._closed, self._client = True, 0
+            self._closed = True
+            self._session.on(Event.CLOSE)
         self._forget_sender()
         self.memory.store_u32(SERVER_STATE, CLOSED)
         if self._bell is not None:
@@ -236,7 +240,7 @@ class ShmHost:
             if seq == steps.seen:
                 self._poll()
             elif self._take(seq) and not self._answer(steps.answer, self._since(stop)):
-                while self._client and not self._answer(steps.advance, self._since(stop)):
+                while self._serving and not self._answer(steps.advance, self._since(stop)):
                     self._poll()
                     if stop is not None and stop.is_set():
                         return
@@ -257,11 +261,11 @@ class ShmHost:
         if seq == steps.seen:
             return False
         steps.count(seq)
-        if not self._client:
+        if not self._serving:
             self._greet()
-            if not self._client:  # its session was ended, it has not seen that yet: it is void
-                steps.asked = False
+            if not self._serving:  # request from an evicted trainer: ignore
                 return False
+        self._session.on(Event.ASK)
         if self.memory.c2s is not None and self.memory.c2s.has_news():
             self._answer_commands()
         return True
@@ -279,7 +283,7 @@ class ShmHost:
                 return False
             if bridge.outbox.infos:
                 send_infos(self.memory, bridge, self._write_info)
-            self._steps.asked = False
+            self._session.on(Event.ANSWERED)
             self.frames += 1
             self._bell.publish()
         return True
@@ -293,6 +297,11 @@ class ShmHost:
             self._end_session(who_failed(error), logging.ERROR, None if isinstance(error, UeRlError) else error)
 
     # -- sessions
+
+    @property
+    def _serving(self) -> bool:
+        """Is a trainer attached?"""
+        return State.READY <= self._session.state <= State.ASKED
 
     def _greet(self) -> None:
         """A trainer has attached (or none is there)."""
@@ -313,6 +322,9 @@ class ShmHost:
             return
         self.sessions += 1
         self._client = client
+        self._session = Session(Role.ENGINE)
+        self._session.on(Event.CONNECT)
+        self._session.on(Event.CONFIG)
         bridge.sender = self.send
         # where the trainer has a socket it may be in another container, where pids mean something else
         self._client_start = processes.start_time(client) if processes.alive(client) else None
@@ -329,7 +341,7 @@ class ShmHost:
         memory.words.increment_u64(memory.buffer, HEARTBEAT)
         if memory.c2s is not None and memory.c2s.has_news():
             self._answer_commands()
-        if self._client and self.bridge.switches != self._switches:
+        if self._serving and self.bridge.switches != self._switches:
             self._left_training()
             return
         now = time.perf_counter()
@@ -341,22 +353,22 @@ class ShmHost:
             self._end_session("the trainer has gone", logging.INFO)
         elif holder and self._has_died(holder):
             self._end_session(f"the trainer (process {holder}) has died", logging.WARNING)
-        elif holder and not self._client:
+        elif holder and not self._serving:
             self._greet()
 
     def _has_died(self, holder: int) -> bool:
         """Is the process gone that attached? Unknown, and therefore no, where it was not to be seen from the start."""
-        if holder != self._client:
+        if not self._serving or holder != self._client:
             return not processes.alive(holder)
         return self._client_start is not None and not processes.alive(holder, self._client_start)
 
     def _end_session(self, why: str, level: int, error: Exception | None = None) -> None:
         """Whatever was asked is void. The segment is free again when nothing of this session can come any more."""
         memory = self.memory
-        if self._client:
+        if self._serving:
             _log.log(level, "session %d ended: %s", self.sessions, why, exc_info=error)
         with self._out:
-            self._client = 0
+            self._session.on(Event.CLOSE)
         self._forget_sender()
         self._steps.forget(self._switches)
         if memory.c2s is not None and memory.s2c is not None:
@@ -369,7 +381,7 @@ class ShmHost:
         self._bell.nudge()
 
     def _answer_commands(self) -> None:
-        if not self._client and self.memory.load_u32(CLIENT_PID):
+        if not self._serving and self.memory.load_u32(CLIENT_PID):
             self._greet()
         answer_commands(self.memory, self.dispatcher, self.bridge, self._write)
 

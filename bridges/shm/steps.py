@@ -1,6 +1,6 @@
-"""ShmSteps: one request out of a segment into the bridge's inbox, and the ticks that answer it. It waits for nobody.
+"""ShmSteps: one request out of a segment into the bridge's inbox, and the ticks that answer it. It never waits.
 
-The bridge's arrays lie over the segment while this is bound: a vectorised bridge writes what the trainer sees.
+While it is bound, the bridge's arrays are views of the segment: a vectorised bridge writes what the trainer sees.
 """
 
 from __future__ import annotations
@@ -10,14 +10,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ue_rl.bridges.base import BaseBridge
-from ue_rl.bridges.shm.arrays import bind, unbind
+from ue_rl.bridges.core import BridgeCore
 from ue_rl.buffers import ActionBatch
 from ue_rl.errors import NonFiniteValue, UnexpectedMessage
 from ue_rl.shm.header import ACTION_SEQ
 from ue_rl.shm.memory import StepMemory
 
 _SEQ = 2**64
+_ARRAYS = ("obs", "rewards", "dones", "truncated")
 
 
 class ShmSteps:
@@ -27,10 +27,10 @@ class ShmSteps:
         bridge: hosted. memory: of its sizes, with our extension.
 
     Attributes:
-        seen: the action_seq that was taken last. asked: it is not answered yet.
+        seen: the action_seq that was taken last.
     """
 
-    def __init__(self, bridge: BaseBridge, memory: StepMemory) -> None:
+    def __init__(self, bridge: BridgeCore, memory: StepMemory) -> None:
         assert memory.ask is not None
         assert memory.seeds is not None
         assert memory.answered is not None
@@ -43,19 +43,34 @@ class ShmSteps:
         self._all_step = bytes([ActionBatch.STEP]) * len(memory.ask)
         self._first_nonfinite: Any = memory.words.first_nonfinite
         self.seen = 0
-        self.asked = False
 
     def bind(self) -> None:
-        """Lays the bridge's arrays over the segment; idempotent."""
-        with self._bridge.lock:
-            if not self._bound:
-                bind(self._bridge, self._memory)
+        """inbox.actions and the outbox's arrays become views of the segment, with what stood in them; idempotent."""
+        bridge, memory = self._bridge, self._memory
+        with bridge.lock:
+            if self._bound:
+                return
+            inbox, outbox = bridge.inbox, bridge.outbox
+            memory.actions[...] = inbox.actions
+            inbox.actions = memory.actions
+            for name in _ARRAYS:
+                getattr(memory, name)[...] = getattr(outbox, name)
+                setattr(outbox, name, getattr(memory, name))
+            if memory.image is not None and outbox.image is not None:
+                memory.image[...] = outbox.image
+                outbox.image = memory.image
 
     def unbind(self) -> None:
-        """Gives the bridge arrays of its own again; idempotent."""
+        """The bridge gets copies of its own; idempotent."""
         with self._bridge.lock:
-            if self._bound:
-                unbind(self._bridge)
+            if not self._bound:
+                return
+            inbox, outbox = self._bridge.inbox, self._bridge.outbox
+            inbox.actions = inbox.actions.copy()
+            for name in _ARRAYS:
+                setattr(outbox, name, getattr(outbox, name).copy())
+            if outbox.image is not None:
+                outbox.image = outbox.image.copy()
 
     @property
     def _bound(self) -> bool:
@@ -87,7 +102,7 @@ class ShmSteps:
         if wanted.max() > ActionBatch.RESET:
             env = int(wanted.argmax())
             raise UnexpectedMessage(
-                "an ask that is no ask", fault="trainer", env_id=env, field="ask", expected="0, 1 or 2",
+                "invalid command byte", fault="trainer", env_id=env, field="ask", expected="0, 1 or 2",
                 got=int(wanted[env]),
             )  # fmt: skip
         self._check_rows(inbox.actions, np.flatnonzero(wanted == ActionBatch.STEP))
@@ -117,7 +132,7 @@ class ShmSteps:
                 "the trainer asked more than once, or counted wrongly", fault="trainer", field="action_seq",
                 expected=(self.seen + 1) % _SEQ, got=seq,
             )  # fmt: skip
-        self.seen, self.asked = seq, True
+        self.seen = seq
 
     def forget(self, switches: int) -> None:
         """Whatever is asked is void. `switches`: the bridge's when it was asked; where it was switched since, it has
@@ -125,7 +140,6 @@ class ShmSteps:
         with self._bridge.lock:
             if self._bridge.switches == switches:
                 self._bridge.forget_requests()
-        self.asked = False
         self.seen = self._memory.load_u64(ACTION_SEQ)
 
     def _check_rows(self, actions: NDArray[np.float32], rows: NDArray[np.intp]) -> None:

@@ -14,9 +14,9 @@ import socket
 import threading
 from typing import Any
 
-from ue_rl.bridges.base import BaseBridge
+from ue_rl.bridges.core import BridgeCore
+from ue_rl.bridges.hosting import UpgradableSession
 from ue_rl.bridges.shm.host import ShmHost
-from ue_rl.bridges.tcp.session import EngineSession
 from ue_rl.errors import ConfigurationError, UnexpectedMessage
 from ue_rl.shm.offer import READY, refuse_line
 
@@ -40,7 +40,7 @@ class ShmUpgrader:
         self._host: ShmHost | None = None
         self._told = ""
 
-    def offer(self, bridge: BaseBridge) -> str | None:
+    def offer(self, bridge: BridgeCore) -> str | None:
         """See Upgrader.offer."""
         try:
             self._host = ShmHost(bridge, guest=True, **self._options)
@@ -51,7 +51,7 @@ class ShmUpgrader:
             return None
         return self._host.offer
 
-    def accept(self, line: bytes, session: EngineSession) -> ShmSession | None:
+    def accept(self, line: bytes, session: UpgradableSession) -> ShmSession | None:
         """See Upgrader.accept."""
         host, self._host = self._host, None
         assert host is not None
@@ -59,7 +59,7 @@ class ShmUpgrader:
             return self._refuse(host, session, "the proof is not this segment's")
         try:
             sock = session.detach()
-        except (ConfigurationError, OSError) as error:
+        except OSError as error:
             return self._refuse(host, session, str(error))
         try:
             sock.sendall(READY)
@@ -76,7 +76,7 @@ class ShmUpgrader:
             raise
 
     @staticmethod
-    def _refuse(host: ShmHost, session: EngineSession, why: str) -> None:
+    def _refuse(host: ShmHost, session: UpgradableSession, why: str) -> None:
         _log.warning("a trainer goes on over TCP: %s", why)
         session.write(refuse_line(why))
         host.close()
@@ -91,21 +91,12 @@ class ShmUpgrader:
 class ShmSession:
     """One trainer's session over its segment, in a thread of its own (an Upgrade of bridges/tcp/session.py)."""
 
-    def __init__(self, host: ShmHost, sock: socket.socket, session: EngineSession) -> None:
+    def __init__(self, host: ShmHost, sock: socket.socket, session: UpgradableSession) -> None:
         self._host, self._session = host, session
         host.tick_rate = session.tick_rate
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, args=(sock,), name="ue_rl-shm", daemon=True)
         self._thread.start()
-
-    def feed(self, data: bytes) -> None:
-        """See Upgrade.feed: what came behind SHM=ACCEPT, before the answer to it."""
-        raise UnexpectedMessage(
-            "the trainer spoke before its offer was answered", fault="trainer", field="SHM", got=data[:80]
-        )
-
-    def answer(self) -> None:
-        """See Upgrade.answer: this thread answers by itself."""
 
     def close(self) -> None:
         """See Upgrade.close."""

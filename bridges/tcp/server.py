@@ -19,13 +19,13 @@ import os
 import time
 from collections import deque
 from collections.abc import Callable
-from typing import Any
 
-from ue_rl.bridges.base import BaseBridge, Mode
-from ue_rl.bridges.tcp.connection import Connection
-from ue_rl.bridges.tcp.session import EngineSession, Upgrader, who_failed
+from ue_rl.bridges.core import BridgeCore, Mode
+from ue_rl.bridges.hosting import Upgrader
+from ue_rl.bridges.tcp.connection import Connection, gives_sockets_away
+from ue_rl.bridges.tcp.session import EngineSession, who_failed
 from ue_rl.errors import ConfigurationError, UeRlError
-from ue_rl.spin import DESCHEDULED, LONGEST_LINGER
+from ue_rl.spin import DESCHEDULED, LONGEST_LINGER, SERVER_TURN
 
 _log = logging.getLogger("ue_rl.bridges.tcp.server")
 
@@ -48,7 +48,7 @@ class BridgeServer:
     """
 
     def __init__(
-        self, bridge: BaseBridge, host: str = "127.0.0.1", port: int = 7777, *, tick_rate: float | None = None,
+        self, bridge: BridgeCore, host: str = "127.0.0.1", port: int = 7777, *, tick_rate: float | None = None,
         upgrader: Upgrader | None = None,
     ) -> None:  # fmt: skip
         if tick_rate is not None and not tick_rate > 0:
@@ -66,7 +66,10 @@ class BridgeServer:
         self._linger_until = 0.0
         self._answered_at = 0.0
         self._usual_think = 0.0
-        self._no_linger_before = 0.0
+        self._no_spin_before = 0.0
+        self._attending = False
+        self._vain_waits = 0
+        self._space = memoryview(bytearray(65_536))
         self._pacer: asyncio.Task[None] | None = None
         self._switches = 0
         self.sessions = 0
@@ -89,6 +92,12 @@ class BridgeServer:
     async def start(self) -> None:
         """Listens."""
         self._loop = asyncio.get_running_loop()
+        if self._upgrader is not None and not gives_sockets_away(self._loop):
+            _log.warning(
+                "no shared memory is offered: %s cannot give a socket away; run the server on a SelectorEventLoop, as "
+                "serve() and run_in_thread() do", type(self._loop).__name__,
+            )  # fmt: skip
+            self._upgrader = None
         if self.bridge.host is not None:
             raise ConfigurationError("this bridge is hosted already", fault="caller", cure="close its server first")
         self.bridge.host = self
@@ -166,7 +175,7 @@ class BridgeServer:
                     return
                 self.bridge.start_training()
                 self._switches = self.bridge.switches
-                self._session = EngineSession(self.bridge, self._upgrader, self)
+                self._session = EngineSession(self.bridge, self._upgrader, self.tick_rate, self._finished)
                 self._members = []
                 self.sessions += 1
             elif self._session.full:
@@ -199,7 +208,7 @@ class BridgeServer:
         self._end_session("the game left training mode", logging.WARNING)
         return True
 
-    def data_received(self, connection: Connection, data: bytes) -> None:
+    def data_received(self, connection: Connection, data: bytes | memoryview) -> None:
         """Bytes of a member, or of one that still waits."""
         session = self._session
         if connection.place < 0 or session is None:
@@ -210,7 +219,7 @@ class BridgeServer:
         except UeRlError as error:  # without the lock: the thread of an upgrade may want it before it ends
             self._end_session(f"the trainer broke the protocol: {error}", logging.ERROR)
 
-    def _feed(self, session: EngineSession, place: int, data: bytes) -> None:
+    def _feed(self, session: EngineSession, place: int, data: bytes | memoryview) -> None:
         with self.bridge.lock:  # the game may switch the mode in another thread
             if self._left_training():
                 return
@@ -264,14 +273,9 @@ class BridgeServer:
             self._tick_due = True
             self._loop.call_soon(self._due_tick)
 
-    def wake(self) -> None:
-        """Asks for a tick soon; from any thread."""
+    def _finished(self, session: EngineSession) -> None:
+        """An upgrade says that its trainer has gone; from any thread."""
         with contextlib.suppress(RuntimeError):  # the loop has ended
-            self._loop.call_soon_threadsafe(self._request_tick)
-
-    def finished(self, session: EngineSession) -> None:
-        """An upgrade says that its session is over; from any thread."""
-        with contextlib.suppress(RuntimeError):
             self._loop.call_soon_threadsafe(self._finish, session)
 
     def _finish(self, session: EngineSession) -> None:
@@ -285,7 +289,7 @@ class BridgeServer:
 
     def _tick(self) -> None:
         session, bridge = self._session, self.bridge
-        if session is not None and session.detached:
+        if session is not None and session.upgraded:
             return  # its ticks are its own
         now = time.perf_counter()
         delta, self._last_tick = now - self._last_tick, now
@@ -309,21 +313,53 @@ class BridgeServer:
             if bridge.busy:
                 self._request_tick()
             else:
-                self._answered_at = time.perf_counter()
-                if self._usual_think < LONGEST_LINGER and self._answered_at > self._no_linger_before:
-                    lingers = self._linger_until > 0.0
-                    self._linger_until = self._answered_at + min(2 * self._usual_think + 50e-6, LONGEST_LINGER)
-                    if not lingers:
-                        self._loop.call_soon(self._linger)
+                self._await_next(session)
+
+    def _await_next(self, session: EngineSession) -> None:
+        """All is answered: spins for a moment instead of going to sleep at once."""
+        self._answered_at = now = time.perf_counter()
+        if now < self._no_spin_before:
+            return
+        if session.shared and self._members[0].can_receive:
+            if not self._attending:
+                self._attending = True
+                self._loop.call_soon(self._attend)
+        elif self._usual_think < LONGEST_LINGER:
+            lingers = self._linger_until > 0.0
+            self._linger_until = now + min(2 * self._usual_think + 50e-6, LONGEST_LINGER)
+            if not lingers:
+                self._loop.call_soon(self._linger)
+
+    def _attend(self) -> None:
+        """Shared channel: waits here for the next requests, so that a step does not pay for a turn of the event loop.
+
+        It gives other connections and tasks their turn after SERVER_TURN seconds, and goes back to the loop where
+        nothing comes within a slice; when that has happened twice running, it stays there for a while.
+        """
+        turn_ends = time.perf_counter() + SERVER_TURN
+        while (session := self._session) is not None and session.shared and not self.bridge.busy:
+            connection = self._members[0]
+            count = connection.receive(self._space)
+            if count <= 0:  # nothing yet, or the end, which the loop sees too
+                self._vain_waits += 1
+                if self._vain_waits > 1:
+                    self._no_spin_before = time.perf_counter() + 0.05
+                break
+            self._vain_waits = 0
+            self.data_received(connection, self._space[:count])
+            if time.perf_counter() > turn_ends:
+                self._loop.call_soon(self._attend)
+                return
+        self._attending = False
 
     def _linger(self) -> None:
-        """Keeps the loop polling after an answer, for about as long as the trainer usually thinks."""
+        """Per-env sockets: keeps the loop polling after an answer, for about as long as the trainer usually thinks."""
         begun = time.perf_counter()
         if begun < self._linger_until:
             _yield_core()
             now = time.perf_counter()
             if now - begun > DESCHEDULED:  # somebody else needs this core: leave it to them for a while
-                self._no_linger_before = now + 0.05
+                self._no_spin_before = now + 0.05
                 self._linger_until = 0.0
                 return
             self._loop.call_soon(self._linger)
@@ -341,14 +377,3 @@ class BridgeServer:
 
 def _ports(server: asyncio.Server) -> list[int]:
     return [int(sock.getsockname()[1]) for sock in server.sockets]
-
-
-def serve(bridge: BaseBridge, host: str = "127.0.0.1", port: int = 7777, **options: Any) -> None:
-    """Hosts `bridge` until Ctrl-C; options as BridgeServer."""
-
-    async def run() -> None:
-        async with BridgeServer(bridge, host, port, **options) as server:
-            await server.serve_forever()
-
-    with contextlib.suppress(KeyboardInterrupt, asyncio.CancelledError):
-        asyncio.run(run())

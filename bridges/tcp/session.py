@@ -1,40 +1,31 @@
-"""EngineSession: one trainer's sockets on the engine's side, whichever way it wires itself. No sockets of its own.
+"""EngineSession: one trainer's connections on the engine's side, in either wiring. No sockets of its own.
 
 The first connection gets the handshake. A line on it means the shared channel; a second connection means per-env
-sockets, and then nothing is answered until all are there, as in the deployed plugin. A host (bridges/tcp/server.py)
-brings the connections as objects with `write(bytes)`, calls `answer()` after each tick, and `close()` at the end.
+sockets, and then nothing is answered until all are there, as in the deployed plugin. The server brings the connections
+as objects with `write(bytes)`, calls `answer()` after each tick, and `close()` at the end.
 
 A server may offer another carrier in the handshake (SHM=..). A trainer takes it by a first line `SHM=..` on the first
-connection; from then on an Upgrade moves requests and states, and this file only passes bytes and ticks on.
+connection; from then on an Upgrade (bridges/hosting.py) carries the session, and nothing is read or ticked here.
 """
 
 from __future__ import annotations
 
 import socket
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Protocol
 
 import numpy as np
 
-from ue_rl.bridges.base import BaseBridge
+from ue_rl.bridges.core import BridgeCore
+from ue_rl.bridges.hosting import Upgrade, Upgrader
 from ue_rl.errors import ProtocolError, UeRlError, UnexpectedMessage
+from ue_rl.session import Event, Role, Session, State
 from ue_rl.spec import Channel, EnvType
 from ue_rl.wire import Codec, encode_handshake
 from ue_rl.wire.lines import LineBuffer
 
-
-class Host(Protocol):
-    """Who runs the session: a server. `tick_rate`: ticks per second, None: as requests come."""
-
-    tick_rate: float | None
-
-    def wake(self) -> None:
-        """A tick is wanted soon; from any thread."""
-        ...
-
-    def finished(self, session: EngineSession) -> None:
-        """`session` is over, says its upgrade; from any thread."""
-        ...
+MAX_QUEUED = 65_536  # bytes of requests that an RLBASE trainer may send ahead of the answers
 
 
 class Writer(Protocol):
@@ -49,79 +40,28 @@ class Writer(Protocol):
         ...
 
 
-class Upgrade(Protocol):
-    """What carries a session once the trainer has taken an offer.
-
-    The first connection stays, as doorbell and sign of life. Either the server goes on reading it, ticking the bridge
-    and calling `feed` and `answer`; or the upgrade takes the socket (`session.detach()`), ticks the bridge in a thread
-    of its own under `bridge.lock`, and calls `session.finish()` when its trainer has gone.
-    """
-
-    def feed(self, data: bytes) -> None:
-        """Takes what came on the first connection and writes requests into the bridge's inbox.
-
-        Raises:
-            ProtocolError: what the trainer did wrong; ends the session.
-        """
-        ...
-
-    def answer(self) -> None:
-        """Sends the answered rows of the bridge's outbox; their marks are cleared afterwards."""
-        ...
-
-    def close(self) -> None:
-        """The session is over, or the server stops: ends its thread, if it has one, before it returns; idempotent."""
-        ...
-
-
-class Upgrader(Protocol):
-    """Offers another carrier for the same requests and states (shared memory), and makes it.
-
-    One offer is open at a time.
-    """
-
-    def offer(self, bridge: BaseBridge) -> str | None:
-        """The handshake's SHM value for a new session; None: there is nothing to offer now."""
-        ...
-
-    def accept(self, line: bytes, session: EngineSession) -> Upgrade | None:
-        """The trainer's first line was `SHM=..`: answer it with `session.write`.
-
-        Args:
-            line: that line, without its ending.
-            session: with `.bridge`; `.write` for the first connection; `.wake`, `.detach` and `.finish` for threads.
-
-        Returns:
-            what carries the session from now on; None: refused, the session goes on in text, and nothing is withdrawn.
-
-        Raises:
-            ProtocolError: the line does not fit the offer; ends the session.
-        """
-        ...
-
-    def withdraw(self) -> None:
-        """The offer was not taken: the trainer speaks text, or has gone."""
-        ...
-
-
 class EngineSession:
     """What one trainer has connected, and what it has asked.
+
+    Its Session is NEW before the first connection, HANDSHAKE until the wiring is known, READY, ASKED while a request is
+    unanswered, and CLOSED once no further request is taken: the trainer has said that training is complete, has gone
+    over to another carrier, or has gone.
 
     Args:
         bridge: gets the requests into its inbox; must be in training mode.
         upgrader: makes the offer of another carrier; None: no offer. None is made either to RLBASE or in version 0.
-        host: who runs it; None: nobody who could be woken.
-
-    Attributes:
-        detached: an upgrade has taken the socket; the ticks are its own.
+        tick_rate: the server's ticks per second; None: as requests come.
+        on_finish: told by an upgrade, from any thread, that its trainer has gone.
     """
 
-    def __init__(self, bridge: BaseBridge, upgrader: Upgrader | None = None, host: Host | None = None) -> None:
-        self.bridge = bridge
+    def __init__(
+        self, bridge: BridgeCore, upgrader: Upgrader | None = None, tick_rate: float | None = None,
+        on_finish: Callable[[EngineSession], None] = lambda session: None,
+    ) -> None:  # fmt: skip
+        self.bridge, self._tick_rate, self._on_finish = bridge, tick_rate, on_finish
         spec = bridge.spec
         self.codec = Codec(spec)
-        self._host = host
-        self.detached = False
+        self._order = Session(Role.ENGINE)
         self._upgrade: Upgrade | None = None
         self._offered = upgrader if spec.version and spec.env_type is not EnvType.RLBASE else None
         offer = None if self._offered is None else self._offered.offer(bridge)
@@ -130,15 +70,18 @@ class EngineSession:
         self._handshake = encode_handshake(replace(spec, shm=offer))
         self._writers: list[Writer] = []
         self._lines: list[LineBuffer] = []
-        self.shared = spec.env_type is EnvType.RLBASE
-        self.finished = False
-        self._caught_up = False
-        self._env_sockets = 0 if self.shared or spec.channel is Channel.SHARED else spec.num_envs
+        self._queues = spec.env_type is EnvType.RLBASE
+        self._env_sockets = 0 if self._queues or spec.channel is Channel.SHARED else spec.num_envs
 
     @property
     def tick_rate(self) -> float | None:
         """The server's."""
-        return None if self._host is None else self._host.tick_rate
+        return self._tick_rate
+
+    @property
+    def shared(self) -> bool:
+        """Is this the shared channel?"""
+        return self._order.state > State.HANDSHAKE and len(self._writers) == 1
 
     @property
     def full(self) -> bool:
@@ -146,78 +89,87 @@ class EngineSession:
         return bool(self._writers) and (self.shared or len(self._writers) > self._env_sockets)
 
     @property
-    def complete(self) -> bool:
-        """All that is needed to answer is there."""
-        return self.shared or (len(self._writers) > self._env_sockets > 0)
+    def upgraded(self) -> bool:
+        """Has it gone over to another carrier, which ticks the bridge by itself?"""
+        return self._upgrade is not None
+
+    @property
+    def finished(self) -> bool:
+        """No further request will be taken."""
+        return self._order.state is State.CLOSED
 
     def add(self, writer: Writer) -> int:
         """Takes a connection and greets it if it is the first; its place: 0 = first, i + 1 = env i's own."""
-        if self._writers:
-            self._withdraw()  # per-env sockets: text it is
         self._writers.append(writer)
         self._lines.append(LineBuffer(self.codec.max_line, fault="trainer"))
-        place = len(self._writers) - 1
-        if place == 0:
+        if len(self._writers) > 1:
+            self._withdraw()  # per-env sockets: text it is
+        else:
+            self._order.on(Event.CONNECT)
             writer.write(self._handshake)
-            if self.bridge.spec.env_type is EnvType.RLBASE:
+            if self._queues:
                 # The plugin sends a state that nobody asked for: a reset's, which the trainer drops.
-                self.bridge.inbox.command[0] = self.bridge.inbox.RESET
-        return place
+                self._order.on(Event.CONFIG)
+                self._ask_for_reset()
+        return len(self._writers) - 1
 
-    def feed(self, place: int, data: bytes) -> None:
-        """Takes received bytes (none: looks again after `add`) and turns whole lines into requests.
+    def feed(self, place: int, data: bytes | memoryview) -> None:
+        """Takes received bytes (none: the connection was just added) and turns whole lines into requests.
 
         Raises:
             ProtocolError: what the trainer did wrong.
         """
-        if self._upgrade is not None:
-            self._upgrade.feed(data)
-            return
         lines = self._lines[place]
         lines.feed(data)
-        if place == 0 and not self.shared:
-            if len(self._writers) > 1:
-                lines.discard()  # per-env wiring: the admin socket is never read
-                return
-            if self._offered is not None and lines.has_line() and self._takes_offer(lines):
-                return
-            if lines.has_line() and self._env_sockets and self.bridge.spec.channel is Channel.PER_ENV:
-                raise UnexpectedMessage(
-                    "this engine serves per-env sockets only", fault="trainer", expected="a connection per env"
-                )
-            self.shared = lines.has_line()
-        if not self.complete:
-            lines.check_limit()  # nothing is read yet: what waits must not grow without end
-            return
-        if self.shared or self._caught_up:
+        if place == 0 and len(self._writers) > 1:
+            lines.discard()  # per-env wiring: the admin socket is never read
+        elif self._order.state is not State.HANDSHAKE:
             self._take_lines(place)
-            return
-        self._caught_up = True  # the last env socket has come: what the others sent before is taken now
-        for each in range(1, len(self._lines)):
-            self._take_lines(each)
+        elif place == 0 and lines.has_line():
+            self._hear_first_line(lines)
+        elif place and len(self._writers) > self._env_sockets:
+            self._order.on(Event.CONFIG)
+            for each in range(1, len(self._lines)):  # also what came before the last one was there
+                self._take_lines(each)
+        else:
+            lines.check_limit()  # nothing is read yet: what waits must not grow without end
 
-    def _takes_offer(self, lines: LineBuffer) -> bool:
-        """Hands over where the trainer's first line takes the offer; what came behind it is the upgrade's."""
+    def _hear_first_line(self, lines: LineBuffer) -> None:
+        """The wiring, or the carrier, follows from the first line on the first connection."""
+        if self._offered is not None and self._goes_over(lines):
+            return
+        if not lines.has_line():  # it was a refused SHM= line
+            return
+        if self._env_sockets and self.bridge.spec.channel is Channel.PER_ENV:
+            raise UnexpectedMessage(
+                "this engine serves per-env sockets only", fault="trainer", expected="a connection per env"
+            )
+        self._order.on(Event.CONFIG)
+        self._take_lines(0)
+
+    def _goes_over(self, lines: LineBuffer) -> bool:
+        """Does the first line take the offer? Otherwise all that came stays in `lines`."""
         span = lines.next_span()
         assert span is not None
         line = bytes(lines.data[span[0] : span[1]])
         rest = bytes(lines.data[lines.head : lines.head + len(lines)])
-        if line[:4].upper() == b"SHM=":
-            assert self._offered is not None
-            self._upgrade = self._offered.accept(line, self)
-            self._offered = None
-            lines.discard()
-            if self._upgrade is None:
-                lines.feed(rest)
-                return False
-            self.shared = True
-            if rest:
-                self._upgrade.feed(rest)
-            return True
-        self._withdraw()
         lines.discard()
-        lines.feed(line + b"\n" + rest)
-        return False
+        if line[:4].upper() != b"SHM=":
+            self._withdraw()
+            lines.feed(line + b"\n" + rest)
+            return False
+        assert self._offered is not None
+        self._upgrade = self._offered.accept(line, self)
+        self._offered = None
+        if self._upgrade is None:
+            lines.feed(rest)
+            return False
+        self._order.on(Event.CLOSE)
+        if rest:
+            raise UnexpectedMessage(
+                "the trainer spoke before its offer was answered", fault="trainer", field="SHM", got=rest[:80]
+            )
+        return True
 
     def _withdraw(self) -> None:
         offered, self._offered = self._offered, None
@@ -228,28 +180,17 @@ class EngineSession:
         """Sends on the first connection."""
         self._writers[0].write(data)
 
-    def wake(self) -> None:
-        """Asks the server for a tick soon; from any thread."""
-        if self._host is not None:
-            self._host.wake()
-
     def detach(self) -> socket.socket:
-        """Takes the first connection from the server: a blocking socket that the caller closes.
-
-        Raises:
-            ConfigurationError: the server's event loop reads ahead (Windows' proactor) and cannot give it away.
-        """
-        sock = self._writers[0].detach()
-        self.detached = True
-        return sock
+        """See UpgradableSession.detach."""
+        return self._writers[0].detach()
 
     def finish(self) -> None:
-        """Tells the server that the session is over; from any thread."""
-        if self._host is not None:
-            self._host.finished(self)
+        """See UpgradableSession.finish."""
+        self._on_finish(self)
 
     def close(self) -> None:
         """The trainer has gone or was sent away; idempotent."""
+        self._order.on(Event.CLOSE)
         upgrade, self._upgrade = self._upgrade, None
         if upgrade is not None:
             upgrade.close()
@@ -258,18 +199,34 @@ class EngineSession:
     def _take_lines(self, place: int) -> None:
         lines, codec, inbox = self._lines[place], self.codec, self.bridge.inbox
         env = place - 1 if place else None
-        while True:
+        while not self.finished:
+            if self._queues and inbox.command[0]:  # as the plugin does: one request at a time, the others wait
+                if len(lines) > MAX_QUEUED:
+                    raise UnexpectedMessage(
+                        "the trainer sends without reading the answers", fault="trainer",
+                        expected=f"at most {MAX_QUEUED} bytes of requests ahead of the answers", got=len(lines),
+                    )  # fmt: skip
+                return
             span = lines.next_span()
             if span is None:
                 return
-            if codec.spec.env_type is EnvType.RLBASE and _says_complete(lines.data, *span):
-                self.finished = True
-                inbox.command[0] = inbox.RESET
+            if self._queues and _says_complete(lines.data, *span):
+                self._ask_for_reset()
+                self._order.on(Event.CLOSE)
                 return
+            self._order.on(Event.ASK)
             codec.decode_requests(lines.data, inbox, env, *span)
 
+    def _ask_for_reset(self) -> None:
+        self._order.on(Event.ASK)
+        self.bridge.inbox.command[0] = self.bridge.inbox.RESET
+
     def answer(self) -> None:
-        """Sends the answered rows of the bridge's outbox and clears their marks."""
+        """Sends the answered rows of the bridge's outbox and clears their marks.
+
+        Raises:
+            ProtocolError: a request that waited is wrong.
+        """
         bridge = self.bridge
         answered = bridge.answered
         count = np.count_nonzero(answered)
@@ -277,9 +234,7 @@ class EngineSession:
             return
         out = bridge.outbox
         infos = out.infos or None
-        if self._upgrade is not None:
-            self._upgrade.answer()
-        elif self.shared:
+        if len(self._writers) == 1:
             ids = None if count == len(answered) else np.flatnonzero(answered).astype(np.int32)
             self._writers[0].write(self.codec.encode_states(out.obs, out.rewards, out.dones, out.truncated, ids, infos))
         else:
@@ -289,6 +244,10 @@ class EngineSession:
         answered[:] = 0
         if infos:
             out.infos.clear()
+        if not self.finished and not bridge.busy:
+            self._order.on(Event.ANSWERED)
+            if self._queues:
+                self._take_lines(0)
 
 
 def who_failed(error: Exception) -> str:

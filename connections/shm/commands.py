@@ -11,6 +11,7 @@ was refused, or not answered in time, leaves the connection as it was; whatever 
 
 from __future__ import annotations
 
+import logging
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
@@ -21,14 +22,13 @@ from ue_rl.commands.envelope import (
     Method,
     decode,
     encode,
-    json_object,
-    json_text,
     messages,
     method_name,
     mismatch,
     text,
     write_within,
 )
+from ue_rl.commands.json_entry import check_object, is_json, json_entry, read_json_entry
 from ue_rl.errors import (
     CommandFailed,
     ConfigurationError,
@@ -38,11 +38,12 @@ from ue_rl.errors import (
     RingFull,
     TransportError,
     UeRlError,
-    UnknownEnv,
     UnsupportedByEngine,
 )
 from ue_rl.shm.ring import Ring
 from ue_rl.spin import TRAINER_SLICE_MS
+
+_log = logging.getLogger("ue_rl.connections")
 
 MAX_EVENTS = 10_000
 MAX_EVENT_BYTES = 64 * 2**20
@@ -265,15 +266,7 @@ class ShmCommands:
         Raises:
             ConfigurationError: no JSON, or longer than the ring takes. UnsupportedByEngine: no rings.
         """
-        ring = self._ring()
-        payload = messages().ResetOptionsT(envId=env_id, json=json_text(options, "OPTIONS", env_id))
-        data = encode(Method.RESET_OPTIONS, payload)
-        if len(data) > ring.max_payload:
-            raise ConfigurationError(
-                "the options of a reset are longer than the command ring takes", fault="caller", env_id=env_id,
-                field="OPTIONS", expected=f"at most {ring.max_payload} bytes", got=len(data),
-            )  # fmt: skip
-        return data
+        return json_entry(Method.RESET_OPTIONS, env_id, options, self._ring().max_payload)
 
     def send_entry(self, data: bytes) -> None:
         """Writes an encoded message."""
@@ -341,7 +334,17 @@ class ShmCommands:
         ring = self._in
         while ring is not None and taken < ring.capacity and (data := ring.try_read()) is not None:
             count, taken = count + 1, taken + len(data)
-            command = decode(data)
+            if is_json(data):
+                env_id, info = read_json_entry(data, Method.ENV_INFO, self._num_envs)
+                self._infos[env_id] = info
+                continue
+            try:
+                command = decode(data)
+            except ConfigurationError as error:  # flatbuffers is not installed: nobody here can read events then
+                if not self.dropped:
+                    _log.warning("what the engine sends unasked is dropped: %s", error)
+                self.dropped += 1
+                continue
             if command.correlation_id:
                 if command.correlation_id in self._answers:
                     self._answers[command.correlation_id] = command
@@ -349,8 +352,10 @@ class ShmCommands:
             problem = None if command.error is not None else mismatch(command.method, command.payload)
             if problem is not None:
                 raise MalformedMessage("a message with a wrong payload", fault="engine", field="payload", got=problem)
-            if command.method == Method.ENV_INFO:
-                self._take_info(command)
+            if command.method == Method.ENV_INFO:  # of an older engine
+                payload: Any = command.payload or messages().EnvInfoT(envId=-1)
+                found = check_object(Method.ENV_INFO, int(payload.envId), payload.json or b"", self._num_envs)
+                self._infos[found[0]] = found[1]
             else:
                 self._keep(command, len(data))
         return count
@@ -361,18 +366,3 @@ class ShmCommands:
         while len(self._events) > MAX_EVENTS or self._event_bytes > MAX_EVENT_BYTES:
             self._event_bytes -= self._events.popleft()[0]
             self.dropped += 1
-
-    def _take_info(self, command: Command) -> None:
-        payload: Any = command.payload or messages().EnvInfoT(envId=-1)
-        env = int(payload.envId)
-        if not 0 <= env < self._num_envs:
-            raise UnknownEnv(
-                "an info names an env that does not exist", fault="engine", field="ENV",
-                expected=f"0 to {self._num_envs - 1}", got=env,
-            )  # fmt: skip
-        info = json_object(payload.json)
-        if info is None:
-            raise MalformedMessage(
-                "an info is no JSON object", fault="engine", env_id=env, field="INFO", got=text(payload.json)
-            )
-        self._infos[env] = info

@@ -10,11 +10,10 @@ connection is dead.
 
 from __future__ import annotations
 
-import logging
 import os
 import socket
 import weakref
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -22,41 +21,36 @@ from numpy.typing import NDArray
 
 from ue_rl.buffers import ActionBatch, StepBuffers
 from ue_rl.compiled import load
-from ue_rl.connections.arguments import check_actions, check_deadlines, check_offered, check_reset
-from ue_rl.connections.base import BaseConnection
 from ue_rl.connections.shm import attach
 from ue_rl.connections.shm.commands import ShmCommands
-from ue_rl.connections.shm.faults import bad_action, bad_state
 from ue_rl.connections.shm.plain import PlainSteps
 from ue_rl.connections.shm.torch_upload import TorchUpload
 from ue_rl.connections.shm.upgrade import UpgradeRefused, check_same, propose
-from ue_rl.connections.shm.waiting import EngineWatch, slice_of, unasked
+from ue_rl.connections.shm.waiting import EngineWatch, bad_state, slice_of, unasked
 from ue_rl.connections.tcp.connection import shake_hands
 from ue_rl.connections.tcp.link import Link
 from ue_rl.errors import UeRlError
-from ue_rl.session import Event, State
+from ue_rl.session import Event
 from ue_rl.shm.bell import ASKED, NOT_OURS, Bell, set_slice
 from ue_rl.shm.header import ANSWERED_SEQ, CLIENT_PID
 from ue_rl.shm.memory import StepMemory
 from ue_rl.shm.offer import parse_offer
 from ue_rl.shm.segment import Segment
 from ue_rl.spec import EnvSpec
-
-_log = logging.getLogger("ue_rl.connections")
+from ue_rl.transport import BaseTransport, Options, Seeds, check_actions
+from ue_rl.wire.codec import nonfinite_action
 
 # By the segment's token: which connection of this process holds it. A pid alone does not tell two of them apart.
 _holders: weakref.WeakValueDictionary[bytes, SharedMemoryConnection] = weakref.WeakValueDictionary()
 
 
-class SharedMemoryConnection(BaseConnection):
+class SharedMemoryConnection(BaseTransport):
     """One trainer's end of a segment.
 
     Args:
         name: of the segment, or the path of a file; None: the environment variable LUCKY_SHM_NAME.
         engine: (host, port) where an engine listens that offers shared memory in its handshake; then no `name`.
-        timeout: seconds for a step or reset to be answered.
-        connect_timeout: seconds for attaching; None: `timeout`.
-        wait: keep trying this many seconds while there is no such segment, or nobody listens.
+        timeout, connect_timeout, wait: see BaseTransport.
         spin_us: microseconds to spin before blocking while waiting for an answer; None: see ue_rl/spin.py.
 
     Attributes:
@@ -64,8 +58,11 @@ class SharedMemoryConnection(BaseConnection):
         commands: requests beside the steps, and what the engine sends unasked.
 
     Raises:
-        ConfigurationError: a deadline that cannot be.
+        ConfigurationError: an invalid deadline.
     """
+
+    carries = "shared memory"
+    _commands: ShmCommands
 
     def __init__(
         self,
@@ -77,15 +74,13 @@ class SharedMemoryConnection(BaseConnection):
         wait: float = 0.0,
         spin_us: float | None = None,
     ) -> None:
-        super().__init__()
-        check_deadlines(timeout, connect_timeout)
-        self._engine = engine
-        self.name, self.timeout, self.wait = name, timeout, wait
-        self.connect_timeout = timeout if connect_timeout is None else connect_timeout
+        super().__init__(timeout, connect_timeout, wait)
+        self._engine, self.name = engine, name
         self._spin_us = spin_us
         self._segment: Segment | None = None
         self._memory: StepMemory | None = None
         self._bell: Bell = None  # type: ignore[assignment]  # None before attaching and after close()
+        self._greeted: tuple[Link, EnvSpec] | None = None
         self._link: Link | None = None
         self._claimed = False
         self._upload: TorchUpload | None = None
@@ -96,7 +91,7 @@ class SharedMemoryConnection(BaseConnection):
     def memory(self) -> StepMemory:
         """The segment's arrays and header."""
         if self._memory is None:
-            self._session.on(Event.ASK)  # says why not
+            self._session.require(Event.ASK)
         assert self._memory is not None
         return self._memory
 
@@ -107,8 +102,7 @@ class SharedMemoryConnection(BaseConnection):
 
     def to_torch(self, device: Any = "cuda") -> dict[str, Any]:
         """The last answer as tensors, on a GPU by one upload from pinned memory; see torch_upload.py."""
-        if self._session.state is not State.READY:
-            self._session.on(Event.ASK)  # says why not
+        self._session.require(Event.ASK)
         if self._upload is None or not self._upload.serves(device):
             self._upload = TorchUpload(self.buffers, device)
         return self._upload()
@@ -139,32 +133,9 @@ class SharedMemoryConnection(BaseConnection):
             EngineDisconnected, EngineTimeout, HandshakeError: after the offer was taken there is no way back.
         """
         connection = cls(**options)
-        connection._session.on(Event.CONNECT)
-        try:
-            connection._take_offer(link, spec)
-        except BaseException:
-            connection._drop()
-            raise
+        connection._greeted = link, spec
+        connection.connect()
         return connection
-
-    def connect(self) -> EnvSpec:
-        """See Transport.connect."""
-        if self._spec is None:
-            self._session.on(Event.CONNECT)
-            try:
-                load("sync")  # raises where shared memory is impossible, before anything is waited for or dialled
-                if self._engine is None:
-                    self._map(attach.open_segment(self.name, self.wait), None)
-                    self._begin(self.memory.spec(), None)
-                else:
-                    self._go_over(*self._engine)
-            except UeRlError as error:
-                self.fail(error)
-                raise
-            except BaseException:  # Ctrl-C
-                self.close()
-                raise
-        return self.spec
 
     def describe(self) -> dict[str, str]:
         """See Transport.describe."""
@@ -178,94 +149,104 @@ class SharedMemoryConnection(BaseConnection):
 
     # -- requests and answers
 
-    def send_actions(self, actions: NDArray[np.float32]) -> None:
-        """See Transport.send_actions."""
-        session = self._session
-        if session.state is not State.READY:
-            session.on(Event.ASK)  # says why not
+    def _ask(self, actions: NDArray[np.float32]) -> None:
         if self._mixed:
             self._ask_all()
-        if self.buffers.infos:
-            self.buffers.infos.clear()
-        if actions is None:  # to a Bell that means: they stand there already
+        if actions is None:  # Bell.ask(None) means that the actions are already in the segment
             check_actions(self.spec, actions)
         try:
-            refused = self._bell.ask(actions)
+            outcome = self._bell.ask(actions)
         except (TypeError, ValueError, BufferError):
-            check_actions(self.spec, actions)  # says what they should be; nothing was asked
+            check_actions(self.spec, actions)  # nothing was asked: says what is wrong with them
             raise
-        if refused != ASKED:
-            raise self._failed(bad_action(actions, refused) if refused >= 0 else self._refused(refused))
-        session.on(Event.ASK)
+        if outcome >= 0:
+            raise nonfinite_action(actions, *divmod(outcome, actions.shape[1]))
+        if outcome != ASKED:
+            raise self._refused(outcome)
 
-    def reset(
-        self,
-        env_ids: Sequence[int] | None = None,
-        seeds: Sequence[int | None] | None = None,
-        options: Sequence[Mapping[str, Any] | None] | None = None,
-    ) -> None:
-        """See Transport.reset."""
-        check_reset(self.spec, env_ids, seeds)
-        check_offered(self.spec, "SEED", seeds)
-        check_offered(self.spec, "OPTIONS", options)
-        if self._session.state is not State.READY:
-            self._session.on(Event.ASK)
-        if attach.evicted(self.memory):
-            raise self._failed(self._refused(NOT_OURS))
-        env_ids = range(self.spec.num_envs) if env_ids is None else env_ids
+    def _ask_resets(self, env_ids: Sequence[int] | None, seeds: Seeds, options: Options) -> None:
+        memory, ids = self.memory, range(self.spec.num_envs) if env_ids is None else env_ids
         entries = [
-            self._commands.options_entry(env, option)
-            for env, option in zip(map(int, env_ids), options or (), strict=False)
+            self._commands.options_entry(int(env), option)
+            for env, option in zip(ids, options or (), strict=False)
             if option is not None
         ]
-        try:
-            self._ask_resets(env_ids, seeds, entries)
-        except UeRlError as error:
-            self.fail(error)
-            raise
-        self.buffers.infos.clear()
-        refused = self._bell.ask(None)
-        if refused != ASKED:
-            raise self._failed(self._refused(refused))
-        self._session.on(Event.ASK)
+        self._refuse_evicted()
+        self._mixed = True
+        if self._plain is not None:
+            self._plain.ask_resets(np.asarray(ids, np.intp))
+        else:
+            rows = np.asarray(ids, np.intp)
+            assert memory.ask is not None
+            assert memory.seeds is not None
+            memory.ask[:] = ActionBatch.NOTHING
+            memory.ask[rows] = ActionBatch.RESET
+            memory.resets[:] = 0
+            memory.resets[rows] = 1
+            memory.seeds[rows] = -1 if seeds is None else [-1 if seed is None else seed for seed in seeds]
+        for entry in entries:
+            self._commands.send_entry(entry)
+        outcome = self._bell.ask(None)
+        if outcome != ASKED:
+            raise self._refused(outcome)
 
-    def receive(self) -> StepBuffers:
-        """See Transport.receive. The arrays are views: they hold until the next request."""
-        if self._session.state is not State.ASKED:
-            self._session.on(Event.ANSWERED)  # says why not
+    def _ask_all(self) -> None:
+        """Every env takes a step, as it does in every further one until a reset is asked."""
+        if self._plain is not None:
+            self._plain.ask_step()
+            return
+        self._refuse_evicted()
+        assert self.memory.ask is not None
+        self.memory.ask[:] = ActionBatch.STEP
+        self.memory.resets[:] = 0
+        self._mixed = False
+
+    def _collect(self) -> None:
         ring = self._ring
         try:
-            try:
-                fine = self._bell.answer(0 if ring is None else ring.write_pos, self._watch.slice_ms)
-            except ConnectionResetError as error:
-                raise attach.gone("its socket was closed") from error
-            if not fine:
-                self._look_closer()
-        except (ValueError, AttributeError):
-            if self._session.state is not State.ASKED:  # closed by another thread or a signal's handler meanwhile
-                self._session.on(Event.ANSWERED)
-            raise
-        except UeRlError as error:
-            self.fail(error)
-            raise
-        self._session.on(Event.ANSWERED)
-        return self.buffers
+            good = self._bell.answer(0 if ring is None else ring.write_pos, self._watch.slice_ms)
+        except ConnectionResetError as error:
+            raise attach.gone("its socket was closed") from error
+        if good:
+            return
+        # The slow path: the answer is not there yet, messages came with it, or something is wrong with it.
+        buffers = self.buffers
+        self._watch.wait_for_answer(self._commands.drain)
+        if self._plain is not None:
+            self._plain.answered(buffers)
+        bad = self.memory.words.check_step(buffers.obs, buffers.rewards, buffers.dones, buffers.truncated)
+        if bad:
+            raise bad_state(buffers, bad)
+
+    def _refused(self, outcome: int) -> UeRlError:
+        if outcome == NOT_OURS:
+            return attach.gone("it has ended this session")
+        return unasked("frame_seq", self._bell.expected, self._bell.peek())
+
+    def _refuse_evicted(self) -> None:
+        """Before anything is written: another trainer may hold the segment by now."""
+        if attach.evicted(self.memory):
+            raise self._refused(NOT_OURS)
 
     # -- attaching
 
-    def _go_over(self, host: str, port: int) -> None:
-        """Shakes hands over TCP and takes the offer."""
-        link, spec = shake_hands(host, port, self.connect_timeout, self.wait)
+    def _open(self) -> EnvSpec:
+        if self._greeted is not None:
+            return self._take_offer(*self._greeted)
+        load("sync")  # raises where shared memory is impossible, before anything is waited for or dialled
+        if self._engine is None:
+            memory = self._map(attach.open_segment(self.name, self.wait), None)
+            return self._begin(memory.spec(), None)
+        link, spec = shake_hands(*self._engine, self.connect_timeout, self.wait)
         try:
-            self._take_offer(link, spec)
-        except UpgradeRefused as why:
+            return self._take_offer(link, spec)
+        except BaseException as error:
             link.close()
-            raise why.as_error() from why
-        except BaseException:
-            link.close()
+            if isinstance(error, UpgradeRefused):
+                raise error.as_error() from error
             raise
 
-    def _take_offer(self, link: Link, spec: EnvSpec) -> None:
+    def _take_offer(self, link: Link, spec: EnvSpec) -> EnvSpec:
         """Raises as `upgrade` does."""
         if spec.shm is None:
             raise UpgradeRefused("the engine does not offer it")
@@ -273,10 +254,9 @@ class SharedMemoryConnection(BaseConnection):
             name, token = parse_offer(spec.shm)
             check_same(self._map(Segment.open(name), token), spec)
         except UeRlError as error:
-            self._drop()
             raise UpgradeRefused(str(error)) from error
         propose(link, self.memory, self.connect_timeout)
-        self._begin(spec, link)
+        return self._begin(spec, link)
 
     def _map(self, segment: Segment, token: bytes | None) -> StepMemory:
         """Maps and checks the segment, and takes it for this process."""
@@ -299,7 +279,7 @@ class SharedMemoryConnection(BaseConnection):
             self._claimed = False
             self.fail(attach.gone("it has ended this session"))
 
-    def _begin(self, spec: EnvSpec, link: Link | None) -> None:
+    def _begin(self, spec: EnvSpec, link: Link | None) -> EnvSpec:
         memory = self.memory
         self._link = link
         sock: socket.socket | None = None if link is None else link.sock
@@ -316,7 +296,8 @@ class SharedMemoryConnection(BaseConnection):
             buffers.image = memory.image
             buffers.obs, buffers.rewards = memory.obs, memory.rewards
             buffers.dones, buffers.truncated = memory.dones, memory.truncated
-        # of a plain producer this side keeps arrays of its own: its answers always take the slow way
+        # With a plain producer these are private arrays, so that Bell.answer never finds an answer there and every
+        # answer takes the slow path.
         flags = (buffers.dones, buffers.truncated)
         holder = (CLIENT_PID, os.getpid()) if memory.header.extended else (0, 0)
         self._bell.bind(memory.actions, buffers.obs, buffers.rewards, *flags, ANSWERED_SEQ, *holder)
@@ -327,64 +308,7 @@ class SharedMemoryConnection(BaseConnection):
             check=lambda: self.memory, fail=self.fail, infos=self.buffers.infos, num_envs=spec.num_envs,
             timeout=self.timeout,
         )  # fmt: skip
-        self._spec = spec
-        self._session.on(Event.CONFIG)
-        _log.info("%s", self.describe())
-
-    # -- asking
-
-    def _ask_all(self) -> None:
-        if self._plain is not None:
-            self._plain.ask_step()
-            return
-        memory = self._memory
-        assert memory is not None
-        assert memory.ask is not None
-        memory.ask[:] = ActionBatch.STEP
-        memory.resets[:] = 0
-        self._mixed = False
-
-    def _ask_resets(
-        self,
-        env_ids: Sequence[int],
-        seeds: Sequence[int | None] | None,
-        options: Sequence[bytes],
-    ) -> None:
-        ids = np.asarray(env_ids, np.intp)
-        self._mixed = True
-        if self._plain is not None:
-            self._plain.ask_resets(ids)
-            return
-        memory = self._memory
-        assert memory is not None
-        assert memory.ask is not None
-        assert memory.seeds is not None
-        memory.ask[:] = ActionBatch.NOTHING
-        memory.ask[ids] = ActionBatch.RESET
-        memory.resets[:] = 0
-        memory.resets[ids] = 1
-        memory.seeds[ids] = -1 if seeds is None else [-1 if seed is None else seed for seed in seeds]
-        for option in options:
-            self._commands.send_entry(option)
-
-    def _failed(self, error: UeRlError) -> UeRlError:
-        self.fail(error)
-        return error
-
-    def _refused(self, outcome: int) -> UeRlError:
-        if outcome == NOT_OURS:
-            return attach.gone("it has ended this session")
-        return unasked("frame_seq", self._bell.expected, self._bell.peek())
-
-    def _look_closer(self) -> None:
-        """The slow way: the answer is not there yet, messages came with it, or something is wrong with it."""
-        buffers = self.buffers
-        self._watch.wait_for_answer(self._commands.drain)
-        if self._plain is not None:
-            self._plain.answered(buffers)
-        bad = self.memory.words.check_step(buffers.obs, buffers.rewards, buffers.dones, buffers.truncated)
-        if bad:
-            raise bad_state(buffers, bad)
+        return spec
 
     def _drop(self) -> None:
         memory, self._memory = self._memory, None

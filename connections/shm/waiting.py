@@ -1,19 +1,29 @@
-"""EngineWatch: waits for the engine, one slice after the other, and says by name what became of it."""
+"""EngineWatch: waits for the engine, slice by slice. Also the named errors for answers that are late or wrong."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable
 
+import numpy as np
+
+from ue_rl.buffers import StepBuffers
 from ue_rl.connections.shm import attach
-from ue_rl.connections.shm.faults import late
-from ue_rl.errors import UeRlError, UnexpectedMessage
+from ue_rl.errors import (
+    EngineTimeout,
+    MalformedMessage,
+    NonFiniteValue,
+    ProtocolError,
+    UeRlError,
+    UnexpectedMessage,
+)
 from ue_rl.shm.bell import Bell
 from ue_rl.shm.header import CLOSED, HEARTBEAT, SERVER_STATE
 from ue_rl.shm.memory import StepMemory
 from ue_rl.spin import TRAINER_SLICE_MS
 
 _SEQ = 2**64
+_OBS, _REWARD, _DONE = 1, 2, 3
 
 
 class EngineWatch:
@@ -81,7 +91,7 @@ class EngineWatch:
                     "the engine answered more than once, or counted wrongly", fault="engine", field="frame_seq",
                     expected=expected, got=seq, cure="it must count frame_seq up by one for each action_seq",
                 )  # fmt: skip
-            if time.monotonic() > deadline:
+            if time.monotonic() > deadline and bell.peek() == seq:  # draining may have taken long
                 beating = None if beat is None else memory.load_u64(HEARTBEAT) != beat
                 raise late(memory, self._timeout, bell.asked, beating)
             self.wait(seq)
@@ -99,4 +109,48 @@ def unasked(field: str, expected: int, got: int) -> UeRlError:
     return UnexpectedMessage(
         "the engine published a frame that nobody asked for", fault="engine", field=field, expected=expected, got=got,
         cure="it must answer each action_seq exactly once, and say in answered_seq which one",
+    )  # fmt: skip
+
+
+def bad_state(buffers: StepBuffers, bad: tuple[int, int]) -> ProtocolError:
+    """For what check_step found: (kind, index)."""
+    kind, index = bad
+    if kind in (_OBS, _REWARD):
+        env, number = divmod(index, buffers.obs.shape[1]) if kind == _OBS else (index, 0)
+        value = buffers.obs[env, number] if kind == _OBS else buffers.rewards[env]
+        return NonFiniteValue(
+            "a value is NaN or infinite", fault="engine", env_id=env, field="OBS" if kind == _OBS else "REW",
+            expected="finite float32", got=f"{value} at index {number}" if kind == _OBS else str(value),
+            cure="the game's state or reward is not a finite number: look for a division by zero",
+        )  # fmt: skip
+    name, array = ("DONE", buffers.dones) if kind == _DONE else ("TRUNC", buffers.truncated)
+    limit = kind != _DONE and array[index] == 1
+    return MalformedMessage(
+        "TRUNC=1 came with DONE=0" if limit else "a flag is neither 0 nor 1", fault="engine", env_id=index,
+        field=name, expected="DONE=1" if limit else "0 or 1", got=f"{name}={array[index]}",
+    )  # fmt: skip
+
+
+def late(memory: StepMemory, timeout: float, asked_seq: int, beating: bool | None) -> EngineTimeout:
+    """For an answer that did not come in time.
+
+    Args:
+        asked_seq: the action_seq that was not answered. beating: does the engine's loop run on; None: unknown.
+    """
+    num_envs = len(memory.dones)
+    asked = np.ones(num_envs, np.bool_) if memory.ask is None else memory.ask != 0
+    answered = np.zeros(num_envs, np.bool_)
+    if memory.answered is not None and memory.answered_seq is not None and memory.answered_seq[0] == asked_seq:
+        answered = memory.answered != 0
+    waiting = np.flatnonzero(asked & ~answered).tolist()
+    total = int(asked.sum())
+    why = {
+        None: "is the game paused, or does an action still run?",
+        True: "its loop runs on: does an action still run?",
+        False: "its loop stands still: is the game paused, or stopped in a debugger?",
+    }[beating]
+    return EngineTimeout(
+        f"the engine answered {total - len(waiting)} of {total} envs within {timeout:g} s", fault="engine",
+        env_id=waiting[0] if len(waiting) == 1 else None, expected=f"answers of envs {waiting}", got="nothing",
+        cure=f"{why} Raise timeout= for slow actions",
     )  # fmt: skip

@@ -36,6 +36,7 @@ class Link:
     def __init__(self, sock: socket.socket, max_line: int) -> None:
         self.sock = sock
         self.lines = LineBuffer(max_line)
+        self._pid = os.getpid()
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         sock.setblocking(True)
         for option in (socket.SO_RCVTIMEO, socket.SO_SNDTIMEO):
@@ -120,9 +121,10 @@ class Link:
             self.sock.setblocking(True)
 
     def close(self) -> None:
-        """Closes the socket; never raises."""
-        with contextlib.suppress(OSError):
-            self.sock.shutdown(socket.SHUT_RDWR)
+        """Closes the socket; never raises. A forked child closes its own copy only, the session stays its parent's."""
+        if self._pid == os.getpid():
+            with contextlib.suppress(OSError):
+                self.sock.shutdown(socket.SHUT_RDWR)
         self.sock.close()
 
     def gone(self, error: OSError | None) -> EngineDisconnected:

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Mapping, Sequence
-from typing import Any, Protocol
+from collections.abc import Sequence
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,10 +19,8 @@ from ue_rl.compiled import load
 from ue_rl.connections.tcp.link import Link, readable
 from ue_rl.errors import EngineTimeout, LineTooLong, UeRlError
 from ue_rl.spin import TCP_SLICE_MS, TRAINER_SPIN_US
+from ue_rl.transport import Options, Seeds
 from ue_rl.wire import Codec
-
-Seeds = Sequence[int | None] | None
-Options = Sequence[Mapping[str, Any] | None] | None
 
 
 class Wiring(Protocol):
@@ -36,11 +34,11 @@ class Wiring(Protocol):
         ...
 
     def send_actions(self, actions: NDArray[np.float32], deadline: float) -> None:
-        """Asks every env for a step."""
+        """Asks every env for a step; an ActionError comes before anything was sent."""
         ...
 
     def send_resets(self, env_ids: Sequence[int] | None, seeds: Seeds, options: Options, deadline: float) -> None:
-        """Asks `env_ids` (None: all) for a new episode."""
+        """Asks `env_ids` (None: all) for a new episode; a ConfigurationError comes before anything was sent."""
         ...
 
     def receive(self, due: int, deadline: float) -> None:
@@ -121,8 +119,12 @@ class PerEnvWiring:
 
     def send_resets(self, env_ids: Sequence[int] | None, seeds: Seeds, options: Options, deadline: float) -> None:
         """See Wiring."""
-        for n, env in enumerate(range(len(self.links)) if env_ids is None else env_ids):
-            line = self._codec.encode_reset_line(seeds[n] if seeds else None, options[n] if options else None)
+        ids = range(len(self.links)) if env_ids is None else env_ids
+        lines = [
+            self._codec.encode_reset_line(seeds[n] if seeds else None, options[n] if options else None, env)
+            for n, env in enumerate(ids)
+        ]  # all of them before the first is sent: an option may be no JSON
+        for env, line in zip(ids, lines, strict=True):
             self._send(env, line, deadline)
 
     def _send(self, env: int, line: bytes, deadline: float) -> None:

@@ -49,6 +49,8 @@ class ExportReport:
         max_relative_difference: the same relative to the action range, per kind of observation: "typical",
             "extreme", "recorded".
         ties: discrete rows on which the scores of two choices are equal to float32's rounding.
+        rounded: continuous rows that differ from predict() by more than the tolerance, but only by the rounding of
+            float32: both are equally near to exact arithmetic (verify.py says how that is judged).
         metadata: what the file says about itself.
         num_bytes: size of the file.
         exporter: torch's converter: "torchscript" or "dynamo".
@@ -61,17 +63,30 @@ class ExportReport:
     max_abs_difference: float
     max_relative_difference: dict[str, float]
     ties: int
+    rounded: int
     metadata: PolicyMetadata
     num_bytes: int
     exporter: str
     seconds: float
 
+    @property
+    def reason(self) -> str:
+        """Why the file was accepted: "equal" (within the tolerance everywhere), or "rounding" (see rounded, ties)."""
+        return "rounding" if self.rounded or self.ties else "equal"
+
     def __str__(self) -> str:
+        found = self.metadata.verification
         ties = f", {self.ties} ties" if self.ties else ""
+        rounded = (
+            f", {self.rounded} of them equal but for the rounding of float32 (from exact arithmetic the file is "
+            f"{found['file_error']:.3g} of the action range away, predict() {found['predict_error']:.3g})"
+            if self.rounded
+            else ""
+        )
         return (
             f"{self.path}: {self.algorithm}, {self.metadata.obs_size} -> {self.metadata.act_size} numbers, "
             f"{self.num_bytes / 1024:.0f} KiB; largest difference from predict() {self.max_abs_difference:.3g} "
-            f"over {self.observations} observations{ties}; {self.seconds:.1f} s"
+            f"over {self.observations} observations{rounded}{ties}; {self.seconds:.1f} s"
         )
 
 
@@ -110,7 +125,8 @@ def export_onnx(
         recorded: observations of the env to compare on as well, as the engine sends them: [N, ...], or a mapping
             of keys; None: those in the model's replay or rollout buffer, if it holds any.
         n_verify: how many observations to compare on besides; at least 1000.
-        tolerance: largest difference relative to the action range on typical and recorded observations.
+        tolerance: up to this difference, relative to the action range, typical and recorded observations are taken as
+            equal without a closer look. A greater one is accepted only where it is the rounding of float32.
         extreme_tolerance: the same on extreme observations.
         allow_custom: try policies and layers that are not torch's, SB3's or sb3-contrib's.
         opset: ONNX operator set; 17 is read by onnxruntime 1.13 and later.
@@ -150,6 +166,7 @@ def export_onnx(
         max_abs_difference=found["max_abs_difference"],
         max_relative_difference=found["max_relative_difference"],
         ties=found["ties"],
+        rounded=found["rounded"],
         metadata=metadata,
         num_bytes=len(content),
         exporter=used,
@@ -279,11 +296,14 @@ def _make(
             "max_abs_difference": found.max_abs,
             "max_relative_difference": found.max_relative,
             "ties": found.ties,
+            "rounded": found.rounded,
+            "file_error": found.file_error,
+            "predict_error": found.predict_error,
             "tolerance": tolerances[0],
             "extreme_tolerance": tolerances[1],
         },
     )
-    return _with_metadata(bare, metadata), metadata, used
+    return _with_metadata(bare, metadata, final=True), metadata, used
 
 
 def _check_libraries() -> None:
@@ -321,10 +341,16 @@ def _describe(stats: Any) -> dict[str, Any] | None:
     }
 
 
-def _with_metadata(content: bytes, metadata: PolicyMetadata) -> bytes:
+def _with_metadata(content: bytes, metadata: PolicyMetadata, *, final: bool = False) -> bytes:
+    """The graph with its description; `final`: without the output that only the comparison needs."""
     import onnx
 
     proto = onnx.load_from_string(content)
+    if final:
+        names = {port.name for port in metadata.outputs}
+        kept = [output for output in proto.graph.output if output.name in names]
+        del proto.graph.output[:]
+        proto.graph.output.extend(kept)
     onnx.helper.set_model_props(proto, {METADATA_KEY: metadata.to_json()})
     proto.producer_name = "ue_rl"
     proto.graph.name = metadata.algorithm

@@ -1,15 +1,23 @@
 """Whether an exported file does what predict() does: observations to try, and the comparison.
 
-Continuous actions are compared relative to the range of the action space. Discrete actions must be equal. There is
-one thing that no file can be blamed for: where two choices have scores so close that the rounding of float32
-decides, predict() itself answers differently for the same observation in a batch of another size. Such a
-row is recognised by computing the net in float64: it counts as a tie only if the scores of both choices differ by
-less than float32 errs at that very row. Ties are counted, reported, and limited.
+Two things compute the same net in float32 and add up in another order: they differ by rounding, and by how much
+depends on the net and the observation. So differences are judged in two steps:
+
+1. Within `tolerance` of the action range (discrete actions: equal): the file agrees with predict(). The states of a
+   recurrent policy and the scores from which actions follow, before argmax, tanh or clipping, are compared as well:
+   a wrong weight may change no action of those tried.
+2. Beyond it the net is computed in float64 as well. The difference is only rounding if both the file and predict() are
+   as near to that exact result as float32 gets with this net at this observation, within ROUNDING_FACTOR. How near
+   that is, is measured: the same net in float32 against float64, with the weights as they are and with all weights
+   moved by some units in the last place, which draws new rounding errors but asks the same question. For discrete
+   actions the scores of both choices must be that near to the best one (a tie). Such rows are counted and
+   reported; everything else is refused.
 """
 
 from __future__ import annotations
 
 import copy
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -20,16 +28,24 @@ from numpy.typing import NDArray
 from stable_baselines3.common.vec_env import VecNormalize
 
 from ue_rl.errors import ExportError, InferenceError
-from ue_rl.inference.export.graph import Plan, PolicyGraph
+from ue_rl.inference.export.graph import SCORES, Plan, PolicyGraph
 from ue_rl.inference.export.observations import Leaf, stats_of
-from ue_rl.inference.metadata import ACTION_MASKS, EPISODE_START, NOISE, STATE
+from ue_rl.inference.metadata import ACTION_MASKS, EPISODE_START, OBSERVATION, STATE
 from ue_rl.inference.runtime.onnx import OnnxInference
 
 Floats = NDArray[np.float32]
+Doubles = NDArray[np.float64]
 Rows = list[Floats]
+Inputs = tuple[th.Tensor, ...]
 
 CHUNK = 64  # rows per call: small enough for images, and the row count of a recurrent sequence
 TIE_LIMIT = 0.01
+ROUNDING_FACTOR = 4.0  # times the largest error of float32 that was measured at the row, ...
+ROUNDING_ULPS = 4.0  # ... and so many units in the last place of the result on top
+_SAMPLES = 32  # measurements at most; the largest of 32 is about 2.3 standard deviations
+_MOVED = 2.0**-20  # how far the weights are moved, relative: 16 units in the last place
+_MASKED = -1e7  # a score below is that of a choice that is not allowed (CategoricalHead gives it -1e8)
+_EPS = float(np.finfo(np.float32).eps)
 
 
 @dataclass
@@ -41,12 +57,18 @@ class Comparison:
         max_abs: largest absolute difference of any action number.
         max_relative: the same relative to the action range, per kind of observation.
         ties: discrete rows that differ where float32 cannot tell the choices apart.
+        rounded: continuous rows that differ by more than the tolerance, but only by the rounding of float32.
+        file_error, predict_error: on those rows, the largest distance of each from exact arithmetic, relative to
+            the action range.
     """
 
     observations: int = 0
     max_abs: float = 0.0
     max_relative: dict[str, float] = field(default_factory=dict)
     ties: int = 0
+    rounded: int = 0
+    file_error: float = 0.0
+    predict_error: float = 0.0
 
 
 def typical_rows(leaf: Leaf, stats: Any, n: int, rng: np.random.Generator) -> Floats:
@@ -138,7 +160,6 @@ class Verifier:
         if not self.discrete:
             span = space.high.astype(np.float64).ravel() - space.low.astype(np.float64).ravel()
             self.span = np.where(np.isfinite(span) & (span > 0), span, np.nan)
-        self._reference: PolicyGraph | None = None
 
     def draw(self, kind: str, n: int) -> Rows:
         """`n` observations of a kind, one array per leaf."""
@@ -146,46 +167,28 @@ class Verifier:
         return [make(leaf, stats_of(self.stats, leaf.key), n, self.rng) for leaf in self.plan.leaves]
 
     def compare(self, kind: str, rows: Rows, tolerance: float) -> None:
-        """Run all rows through both and hold them against each other.
+        """Run all rows through the file and through predict() and compare the results.
+
+        A recurrent policy takes each chunk as one time step of CHUNK agents, some of which begin a new episode. File
+        and predict() are given the same state, and the states that they return are compared like actions.
 
         Raises:
-            ExportError: a difference above `tolerance` (continuous) or any (discrete, ties aside).
+            ExportError: they differ by more than `tolerance` (discrete: at all), and not only by rounding.
         """
-        n = len(rows[0])
-        state: tuple[Any, Any] | None = None
-        carried: dict[str, Floats] = {}
-        # Recurrent: the chunks are the time steps of CHUNK agents, some of which begin anew now and then.
-        for at in range(0, n, CHUNK):
+        state: list[Floats] = []
+        for at in range(0, len(rows[0]), CHUNK):
             part = [array[at : at + CHUNK] for array in rows]
             size = len(part[0])
-            starts = (self.rng.random(size) < 0.1).astype(np.float32) if at else np.ones(size, np.float32)
-            extra: dict[str, Any] = {}
-            if self.plan.net.lstm is not None:
-                if carried and len(next(iter(carried.values()))) != size:
-                    carried = {name: array[:size] for name, array in carried.items()}
-                    assert state is not None
-                    state = (state[0][:, :size], state[1][:, :size])
-                extra = {"state": carried or None, "episode_start": starts}
-            masks = self._masks(size)
-            if masks is not None:
-                extra["action_masks"] = masks
-            noise = self._noise(size)
-            if noise is not None:
-                extra["noise"] = noise
-            try:
-                got, carried_next = self.runtime.run(self.as_sent(part), **extra)
-            except InferenceError as error:
-                raise ExportError(
-                    f"the exported file cannot be run: {error.message}", fault="model", got=error.got
-                ) from error
-            inputs = self._inputs(part, starts, carried, noise, masks)
-            if self.plan.stochastic:
-                want = self._sampled(inputs)
-            else:
-                want, state = self._predict(part, state, starts, masks)
-            self._hold(kind, got, want, inputs, tolerance)
-            carried = carried_next
-        self.found.observations += n
+            starts = (self.rng.random((size, 1)) < (0.1 if at else 1.0)).astype(np.float32)
+            arrays = self._arrays(part, starts, [array[:size] for array in state])
+            inputs = tuple(th.as_tensor(array, device=self.model.policy.device) for array in arrays)
+            with th.no_grad():
+                want = [tensor.cpu().numpy() for tensor in self.plan.net(*inputs)]
+            if not self.plan.stochastic:  # predict() takes no noise, and it tells no scores
+                want[:-1] = self._predict(part, starts, arrays)
+            self._judge(kind, self._run_file(arrays), want, inputs, tolerance)
+            state = want[1:-1]
+        self.found.observations += len(rows[0])
         if self.found.ties > max(1, TIE_LIMIT * self.found.observations):
             raise ExportError(
                 "float32 cannot tell the choices of this policy apart on too many observations",
@@ -195,24 +198,64 @@ class Verifier:
                 cure="train longer, or export another checkpoint",
             )
 
-    def as_sent(self, rows: Rows) -> Any:
-        """The rows as the engine would send them."""
-        if self.plan.flat_input:
-            return np.concatenate([array.reshape(len(array), -1) for array in rows], axis=1)
-        if self.plan.leaves[0].key is None:
-            return rows[0]
-        return {str(leaf.key): array for leaf, array in zip(self.plan.leaves, rows, strict=True)}
+    # -- running both ----------------------------------------------------------------------------------------------
 
-    def _predict(self, rows: Rows, state: Any, starts: Floats, masks: Any) -> tuple[NDArray[Any], Any]:
+    def _arrays(self, rows: Rows, starts: Floats, state: list[Floats]) -> list[Floats]:
+        """What the graph's inputs are given, in their order."""
+        size = len(rows[0])
+        flat = [np.concatenate([array.reshape(size, -1) for array in rows], axis=1)]
+        observed, states = iter(flat if self.plan.flat_input else rows), iter(state)
+        arrays: list[NDArray[Any]] = []
+        for port in self.plan.inputs:
+            shape = (size, *port.shape)
+            if port.role == OBSERVATION:
+                arrays.append(next(observed))
+            elif port.role == STATE:
+                arrays.append(next(states, np.zeros(shape, np.float32)))
+            elif port.role == EPISODE_START:
+                arrays.append(starts)
+            elif port.role == ACTION_MASKS:
+                arrays.append(self._masks(shape))
+            else:
+                uniform = port.distribution == "uniform"
+                arrays.append(self.rng.uniform(1e-6, 1 - 1e-6, shape) if uniform else self.rng.standard_normal(shape))
+        return [np.ascontiguousarray(array, np.float32) for array in arrays]
+
+    def _masks(self, shape: tuple[int, ...]) -> NDArray[np.bool_]:
+        masks, at = self.rng.random(shape) < 0.5, 0
+        for count in self.plan.net.head.counts:  # type: ignore[union-attr]
+            masks[np.arange(len(masks)), at + self.rng.integers(count, size=len(masks))] = True  # one is always allowed
+            at += count
+        return masks
+
+    def _run_file(self, arrays: list[Floats]) -> list[NDArray[Any]]:
+        """The actions, the new states and the scores."""
+        given = list(zip(self.plan.inputs, arrays, strict=True))
+        observed = {port.key: array for port, array in given if port.role == OBSERVATION}
+        side: dict[str, Any] = {p.role: array for p, array in given if p.role not in (OBSERVATION, STATE)}
+        side["state"] = {port.name: array for port, array in given if port.role == STATE} or None
+        try:
+            actions, after = self.runtime.run(observed.get(None, observed), **side)  # type: ignore[arg-type]
+            scores = self.runtime.run_raw({port.name: array for port, array in given}, SCORES)
+        except InferenceError as error:
+            raise ExportError(
+                f"the exported file cannot be run: {error.message}", fault="model", got=error.got
+            ) from error
+        return [actions, *(after[str(port.key)] for port in self.plan.outputs if port.role == STATE), scores]
+
+    def _predict(self, rows: Rows, starts: Floats, arrays: list[Floats]) -> list[NDArray[Any]]:
+        """The actions and the new states."""
         obs: Any = {leaf.key: leaf.to_python(array) for leaf, array in zip(self.plan.leaves, rows, strict=True)}
-        if None in obs:
-            obs = obs[None]
+        obs = obs.get(None, obs)
         if self.stats is not None:
             obs = self.stats.normalize_obs(obs)
-        more = {} if masks is None else {"action_masks": masks.astype(bool)}
+        by_role = {port.role: array for port, array in zip(self.plan.inputs, arrays, strict=True)}
+        more = {ACTION_MASKS: by_role[ACTION_MASKS].astype(bool)} if ACTION_MASKS in by_role else {}
+        # sb3-contrib has the rows of a state on the second axis.
+        state = tuple(a.swapaxes(0, 1) for p, a in zip(self.plan.inputs, arrays, strict=True) if p.role == STATE)
         try:
-            actions, state = self.model.predict(
-                obs, state=state, episode_start=starts.astype(bool), deterministic=True, **more
+            actions, after = self.model.predict(
+                obs, state=state or None, episode_start=starts[:, 0].astype(bool), deterministic=True, **more
             )
         except (ValueError, RuntimeError, TypeError, AssertionError) as error:
             raise ExportError(
@@ -220,128 +263,168 @@ class Verifier:
                 fault="policy",
                 got=f"{type(error).__name__}: {error}",
             ) from error
-        return np.asarray(actions).reshape(len(rows[0]), -1), state
+        return [np.asarray(actions).reshape(len(starts), -1), *(array.swapaxes(0, 1) for array in after or ())]
 
-    def _sampled(self, inputs: tuple[th.Tensor, ...]) -> NDArray[Any]:
-        """There is no predict() for given noise: the torch module with the same noise stands in for it."""
-        with th.no_grad():
-            return np.asarray(self.plan.net(*inputs)[0].cpu().numpy())
+    # -- comparing -------------------------------------------------------------------------------------------------
 
-    def _noise(self, size: int) -> Floats | None:
-        for port in self.plan.inputs:
-            if port.role == NOISE:
-                if port.distribution == "uniform":
-                    return self.rng.uniform(1e-6, 1 - 1e-6, (size, *port.shape)).astype(np.float32)
-                return self.rng.standard_normal((size, *port.shape)).astype(np.float32)
-        return None
-
-    def _masks(self, size: int) -> Floats | None:
-        for port in self.plan.inputs:
-            if port.role == ACTION_MASKS:
-                masks = (self.rng.random((size, *port.shape)) < 0.5).astype(np.float32)
-                at = 0
-                for count in self.plan.net.head.counts:  # type: ignore[union-attr]
-                    masks[np.arange(size), at + self.rng.integers(count, size=size)] = 1.0  # one is always allowed
-                    at += count
-                return masks
-        return None
-
-    def _inputs(
-        self, rows: Rows, starts: Floats, state: dict[str, Floats], noise: Floats | None, masks: Floats | None
-    ) -> tuple[th.Tensor, ...]:
-        size = len(rows[0])
-        sent = self.as_sent(rows)
-        observed = iter(sent.values() if isinstance(sent, dict) else [sent])
-        arrays = []
-        for port in self.plan.inputs:
-            if port.role == STATE:
-                arrays.append(state.get(port.name, np.zeros((size, *port.shape), np.float32)))
-            elif port.role == EPISODE_START:
-                arrays.append(starts.reshape(-1, 1))
-            elif port.role == NOISE:
-                arrays.append(noise if noise is not None else np.zeros(0, np.float32))
-            elif port.role == ACTION_MASKS:
-                arrays.append(masks if masks is not None else np.zeros(0, np.float32))
-            else:
-                arrays.append(next(observed))
-        device = self.model.policy.device
-        return tuple(th.as_tensor(np.ascontiguousarray(a, np.float32), device=device) for a in arrays)
-
-    def _hold(
-        self, kind: str, got: Floats, want: NDArray[Any], inputs: tuple[th.Tensor, ...], tolerance: float
+    def _judge(
+        self, kind: str, got: list[NDArray[Any]], want: list[NDArray[Any]], inputs: Inputs, tolerance: float
     ) -> None:
-        if got.shape != want.shape:
+        """Compare the outputs one by one: actions, states, scores."""
+        if [array.shape for array in got] != [array.shape for array in want]:
             raise ExportError(
                 "the exported file gives another shape than predict()",
                 fault="model",
-                expected=want.shape,
-                got=got.shape,
+                expected=[array.shape for array in want],
+                got=[array.shape for array in got],
             )
-        if not np.isfinite(want).all():
+        if not all(np.isfinite(array).all() for array in want):
             raise ExportError(
                 "predict() itself gives NaN or infinity",
                 fault="policy",
-                got=want[int(np.flatnonzero(~np.isfinite(want).all(axis=1))[0])],
+                got=want[0][~np.isfinite(want[0]).all(axis=1)][:1],
                 cure="the weights may hold NaN: export an earlier checkpoint",
             )
-        difference = np.abs(got.astype(np.float64) - want.astype(np.float64))
         if self.discrete:
-            for row in np.flatnonzero(difference.max(axis=1) > 0).tolist():
-                if self.plan.stochastic or not self._is_tie(row, got[row], want[row], inputs):
-                    self._refuse(kind, row, got, want, "any difference of a discrete action")
-                self.found.ties += 1
+            self._judge_choices(kind, got[0], want[0], inputs)
             self.found.max_relative.setdefault(kind, 0.0)
-            return
-        scale = np.where(np.isnan(self.span), np.maximum(1.0, np.abs(want)), self.span)
-        relative = difference / scale
-        worst = float(relative.max(initial=0.0))
-        self.found.max_abs = max(self.found.max_abs, float(difference.max(initial=0.0)))
-        self.found.max_relative[kind] = max(self.found.max_relative.get(kind, 0.0), worst)
-        if worst > tolerance:
-            row = int(relative.max(axis=1).argmax())
-            own = float((self._rounding(row, want, inputs) / scale[row]).max())
-            if own >= worst / 4:
-                self._refuse(
-                    kind,
-                    row,
-                    got,
-                    want,
-                    f"a difference of {worst:.3g} of the action range (tolerance {tolerance:.3g}), but this is the "
-                    f"rounding of float32: predict() itself is {own:.3g} away from exact arithmetic there",
-                    cure=f"the file is as good as the model; pass {'extreme_' if kind == 'extreme' else ''}tolerance",
-                )
-            self._refuse(
-                kind, row, got, want, f"a difference of {worst:.3g} of the action range (tolerance {tolerance:.3g})"
-            )
+        for index in range(int(self.discrete), len(got)):
+            ours, theirs = (np.asarray(array[index], np.float64).reshape(len(got[0]), -1) for array in (got, want))
+            scale = np.maximum(1.0, np.abs(theirs))
+            if index == 0:
+                scale = np.where(np.isnan(self.span), scale, self.span)
+            relative = np.abs(ours - theirs) / scale
+            if index == 0:
+                self.found.max_abs = max(self.found.max_abs, float(np.abs(ours - theirs).max(initial=0.0)))
+                worst = max(self.found.max_relative.get(kind, 0.0), float(relative.max(initial=0.0)))
+                self.found.max_relative[kind] = worst
+            beyond = relative.max(axis=1, initial=0.0) > tolerance
+            if beyond.any():
+                self._judge_rounding(kind, index, ours / scale, theirs / scale, scale, beyond, inputs, tolerance)
 
-    def _refuse(self, kind: str, row: int, got: Floats, want: NDArray[Any], what: str, cure: str | None = None) -> None:
+    def _judge_rounding(
+        self,
+        kind: str,
+        index: int,
+        got: Doubles,
+        want: Doubles,
+        scale: Doubles,
+        beyond: NDArray[np.bool_],
+        inputs: Inputs,
+        tolerance: float,
+    ) -> None:
+        """Accept the rows `beyond` the tolerance if file and predict() are as near to exact as float32 gets there.
+
+        Args:
+            index: which output of the graph is compared.
+            got, want: the outputs relative to `scale`, all [N, columns].
+        """
+
+        def compute(net: PolicyGraph) -> Doubles:
+            # All rows, as predict() had them: how torch adds up depends on their number.
+            output = net(*inputs)[index].detach().double().cpu().numpy()
+            return (output.reshape(len(scale), -1) / scale)[beyond]  # type: ignore[no-any-return]
+
+        exact, errors = self._rounding(compute)
+        of_file, of_predict = (np.abs(array[beyond] - exact).max(axis=1) for array in (got, want))
+        largest = np.zeros(len(exact))
+        for error in errors:
+            largest = np.maximum(largest, error.max(axis=1))
+            allowed = ROUNDING_FACTOR * largest + ROUNDING_ULPS * _EPS * np.abs(exact).max(axis=1)
+            excess = np.maximum(of_file, of_predict) - allowed
+            if (excess <= 0).all():
+                if index == 0:
+                    self.found.rounded += len(exact)
+                    self.found.file_error = max(self.found.file_error, float(of_file.max()))
+                    self.found.predict_error = max(self.found.predict_error, float(of_predict.max()))
+                return
+        worst = int(excess.argmax())
+        row = int(np.flatnonzero(beyond)[worst])
+        what = "of the action range" if index == 0 else "in the net's scores or state, from which actions follow"
+        self._refuse(
+            kind, got[row] * scale[row], want[row] * scale[row],
+            f"a difference of {np.abs(got - want)[row].max():.3g} {what} (tolerance {tolerance:.3g}), "
+            f"which is not rounding: from exact arithmetic the file is {of_file[worst]:.3g} away and predict() "
+            f"{of_predict[worst]:.3g}, float32 accounts for {allowed[worst]:.3g}",
+        )  # fmt: skip
+
+    def _judge_choices(self, kind: str, got: NDArray[Any], want: NDArray[Any], inputs: Inputs) -> None:
+        """Accept rows of discrete actions that are equal, or ties."""
+        rows = np.flatnonzero((got != want).any(axis=1)).tolist()
+        if not rows:
+            return
+
+        def compute(net: PolicyGraph) -> Doubles:
+            return np.concatenate([score.detach().double().cpu().numpy() for score in net.scores(*inputs)], axis=1)[
+                rows
+            ]
+
+        wrong = rows
+        if not self.plan.stochastic:  # where noise decides, equal scores are no tie
+            exact, errors = self._rounding(compute)
+            largest = np.zeros(len(rows))
+            for error in errors:
+                largest = np.maximum(largest, np.where(exact > _MASKED, error, 0.0).max(axis=1))
+                ties = [self._is_tie(got[r], want[r], exact[i], largest[i]) for i, r in enumerate(rows)]
+                wrong = [row for row, tie in zip(rows, ties, strict=True) if not tie]
+                if not wrong:
+                    self.found.ties += len(rows)
+                    return
+        self._refuse(kind, got[wrong[0]], want[wrong[0]], "any difference of a discrete action")
+
+    def _is_tie(self, got: NDArray[Any], want: NDArray[Any], scores: Doubles, rounding: float) -> bool:
+        """Whether both choices are the best one as far as float32 can tell; `scores` [all choices] are exact."""
+        counts = getattr(self.plan.net.head, "counts", None) or [len(scores) // len(got)] * len(got)
+        for a, b, of in zip(got.astype(int), want.astype(int), np.split(scores, np.cumsum(counts)[:-1]), strict=True):
+            best, worse = of.max(), min(of[a], of[b])
+            if a != b and best - worse > ROUNDING_FACTOR * rounding + ROUNDING_ULPS * _EPS * max(abs(best), abs(worse)):
+                return False
+        return True
+
+    def _refuse(self, kind: str, got: NDArray[Any], want: NDArray[Any], what: str) -> None:
         raise ExportError(
             f"the exported file acts differently from predict() on a {kind} observation: {what}",
             fault="policy",
-            expected=want[row],
-            got=got[row],
-            cure=cure or "the policy does something that the graph does not hold; nothing was written",
+            expected=want,
+            got=got,
+            cure="the policy does something that the graph does not hold; nothing was written",
         )
 
-    def _exact(self) -> PolicyGraph:
-        """The net in float64."""
-        if self._reference is None:
-            self._reference = copy.deepcopy(self.plan.net).as_reference()
-        return self._reference
+    # -- how exact float32 is --------------------------------------------------------------------------------------
 
-    def _rounding(self, row: int, want: NDArray[Any], inputs: tuple[th.Tensor, ...]) -> NDArray[np.float64]:
-        """How far predict() is from exact arithmetic at a row."""
-        with th.no_grad():
-            exact = self._exact()(*(tensor[row : row + 1] for tensor in inputs))[0]
-        return np.asarray(np.abs(exact.double().cpu().numpy()[0] - want[row].astype(np.float64)), np.float64)
+    def _rounding(self, compute: Callable[[PolicyGraph], Doubles]) -> tuple[Doubles, Iterator[Doubles]]:
+        """What `compute` gives in float64, and the errors of float32, measured one by one up to _SAMPLES.
 
-    def _is_tie(self, row: int, got: Floats, want: NDArray[Any], inputs: tuple[th.Tensor, ...]) -> bool:
-        one = tuple(tensor[row : row + 1] for tensor in inputs)
-        with th.no_grad():
-            here = [s[0].double().cpu().numpy() for s in self.plan.net.scores(*one)]
-            exact = [s[0].cpu().numpy() for s in self._exact().scores(*one)]
-        for a, b, scores, truth in zip(got.astype(int), want.astype(int), here, exact, strict=True):
-            rounding = float(np.abs(scores - truth).max()) + 4 * np.finfo(np.float32).eps * float(np.abs(truth).max())
-            if a != b and not abs(truth[a] - truth[b]) <= 4 * rounding:
-                return False
-        return True
+        Raises:
+            ExportError: the net cannot be computed in float64, or is no function of its inputs.
+        """
+        net = self.plan.net
+        try:
+            with th.no_grad():
+                if not np.array_equal(compute(net), compute(net)):
+                    raise ExportError(
+                        "the policy acts differently on the same observation",
+                        fault="policy",
+                        cure="remove randomness and counters from its forward()",
+                    )
+                exact = compute(copy.deepcopy(net).as_reference())
+        except RuntimeError as error:  # such as a constant of float32 in custom code
+            raise ExportError(
+                "the exported file acts differently from predict(), and whether this is rounding cannot be told: the "
+                "policy does not run in float64",
+                fault="policy",
+                got=str(error),
+                cure="make the policy's constants of the dtype of its inputs, or pass a larger tolerance",
+            ) from error
+        return exact, self._errors(compute)
+
+    def _errors(self, compute: Callable[[PolicyGraph], Doubles]) -> Iterator[Doubles]:
+        generator = th.Generator().manual_seed(0)
+        for sample in range(_SAMPLES):
+            net = copy.deepcopy(self.plan.net)
+            with th.no_grad():
+                for parameter in net.parameters() if sample else ():
+                    noise = th.rand(parameter.shape, generator=generator).to(parameter.device)
+                    parameter.mul_(1.0 + _MOVED * (2.0 * noise - 1.0))
+                single = compute(net)
+                yield np.abs(single - compute(net.as_reference()))

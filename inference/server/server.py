@@ -19,25 +19,20 @@ from collections import deque
 from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ue_rl.errors import (
     ConfigurationError,
     EngineTimeout,
     HandshakeError,
     InferenceError,
+    RepeatedEnv,
     UeRlError,
 )
 from ue_rl.inference.runtime.reload import ReloadingInference
-from ue_rl.inference.server.protocol import (
-    Row,
-    join_answer,
-    line_limit,
-    read_ask,
-    read_hello,
-    write_answers,
-    write_refusal,
-)
+from ue_rl.inference.server.protocol import read_hello, write_refusal
 from ue_rl.spec import EnvSpec
+from ue_rl.wire.codec import Codec
 from ue_rl.wire.handshake import MAX_HANDSHAKE
 from ue_rl.wire.lines import LineBuffer
 
@@ -48,10 +43,14 @@ _KEEPALIVE = (("TCP_KEEPIDLE", 60), ("TCP_KEEPINTVL", 15), ("TCP_KEEPCNT", 4))  
 
 
 class Ask(NamedTuple):
-    """One line of one engine; `arrived` is time.perf_counter()."""
+    """One line of one engine, whose `obs` and `resets` hold what came.
+
+    Attributes:
+        envs: the envs that ask, in the order of the line. arrived: time.perf_counter().
+    """
 
     engine: _Engine
-    rows: list[Row]
+    envs: NDArray[np.intp]
     arrived: float
 
 
@@ -190,7 +189,7 @@ class PolicyServer:
     def submit(self, ask: Ask) -> None:
         """Queues one line; all that are there at the loop's next turn are answered together."""
         self._waiting.append(ask)
-        self._waiting_rows += len(ask.rows)
+        self._waiting_rows += len(ask.envs)
         if self._due is not None:
             return
         if (
@@ -209,21 +208,21 @@ class PolicyServer:
         batch: list[Ask] = []
         rows = 0
         for ask in self._waiting:
-            if batch and rows + len(ask.rows) > self.max_batch:
+            if batch and rows + len(ask.envs) > self.max_batch:
                 break
             batch.append(ask)
-            rows += len(ask.rows)
+            rows += len(ask.envs)
         self._waiting = self._waiting[len(batch) :]
         self._waiting_rows -= rows
         if self._waiting:
             self._due = self.loop.call_soon(self._answer)
         batch = [ask for ask in batch if ask.engine in self.engines]
         if batch:
-            for asks, texts in self._think_apart(batch):
-                self._deliver(asks, texts)
+            for asks, lines in self._think_apart(batch):
+                self._deliver(asks, lines)
 
     def _think_apart(self, batch: list[Ask]) -> list[tuple[list[Ask], list[bytes]]]:
-        """The batch with its answers; where there are none for the whole, each line by itself, and bad ones dropped."""
+        """The batch with a line for each ask; where the model fails for it, line by line, and bad ones are dropped."""
         model = self.policy.current
         if model is not self._model:
             self._model = model
@@ -242,33 +241,39 @@ class PolicyServer:
         return [answered for ask in batch for answered in self._think_apart([ask])]
 
     def _think(self, batch: list[Ask]) -> list[bytes]:
-        """`ACT=..` of each row of the batch. States change only when all went well."""
+        """The line that answers each ask. States change only when all went well."""
         model = self._model
-        observations = np.array([row.values for ask in batch for row in ask.rows], np.float32)
+        observations = np.concatenate([ask.engine.asked(ask.envs) for ask in batch])
         if not model.is_recurrent:
-            return write_answers(model.run_inference(observations))
+            actions = model.run_inference(observations)
+            return self._lines(batch, actions)
         zero = model.initial_state(1)
-        agents = [(ask.engine, row) for ask in batch for row in ask.rows]
-        states = [zero if row.starts else engine.states.get(row.env, zero) for engine, row in agents]
+        agents = [(ask.engine, env) for ask in batch for env in ask.envs.tolist()]
+        begins = [env not in engine.states or bool(engine.resets[env]) for engine, env in agents]
+        states = [zero if begin else engine.states[env] for (engine, env), begin in zip(agents, begins, strict=True)]
         joined = {name: np.concatenate([state[name] for state in states]) for name in zero}
-        starts = np.array([row.starts or row.env not in engine.states for engine, row in agents])
-        actions, after = model.run(observations, state=joined, episode_start=starts)
-        texts = write_answers(actions)
-        for index, (engine, row) in enumerate(agents):  # copies: a view would keep the whole batch alive
-            engine.states[row.env] = {name: array[index : index + 1].copy() for name, array in after.items()}
-        return texts
+        actions, after = model.run(observations, state=joined, episode_start=np.array(begins))
+        lines = self._lines(batch, actions)
+        for index, (engine, env) in enumerate(agents):  # copies: a view would keep the whole batch alive
+            engine.states[env] = {name: array[index : index + 1].copy() for name, array in after.items()}
+        return lines
 
-    def _deliver(self, asks: list[Ask], texts: list[bytes]) -> None:
-        at = 0
-        for ask in asks:
-            assert ask.engine.spec is not None
-            ask.engine.write(join_answer(ask.rows, texts[at : at + len(ask.rows)], ask.engine.spec))
-            at += len(ask.rows)
+    @staticmethod
+    def _lines(batch: list[Ask], actions: NDArray[np.float32]) -> list[bytes]:
+        at, lines = 0, []
+        for ask in batch:
+            lines.append(ask.engine.encode(ask.envs, actions[at : at + len(ask.envs)]))
+            at += len(ask.envs)
+        return lines
+
+    def _deliver(self, asks: list[Ask], lines: list[bytes]) -> None:
+        for ask, line in zip(asks, lines, strict=True):
+            ask.engine.write(line)
         now = time.perf_counter()
-        self.requests += at
         self.batches += 1
         for ask in asks:
-            self.latencies.extend([now - ask.arrived] * len(ask.rows))
+            self.requests += len(ask.envs)
+            self.latencies.extend([now - ask.arrived] * len(ask.envs))
             ask.engine.answered()
 
 
@@ -282,7 +287,11 @@ class _Engine(asyncio.Protocol):
         self._arrived = 0.0
         self._open = self._unread = self._paused = self._ended = False
         self._deadline: asyncio.TimerHandle | None = None
-        self.spec: EnvSpec | None = None
+        self.spec: EnvSpec | None = None  # None until it has said hello; so are the four below
+        self.codec: Codec
+        self.obs: NDArray[np.float32]  # [num_envs, obs_size]
+        self.resets: NDArray[np.uint8]  # [num_envs]
+        self.actions: NDArray[np.float32]  # [num_envs, act_size]
         self.states: dict[int, Any] = {}
         self.peer = "?"
 
@@ -358,6 +367,17 @@ class _Engine(asyncio.Protocol):
         if self._transport is not None and not self._transport.is_closing():
             self._transport.write(data)
 
+    def asked(self, envs: NDArray[np.intp]) -> NDArray[np.float32]:
+        """The observations of `envs`, [len(envs), obs_size]."""
+        return self.obs if len(self.obs) == 1 else self.obs[envs]
+
+    def encode(self, envs: NDArray[np.intp], actions: NDArray[np.float32]) -> bytes:
+        """The line that answers `envs` with actions [len(envs), act_size]."""
+        if len(self.actions) == 1:
+            return self.codec.encode_actions(actions)
+        self.actions[envs] = actions
+        return self.codec.encode_actions(self.actions, envs.astype(np.int32))
+
     def answered(self) -> None:
         """The line in work has its answer: the next one may come."""
         self._open = False
@@ -413,9 +433,14 @@ class _Engine(asyncio.Protocol):
                 if self.spec is None:
                     self._greet(line)
                 else:
-                    rows = read_ask(line, self.spec)
+                    envs = self.codec.decode_observations(line, self.obs, self.resets)
                     self._open = True
-                    self._server.submit(Ask(self, rows, self._arrived))
+                    self._server.submit(Ask(self, envs, self._arrived))
+        except RepeatedEnv as error:
+            self.drop(
+                RepeatedEnv("an env stands twice in one line", fault="engine", env_id=error.env_id, got=error.got)
+            )
+            return
         except UeRlError as error:
             self.drop(error)
             return
@@ -429,9 +454,13 @@ class _Engine(asyncio.Protocol):
 
     def _greet(self, line: bytes) -> None:
         server = self._server
-        self.spec = read_hello(line, server.policy.current, server.max_batch)
+        self.spec = spec = read_hello(line, server.policy.current, server.max_batch)
         self._met_deadline()
-        self._lines.max_line = line_limit(self.spec)
+        self.codec = Codec(spec)
+        self._lines.max_line = self.codec.max_line
+        self.obs = np.zeros((spec.num_envs, spec.obs_size), np.float32)
+        self.resets = np.zeros(spec.num_envs, np.uint8)
+        self.actions = np.zeros((spec.num_envs, spec.act_size), np.float32)
         server.greeted += 1
         _log.info("engine %s: %d envs", self.peer, self.spec.num_envs)
 

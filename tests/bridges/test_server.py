@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import functools
 import logging
 import os
@@ -13,14 +14,17 @@ import sys
 import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+import ue_rl
 from ue_rl import errors
 from ue_rl.bridges import BridgeServer, GymnasiumBridge, MultiEnvBridge, VectorBridge, run_in_process, run_in_thread
+from ue_rl.shm.segment import SHM_DIR
 from ue_rl.spec import Channel, EnvSpec, EnvType
 
 Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
@@ -255,6 +259,33 @@ async def test_rlbase_speaks_first_and_ends_when_training_is_complete() -> None:
         assert (await line(following)).startswith("CONFIG")
 
 
+@pytest.mark.parametrize("tick_rate", [None, 500])
+async def test_rlbase_queues_what_comes_before_the_answer(tick_rate: float | None) -> None:
+    """The plugin's own trainer does not read the first state, takes it for RESET's, and is one answer ahead."""
+    async with hosting(Sum(EnvSpec(1, 1, EnvType.RLBASE)), tick_rate=tick_rate) as server:
+        trainer = await dial(server)
+        await say(trainer, "RESET\n")  # before anything was read
+        assert (await line(trainer)).startswith("CONFIG")
+        for action in ("1\n", "2\n", "3\n", "4\n"):
+            await say(trainer, action)
+        answers = [await line(trainer) for _ in range(6)]
+        assert answers == ["0;0;0\n", "0;0;0\n", "1;0;0\n", "3;0;0\n", "6;0;0\n", "10;0;0\n"]
+        await say(trainer, "5\nTRAINING_COMPLETE\n6\n")
+        assert await line(trainer) == "15;0;0\n"
+        assert await line(trainer) == "0;0;0\n"
+        assert await is_closed_by_the_server(trainer)  # and nothing is taken behind it
+
+
+async def test_rlbase_does_not_queue_without_end(caplog: pytest.LogCaptureFixture) -> None:
+    async with hosting(Sum(EnvSpec(1, 1, EnvType.RLBASE)), tick_rate=2) as server:
+        trainer = await dial(server)
+        with caplog.at_level(logging.ERROR, "ue_rl.bridges.tcp.server"):
+            with contextlib.suppress(ConnectionError):
+                await say(trainer, "1\n" * 100_000)
+                await trainer[0].read()
+        assert "sends without reading the answers" in caplog.text
+
+
 async def test_actions_that_run_on_are_ticked_without_starving_the_loop() -> None:
     hosted = Slow(EnvSpec(1, 1, num_envs=1, channel=Channel.ANY))
     async with hosting(hosted) as server:
@@ -267,6 +298,27 @@ async def test_actions_that_run_on_are_ticked_without_starving_the_loop() -> Non
         assert float((await line(trainer))[4:].split(";")[0]) > 3000
         await closed(other)
         await closed(trainer)
+
+
+async def test_a_trainer_that_never_pauses_leaves_the_loop_to_others() -> None:
+    async with hosting(bridge()) as server:
+
+        def steps() -> float:
+            env = ue_rl.connect(server.url, channel="shared", timeout=30)
+            env.reset()
+            for _ in range(500):
+                obs, *_ = env.step(np.ones((2, 1), np.float32))
+            env.close()
+            return float(obs[0, 0])
+
+        trainer, turns = asyncio.create_task(asyncio.to_thread(steps)), 0
+        while not trainer.done():
+            turns += 1
+            await asyncio.sleep(0)
+        assert await trainer == 500
+        assert turns > 10
+        following = await dial(server)
+        assert (await line(following)).startswith("CONFIG")
 
 
 async def test_a_fixed_tick_rate_answers_once_a_tick() -> None:
@@ -338,3 +390,28 @@ def test_an_engines_process_ends_with_its_parent() -> None:
         time.sleep(0.05)
     os.kill(pid, signal.SIGKILL)
     pytest.fail("the engine outlived its parent")
+
+
+def test_a_script_without_a_main_guard_is_told_so(tmp_path: Path) -> None:
+    script = tmp_path / "unguarded.py"
+    script.write_text(
+        "import functools; from ue_rl.bridges import GymnasiumBridge, run_in_process\n"
+        "run_in_process(functools.partial(GymnasiumBridge, 'CartPole-v1', 1))\n"
+    )
+    out = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, check=False, timeout=60)
+    assert out.returncode == 1
+    assert "an engine's process was started by an import" in out.stderr  # said by the child
+    assert "the process ended with exit code 1" in out.stderr
+    assert out.stderr.lower().count('call it under `if __name__ == "__main__":`') == 2
+
+
+@pytest.mark.skipif(not SHM_DIR.is_dir(), reason="no /dev/shm")
+def test_a_program_that_ends_without_close_leaves_no_segment() -> None:
+    script = (
+        "from ue_rl.bridges import GymnasiumBridge, run_shm_in_thread\n"
+        "print(run_shm_in_thread(GymnasiumBridge('CartPole-v1', 1)).name)\n"
+    )
+    out = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=60)
+    name = out.stdout.strip()
+    assert name.startswith("ue_rl_")
+    assert not (SHM_DIR / name).exists()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import os
 import socket
 import threading
 from typing import Any
@@ -13,8 +12,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+import ue_rl
 from ue_rl import errors
-from ue_rl.bridges import BridgeServer, VectorBridge
+from ue_rl.bridges import BridgeServer, ShmUpgrader, VectorBridge, run_in_thread
 from ue_rl.bridges.tcp.session import EngineSession
 from ue_rl.spec import Channel, EnvSpec, EnvType
 
@@ -31,31 +31,8 @@ class Sum(VectorBridge):
         self.outbox.obs[env_ids] += actions[env_ids]
 
 
-class Raw:
-    """A carrier for tests: two float32 up, two down, on the same socket."""
-
-    def __init__(self, session: EngineSession, events: list[str]) -> None:
-        self.session, self.events, self.got = session, events, b""
-
-    def feed(self, data: bytes) -> None:
-        self.got += data
-        if len(self.got) > 8:
-            raise errors.UnexpectedMessage("more than a frame", fault="trainer")
-        if len(self.got) == 8:
-            inbox = self.session.bridge.inbox
-            inbox.actions[:, 0] = np.frombuffer(self.got, np.float32)
-            inbox.command[:] = inbox.STEP
-            self.got = b""
-
-    def answer(self) -> None:
-        self.session.write(self.session.bridge.outbox.obs.tobytes())
-
-    def close(self) -> None:
-        self.events.append("close")
-
-
 class Threaded:
-    """The same, in a thread of its own that has taken the socket."""
+    """A carrier for tests: two float32 up, two down, on the first connection, in a thread of its own."""
 
     def __init__(self, session: EngineSession, events: list[str]) -> None:
         self.session, self.events = session, events
@@ -74,12 +51,6 @@ class Threaded:
                 self.sock.sendall(bridge.outbox.obs.tobytes())
         self.session.finish()
 
-    def feed(self, data: bytes) -> None:
-        raise errors.UnexpectedMessage("the thread reads", fault="trainer")
-
-    def answer(self) -> None:
-        raise AssertionError("not the server's business")
-
     def close(self) -> None:
         with contextlib.suppress(OSError):  # it has gone already
             self.sock.shutdown(socket.SHUT_RDWR)
@@ -93,8 +64,7 @@ class Offers:
 
     def __init__(self) -> None:
         self.events: list[str] = []
-        self.made: list[Any] = []
-        self.kind: Any = Raw
+        self.made: list[Threaded] = []
 
     def offer(self, bridge: Any) -> str:
         self.events.append("offer")
@@ -108,7 +78,7 @@ class Offers:
         if line != b"SHM=segment":
             raise errors.UnexpectedMessage("another segment", fault="trainer", got=line)
         self.events.append("accept")
-        self.made.append(self.kind(session, self.events))
+        self.made.append(Threaded(session, self.events))
         return self.made[-1]
 
     def withdraw(self) -> None:
@@ -134,53 +104,17 @@ def frame(*values: float) -> bytes:
     return np.array(values, np.float32).tobytes()
 
 
-@pytest.mark.parametrize("options", [{}, {"tick_rate": 500}])
+@pytest.mark.parametrize("options", [{}, {"tick_rate": 1000}])
 async def test_taken_in_any_split_and_closed_at_the_end(options: dict[str, Any]) -> None:
     offers = Offers()
     async with hosting(offers, **options) as server:
         for whole in (True, False):
             trainer, config = await dial(server)
             assert config.endswith(f";SHM=segment,token{len(offers.events)}\n")
-            start = b"\r\nSHM=segment\r\n"
-            if whole:  # the first frame in the same bytes as the line
-                assert await exchange(trainer, start + frame(1, 2), 8) == frame(1, 2)
-            else:
-                for i in range(len(start)):
-                    trainer[1].write(start[i : i + 1])
-                    await asyncio.sleep(0)
-                assert await exchange(trainer, frame(1, 2), 8) == frame(1, 2)
-            assert await exchange(trainer, frame(0.5, -1), 8) == frame(1.5, 1)
-            server.bridge.outbox.obs[:] = 0
-            trainer[1].close()
-            while offers.events[-1] != "close":
+            line = b"\r\nSHM=segment\r\n"
+            for part in [line] if whole else [line[i : i + 1] for i in range(len(line))]:
+                trainer[1].write(part)
                 await asyncio.sleep(0)
-    assert offers.events == ["offer", "accept", "close"] * 2
-
-
-async def test_a_thread_of_the_carrier_can_wake_the_server() -> None:
-    offers = Offers()
-    async with hosting(offers) as server:
-        trainer, _ = await dial(server)
-        trainer[1].write(b"SHM=segment\n")
-        while not offers.made:
-            await asyncio.sleep(0)
-        server.bridge.inbox.command[:] = 1  # as if written into shared memory
-        await asyncio.to_thread(offers.made[0].session.wake)
-        assert await exchange(trainer, b"", 8) == frame(0, 0)
-        trainer[1].close()
-    offers.made[0].session.wake()  # late, and harmless
-    assert offers.events == ["offer", "accept", "close"]
-
-
-@pytest.mark.skipif(os.name == "nt", reason="asyncio's loop on Windows cannot give a socket away")
-@pytest.mark.parametrize("options", [{}, {"tick_rate": 1000}])
-async def test_a_carrier_may_take_the_socket_into_a_thread_of_its_own(options: dict[str, Any]) -> None:
-    offers = Offers()
-    offers.kind = Threaded
-    async with hosting(offers, **options) as server:
-        for _ in range(2):
-            trainer, _ = await dial(server)
-            trainer[1].write(b"SHM=segment\n")
             while len(offers.made) <= offers.events.count("close"):
                 await asyncio.sleep(0)
             server.bridge.outbox.obs[:] = 0
@@ -241,7 +175,10 @@ async def test_a_refused_trainer_goes_on_in_text(per_env: bool) -> None:
 async def test_refused_lines_and_trainers_that_leave(caplog: pytest.LogCaptureFixture) -> None:
     offers = Offers()
     async with hosting(offers) as server:
-        for sent, error in ((b"SHM=other\n", "another segment"), (b"SHM=segment\n123456789", "more than a frame")):
+        for sent, error in (
+            (b"SHM=other\n", "another segment"),
+            (b"SHM=segment\n12345678", "spoke before its offer was answered"),
+        ):
             trainer, _ = await dial(server)
             trainer[1].write(sent)
             assert await asyncio.wait_for(trainer[0].read(), 5) == b""
@@ -271,3 +208,44 @@ async def test_without_an_offer_the_line_is_refused() -> None:
         trainer, _ = await dial(server)
         trainer[1].write(b"SHM=segment\n")
         assert await asyncio.wait_for(trainer[0].read(), 5) == b""
+
+
+class ReadsAhead(asyncio.SelectorEventLoop):
+    """Stands in for Windows' default event loop, which cannot give a socket away."""
+
+
+async def test_a_loop_that_cannot_give_a_socket_away_makes_no_offer_and_says_so(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(asyncio, "ProactorEventLoop", type(asyncio.get_running_loop()), raising=False)
+    offers = Offers()
+    with caplog.at_level(logging.WARNING, "ue_rl.bridges.tcp.server"):
+        async with hosting(offers) as server:
+            for _ in range(2):
+                trainer, config = await dial(server)
+                assert "SHM" not in config
+                trainer[1].close()
+    (record,) = caplog.records  # once, at the start
+    assert "cannot give a socket away" in record.getMessage()
+    assert "SelectorEventLoop" in record.getMessage()
+    assert offers.events == []
+
+
+class ReadsAheadPolicy(asyncio.DefaultEventLoopPolicy):
+    """Makes such loops, as Windows does."""
+
+    def new_event_loop(self) -> asyncio.AbstractEventLoop:
+        return ReadsAhead()
+
+
+def test_the_runners_choose_a_loop_on_which_upgrades_work(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(asyncio, "ProactorEventLoop", ReadsAhead, raising=False)
+    before = asyncio.get_event_loop_policy()
+    asyncio.set_event_loop_policy(ReadsAheadPolicy())
+    try:
+        with run_in_thread(Sum(EnvSpec(1, 1, num_envs=2)), upgrader=ShmUpgrader()) as engine:
+            env = ue_rl.connect(engine.url, transport="shm", timeout=10)
+            assert env.reset().tolist() == [[0], [0]]
+            env.close()
+    finally:
+        asyncio.set_event_loop_policy(before)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from ue_rl.bridges import GymnasiumBridge, run_in_thread
 from ue_rl.cli import cli
 from ue_rl.cli.play import load_policy
 from ue_rl.inference import OnnxInference
+from ue_rl.inference.export.verify import Verifier
 
 
 def run(*arguments: Any) -> Any:
@@ -55,6 +57,22 @@ def test_export_prints_the_largest_difference(models: Path, tmp_path: Path) -> N
     metadata = OnnxInference(models / "norm" / "model.onnx").metadata
     assert metadata is not None
     assert metadata.algorithm == "SAC"
+
+
+def test_export_says_where_only_rounding_differs(models: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    real = Verifier._run_file
+
+    def run_file(self: Verifier, arrays: Any) -> Any:
+        return [np.nextafter(array, np.float32(9)) for array in real(self, arrays)]
+
+    monkeypatch.setattr(Verifier, "_run_file", run_file)
+    result = run("export", models / "norm" / "model.zip", "-o", tmp_path / "x.onnx", "--tolerance", 0)
+    assert result.exit_code == 0, result.exception
+    shown = " ".join(result.output.replace("│", " ").split())
+    found = re.search(r"equal but for rounding (\d+) observations", shown)
+    assert found is not None, shown
+    assert int(found[1]) > 100
+    assert "from exact: file" in shown
 
 
 def test_export_refuses_and_leaves_no_file(models: Path, tmp_path: Path) -> None:
@@ -118,13 +136,13 @@ def test_play_in_a_running_engine_with_statistics(models: Path) -> None:
 
 def test_play_films(models: Path, tmp_path: Path) -> None:
     pytest.importorskip("pygame", reason="CartPole draws with pygame")
-    imageio = pytest.importorskip("imageio.v3", reason="imageio is not installed")
+    image = pytest.importorskip("PIL.Image", reason="Pillow is not installed")
     gif = tmp_path / "film.gif"
     result = run("play", models / "model.zip", "--env", "CartPole-v1", "--episodes", 1, "--gif", gif)
     assert result.exit_code == 0, (result.output, result.exception)
-    frames = imageio.imread(gif)
-    assert frames.shape[0] > 5
-    assert frames[0].std() > 0
+    with image.open(gif) as film:
+        assert film.n_frames > 5
+        assert np.asarray(film.convert("RGB")).std() > 0
 
 
 @pytest.mark.parametrize(

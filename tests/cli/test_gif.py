@@ -1,4 +1,4 @@
-"""`ue_rl.cli.gif`: a film that grows on disk shows what was drawn, whatever its length, and leaves no half files."""
+"""`ue_rl.cli.gif`: a film shows what was drawn up to its cap, takes bounded memory, and leaves no half files."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ from pathlib import Path
 import numpy as np
 import psutil
 import pytest
+from click.testing import CliRunner
 
-from ue_rl.cli import gif
+from ue_rl.cli import cli, gif
 from ue_rl.cli.gif import GifFile
 from ue_rl.errors import ConfigurationError
 
@@ -24,10 +25,6 @@ def shown(path: Path) -> list[tuple[np.ndarray, int]]:
             film.seek(number)
             frames.append((np.asarray(film.convert("RGB")), film.info["duration"]))
     return frames
-
-
-def shown_times(path: Path) -> list[int]:
-    return [time for _, time in shown(path)]
 
 
 def moving_square(count: int, size: int = 64) -> list[np.ndarray]:
@@ -46,19 +43,17 @@ def film(path: Path, pictures: list[np.ndarray]) -> None:
             file.add(picture)
 
 
-def test_the_film_is_the_one_that_pillow_writes_at_once(tmp_path: Path) -> None:
-    """Pixel for pixel and in its times, pictures that stand still among them."""
+def test_the_film_shows_what_was_drawn(tmp_path: Path) -> None:
+    """Pixel for pixel and in its times; a picture that stands still is shown for longer."""
     pictures = moving_square(12)
-    pictures[5:5] = [pictures[4]] * 3
-    pictures.append(pictures[-1])
-    film(tmp_path / "grown.gif", pictures)
-    first, *others = [Image.fromarray(picture) for picture in pictures]
-    first.save(tmp_path / "whole.gif", save_all=True, append_images=others, duration=33, loop=0)
-    grown, whole = shown(tmp_path / "grown.gif"), shown(tmp_path / "whole.gif")
-    assert [time for _, time in grown] == [time for _, time in whole]
-    for (mine, _), (theirs, _) in zip(grown, whole, strict=True):
-        np.testing.assert_array_equal(mine, theirs)
-    assert (tmp_path / "grown.gif").stat().st_size < 1.2 * (tmp_path / "whole.gif").stat().st_size
+    film(tmp_path / "x.gif", [*pictures[:5], *[pictures[4]] * 3, *pictures[5:], pictures[-1]])
+    frames = shown(tmp_path / "x.gif")
+    assert [time for _, time in frames] == [30, 30, 30, 30, 130, 30, 30, 30, 30, 30, 30, 60]
+    for (frame, _), picture in zip(frames, pictures, strict=True):
+        np.testing.assert_array_equal(frame, picture)
+    alone = tmp_path / "alone.gif"
+    Image.fromarray(pictures[0]).save(alone)
+    assert (tmp_path / "x.gif").stat().st_size < 12 * alone.stat().st_size, "only what changed is stored"
 
 
 def test_many_colours_come_close(tmp_path: Path) -> None:
@@ -71,39 +66,44 @@ def test_many_colours_come_close(tmp_path: Path) -> None:
         assert np.abs(frame.astype(int) - picture).mean() < 8
 
 
-def test_memory_does_not_grow_with_the_film(tmp_path: Path) -> None:
+def test_memory_is_bounded_by_the_cap(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of 300 pictures, 225 MiB; Pillow's own memory is not Python's, so that the process is asked."""
+    monkeypatch.setattr(gif, "MAX_BYTES", 8 << 20)
     picture = np.zeros((512, 512, 3), np.uint8)
     process = psutil.Process()
+    film(tmp_path / "x.gif", [picture])  # what Pillow needs once
+    before = process.memory_info().rss
     with GifFile(tmp_path / "x.gif") as file:
         for number in range(300):
             picture[:, :, number % 3] += 1
             file.add(picture)
-            if number == 20:
-                before = process.memory_info().rss
         assert process.memory_info().rss - before < 16 << 20
-        assert (tmp_path / "x.gif.part").stat().st_size > 0
+        assert file.full
+    assert process.memory_info().rss - before < 32 << 20
     with Image.open(tmp_path / "x.gif") as whole:
-        assert whole.n_frames == 300
+        assert whole.n_frames == 32
 
 
 def test_it_ends_at_the_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(gif, "MAX_PICTURES", 5)
     with GifFile(tmp_path / "x.gif") as file:
-        for picture in moving_square(9):
-            assert file.full == (file._count == 5)
+        for number, picture in enumerate(moving_square(9)):
+            assert file.full == (number >= 5)
             file.add(picture)
     assert len(shown(tmp_path / "x.gif")) == 5
 
 
-def test_a_picture_that_stands_still_for_long(tmp_path: Path) -> None:
-    with GifFile(tmp_path / "x.gif", milliseconds=300_000) as file:
-        for picture in [moving_square(1)[0]] * 5:
-            file.add(picture)
-    assert shown_times(tmp_path / "x.gif") == [600_000, 600_000, 300_000]
+def test_the_cap_stands_in_the_help() -> None:
+    text = " ".join(CliRunner().invoke(cli, ["play", "--help"]).output.split())
+    assert f"{gif.MAX_PICTURES} steps, or {gif.MAX_BYTES >> 20} MiB of pixels, at most" in text
 
 
-def test_a_film_that_fails_leaves_the_old_one(tmp_path: Path) -> None:
+def half_a_film(image: object, path: Path, *args: object, **options: object) -> None:
+    path.write_bytes(b"GIF89a")
+    raise OSError("disk full")
+
+
+def test_a_film_that_fails_leaves_the_old_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "x.gif"
     path.write_bytes(b"the old one")
     with pytest.raises(RuntimeError), GifFile(path) as file:
@@ -114,5 +114,9 @@ def test_a_film_that_fails_leaves_the_old_one(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match="changed the size"), GifFile(path) as file:
         file.add(moving_square(1)[0])
         file.add(moving_square(1, size=32)[0])
+    with monkeypatch.context() as patch:
+        patch.setattr(Image.Image, "save", half_a_film)
+        with pytest.raises(OSError, match="disk full"):
+            film(path, moving_square(2))
     assert [entry.name for entry in tmp_path.iterdir()] == ["x.gif"]
     assert path.read_bytes() == b"the old one"

@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import os
-import re
 import signal
 import subprocess
-import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -21,28 +18,7 @@ from ue_rl.shm import segment
 from ue_rl.training.engine import address_of
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="sends SIGINT as a terminal would")
-
-
-@pytest.fixture
-def served(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[subprocess.Popen[str], str]]:
-    """A serving process and the address that it prints."""
-    words = [word.replace("TMP", str(tmp_path)) for word in request.param]
-    process = subprocess.Popen(
-        [sys.executable, "-m", "ue_rl", "serve", "--env", "CartPole-v1", "--num-envs", "2", *words],
-        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True,
-    )  # fmt: skip
-    assert process.stdout is not None
-    try:
-        for line in process.stdout:
-            if found := re.search(r"(tcp|shm)://[^\s,]+", line):
-                yield process, found.group()
-                break
-        else:
-            pytest.fail("the server said no address")
-    finally:
-        if process.poll() is None:
-            process.kill()
-        process.wait()
+CART_POLE = ["--env", "CartPole-v1", "--num-envs", "2"]
 
 
 def stop(process: subprocess.Popen[str]) -> str:
@@ -54,7 +30,7 @@ def stop(process: subprocess.Popen[str]) -> str:
     return output
 
 
-@pytest.mark.parametrize("served", [["--shm", "--port", "0"]], indirect=True)
+@pytest.mark.parametrize("served", [[*CART_POLE, "--shm", "--port", "0"]], indirect=True)
 def test_serve_shm_offers_the_upgrade(served: tuple[subprocess.Popen[str], str]) -> None:
     process, url = served
     for transport in ("auto", "shm", "tcp"):
@@ -72,7 +48,7 @@ def test_serve_shm_offers_the_upgrade(served: tuple[subprocess.Popen[str], str])
     assert "the trainer has gone" in output
 
 
-@pytest.mark.parametrize("served", [["--shm-name", "TMP/engine.shm"]], indirect=True)
+@pytest.mark.parametrize("served", [[*CART_POLE, "--shm-name", "TMP/engine.shm"]], indirect=True)
 def test_serve_by_name_and_train_there(served: tuple[subprocess.Popen[str], str], tmp_path: Path) -> None:
     process, url = served
     words = [
@@ -87,7 +63,7 @@ def test_serve_by_name_and_train_there(served: tuple[subprocess.Popen[str], str]
     assert not Path(url.removeprefix("shm://")).exists()
 
 
-@pytest.mark.parametrize("served", [["--tick-rate", "1000", "--port", "0"]], indirect=True)
+@pytest.mark.parametrize("served", [[*CART_POLE, "--tick-rate", "1000", "--port", "0"]], indirect=True)
 def test_without_an_offer_shm_is_refused_by_name(served: tuple[subprocess.Popen[str], str]) -> None:
     port = served[1].rpartition(":")[2]
     result = CliRunner().invoke(cli, ["inspect", "--port", port, "--transport", "shm"])

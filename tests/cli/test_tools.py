@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import os
-import re
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
@@ -17,38 +14,10 @@ import ue_rl
 from ue_rl import errors
 from ue_rl.cli import COMMANDS, cli
 from ue_rl.cli.inspect import notes
-from ue_rl.testing import PluginStandIn
+from ue_rl.testing import FaultyEngine, PluginStandIn, Script
 from ue_rl.wire.handshake import decode_handshake
 
-
-def start(*arguments: str, cwd: Path | None = None) -> subprocess.Popen[str]:
-    return subprocess.Popen(
-        [sys.executable, "-m", "ue_rl", *arguments],
-        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, cwd=cwd, start_new_session=True,
-    )  # fmt: skip
-
-
-def first_url(process: subprocess.Popen[str]) -> str:
-    assert process.stdout is not None
-    for line in process.stdout:
-        found = re.search(r"tcp://\S+", line)
-        if found:
-            return found.group()
-    raise AssertionError("the server said no address")
-
-
-@pytest.fixture
-def served(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[subprocess.Popen[str], str]]:
-    (tmp_path / "mine.py").write_text(
-        "from ue_rl.cli.bench_envs import DoNothingBridge\nclass Mine(DoNothingBridge):\n    pass\n"
-    )
-    process = start("serve", *request.param, "--port", "0", cwd=tmp_path)
-    try:
-        yield process, first_url(process)
-    finally:
-        if process.poll() is None:
-            process.kill()
-        process.wait()
+CART_POLE = ["--env", "CartPole-v1", "--num-envs", "2"]
 
 
 def test_help_is_quick_and_loads_nothing_heavy() -> None:
@@ -79,7 +48,7 @@ def test_version() -> None:
 
 @pytest.mark.skipif(os.name != "posix", reason="sends SIGINT as a terminal would")
 @pytest.mark.parametrize(
-    "served", [["--env", "CartPole-v1", "--num-envs", "2"], ["--bridge", "mine:Mine", "--num-envs", "3"]], indirect=True
+    "served", [[*CART_POLE, "--port", "0"], ["--bridge", "mine:Mine", "--num-envs", "3", "--port", "0"]], indirect=True
 )
 def test_serve_hosts_says_who_connects_and_stops_with_ctrl_c(served: tuple[subprocess.Popen[str], str]) -> None:
     process, url = served
@@ -118,7 +87,7 @@ def test_serve_says_that_a_port_is_taken() -> None:
     assert "cannot listen" in str(result.exception)
 
 
-@pytest.mark.parametrize("served", [["--env", "CartPole-v1", "--num-envs", "2"]], indirect=True)
+@pytest.mark.parametrize("served", [[*CART_POLE, "--port", "0"]], indirect=True)
 def test_inspect(served: tuple[subprocess.Popen[str], str]) -> None:
     port = served[1].rpartition(":")[2]
     output = CliRunner().invoke(cli, ["inspect", "--port", port, "--steps", "60"]).output
@@ -133,6 +102,14 @@ def test_inspect_on_the_plugin_says_what_to_know() -> None:
     assert "deployed plugin" in output
     assert "the game's tick, not the bridge" in output
     assert "2 env sockets" in output
+
+
+def test_inspect_prints_an_engines_text_as_it_is() -> None:
+    text = "CONFIG:OBS=4;ACT=2;ENV_TYPE=MULTI;ENV_COUNT=2;VERSION=1;FEATURES=[/X]"
+    with FaultyEngine(Script(handshake=text)) as engine:
+        result = CliRunner().invoke(cli, ["inspect", "--port", str(engine.port), "--steps", "2"])
+    assert result.exit_code == 0, (result.output, result.exception)
+    assert result.output.count("[/X]") == 2  # in the handshake, and among the features
 
 
 def test_notes() -> None:

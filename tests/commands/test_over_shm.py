@@ -17,7 +17,9 @@ import ue_rl
 from ue_rl import errors
 from ue_rl.bridges import MultiEnvBridge, ShmHost, ShmUpgrader, VectorBridge, run_in_thread, run_shm_in_thread
 from ue_rl.bridges.shm.commands import answer_commands
-from ue_rl.commands.envelope import Command, Dispatcher, Method, decode, encode, messages, text
+from ue_rl.commands.dispatcher import Dispatcher
+from ue_rl.commands.envelope import Command, Method, decode, encode, messages, text
+from ue_rl.commands.json_entry import json_entry
 from ue_rl.connections import SharedMemoryConnection
 from ue_rl.connections.shm.commands import ShmCommands
 from ue_rl.envs.vec_env import UnrealVecEnv
@@ -355,6 +357,37 @@ def test_a_frame_that_comes_during_a_request_is_not_lost() -> None:
         assert buffers.rewards.tolist() == [1, 1, 1]
 
 
+def test_an_answer_that_came_while_messages_were_read_is_not_late() -> None:
+    """The first message may take long to read (its classes are imported then); the deadline ends meanwhile."""
+    with unhosted(Game(), ticking=False) as (host, connection):
+        drain, answered = connection.commands.drain, []
+
+        def slow_drain() -> int:
+            if not answered:
+                time.sleep(0.3)  # the deadline passes
+                answered.append(host.tick(0))  # and the engine answers
+            return drain()
+
+        connection._watch._timeout = 0.2
+        connection.send_actions(np.zeros((3, 1), np.float32))
+        connection.commands.drain = slow_drain  # type: ignore[method-assign]
+        assert connection.receive().rewards.tolist() == [1, 1, 1]
+        assert answered == [True]
+
+
+@pytest.mark.parametrize("info", [{"x": object()}, {"x": float("inf")}, {"x": "y" * 300_000}])
+def test_infos_that_cannot_go_over_end_the_session_by_name(info: Any, caplog: pytest.LogCaptureFixture) -> None:
+    class Wrong(Game):
+        def step_envs(self, actions: Any, env_ids: Any) -> None:
+            self.write_info(1, info)
+
+    with attached(Wrong()) as connection:
+        with pytest.raises(errors.EngineDisconnected):
+            connection.send_actions(np.zeros((3, 1), np.float32))
+            connection.receive()
+    assert "env 1, field INFO" in caplog.text
+
+
 # -- events
 
 
@@ -480,14 +513,14 @@ def test_waiting_for_an_event_has_a_deadline() -> None:
 # -- deadlines and late answers
 
 
-def test_a_request_without_an_answer() -> None:
+def test_a_request_without_an_answer(slack: float) -> None:
     with unhosted(Game(), ticking=False) as (_, connection):
         for timeout in (0, 0.02):
             begun = time.monotonic()
             with pytest.raises(errors.EngineTimeout, match=f"an answer to method PING within {timeout:g} s") as caught:
                 connection.commands.request(Method.PING, M.PingT(stamp=1), timeout=timeout)
             assert caught.value.fault == "engine"
-            assert timeout <= time.monotonic() - begun < 2
+            assert timeout <= time.monotonic() - begun < 2 * slack
         for wrong in (-1, float("nan"), float("inf")):
             with pytest.raises(errors.ConfigurationError, match="deadline"):
                 connection.commands.request(Method.PING, M.PingT(), timeout=wrong)
@@ -589,7 +622,7 @@ def test_answers_and_events_that_cannot_be(answer: bytes) -> None:
 
 @pytest.mark.parametrize("text", ["", "[]", "{", '{"a": NaN}', "[" * 100_000, '{"a":' + "9" * 10_000 + "}", None])
 def test_infos_that_are_no_json_objects(text: Any) -> None:
-    with pytest.raises(errors.MalformedMessage, match="no JSON object"):
+    with pytest.raises(errors.MalformedMessage, match="not a JSON object"):
         lonely(Flood(encode(Method.ENV_INFO, M.EnvInfoT(envId=0, json=text)))).drain()
 
 
@@ -597,6 +630,133 @@ def test_infos_that_are_no_json_objects(text: Any) -> None:
 def test_infos_of_envs_that_do_not_exist(env: int) -> None:
     with pytest.raises(errors.UnknownEnv):
         lonely(Flood(encode(Method.ENV_INFO, M.EnvInfoT(envId=env, json="{}")))).drain()
+
+
+@pytest.mark.parametrize("text", [b"", b"[]", b"{", b'{"a": NaN}', b"\xff{}", b"[" * 100_000])
+def test_json_entries_that_are_no_json_objects(text: bytes) -> None:
+    entry = json_entry(Method.ENV_INFO, 0, {}, 100)[:-2] + text
+    with pytest.raises(errors.MalformedMessage, match=r"not a JSON object.*at fault: engine"):
+        lonely(Flood(entry)).drain()
+
+
+def test_json_entries_of_another_kind_or_env() -> None:
+    for wrong in (json_entry(Method.RESET_OPTIONS, 0, {}, 100), b"JSON", b"JSON" + bytes(7)):
+        with pytest.raises(errors.MalformedMessage, match="another kind"):
+            lonely(Flood(wrong)).drain()
+    for env in (-1, 1, 2**31 - 1):
+        with pytest.raises(errors.UnknownEnv):
+            lonely(Flood(json_entry(Method.ENV_INFO, env, {}, 100))).drain()
+
+
+@pytest.mark.parametrize(
+    "entry",
+    [json_entry(Method.ENV_INFO, 0, {}, 100), json_entry(Method.RESET_OPTIONS, 3, {}, 100), b"JSON1234", b"JSON" * 4],
+)
+def test_broken_options_end_the_session_and_are_never_applied(entry: bytes) -> None:
+    game = Game()
+    with run_shm_in_thread(game) as handle:
+        with SharedMemoryConnection(handle.name, timeout=10) as connection:
+            connection.commands.send_entry(entry)
+            with pytest.raises(errors.EngineDisconnected):
+                connection.reset()
+                connection.receive()
+        with SharedMemoryConnection(handle.name, timeout=10) as connection:
+            connection.reset()
+            connection.receive()
+    assert game.resets == [([0, 1, 2], [None] * 3, [None] * 3)]
+
+
+def test_a_peer_that_sends_infos_and_options_as_flatbuffers_is_read() -> None:
+    game = Game()
+    with unhosted(game) as (host, connection):
+        options = M.ResetOptionsT(envId=1, json='{"level": 4}')
+        connection.commands.send(Method.RESET_OPTIONS, options)
+        connection.reset()
+        host._write(encode(Method.ENV_INFO, M.EnvInfoT(envId=2, json='{"old": true}')))
+        assert host.tick(0)
+        infos = connection.receive().infos
+        assert game.resets == [([0, 1, 2], [None] * 3, [None, {"level": 4}, None])]
+        assert infos == {0: {"reset": 1}, 1: {"reset": 1}, 2: {"reset": 1}}  # the engine's own came later
+        host._write(encode(Method.ENV_INFO, M.EnvInfoT(envId=2, json='{"old": true}')))
+        assert connection.commands.poll() == []
+        assert connection.buffers.infos[2] == {"old": True}
+
+
+WITHOUT_FLATBUFFERS = """
+import sys, logging
+sys.modules["flatbuffers"] = None
+logging.basicConfig(level="WARNING")
+import numpy as np
+import ue_rl
+from ue_rl import errors
+from ue_rl.bridges import ShmUpgrader, VectorBridge, run_in_thread
+from ue_rl.spec import EnvSpec
+
+class Game(VectorBridge):
+    def reset_envs(self, env_ids, seeds, options):
+        for env, option in zip(env_ids.tolist(), options):
+            self.write_info(env, {"given": option})
+
+    def step_envs(self, actions, env_ids):
+        for env in env_ids.tolist():
+            self.write_info(env, {"env": np.int64(env)})
+            self.outbox.dones[env] = 1
+
+game = Game(EnvSpec(1, 1, num_envs=2, features=frozenset({"OPTIONS", "INFO"})))
+with run_in_thread(game, upgrader=ShmUpgrader()) as server:
+    env = ue_rl.connect(server.url, timeout=10)
+    print(env.transport.describe()["transport"])
+    env.set_options({"low": np.float32(-0.5)})
+    env.reset()
+    print(env.reset_infos)
+    print([info["env"] for info in env.step(np.zeros((2, 1), np.float32))[3]])
+    try:
+        env.transport.commands.ping()
+    except errors.ConfigurationError as error:
+        print(error.cure)
+    env.step(np.zeros((2, 1), np.float32))
+    env.close()
+"""
+
+
+def test_infos_and_options_need_no_flatbuffers() -> None:
+    out = subprocess.run(
+        [sys.executable, "-c", WITHOUT_FLATBUFFERS], capture_output=True, text=True, timeout=120, check=False
+    )
+    assert out.returncode == 0, out.stderr
+    assert out.stdout.splitlines() == [
+        "shared memory",
+        "[{'given': {'low': -0.5}}, {'given': {'low': -0.5}}]",
+        "[0, 1]",
+        "pip install flatbuffers",
+    ]
+    assert not out.stderr
+
+
+def test_events_that_cannot_be_read_without_flatbuffers_are_dropped(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    with unhosted(Game()) as (host, connection):
+        connection.commands.ping()
+        for _ in range(3):
+            assert host.send(Method.CLOSE, M.CloseT())
+
+        def missing() -> Any:
+            raise errors.ConfigurationError("commands over shared memory need the package flatbuffers")
+
+        ping = encode(Method.PING, M.PingT(stamp=1), 5)
+        monkeypatch.setattr("ue_rl.commands.envelope.messages", missing)
+        connection.send_actions(np.zeros((3, 1), np.float32))
+        assert host.tick(0)
+        assert connection.receive().rewards.tolist() == [1, 1, 1]
+        assert connection.commands.dropped == 3
+        assert len([line for line in caplog.messages if "flatbuffers" in line]) == 1
+        connection.commands.send_entry(ping)
+        assert host.tick(0) is False
+        assert "cannot be read or answered" in caplog.text
+        connection.send_actions(np.zeros((3, 1), np.float32))
+        assert host.tick(0)
+        connection.receive()
 
 
 # -- full rings
@@ -622,7 +782,7 @@ def fill_from_engine(host: ShmHost) -> int:
     raise AssertionError("the ring never filled")
 
 
-def test_a_full_ring_to_the_engine() -> None:
+def test_a_full_ring_to_the_engine(slack: float) -> None:
     with unhosted(Game(), ticking=False, ring_size=4096) as (host, connection):
         count = fill_from_trainer(connection, encode(2000))
         assert count > 20
@@ -631,7 +791,7 @@ def test_a_full_ring_to_the_engine() -> None:
             errors.RingFull, match=r"does not read its commands \(field cmd_c2s\).*within 0\.05 s"
         ) as caught:
             connection.commands.request(Method.PING, M.PingT(), timeout=0.05)
-        assert 0.05 <= time.monotonic() - begun < 2
+        assert 0.05 <= time.monotonic() - begun < 2 * slack
         assert caught.value.fault == "engine"
         with pytest.raises(errors.RingFull):
             connection.commands.send(2000, timeout=0.01)
@@ -640,14 +800,14 @@ def test_a_full_ring_to_the_engine() -> None:
         connection.commands.ping()
 
 
-def test_a_full_ring_to_the_trainer() -> None:
+def test_a_full_ring_to_the_trainer(slack: float) -> None:
     with unhosted(Game(), ring_size=4096) as (host, connection):
         connection.commands.ping()
         count = fill_from_engine(host)
         begun = time.monotonic()
         with pytest.raises(errors.RingFull, match=r"field cmd_s2c") as caught:
             host.send(2000, M.PingT(), timeout=0.05)
-        assert 0.05 <= time.monotonic() - begun < 2
+        assert 0.05 <= time.monotonic() - begun < 2 * slack
         assert caught.value.fault == "trainer"
         assert [event.payload.stamp for event in connection.commands.poll()] == list(range(count))
         assert host.send(2000, M.PingT())
@@ -683,7 +843,9 @@ def test_infos_of_more_than_a_ringful_arrive() -> None:
             assert len(connection.receive().infos) == 300
 
 
-def test_a_trainer_that_dies_with_a_full_ring_does_not_hold_the_game(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_trainer_that_dies_with_a_full_ring_does_not_hold_the_game(
+    monkeypatch: pytest.MonkeyPatch, slack: float
+) -> None:
     """The writer looks after its reader while it waits: it does not wait out the five seconds."""
     game = Game()
     with unhosted(game, ring_size=4096) as (host, connection):
@@ -693,8 +855,8 @@ def test_a_trainer_that_dies_with_a_full_ring_does_not_hold_the_game(monkeypatch
         monkeypatch.setattr("ue_rl.processes.alive", lambda *_: False)
         begun = time.monotonic()
         assert host.tick(0) is False
-        assert time.monotonic() - begun < 2
-        assert host._client == 0
+        assert time.monotonic() - begun < 2 * slack
+        assert not host._serving
         assert game.send_event(2000) is False
 
 
@@ -772,7 +934,7 @@ else:
 
 
 @pytest.mark.parametrize("how", ["attached", "upgraded"])
-def test_an_engine_that_dies_during_a_request(how: str) -> None:
+def test_an_engine_that_dies_during_a_request(how: str, slack: float) -> None:
     code = DYING.format(tests=str(__file__).rpartition("/")[0])
     engine = subprocess.Popen(
         [sys.executable, "-c", code, how], stdout=subprocess.PIPE, stdin=subprocess.PIPE, text=True
@@ -787,7 +949,7 @@ def test_an_engine_that_dies_during_a_request(how: str) -> None:
             begun = time.monotonic()
             with pytest.raises(errors.EngineDisconnected, match="went away"):
                 connection.commands.request(1000)
-            assert time.monotonic() - begun < 10
+            assert time.monotonic() - begun < 10 * slack
             with pytest.raises(errors.ConnectionUnusable):
                 connection.commands.ping()
     finally:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import importlib
 import select
 import socket
 import threading
@@ -21,7 +22,6 @@ from ue_rl.transport import Transport
 
 Engine = Callable[..., FaultyEngine]
 TIMEOUT = 0.3
-SLACK = 1.2  # for a busy machine; the waits themselves are cut into slices of a quarter second
 
 WIRINGS = ("shared", "per_env")
 KERNELS = pytest.mark.parametrize("compiled", [True, False], ids=["compiled", "pure"])
@@ -37,18 +37,28 @@ def shm_engine() -> Iterator[Callable[[Script], FaultyEngine]]:
         yield lambda script: stack.enter_context(ShmFaultyEngine(script, num_envs=NUM_ENVS))
 
 
-@KERNELS
-@pytest.mark.parametrize(
-    ("case", "wiring"),
-    [pytest.param(case, wiring, id=f"{case.name}-{wiring}") for case in FAULT_CASES for wiring in case.only],
-)
+def fault_cases() -> Iterator[object]:
+    """Each case on each wiring; once more with the pure kernels where they read something: not in a handshake."""
+    for case in FAULT_CASES:
+        for wiring in case.only:
+            yield pytest.param(case, wiring, True, id=f"{case.name}-{wiring}-compiled")
+            if wiring in WIRINGS and case.script.handshake == Script().handshake:
+                yield pytest.param(case, wiring, False, id=f"{case.name}-{wiring}-pure")
+
+
+@pytest.mark.parametrize(("case", "wiring", "compiled"), list(fault_cases()))
 def test_each_fault_has_its_named_error_in_time(
-    faulty_engine: Engine, shm_engine: Callable[[Script], FaultyEngine], case: FaultCase, wiring: str, compiled: bool
+    faulty_engine: Engine,
+    shm_engine: Callable[[Script], FaultyEngine],
+    case: FaultCase,
+    wiring: str,
+    compiled: bool,
+    slack: float,
 ) -> None:
     engine = shm_engine(case.script) if wiring == "shm" else faulty_engine(case.script, num_envs=NUM_ENVS)
     wanted = case.wanted_on(wiring)
     # On a busy machine an endless line takes its time to arrive.
-    timeout = 10 * TIMEOUT if wanted.kind is errors.LineTooLong else TIMEOUT
+    timeout = 30 * TIMEOUT if wanted.kind is errors.LineTooLong else TIMEOUT
     connection: Transport = (
         SharedMemoryConnection(engine=engine.address, timeout=timeout)
         if wiring == "shm"
@@ -57,7 +67,7 @@ def test_each_fault_has_its_named_error_in_time(
     error, took = provoke(connection)
     text = str(error)
     assert isinstance(error, wanted.kind), repr(error)
-    assert took < timeout + SLACK
+    assert took < timeout + 1.2 * slack
     if wanted.env_id is not None:
         assert error.env_id == wanted.env_id, text
         assert f"env {wanted.env_id}" in text
@@ -94,7 +104,7 @@ def test_latency_and_any_fragmentation_are_no_faults(faulty_engine: Engine, wiri
 @KERNELS
 @pytest.mark.parametrize("wiring", WIRINGS)
 def test_the_deadline_is_for_the_whole_answer_not_for_each_byte(
-    faulty_engine: Engine, wiring: str, compiled: bool
+    faulty_engine: Engine, wiring: str, compiled: bool, slack: float
 ) -> None:
     engine = faulty_engine(Script(fragment=1, fragment_delay=0.01), num_envs=NUM_ENVS)
     connection = to(engine, wiring, compiled=compiled, connect_timeout=5)
@@ -102,7 +112,7 @@ def test_the_deadline_is_for_the_whole_answer_not_for_each_byte(
     error, took = provoke(connection)  # each byte comes in time, the line would take longer
     assert isinstance(error, errors.EngineTimeout)
     assert "unfinished line" in str(error)
-    assert TIMEOUT <= took < TIMEOUT + SLACK
+    assert TIMEOUT <= took < TIMEOUT + 1.2 * slack
 
 
 @KERNELS
@@ -123,7 +133,7 @@ def test_an_answer_too_many_that_comes_late_shifts_no_rollout(
                 connection.send_actions(np.zeros((num_envs, 2), np.float32))
                 assert connection.receive().rewards.tolist() == [step] * num_envs
                 if step == 2:
-                    last = connection._wires.links[-1]
+                    last = connection._wiring.links[-1]
                     # it has come: waits in the socket, or was read in one go with the first on a busy machine
                     assert len(last.lines) or select.select([last.sock], [], [], 5)[0]
         assert step in (2, 3)  # in a batch it can show itself at once
@@ -158,28 +168,28 @@ def test_a_policys_nan_never_reaches_the_engine(faulty_engine: Engine, wiring: s
     assert engine.requests == before
 
 
-def test_nothing_listens() -> None:
+def test_nothing_listens(slack: float) -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
-    connect = ue_rl.connect  # loads SB3: not part of the wait
+    importlib.import_module("ue_rl.envs.vec_env")  # loads SB3: not part of the wait
     start = time.monotonic()
     with pytest.raises(errors.EngineUnreachable, match=rf"127.0.0.1:{port}.*Play") as caught:
         MultiTcpConnection("127.0.0.1", port, timeout=TIMEOUT).connect()
     assert isinstance(caught.value, ConnectionError)
     with pytest.raises(errors.EngineUnreachable):
-        connect(f"tcp://127.0.0.1:{port}", timeout=TIMEOUT)
-    assert time.monotonic() - start < SLACK
+        ue_rl.connect(f"tcp://127.0.0.1:{port}", timeout=TIMEOUT)
+    assert time.monotonic() - start < 1.2 * slack
 
 
-def test_nobody_accepts() -> None:
+def test_nobody_accepts(slack: float) -> None:
     """The kernel accepts, the process behind it hangs."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         error, took = provoke(MultiTcpConnection("127.0.0.1", server.getsockname()[1], timeout=TIMEOUT))
     assert isinstance(error, errors.HandshakeError)
-    assert TIMEOUT <= took < TIMEOUT + SLACK
+    assert TIMEOUT <= took < TIMEOUT + 1.2 * slack
 
 
-def test_an_engine_that_never_reads_is_a_timeout() -> None:
+def test_an_engine_that_never_reads_is_a_timeout(slack: float) -> None:
     """Requests larger than all buffers between the two: sending must not hang either."""
     kept: list[socket.socket] = []
 
@@ -197,7 +207,7 @@ def test_an_engine_that_never_reads_is_a_timeout() -> None:
             start = time.monotonic()
             with pytest.raises(errors.EngineTimeout, match="does not read"):
                 connection.send_actions(np.full((2000, 2000), 0.1, np.float32))
-            assert time.monotonic() - start < TIMEOUT + 2 * SLACK  # writing four million numbers is part of it
+            assert time.monotonic() - start < TIMEOUT + 2.4 * slack  # writing four million numbers is part of it
         kept[0].close()
 
 
@@ -205,13 +215,13 @@ def test_an_engine_that_never_reads_is_a_timeout() -> None:
 
 
 def test_the_plugin_waits_for_more_env_sockets_than_it_announced(
-    plugin_stand_in: Callable[..., PluginStandIn],
+    plugin_stand_in: Callable[..., PluginStandIn], slack: float
 ) -> None:
     game = plugin_stand_in(num_envs=3, handshake="CONFIG:OBS=4;ACT=2;ENV_TYPE=MULTI;ENV_COUNT=2")
     error, took = provoke(to(game, "per_env"))
     assert isinstance(error, errors.EngineTimeout)
     assert "0 of 2 envs" in str(error)
-    assert took < TIMEOUT + SLACK
+    assert took < TIMEOUT + 1.2 * slack
 
 
 def test_the_plugin_does_not_serve_the_shared_channel(plugin_stand_in: Callable[..., PluginStandIn]) -> None:
@@ -220,14 +230,16 @@ def test_the_plugin_does_not_serve_the_shared_channel(plugin_stand_in: Callable[
     assert "channel='per_env'" in str(error)
 
 
-def test_the_plugin_gives_a_second_trainer_no_handshake(plugin_stand_in: Callable[..., PluginStandIn]) -> None:
+def test_the_plugin_gives_a_second_trainer_no_handshake(
+    plugin_stand_in: Callable[..., PluginStandIn], slack: float
+) -> None:
     game = plugin_stand_in(num_envs=2)
     with RawClient(game.address) as first:
         assert first.line() == game.handshake
         error, took = provoke(to(game, "auto"))
     assert isinstance(error, errors.HandshakeError)
     assert "press Play again" in str(error)
-    assert took < TIMEOUT + SLACK
+    assert took < TIMEOUT + 1.2 * slack
 
 
 def test_the_plugins_stray_line_is_named(plugin_stand_in: Callable[..., PluginStandIn]) -> None:
@@ -261,11 +273,12 @@ def test_single_envs_fail_by_name_too(
     env_type: str,
     fault: Fault,
     kind: type[errors.UeRlError] | tuple[type[errors.UeRlError], ...],
+    slack: float,
 ) -> None:
     engine = faulty_engine(fault, num_envs=1, env_type=env_type)
     connection = SingleTcpConnection(engine.host, engine.port, timeout=TIMEOUT)
     error, took = provoke(connection)
     assert isinstance(error, kind), repr(error)
-    assert took < TIMEOUT + SLACK
+    assert took < TIMEOUT + 1.2 * slack
     with pytest.raises(errors.ConnectionUnusable):
         connection.reset()

@@ -342,7 +342,7 @@ def hosted(bridge: Any, upgraded: bool) -> Iterator[tuple[Any, SharedMemoryConne
 
 
 @pytest.mark.parametrize("upgraded", kinds())
-def test_an_engine_that_closes_is_noticed_at_once(upgraded: bool) -> None:
+def test_an_engine_that_closes_is_noticed_at_once(upgraded: bool, slack: float) -> None:
     with hosted(Sum(), upgraded) as (engine, connection):
         with connection:
             reset(connection)
@@ -350,7 +350,7 @@ def test_an_engine_that_closes_is_noticed_at_once(upgraded: bool) -> None:
             begun = time.monotonic()
             with pytest.raises(errors.EngineDisconnected, match="went away"):
                 step(connection)
-            assert time.monotonic() - begun < 1
+            assert time.monotonic() - begun < slack
             with pytest.raises(errors.ConnectionUnusable, match="failed before"):
                 connection.reset()
 
@@ -444,7 +444,7 @@ def test_a_callback_may_disconnect_without_waiting_for_itself() -> None:
 
 
 @posix
-def test_a_killed_engine_is_named_within_a_moment_and_leaves_nothing() -> None:
+def test_a_killed_engine_is_named_within_a_moment_and_leaves_nothing(slack: float) -> None:
     with run_shm_in_process(Sum) as host:
         connection = SharedMemoryConnection(host.name, timeout=20)
         connection.connect()
@@ -454,7 +454,7 @@ def test_a_killed_engine_is_named_within_a_moment_and_leaves_nothing() -> None:
         with pytest.raises(errors.EngineDisconnected, match=rf"process {host.process.pid} has died"):
             while True:
                 step(connection)
-        assert time.monotonic() - begun < 2
+        assert time.monotonic() - begun < 2 * slack
         connection.close()
         host.process.join()
         with pytest.raises(errors.EngineUnreachable, match=r"has died|no shared memory named"):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import select
 import signal
 import socket
 import sys
@@ -24,9 +25,10 @@ from ue_rl.compiled import load
 from ue_rl.connecting import parse_tcp
 from ue_rl.connections import MultiTcpConnection, SharedMemoryConnection, SingleTcpConnection, open_engine
 from ue_rl.connections.tcp import link
+from ue_rl.spec import EnvSpec
 from ue_rl.testing import Fault, FaultKind, PluginStandIn, ShmFaultyEngine
 from ue_rl.transport import Transport
-from ue_rl.wire import kernels_pure
+from ue_rl.wire import Codec, encode_handshake, kernels_pure
 
 Play = Callable[[socket.socket, socket.socket], None]
 
@@ -105,11 +107,11 @@ def test_wrong_options_are_refused_before_dialling(options: dict[str, object]) -
         ue_rl.connect("tcp://127.0.0.1:1", **options)
 
 
-def test_nobody_listens() -> None:
+def test_nobody_listens(slack: float) -> None:
     begun = time.monotonic()
     with pytest.raises(errors.EngineUnreachable, match=r"nothing listens on 127.0.0.1:\d+.*Is Play pressed") as caught:
         ue_rl.connect(f"tcp://127.0.0.1:{free_port()}", timeout=5)
-    assert time.monotonic() - begun < 1
+    assert time.monotonic() - begun < slack
     assert isinstance(caught.value, ConnectionError)
 
 
@@ -152,12 +154,12 @@ def test_ipv6_and_names() -> None:
         env.close()
 
 
-def test_silent_listener_is_a_handshake_error_within_the_deadline() -> None:
+def test_silent_listener_is_a_handshake_error_within_the_deadline(slack: float) -> None:
     with engine(lambda listener, client: client.recv(1) and None) as port:
         begun = time.monotonic()
         with pytest.raises(errors.HandshakeError, match=r"sent no handshake.*within 0.3 s"):
             ue_rl.connect(f"tcp://127.0.0.1:{port}", timeout=0.3)
-        assert 0.2 < time.monotonic() - begun < 1.5
+        assert 0.2 < time.monotonic() - begun < 0.3 + 1.2 * slack
 
 
 @pytest.mark.parametrize(
@@ -289,7 +291,7 @@ def test_long_lines_on_env_sockets(compiled: bool | None) -> None:
 
 @pytest.mark.parametrize("compiled", [None, False])
 @pytest.mark.parametrize("channel", ["shared", "per_env"])
-def test_an_engine_that_stops_reading_is_a_timeout(channel: str, compiled: bool | None) -> None:
+def test_an_engine_that_stops_reading_is_a_timeout(channel: str, compiled: bool | None, slack: float) -> None:
     n, size = 2, 400_000
     handshake = f"CONFIG:OBS=1;ACT={size};ENV_TYPE=MULTI;ENV_COUNT={n}\n".encode()
     release = threading.Event()
@@ -311,11 +313,73 @@ def test_an_engine_that_stops_reading_is_a_timeout(channel: str, compiled: bool 
                 connection.send_actions(actions)
         finally:
             release.set()
-        assert time.monotonic() - begun < 10  # the pure twin takes seconds to write 800 000 numbers
+        assert time.monotonic() - begun < 10 * slack  # the pure twin takes seconds to write 800 000 numbers
+
+
+@pytest.mark.parametrize("compiled", [None, False])
+@pytest.mark.parametrize("channel", ["shared", "per_env"])
+def test_a_line_that_is_sent_in_parts_arrives_once_and_whole(channel: str, compiled: bool | None) -> None:
+    n, size = 2, 20_000
+    spec = EnvSpec(1, size, num_envs=n, version=0)
+    stall, heard = threading.Event(), [b""] * n
+    actions = np.linspace(-1, 1, n * size, dtype=np.float32).reshape(n, size)
+
+    def play(listener: socket.socket, client: socket.socket) -> None:
+        client.sendall(encode_handshake(spec))
+        socks = [listener.accept()[0] for _ in range(n)] if channel == "per_env" else [client]
+        for env, sock in enumerate(socks):
+            sock.settimeout(20)
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 8192)
+            for _ in range(2):  # the sender's buffers fill up twice: what is left of the line takes further calls
+                stall.wait(0.4)
+                heard[env] += sock.recv(20_000)
+            while not heard[env].endswith(b"\n") and (data := sock.recv(65_536)):
+                heard[env] += data
+            sock.sendall((STATES if channel == "shared" else STATES.strip().split("||")[env] + "\n").encode())
+        client.recv(1)
+        for sock in socks:
+            sock.close()
+
+    with engine(play) as port:
+        with MultiTcpConnection("127.0.0.1", port, channel=channel, timeout=20, compiled=compiled) as connection:
+            assert connection._wiring is not None
+            for wired in connection._wiring.links:
+                wired.sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 8192)
+            connection.send_actions(actions)
+            assert connection.receive().obs.tolist() == [[1], [2]]
+    codec = Codec(spec)
+    wanted = [codec.encode_actions(actions), b""] if channel == "shared" else codec.encode_action_lines(actions)
+    assert heard == wanted
+
+
+@pytest.mark.parametrize("env_ids", [None, [0]])
+def test_a_stray_answer_in_the_socket_is_found_before_a_reset(env_ids: list[int] | None) -> None:
+    """It came after the last answer was read: taken for the reset's answer, it would be an old observation."""
+    stepped = threading.Event()
+
+    def play(listener: socket.socket, client: socket.socket) -> None:
+        client.sendall(MULTI.encode() + b"\n")
+        lines = client.makefile("rb")
+        lines.readline()
+        client.sendall(STATES.encode())
+        stepped.wait(10)
+        client.sendall(b"OBS=1;REW=0;DONE=0;ENV=0\n")
+        while lines.readline():
+            pass
+
+    with engine(play) as port:
+        with MultiTcpConnection("127.0.0.1", port, channel="shared", timeout=5) as connection:
+            connection.reset()
+            connection.receive()
+            assert connection._wiring is not None
+            stepped.set()
+            assert select.select([connection._wiring.links[0].sock], [], [], 10)[0]
+            with pytest.raises(errors.UnexpectedMessage, match="nobody asked for"):
+                connection.reset(env_ids)
 
 
 @pytest.mark.skipif(os.name != "posix", reason="sends this process SIGINT as a terminal would")
-def test_ctrl_c_gets_through_while_waiting() -> None:
+def test_ctrl_c_gets_through_while_waiting(slack: float) -> None:
     with engine(says(MULTI)) as port:
         connection = MultiTcpConnection("127.0.0.1", port, channel="shared", timeout=60)
         connection.connect()
@@ -325,7 +389,7 @@ def test_ctrl_c_gets_through_while_waiting() -> None:
         begun = time.monotonic()
         with pytest.raises(KeyboardInterrupt):
             connection.receive()
-        assert time.monotonic() - begun < 3
+        assert time.monotonic() - begun < 3 * slack
         connection.close()
 
 
@@ -394,7 +458,7 @@ def test_requests_that_cannot_be_are_refused_before_anything_is_sent(kind: str) 
             assert connection.receive().obs.shape == (3, 3)
 
 
-def test_short_deadlines_are_kept_over_shared_memory() -> None:
+def test_short_deadlines_are_kept_over_shared_memory(slack: float) -> None:
     with ShmFaultyEngine(Fault(FaultKind.SILENCE, env=0, step=1), num_envs=1) as engine:
         with SharedMemoryConnection(engine=engine.address, timeout=0.05, connect_timeout=5) as connection:
             connection.reset()
@@ -403,4 +467,4 @@ def test_short_deadlines_are_kept_over_shared_memory() -> None:
             connection.send_actions(np.zeros((1, 2), np.float32))
             with pytest.raises(errors.EngineTimeout):
                 connection.receive()
-            assert 0.05 <= time.monotonic() - begun < 0.05 + 0.1
+            assert 0.05 <= time.monotonic() - begun < 0.05 + 0.1 * slack

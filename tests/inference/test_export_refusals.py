@@ -8,18 +8,21 @@ import sys
 
 import gymnasium as gym
 import numpy as np
+import onnx
 import pytest
 import torch as th
 from gymnasium import spaces
-from sb3_contrib import ARS, RecurrentPPO
-from stable_baselines3 import A2C, DQN, PPO, SAC
+from sb3_contrib import ARS, MaskablePPO, RecurrentPPO
+from stable_baselines3 import A2C, DQN, PPO, SAC, TD3
 from stable_baselines3.common.policies import ActorCriticPolicy
 from stable_baselines3.common.torch_layers import BaseFeaturesExtractor, FlattenExtractor
 from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize
 
 import ue_rl.inference.export.onnx as export_module
 from ue_rl.errors import ConfigurationError, ExportError
-from ue_rl.inference import check_exportable, export_onnx
+from ue_rl.inference import OnnxInference, check_exportable, export_onnx
+from ue_rl.inference.export import graph
+from ue_rl.inference.export.verify import Verifier
 
 SMALL = {"net_arch": [16]}
 BOX = spaces.Box(np.array([-3, 0.5], np.float32), np.array([1, 7], np.float32))
@@ -221,11 +224,221 @@ def test_a_tie_in_float32_is_not_the_files_fault(path, monkeypatch):
     assert export_onnx(model, path).ties == 1
 
 
-def test_rounding_is_named_as_such(path):
-    """A net that float32 cannot compute well is refused, but not blamed on the export."""
-    model = make(policy_kwargs={"net_arch": [256, 256], "activation_fn": th.nn.ReLU})
-    with pytest.raises(ExportError, match=r"rounding of float32.*pass (extreme_)?tolerance"):
-        export_onnx(model, path, tolerance=1e-9, extreme_tolerance=1e-9)
+def reordered(content):
+    """The hidden units of the first layer in another order: the same function, added up in another order."""
+    proto = onnx.load_from_string(content)
+    first, second = [node for node in proto.graph.node if node.op_type == "Gemm"][:2]
+    weights = {tensor.name: tensor for tensor in proto.graph.initializer}
+    order = np.random.default_rng(0).permutation(weights[first.input[1]].dims[0])
+    for name, axis in ((first.input[1], 0), (first.input[2], 0), (second.input[1], 1)):
+        array = onnx.numpy_helper.to_array(weights[name]).take(order, axis)
+        weights[name].CopyFrom(onnx.numpy_helper.from_array(np.ascontiguousarray(array), name))
+    return proto.SerializeToString()
+
+
+def edited(change):
+    """A change of the named weights and constants of a file."""
+
+    def edit(content):
+        proto = onnx.load_from_string(content)
+        tensors = {tensor.name: tensor for tensor in proto.graph.initializer}
+        arrays = {name: onnx.numpy_helper.to_array(tensor).copy() for name, tensor in tensors.items()}
+        change(arrays)
+        for name, array in arrays.items():
+            tensors[name].CopyFrom(onnx.numpy_helper.from_array(array, name))
+        return proto.SerializeToString()
+
+    return edit
+
+
+def tamper(monkeypatch, *edits):
+    """Let the converter make another file."""
+
+    def to_onnx(*args, real=graph.to_onnx, **kwargs):
+        content, used = real(*args, **kwargs)
+        for edit in edits:
+            content = edit(content)
+        return content, used
+
+    monkeypatch.setattr(graph, "to_onnx", to_onnx)
+
+
+def saturated(algorithm=SAC, activation=th.nn.ReLU, **kwargs):
+    """A policy on raw observations of thousands: float32 keeps three digits where its terms cancel out."""
+    space = spaces.Box(-5000, 5000, (12,), np.float32)
+    options = {"net_arch": [256, 256], "activation_fn": activation}
+    model = make(algorithm, observation=space, policy_kwargs=options, **kwargs)
+    generator = th.Generator().manual_seed(1)
+    for parameter in model.policy.parameters():  # biases differ, so that no two share a place in the file
+        parameter.data += 0.01 * th.randn(parameter.shape, generator=generator)
+    if algorithm is PPO:  # which clips what the others squash
+        model.policy.action_net.weight.data *= 1e-3
+    return model
+
+
+@pytest.mark.parametrize("activation", [th.nn.ReLU, th.nn.ELU], ids=lambda a: a.__name__)
+@pytest.mark.parametrize("algorithm", [SAC, TD3, PPO], ids=lambda a: a.__name__)
+def test_a_difference_that_is_rounding_is_accepted_and_reported(algorithm, activation, path, monkeypatch):
+    tamper(monkeypatch, reordered)
+    report = export_onnx(saturated(algorithm, activation), path, tolerance=1e-7, extreme_tolerance=1e-7)
+    assert report.reason == "rounding"
+    assert report.rounded > 0
+    assert report.max_relative_difference["typical"] > 1e-7
+    found = report.metadata.verification
+    assert found["rounded"] == report.rounded
+    assert 0 < found["file_error"] < 1e-2 > found["predict_error"] > 0
+    assert "equal but for the rounding of float32" in str(report)
+
+
+def test_rounding_beyond_the_default_tolerance_is_accepted(path, monkeypatch):
+    tamper(monkeypatch, reordered)
+    report = export_onnx(saturated(), path)
+    assert report.reason == "rounding"
+    assert report.max_relative_difference["typical"] > 1e-5
+    assert OnnxInference(path).metadata.verification["tolerance"] == 1e-5
+
+
+def test_a_file_that_is_equal_says_so(path):
+    report = export_onnx(make(), path)
+    assert (report.reason, report.rounded) == ("equal", 0)
+    assert "rounding" not in str(report)
+
+
+def of_weight(arrays):
+    arrays["head.net.weight"].flat[np.abs(arrays["head.net.weight"]).argmax()] *= 1.05
+
+
+def of_bounds(arrays):
+    arrays["head.low"][:] = arrays["head.low"][::-1].copy()
+
+
+def of_clip(content):
+    """The clip of VecNormalize is a constant of the graph."""
+    proto = onnx.load_from_string(content)
+    for node in proto.graph.node:
+        for attribute in node.attribute:
+            if attribute.name == "value" and abs(onnx.numpy_helper.to_array(attribute.t)) == 10.0:
+                wider = onnx.numpy_helper.to_array(attribute.t) * 1.1
+                attribute.t.CopyFrom(onnx.numpy_helper.from_array(wider))
+    return proto.SerializeToString()
+
+
+def of_statistics(arrays):
+    """Those of a little earlier in the training."""
+    name = next(name for name in arrays if name.endswith("mean") and arrays[name].dtype == np.float64)
+    arrays[name] += 0.1
+
+
+@pytest.mark.parametrize("change", [of_weight, of_bounds], ids=lambda c: c.__name__)
+@pytest.mark.parametrize("algorithm", [SAC, TD3, PPO], ids=lambda a: a.__name__)
+def test_a_wrong_file_is_not_taken_for_rounding(algorithm, change, path, monkeypatch):
+    model = saturated(algorithm)
+    if algorithm is TD3 and change is of_weight:
+        change = lambda arrays: arrays["head.net.4.weight"].__imul__(1.01)  # noqa: E731
+    tamper(monkeypatch, reordered, edited(change))
+    with pytest.raises(ExportError, match=r"which is not rounding: from exact arithmetic the file is .* away and"):
+        export_onnx(model, path)
+    assert not path.exists()
+
+
+@pytest.mark.parametrize("algorithm", [SAC, TD3], ids=lambda a: a.__name__)
+def test_a_graph_without_unscaling_is_not_taken_for_rounding(algorithm, path, monkeypatch):
+    """Here the exact result is wrong as well, and predict() is what is far from it."""
+
+    def make_head(*args, real=graph.make_head):
+        extractor, trunk, head = real(*args)
+        head.unscale = False
+        return extractor, trunk, head
+
+    monkeypatch.setattr(graph, "make_head", make_head)
+    with pytest.raises(ExportError, match="which is not rounding"):
+        export_onnx(saturated(algorithm), path)
+
+
+def test_a_wrong_weight_that_changes_no_choice_is_found(path, monkeypatch):
+    """One choice is always the best one: the actions alone would not show it."""
+    model = make(DQN, spaces.Discrete(3))
+    model.q_net.q_net[-1].bias.data += th.tensor([0.0, 1000.0, 0.0])
+
+    def of_weight(arrays):
+        arrays["head.net.2.weight"][0] *= 1.05
+
+    export_onnx(model, path)
+    assert [output.name for output in onnx.load(path).graph.output] == ["actions"]
+    tamper(monkeypatch, edited(of_weight))
+    with pytest.raises(ExportError, match=r"in the net's scores or state.* which is not rounding"):
+        export_onnx(model, path)
+
+
+@pytest.mark.parametrize("change", [edited(of_statistics), of_clip], ids=["statistics", "clip"])
+def test_a_wrong_normalisation_is_not_taken_for_rounding(change, path, monkeypatch):
+    model = make(SAC, normalize={})
+    tamper(monkeypatch, change)
+    with pytest.raises(ExportError, match="which is not rounding"):
+        export_onnx(model, path)
+
+
+@pytest.mark.parametrize(("times", "accepted"), [(3.5, True), (4.8, False)])
+def test_how_much_rounding_is_taken_for_rounding(times, accepted, path, monkeypatch):
+    """Where float32 errs by a ten-thousandth, four of them are the limit, for the file and for predict()."""
+    model = make()
+    span = (model.action_space.high - model.action_space.low)[None]
+    monkeypatch.setattr(Verifier, "_errors", lambda self, compute: iter([np.full_like(compute(self.plan.net), 1e-4)]))
+    real = model.predict
+
+    def predict(*args, **kwargs):
+        actions, state = real(*args, **kwargs)
+        return actions + times * 1e-4 * span, state
+
+    monkeypatch.setattr(model, "predict", predict)
+    if accepted:
+        assert export_onnx(model, path).rounded == 1024
+    else:
+        with pytest.raises(ExportError, match=r"float32 accounts for 0\.0004"):
+            export_onnx(model, path)
+
+
+def test_a_few_units_in_the_last_place_are_rounding_and_twenty_are_not(path, monkeypatch):
+    model = make(action=spaces.Box(50, 60, (1,), np.float32))
+    monkeypatch.setattr(Verifier, "_errors", lambda self, compute: iter([np.zeros_like(compute(self.plan.net))]))
+    real = model.predict
+    monkeypatch.setattr(model, "predict", lambda *a, **k: (real(*a, **k)[0] * np.float32(1 + 20 * 2.0**-23), None))
+    with pytest.raises(ExportError, match="which is not rounding"):
+        export_onnx(model, path)
+
+
+@pytest.mark.parametrize(("first", "by"), [(0, 4e-5), (8, 4e-4)], ids=["typical", "extreme"])
+def test_the_tolerances_are_no_wider_than_documented(first, by, path, monkeypatch):
+    """predict() is called eight times for typical observations, then eight times for extreme ones."""
+    model = make()
+    span = (model.action_space.high - model.action_space.low)[None]
+    real, calls = model.predict, [0]
+
+    def predict(*args, **kwargs):
+        actions, state = real(*args, **kwargs)
+        calls[0] += 1
+        return actions + (by * span if calls[0] > first else 0), state
+
+    monkeypatch.setattr(model, "predict", predict)
+    with pytest.raises(ExportError, match=r"0\.0+4 of the action range|4e-05 of the action range"):
+        export_onnx(model, path)
+
+
+def test_a_wrong_choice_under_masks_is_no_tie(path, monkeypatch):
+    """The score of a masked choice, -1e8, says nothing about how exact the others are."""
+    model = make(MaskablePPO, spaces.Discrete(3))
+    real = model.predict
+
+    def predict(*args, action_masks, **kwargs):
+        actions, state = real(*args, action_masks=action_masks, **kwargs)
+        actions = actions.copy()
+        row = int(np.flatnonzero(action_masks.sum(axis=1) == 2)[0])
+        actions[row] = next(n for n in np.flatnonzero(action_masks[row]) if n != actions[row])
+        return actions, state
+
+    monkeypatch.setattr(model, "predict", predict)
+    with pytest.raises(ExportError, match="any difference of a discrete action"):
+        export_onnx(model, path, action_masks=True)
 
 
 def test_recorded_observations(path):

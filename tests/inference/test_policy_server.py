@@ -106,19 +106,19 @@ async def test_many_engines_are_answered_in_few_batches(pendulum: Path) -> None:
         ("OBS=1,2,nan\n", "NaN"),
         ("OBS=1,2,1e39\n", "NaN"),
         ("OBS=1,2,-3.4028236e38\n", "NaN"),
-        ("OBS=1,2,x\n", "numbers were expected"),
-        ("OBS=1,2,1_0\n", "numbers were expected"),
-        ("OBS=1,2,\n", "numbers were expected"),
-        ("OBS=\n", "numbers were expected"),
+        ("OBS=1,2,x\n", "a number was expected"),
+        ("OBS=1,2,1_0\n", "a number was expected"),
+        ("OBS=1,2,\n", "a number was expected"),
+        ("OBS=\n", "a number was expected"),
         ("ENV=0\n", "required field is missing"),
         ("OBS=1,2,3;ENV=4\n", "does not exist"),
         ("OBS=1,2,3;ENV=-1\n", "non-negative integer"),
         ("OBS=1,2,3;ENV=0;RESET=yes\n", "neither 0 nor 1"),
         ("OBS=1,2,3;OBS=1,2,3\n", "twice"),
-        ("OBS=1,2,3||OBS=1,2,3\n", "asks twice"),
+        ("OBS=1,2,3||OBS=1,2,3\n", "stands twice"),
         ("OBS=1,2,3;ENV=0||\n", "missing"),
         ("hello\n", "not a field"),
-        ("OBS=1,2,3;gr\xfc\xdfe=1\n", "not a field"),
+        ("OBS=1,2,3;gr\xfc\xdfe=1\n", "a number was expected"),
         ("x" * 200_000, "longer than"),
     ],
 )
@@ -138,6 +138,58 @@ async def test_a_bad_line_costs_its_engine_the_connection_and_nobody_else(
         assert (await ask(good, "OBS=0,0,0\n")).startswith("ACT=")
         assert server.dropped == 1
         good[1].close()
+
+
+@pytest.mark.parametrize("line", ["OBS=1,2,3", "OBS=1,2,3||OBS=1,2,3;ENV=1", "OBS=1,2,3;ENV=1||OBS=1,2,3;RESET=1"])
+async def test_a_row_without_its_env_is_not_taken_for_env_0(pendulum: Path, line: str) -> None:
+    async with serving(pendulum) as server:
+        engine = await dial(server, "CONFIG:OBS=3;ACT=1;ENV_TYPE=MULTI;ENV_COUNT=2\n")
+        last = await ask(engine, f"{line}\n")
+        assert last.startswith("ERROR=MalformedMessage: a required field is missing (field ENV)")
+        assert await asyncio.wait_for(engine[0].read(), 5) == b""
+        assert server.requests == 0
+        engine[1].close()
+
+
+async def test_all_spellings_of_the_protocol_are_read(pendulum: Path) -> None:
+    """Those of the plugin too: any mix of separators, one behind the last number, none before the next field."""
+    async with serving(pendulum) as server:
+        engine = await dial(server)
+        plain = await ask(engine, "OBS=0.5,-1,0.25;REW=1;DONE=0\n")
+        for text in (
+            "OBS=0.5;-1;0.25",
+            "OBS=0.5,-1,0.25;REW=1;DONE=0",
+            "OBS=0.5,-1;0.25;REW=1",
+            "OBS=0.5,-1,0.25REW=1",
+        ):
+            assert await ask(engine, f"{text}\n") == plain
+        engine[1].close()
+
+
+@pytest.mark.parametrize("spare", [1, 0])
+async def test_the_longest_line_is_that_of_the_protocol(pendulum: Path, spare: int) -> None:
+    """48 bytes a number, and not 64; the numbers of one env are its observation and a reward."""
+    longest = 1024 + 48 * 4 + 64
+    async with serving(pendulum) as server:
+        engine = await dial(server)
+        line = "OBS=1,2,3;X=" + "x" * (longest - 12 - spare) + "\n"
+        assert len(line) == longest + 1 - spare
+        assert (await ask(engine, line)).startswith("ACT=" if spare else "ERROR=LineTooLong")
+        engine[1].close()
+
+
+@pytest.mark.parametrize("space", ["\xa0", " ", ""], ids=["no-break", "ordinary", "none"])
+async def test_a_handshake_of_millions_is_refused_before_it_costs_anything(pendulum: Path, space: str) -> None:
+    async with serving(pendulum) as server:
+        good = await dial(server)
+        await until(lambda: server.greeted == 1)
+        began = time.perf_counter()
+        bad = await dial(server, f"CONFIG:OBS=3;ACT{space}=16777216\n")
+        assert (await asyncio.wait_for(bad[0].read(1000), 5)).startswith(b"ERROR=HandshakeError: ")
+        assert (await ask(good, "OBS=0,0,0\n")).startswith("ACT=")
+        assert time.perf_counter() - began < 0.05
+        for streams in (good, bad):
+            streams[1].close()
 
 
 @pytest.mark.parametrize(

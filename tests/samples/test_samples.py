@@ -30,20 +30,26 @@ def test_scripts_are_short() -> None:
         assert len(script.read_text("utf-8").splitlines()) <= 60, script
 
 
-def test_train_then_play_with_the_exported_file(tmp_path: Path) -> None:
-    assert "mean return" in run("train_cartpole.py", "--timesteps", "2048", cwd=tmp_path)
-    assert OnnxInference(tmp_path / "cartpole.onnx").is_model_loaded()
+@pytest.fixture(scope="session")
+def cartpole(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of one training of samples/train_cartpole.py, with its cartpole.onnx."""
+    folder = tmp_path_factory.mktemp("cartpole")
+    assert "mean return" in run("train_cartpole.py", "--timesteps", "2048", cwd=folder)
+    return folder
+
+
+def test_train_then_play_with_the_exported_file(cartpole: Path) -> None:
+    assert OnnxInference(cartpole / "cartpole.onnx").is_model_loaded()
     with run_in_thread(GymnasiumBridge("CartPole-v1", 2)) as engine:
-        output = run("play.py", "cartpole.onnx", "--port", str(engine.port), "--episodes", "3", cwd=tmp_path)
+        output = run("play.py", "cartpole.onnx", "--port", str(engine.port), "--episodes", "3", cwd=cartpole)
     assert output.count("return") >= 3
 
 
-def test_play_refuses_a_model_of_other_sizes(tmp_path: Path) -> None:
-    run("train_cartpole.py", "--timesteps", "256", cwd=tmp_path)
+def test_play_refuses_a_model_of_other_sizes(cartpole: Path) -> None:
     with run_in_thread(GymnasiumBridge("Pendulum-v1", 2)) as engine:
         out = subprocess.run(
             [sys.executable, str(SAMPLES / "play.py"), "cartpole.onnx", "--port", str(engine.port)],
-            capture_output=True, text=True, check=False, cwd=tmp_path, timeout=60,
+            capture_output=True, text=True, check=False, cwd=cartpole, timeout=60,
         )  # fmt: skip
     assert out.returncode != 0
     assert "ModelMismatch" in out.stderr

@@ -105,7 +105,7 @@ def bells(link: str, spin_us: float) -> tuple[object, object, list[socket.socket
 @pytest.mark.skipif(os.name != "posix", reason="SO_RCVTIMEO as bytes is POSIX's")
 @pytest.mark.parametrize("link", ["socket", "futex", "naps"])
 @pytest.mark.parametrize("spin_us", [0.0, 20.0])
-def test_lock_step_without_a_lost_wake_up(link: str, spin_us: float) -> None:
+def test_lock_step_without_a_lost_wake_up(link: str, spin_us: float, slack: float) -> None:
     """Thousands of turns with random delays on both sides; a lost wake-up would cost a slice each."""
     client, engine, socks = bells(link, spin_us)
     rounds = 1500
@@ -133,7 +133,7 @@ def test_lock_step_without_a_lost_wake_up(link: str, spin_us: float) -> None:
         begun = time.monotonic()
         while client.wait(turn, 0, 1000) == turn:
             pass
-        late += time.monotonic() - begun > 0.5
+        late += time.monotonic() - begun > 0.5 * slack
         assert client.peek() == turn + 1
     thread.join()
     assert late == 0
@@ -157,20 +157,20 @@ def test_a_waiting_side_leaves_the_core_alone(link: str) -> None:
         sock.close()
 
 
-def test_the_end_of_the_socket_is_noticed_at_once() -> None:
+def test_the_end_of_the_socket_is_noticed_at_once(slack: float) -> None:
     client, engine, socks = bells("socket", 0.0)
     threading.Timer(0.05, socks[1].close).start()
     begun = time.monotonic()
     with pytest.raises(ConnectionResetError):
         while True:
             client.wait(0, 0, 100)
-    assert time.monotonic() - begun < 1
+    assert time.monotonic() - begun < slack
     engine.publish()  # the last word of a peer that then closed still counts
     assert client.wait(0, 0, 100) == 1
     socks[0].close()
 
 
-def test_a_message_in_the_ring_wakes_the_sleeper() -> None:
+def test_a_message_in_the_ring_wakes_the_sleeper(slack: float) -> None:
     memory = bytearray(64)
     client = words.Bell(memory, OWN, PEER, OWN_FLAG, PEER_FLAG, RING, None, 0.0)
     engine = words.Bell(memory, PEER, OWN, PEER_FLAG, OWN_FLAG, 0, None, 0.0)
@@ -183,7 +183,7 @@ def test_a_message_in_the_ring_wakes_the_sleeper() -> None:
     timer.start()
     begun = time.monotonic()
     client.wait(0, 0, 5000)
-    assert time.monotonic() - begun < 1
+    assert time.monotonic() - begun < slack
     timer.join()
     assert client.wait(0, 0, 1) == 0  # already seen as different from 0: comes back at once
 
@@ -205,7 +205,7 @@ def test_ctrl_c_gets_through_a_wait() -> None:
     assert b"KeyboardInterrupt" in trace
 
 
-def test_a_peer_that_wakes_no_futex_is_not_waited_for_in_vain() -> None:
+def test_a_peer_that_wakes_no_futex_is_not_waited_for_in_vain(slack: float) -> None:
     """An engine in a language without futexes says so with 3 in its flag (docs/shared-memory.md, section 7)."""
     memory = bytearray(64)
     client = words.Bell(memory, OWN, PEER, OWN_FLAG, PEER_FLAG, 0, None, 0.0)
@@ -214,5 +214,5 @@ def test_a_peer_that_wakes_no_futex_is_not_waited_for_in_vain() -> None:
     timer.start()
     begun = time.monotonic()
     assert client.wait(0, 0, 5000) == 1
-    assert time.monotonic() - begun < 1
+    assert time.monotonic() - begun < slack
     timer.join()

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import socket
 import time
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from collections.abc import Callable
 
 import pytest
 
@@ -18,12 +17,6 @@ ROW0 = "OBS=0.25,0.25,0.25,0.25;REW=1;DONE=0;ENV=0"  # env 0's request number 1
 ROW1 = "OBS=1.25,1.25,1.25,1.25;REW=1;DONE=0;ENV=1"
 RESET = "ACT=RESET;ENV=0||ACT=RESET;ENV=1"
 STEP = "ACT=0.1,0.2;ENV=0||ACT=0.1,0.2;ENV=1"
-
-
-@pytest.fixture
-def dial() -> Iterator[Dial]:
-    with ExitStack() as stack:
-        yield lambda engine: stack.enter_context(RawClient(engine.address))
 
 
 def shared(engine: FaultyEngine, dial: Dial) -> RawClient:

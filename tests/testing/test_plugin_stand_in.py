@@ -19,12 +19,6 @@ Dial = Callable[[PluginStandIn], RawClient]
 
 
 @pytest.fixture
-def dial() -> Iterator[Dial]:
-    with ExitStack() as stack:
-        yield lambda game: stack.enter_context(RawClient(game.address))
-
-
-@pytest.fixture
 def manual() -> Iterator[Callable[..., PluginStandIn]]:
     with ExitStack() as stack:
         yield lambda **options: stack.enter_context(PluginStandIn(manual=True, **options))
@@ -505,6 +499,6 @@ def test_closing_is_idempotent_and_frees_the_port(plugin_stand_in: Callable[...,
     "options",
     [{"env_type": "LISTEN"}, {"env_type": "SINGLE", "num_envs": 2}, {"num_envs": 2, "action_ticks": [1]}],
 )
-def test_options_that_cannot_be(options: dict[str, Any]) -> None:
+def test_invalid_options_are_refused(options: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match=r"LISTEN|one env|action_ticks"):
         PluginStandIn(**options)

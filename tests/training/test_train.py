@@ -4,23 +4,30 @@ from __future__ import annotations
 
 import csv
 import os
+import re
 import signal
 import subprocess
 import sys
 import time
+from collections.abc import Mapping
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import yaml
 from click.testing import CliRunner
 from stable_baselines3 import PPO, SAC
 
+import ue_rl
+import ue_rl.training
 from ue_rl import errors
 from ue_rl.bridges import GymnasiumBridge, run_in_process, run_in_thread
 from ue_rl.cli import cli
-from ue_rl.testing import Fault, FaultKind, FaultyEngine
-from ue_rl.training.directory import RunDirectory
+from ue_rl.testing import Fault, FaultKind, FaultyEngine, Script
+from ue_rl.training import Report, TrainOptions, learner
+from ue_rl.training.directory import RunDirectory, write_whole
 from ue_rl.training.options import parse_setting, read_config, resolve, schedule, tuned_for
 
 TINY = ["--timesteps", "512", "--num-envs", "2", "--n-steps", "32", "--batch-size", "32", "--eval-episodes", "2"]
@@ -81,6 +88,7 @@ def test_resume_continues_the_count_and_keeps_the_first_part(tmp_path: Path) -> 
     common = ["--log-dir", str(tmp_path), "--run-id", "r"]
     ok(*TINY, *common, "--normalize", "--no-export")
     before = (tmp_path / "r" / "episodes.csv").read_text()
+    table = (tmp_path / "r" / "progress.csv").read_bytes()
     assert isinstance(refused("--resume", *common), errors.ConfigurationError)  # it has its 512 steps already
     ok("--resume", *common, "--timesteps", "1024", "--no-export")
     model = PPO.load(tmp_path / "r" / "model.zip")
@@ -90,6 +98,7 @@ def test_resume_continues_the_count_and_keeps_the_first_part(tmp_path: Path) -> 
     assert after.startswith(before)
     assert len(after) > len(before)
     assert len(list((tmp_path / "r").glob("progress*.csv"))) == 2
+    assert (tmp_path / "r" / "progress.csv").read_bytes() == table != b""
 
 
 def test_off_policy_resume_has_its_replay_buffer(tmp_path: Path) -> None:
@@ -116,7 +125,7 @@ def test_existing_runs_are_protected(tmp_path: Path) -> None:
     assert not (tmp_path / "x" / "mark").exists()
     (tmp_path / "precious").mkdir()
     (tmp_path / "precious" / "thesis.txt").touch()
-    assert "is no run" in str(refused(*TINY, "--log-dir", str(tmp_path), "--run-id", "precious", "--force"))
+    assert "is not a run" in str(refused(*TINY, "--log-dir", str(tmp_path), "--run-id", "precious", "--force"))
     assert (tmp_path / "precious" / "thesis.txt").exists()
     assert "exclude" in str(refused("--resume", "--force"))
     assert "no run of" in str(refused("--resume", "--log-dir", str(tmp_path), "--env", "Pendulum-v1"))
@@ -207,7 +216,7 @@ def test_precedence_and_settings(tmp_path: Path) -> None:
     config.write_text("algorithm: ppo\n")
     with pytest.raises(errors.ConfigurationError, match="algorithm"):
         resolve({}, config)
-    for text, bad in (("{", "is not YAML"), ("- 1", "holds no keys")):
+    for text, bad in (("{", "is not YAML"), ("- 1", "is not a YAML mapping")):
         config.write_text(text)
         with pytest.raises(errors.ConfigurationError, match=bad):
             resolve({}, config)
@@ -222,10 +231,130 @@ def test_an_engine_that_dies_saves_the_model_and_says_so(tmp_path: Path) -> None
         result = train("--port", str(engine.port), *TINY[4:], "--timesteps", "5000", "--log-dir", str(tmp_path))
     assert result.exit_code == 1
     assert "EngineDisconnected" in result.output
-    assert "--resume" in result.output
     (run,) = tmp_path.iterdir()
+    assert f"ue-rl train --resume --log-dir {tmp_path} --run-id {run.name}\n" in result.output
     assert 0 < PPO.load(run / "model.zip").num_timesteps < 5000
     assert "EngineDisconnected" in (run / "run.log").read_text()
+
+
+def test_an_engine_that_dies_before_the_first_step_leaves_everything_as_it_was(tmp_path: Path) -> None:
+    common = ["--num-envs", "2", *TINY[4:], "--eval-episodes", "0", "--log-dir", str(tmp_path), "--run-id", "a"]
+    for step in (0, 1):
+        with FaultyEngine(Fault(FaultKind.DROP, step=step)) as engine:
+            result = train("--port", str(engine.port), *common)
+        assert isinstance(result.exception, errors.EngineDisconnected)
+        assert "--resume" not in result.output
+        assert list(tmp_path.iterdir()) == []
+    with FaultyEngine() as engine:
+        ok("--port", str(engine.port), *common, "--timesteps", "128")
+    names = ("model.zip", "model.onnx", "progress.csv", "run.log")
+    kept = {path: path.stat().st_mtime_ns for path in map((tmp_path / "a").joinpath, names[:3])}
+    with FaultyEngine(Fault(FaultKind.DROP)) as engine:
+        error = refused("--resume", "--port", str(engine.port), *common, "--timesteps", "256")
+    assert isinstance(error, errors.EngineDisconnected)
+    assert {path: path.stat().st_mtime_ns for path in kept} == kept
+
+
+def test_an_engines_text_is_printed_as_it_is(tmp_path: Path) -> None:
+    with FaultyEngine(Fault(FaultKind.MALFORMED, step=9, text="[/x] :smile: \x1b[2J\u202e\r")) as engine:
+        result = train("--port", str(engine.port), *TINY[4:], "--log-dir", str(tmp_path))
+    assert result.exit_code == 1
+    for text in ("[/x] :smile: \\x1b[2J\\u202e", "[at fault: engine]", "The model is saved"):
+        assert text in result.output, result.output
+    (run,) = tmp_path.iterdir()
+    assert "\x1b" not in result.output + (run / "run.log").read_text()
+
+
+def test_infos_of_a_game_under_sb3s_own_keys_are_kept_apart(tmp_path: Path) -> None:
+    row = 'OBS=1,1,1,1;REW=1;DONE=0;ENV=0;INFO={"episode":12,"terminal_observation":1,"level":3}'
+    script = Script(handshake="CONFIG:OBS=4;ACT=2;ENV_TYPE=MULTI;ENV_COUNT=2;VERSION=1;FEATURES=INFO",
+                    faults=(Fault(FaultKind.MALFORMED, text=row),))  # fmt: skip
+    with FaultyEngine(script) as engine:
+        ok("--port", str(engine.port), *TINY[4:8], "--timesteps", "64", "--no-export", "--log-dir", str(tmp_path))
+        with closing(ue_rl.connect(engine.url)) as env:
+            env.reset()
+            *_, infos = env.step(np.zeros((2, 2), np.float32))
+    assert infos[0] == {"level": 3, "engine": {"episode": 12, "terminal_observation": 1}}
+
+
+# -- the run itself, without a command line
+
+
+def test_a_run_reports_to_its_caller(tmp_path: Path) -> None:
+    told: list[tuple[Any, ...]] = []
+
+    class Listed(Report):
+        def started(self, run: RunDirectory) -> None:
+            told.append(("started", run.path.name))
+
+        def connected(self, num_envs: int, facts: Mapping[str, str]) -> None:
+            told.append(("connected", num_envs))
+            assert "transport" in facts
+
+        def progress(self, env_steps: int, total: int, mean_return: float | None) -> None:
+            told.append((env_steps, total))
+
+        def ended(self) -> None:
+            told.append(("ended",))
+
+    options = TrainOptions(
+        timesteps=256, num_envs=2, log_dir=str(tmp_path), export=False, eval_episodes=0,
+        hyperparameters={"n_steps": 32, "batch_size": 32},
+    )  # fmt: skip
+    outcome = ue_rl.training.train(options, report=Listed())
+    assert told[:3] == [("started", "ppo-CartPole-v1-1"), ("connected", 2), (0, 256)]
+    assert told[-2:] == [(256, 256), ("ended",)]
+    assert (outcome.run.path, outcome.env_steps) == (tmp_path / "ppo-CartPole-v1-1", 256)
+    options.timesteps = 320
+    assert ue_rl.training.train(options, resume=outcome.run).env_steps == 320
+    for file in Path(str(ue_rl.training.__file__)).parent.glob("*.py"):
+        assert not re.search(r"(import|from) (click|rich|ue_rl\.cli)", file.read_text("utf-8")), file
+
+
+def test_evaluation_leaves_the_statistics_as_they_were_trained(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[tuple[float, float]] = []
+
+    def spied(model: Any, env: Any, **options: Any) -> Any:
+        stats = model.get_vec_normalize_env()
+        before = stats.obs_rms.count
+        returns, lengths = learner.evaluate_policy.__wrapped__(model, env, **options)
+        seen.append((before, stats.obs_rms.count))
+        assert returns == lengths  # of CartPole, unless they were normalised
+        return returns, lengths
+
+    spied.__wrapped__ = learner.evaluate_policy  # type: ignore[attr-defined]
+    monkeypatch.setattr(learner, "evaluate_policy", spied)
+    ok(*TINY, "--log-dir", str(tmp_path), "--normalize", "--no-export")
+    ((before, after),) = seen
+    assert before == after > 512
+
+
+def test_a_save_that_fails_leaves_the_last_good_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    common = ["--log-dir", str(tmp_path), "--run-id", "r", "--no-export", "--save-freq", "100000"]
+    ok(*TINY, *common)
+    good = (tmp_path / "r" / "model.zip").read_bytes()
+
+    def broken(self: PPO, path: Any) -> None:
+        Path(path).write_bytes(b"half of it")
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(PPO, "save", broken)
+    assert isinstance(train("--resume", *common, "--timesteps", "1024").exception, OSError)
+    assert (tmp_path / "r" / "model.zip").read_bytes() == good
+    assert not list((tmp_path / "r").glob("half-*"))
+
+
+def test_a_file_is_on_the_disk_before_it_takes_the_old_ones_place(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    done: list[str] = []
+    for name in ("fsync", "replace"):
+        real = getattr(os, name)
+        monkeypatch.setattr(os, name, lambda *a, name=name, real=real: (done.append(name), real(*a)))
+    (tmp_path / "x").write_text("old")
+    write_whole(tmp_path / "x", lambda path: path.write_text("new"))
+    assert ((tmp_path / "x").read_text(), done) == ("new", ["fsync", "replace"])
+    assert list(tmp_path.iterdir()) == [tmp_path / "x"]
 
 
 @pytest.mark.skipif(os.name != "posix", reason="sends SIGINT as a terminal would")

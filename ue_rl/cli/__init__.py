@@ -19,7 +19,7 @@ from ue_rl.errors import UeRlError
 COMMANDS = {
     "train": "Train a policy with Stable-Baselines3, in a running engine or an embedded one.",
     "serve": "Host a Gymnasium env, or a bridge class, as an engine.",
-    "inspect": "Connect to an engine and show what it says and how fast it is.",
+    "inspect": "Connect to an engine and show its handshake, spaces and speed.",
     "bench": "Measure the bridge on this machine.",
     "export": "Turn a trained model into a verified ONNX file.",
     "play": "Let a trained policy act in an engine and report its returns.",
@@ -69,26 +69,17 @@ def main(arguments: list[str] | None = None) -> Any:
     try:
         code = cli.main(words, prog_name="ue-rl", standalone_mode=False)
         sys.exit(code if isinstance(code, int) else 0)
-    except click.exceptions.Abort:
+    except (click.exceptions.Abort, KeyboardInterrupt):
         click.secho("stopped", fg="yellow", err=True)
         sys.exit(130)
     except click.ClickException as error:
         error.show()
         sys.exit(error.exit_code)
-    except KeyboardInterrupt:
-        click.secho("stopped", fg="yellow", err=True)
-        sys.exit(130)
-    except UeRlError as error:
+    except (UeRlError, ImportError) as error:
         if "--debug" in words:
             raise
-        click.secho(f"{type(error).__name__}: {error}", fg="red", err=True)
-        sys.exit(1)
-    except ImportError as error:
-        if "--debug" in words:
-            raise
-        click.secho(
-            f"{error}. This command needs more than is installed: pip install 'ue_rl[train]'",
-            fg="red",
-            err=True,
-        )
+        text = f"{type(error).__name__}: {error}"
+        if isinstance(error, ImportError):
+            text = f"{error}. This command needs more than is installed: pip install 'ue_rl[train]'"
+        click.secho(text, fg="red", err=True)
         sys.exit(1)

@@ -13,8 +13,6 @@ from typing import Any
 
 import click
 
-OBS, ACT = 8, 2
-
 
 @click.command(short_help="Measure the bridge here.")
 @click.option("--num-envs", type=click.IntRange(1), default=16, show_default=True)
@@ -29,7 +27,7 @@ def bench(num_envs: int, repeats: int, subproc: bool) -> None:
 
     import ue_rl
     from ue_rl.bridges import run_in_process, run_shm_in_process
-    from ue_rl.cli.bench_envs import DoNothing, DoNothingFactory
+    from ue_rl.testing.do_nothing import ACT, DoNothing, DoNothingBridge
 
     console = Console()
     packages = ("numpy", "stable-baselines3", "gymnasium")
@@ -39,7 +37,7 @@ def bench(num_envs: int, repeats: int, subproc: bool) -> None:
     )
     _codec_table(console, repeats)
     actions = np.random.default_rng(0).uniform(-1, 1, (num_envs, ACT)).astype(np.float32)
-    factory = DoNothingFactory(num_envs)
+    factory = functools.partial(DoNothingBridge, num_envs)
     with run_in_process(factory) as one, run_in_process(factory) as two, run_shm_in_process(factory) as memory:
         envs: dict[str, Any] = {
             "ue_rl, shared memory": ue_rl.connect(memory.url),
@@ -75,6 +73,7 @@ def _codec_table(console: Any, repeats: int) -> None:
     from ue_rl.buffers import StepBuffers
     from ue_rl.compiled import load, name_of
     from ue_rl.spec import EnvSpec
+    from ue_rl.testing.do_nothing import ACT, OBS
     from ue_rl.wire import Codec
 
     n = 64

@@ -15,7 +15,9 @@ import click
 @click.option("--algo", help="The algorithm of the zip file.  [default: found out from the file]")
 @click.option("--stochastic", is_flag=True, help="Sample actions: a further input takes the noise.")
 @click.option("--flat", is_flag=True, help="One flat input for Dict observations, as the Unreal plugin needs it.")
-@click.option("--tolerance", type=float, help="Largest difference from predict(), relative to the action range.")
+@click.option(
+    "--tolerance", type=float, help="Up to this difference, relative to the action range, an action equals predict()'s."
+)
 def export(
     model: Path, vecnormalize: Path | None, output: Path | None, algo: str | None, stochastic: bool, flat: bool,
     tolerance: float | None,
@@ -53,6 +55,12 @@ def export(
     table.add_row("largest difference", f"{report.max_abs_difference:.3g}")
     for kind, difference in report.max_relative_difference.items():
         table.add_row(f"  {kind}", f"{difference:.3g} of the action range")
+    if report.rounded or report.ties:
+        found = report.metadata.verification
+        text = f"{report.rounded} observations, and {report.ties} ties between choices"
+        if report.rounded:
+            text += f"; from exact: file {found['file_error']:.3g}, predict() {found['predict_error']:.3g} of the range"
+        table.add_row("equal but for rounding", text)
     Console().print(table)
 
 

@@ -1,4 +1,4 @@
-"""`ue-rl inspect`: connects to an engine and shows what it says and how fast it answers."""
+"""`ue-rl inspect`: connects to an engine and shows its handshake, spaces and speed."""
 
 from __future__ import annotations
 
@@ -7,8 +7,11 @@ from typing import Any
 
 import click
 
+from ue_rl.cli.common import console, two_columns
+from ue_rl.errors import printable
 
-@click.command(short_help="Show what an engine says.")
+
+@click.command(short_help="Show an engine's handshake and speed.")
 @click.option("--host", default="127.0.0.1", show_default=True, help="A name, an address, or shm://NAME.")
 @click.option("--port", type=click.IntRange(1, 65535), default=7777, show_default=True)
 @click.option("--transport", type=click.Choice(["auto", "tcp", "shm"]), default="auto", show_default=True)
@@ -16,29 +19,26 @@ import click
 @click.option("--steps", type=click.IntRange(0), default=200, show_default=True, help="Steps with random actions.")
 @click.option("--timeout", type=float, default=10.0, show_default=True, help="Seconds to wait for each answer.")
 def inspect(host: str, port: int, transport: str, channel: str, steps: int, timeout: float) -> None:
-    """Connect to an engine, show its handshake, spaces, wiring and latency, and say what a user should know."""
+    """Connect to an engine, show its handshake, spaces, wiring and latency, and point out
+    limits that a user should know."""
     import numpy as np
-    from rich.console import Console
-    from rich.table import Table
+    from rich.text import Text
 
     from ue_rl.training.engine import open_engine
     from ue_rl.wire import encode_handshake
 
-    console = Console()
     begun = time.perf_counter()
     with open_engine(host=host, port=port, transport=transport, channel=channel, timeout=timeout) as env:
         connected = time.perf_counter() - begun
         spec = env.engine_spec
-        table = Table(show_header=False)
-        table.add_column(style="bold")
-        table.add_column(overflow="fold")
-        table.add_row("handshake", encode_handshake(spec).decode().strip())
+        table = two_columns()
+        table.add_row("handshake", printable(encode_handshake(spec).decode().strip()))
         table.add_row("envs", f"{spec.num_envs} ({spec.env_type.value})")
         table.add_row("observation space", str(env.observation_space))
         table.add_row("action space", str(env.action_space))
-        table.add_row("features", ", ".join(sorted(spec.features)) or "none beyond the base protocol")
+        table.add_row("features", printable(", ".join(sorted(spec.features))) or "none beyond the base protocol")
         for key, value in env.transport.describe().items():
-            table.add_row(key, value)
+            table.add_row(key, printable(value))
         begun = time.perf_counter()
         obs = env.reset()
         table.add_row(
@@ -59,9 +59,10 @@ def inspect(host: str, port: int, transport: str, channel: str, steps: int, time
             table.add_row("step latency", f"p50 {p50 * 1e3:.3f} ms, p99 {p99 * 1e3:.3f} ms ({steps} steps)")
             rate = 1 / float(np.mean(seconds))
             table.add_row("speed", f"{rate:,.0f} steps/s of all envs, {rate * env.num_envs:,.0f} env-steps/s")
-        console.print(table)
+        screen = console()
+        screen.print(table)
         for note in notes(spec, float(np.median(seconds)) if seconds else None):
-            console.print(f"[yellow]note[/] {note}")
+            screen.print(Text.assemble(("note", "yellow"), f" {note}"))
 
 
 def notes(spec: Any, median: float | None) -> list[str]:

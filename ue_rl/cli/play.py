@@ -29,7 +29,11 @@ from ue_rl.errors import ConfigurationError
 @click.option("--seed", type=click.IntRange(0), help="Seed of the engine's episodes, if it takes any, and of noise.")
 @click.option("--json", "json_file", type=click.Path(path_type=Path), help="Write the episodes here.")
 @click.option("--csv", "csv_file", type=click.Path(path_type=Path), help="Write the episodes here.")
-@click.option("--gif", type=click.Path(path_type=Path), help="Film 1500 steps of env 0 (with --env, if it draws).")
+@click.option(
+    "--gif",
+    type=click.Path(path_type=Path),
+    help="Film env 0 (with --env, if it draws): 500 steps, or 128 MiB of pixels, at most.",
+)
 def play(
     model: Path, vecnormalize: Path | None, env: str | None, episodes: int, seed: int | None, json_file: Path | None,
     csv_file: Path | None, gif: Path | None, **connection: Any,

@@ -14,7 +14,7 @@ from typing import Any
 
 import click
 
-from ue_rl.cli.listening import cannot_listen, show_log
+from ue_rl.cli.common import cannot_listen, show_log
 
 _SOME = click.IntRange(1)
 _SECONDS = click.FloatRange(0.001)

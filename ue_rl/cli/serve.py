@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import asyncio
 import importlib
-import json
 import sys
 from typing import Any
 
 import click
 from click.core import ParameterSource
 
-from ue_rl.cli.listening import cannot_listen, show_log
+from ue_rl.cli.common import cannot_listen, json_object, show_log
 from ue_rl.errors import ConfigurationError
 
 
@@ -46,12 +44,9 @@ def serve(
         raise click.UsageError("--images needs --env, and --shm or --shm-name: text carries no images")
     if (env is None) == (bridge is None):
         raise click.UsageError("give either --env or --bridge")
-    try:
-        arguments = json.loads(kwargs)
-        assert isinstance(arguments, dict)
-    except (ValueError, AssertionError):
-        raise ConfigurationError("not a JSON object", fault="caller", field="kwargs", got=kwargs) from None
-    from ue_rl.bridges import BridgeServer, GymnasiumBridge, ShmHost, ShmUpgrader
+    arguments = json_object(kwargs, "kwargs")
+    from ue_rl.bridges import GymnasiumBridge, ShmUpgrader, serve_shm
+    from ue_rl.bridges import serve as serve_tcp
 
     hosted: Any
     if env is not None:
@@ -60,30 +55,21 @@ def serve(
         hosted = _bridge_class(str(bridge))(num_envs=num_envs, **arguments)
     show_log("ue_rl.bridges.tcp.server", "ue_rl.bridges.shm")
 
-    async def run() -> None:
-        server = BridgeServer(hosted, host, port, tick_rate=tick_rate, upgrader=ShmUpgrader() if shm else None)
-        try:
-            await server.start()
-        except OSError as error:
-            cure = "another engine may be running there: choose another --port"
-            raise cannot_listen(host, port, error, cure) from error
-        what = f"{server.url}, shared memory on offer" if shm else server.url
-        click.echo(f"{env or bridge}: {num_envs} envs on {what}  (Ctrl-C stops)")
+    def say(running: Any) -> None:
+        offered = ", shared memory on offer" if shm else ""
+        click.echo(f"{env or bridge}: {num_envs} envs on {running.url}{offered}  (Ctrl-C stops)")
         click.echo(f"{hosted.build_handshake()}")
-        try:
-            await server.serve_forever()
-        finally:
-            await server.close()
 
     try:
         if shm_name is not None:
-            with ShmHost(hosted, name=shm_name, tick_rate=tick_rate) as memory:
-                click.echo(f"{env or bridge}: {num_envs} envs on {memory.url}  (Ctrl-C stops)")
-                click.echo(f"{hosted.build_handshake()}")
-                memory.run()
+            serve_shm(hosted, ready=say, name=shm_name, tick_rate=tick_rate)
         else:
-            asyncio.run(run())
-    except (KeyboardInterrupt, asyncio.CancelledError):
+            upgrader = ShmUpgrader() if shm else None
+            try:
+                serve_tcp(hosted, host, port, ready=say, tick_rate=tick_rate, upgrader=upgrader)
+            except OSError as error:
+                cure = "another engine may be running there: choose another --port"
+                raise cannot_listen(host, port, error, cure) from error
         click.echo("stopped")
     finally:
         close = getattr(hosted, "close", None)

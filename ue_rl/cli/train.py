@@ -1,15 +1,22 @@
-"""`ue-rl train`: flags, the run's directory, the summary at the end. The run itself is ue_rl/training/run.py."""
+"""`ue-rl train`: flags, progress, the summary at the end. The run itself is ue_rl.training."""
 
 from __future__ import annotations
 
-import json
+import shlex
+import time
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-if TYPE_CHECKING:
-    from ue_rl.training.run import Outcome
+from ue_rl.cli.common import console, json_object, two_columns
+from ue_rl.errors import ConfigurationError
+from ue_rl.training.directory import RunDirectory
+from ue_rl.training.options import parse_setting, resolve
+from ue_rl.training.report import Outcome, Report
+from ue_rl.training.run import train as run_training
 
 
 @click.command(short_help="Train a policy.")
@@ -55,46 +62,24 @@ def train(config: Path | None, resume: bool, force: bool, settings: tuple[str, .
 
     Without arguments: PPO on CartPole-v1, hosted by an embedded engine and reached over shared memory.
     """
-    from rich.console import Console
-
-    from ue_rl.errors import ConfigurationError
-    from ue_rl.training.directory import RunDirectory
-    from ue_rl.training.options import resolve
-
     if resume and force:
         raise ConfigurationError(
             "--resume and --force exclude each other", fault="caller", cure="continue the run, or overwrite it"
         )
     flags["hyperparameters"] = _hyperparameters(flags, settings)
     if flags["env_kwargs"] is not None:
-        flags["env_kwargs"] = _json_object(flags["env_kwargs"])
-    options = resolve(flags, config)
-    log_dir = Path(options.log_dir)
-    task = f"{options.algo}-{options.task.replace('/', '-')}"
+        flags["env_kwargs"] = json_object(flags["env_kwargs"], "env_kwargs")
+    options, run = resolve(flags, config), None
     if resume:
-        run = RunDirectory.existing(log_dir, options.run_id, task)
+        run = RunDirectory.existing(Path(options.log_dir), options.run_id, options.run_name)
         options = resolve(flags, config, base=run.read_config())
-    else:
-        run = RunDirectory.create(log_dir, options.run_id, task, force)
-    console = Console()
-    console.print(f"run: {run.path}")
-    console.print(f"watch: tensorboard --logdir {log_dir}")
-    from ue_rl.training.run import Training  # torch is loaded here, after everything cheap was checked
-
-    try:
-        outcome = Training(options, run, resume=resume, console=console)()
-    except BaseException:
-        _remove_if_empty(run)
-        raise
-    _summary(console, run, outcome)
+    outcome = run_training(options, resume=run, force=force, report=_Shown())
+    _summary(outcome)
     if outcome.stopped_by is not None:
         click.get_current_context().exit(130 if isinstance(outcome.stopped_by, KeyboardInterrupt) else 1)
 
 
 def _hyperparameters(flags: dict[str, Any], settings: tuple[str, ...]) -> dict[str, Any]:
-    from ue_rl.errors import ConfigurationError
-    from ue_rl.training.options import parse_setting
-
     hyper = dict(parse_setting(text) for text in settings)
     arch = flags.pop("net_arch")
     if arch is not None:
@@ -114,32 +99,54 @@ def _hyperparameters(flags: dict[str, Any], settings: tuple[str, ...]) -> dict[s
     return hyper
 
 
-def _json_object(text: str) -> dict[str, Any]:
-    from ue_rl.errors import ConfigurationError
+class _Shown(Report):
+    """On a terminal progress is a bar, otherwise a line every ten seconds and one at the end."""
 
-    try:
-        value = json.loads(text)
-    except ValueError:
-        value = None
-    if not isinstance(value, dict):
-        raise ConfigurationError("not a JSON object", fault="caller", field="env_kwargs", got=text)
-    return value
+    def __init__(self) -> None:
+        self.screen = console()
+        self.bar: Progress | None = None
+        self.begun = self.shown = 0.0
+        self.last = ""
+
+    def started(self, run: RunDirectory) -> None:
+        self.screen.print(f"run: {run.path}", soft_wrap=True)
+        self.screen.print(f"watch: tensorboard --logdir {run.path.parent}", soft_wrap=True)
+
+    def connected(self, num_envs: int, facts: Mapping[str, str]) -> None:
+        self.screen.print(f"{num_envs} envs: {', '.join(f'{key} {value}' for key, value in facts.items())}")
+
+    def progress(self, env_steps: int, total: int, mean_return: float | None) -> None:
+        now = time.monotonic()
+        if not self.begun:
+            self.begun, self.first, self.shown = now, env_steps, now
+            if self.screen.is_terminal:
+                self.bar = Progress(
+                    TextColumn("training"), BarColumn(), MofNCompleteColumn(), TextColumn("env-steps"),
+                    TextColumn("{task.fields[fps]:>7} fps"), TextColumn("return {task.fields[mean]:>8}"),
+                    TimeElapsedColumn(), TimeRemainingColumn(), console=self.screen,
+                )  # fmt: skip
+                self.task = self.bar.add_task("", total=total, completed=env_steps, fps="", mean="-")
+                self.bar.start()
+            return
+        fps = f"{(env_steps - self.first) / max(now - self.begun, 1e-9):,.0f}"
+        mean = "-" if mean_return is None else f"{mean_return:.1f}"
+        self.last = f"{env_steps:,} of {total:,} env-steps, {fps} fps, return {mean}"
+        if self.bar:
+            self.bar.update(self.task, completed=min(env_steps, total), fps=fps, mean=mean)
+        elif now - self.shown >= 10:
+            self.shown = now
+            self.screen.print(self.last)
+
+    def ended(self) -> None:
+        if self.bar:
+            self.bar.stop()
+        elif self.last:
+            self.screen.print(self.last)
 
 
-def _remove_if_empty(run: Any) -> None:
-    """A run that never began leaves no directory behind."""
-    if not run.model.exists() and not run.episodes.exists():
-        import shutil
-
-        shutil.rmtree(run.path, ignore_errors=True)
-
-
-def _summary(console: Any, run: Any, outcome: Outcome) -> None:
-    from rich.table import Table
-
-    table = Table(show_header=False, title="stopped early" if outcome.stopped_by else "done", title_justify="left")
-    table.add_column(style="bold")
-    table.add_column(overflow="fold")
+def _summary(outcome: Outcome) -> None:
+    run, reason = outcome.run, outcome.stopped_by
+    table = two_columns("done" if reason is None else "stopped early")
     speed = outcome.env_steps / max(outcome.seconds, 1e-9)
     table.add_row("env-steps", f"{outcome.env_steps:,} in {outcome.seconds:.0f} s ({speed:,.0f} per second)")
     if outcome.mean_return is not None:
@@ -152,10 +159,10 @@ def _summary(console: Any, run: Any, outcome: Outcome) -> None:
     if run.curves.exists():
         table.add_row("curves", str(run.curves))
     table.add_row("logs", f"{run.log}, {run.episodes}, tensorboard --logdir {run.path}")
-    console.print(table)
-    if outcome.stopped_by is not None:
-        reason = outcome.stopped_by
+    screen = console()
+    screen.print(table)
+    if reason is not None:
         text = "stopped by Ctrl-C" if isinstance(reason, KeyboardInterrupt) else f"{type(reason).__name__}: {reason}"
-        console.print(
-            f"[bold red]{text}[/]\nThe model is saved; continue with: ue-rl train --resume --run-id {run.path.name}"
-        )
+        again = ["ue-rl", "train", "--resume", "--log-dir", str(run.path.parent), "--run-id", run.path.name]
+        screen.print(text, style="bold red", soft_wrap=True)
+        screen.print(f"The model is saved; continue with: {shlex.join(again)}", soft_wrap=True)

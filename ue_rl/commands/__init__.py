@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
-from ue_rl.commands.envelope import Command, Dispatcher, Method, decode, encode, messages, text
+from ue_rl.commands.dispatcher import Dispatcher
+from ue_rl.commands.envelope import Command, Method, decode, encode, messages, text
 
 __all__ = ["Command", "Dispatcher", "Method", "decode", "encode", "messages", "text"]

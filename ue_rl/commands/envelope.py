@@ -3,10 +3,9 @@
     ring.try_write(encode(Method.PING, messages().PingT(stamp=1), correlation_id=7))
     command = decode(ring.try_read())          command.payload.stamp == 1
 
-Payloads are the classes of ue_rl/commands/generated.py whose names end in T; their fields are those of the schema
-(ue_rl/commands/command.fbs) in camelCase. Needs the package `flatbuffers`; steps, and resets without options, do not.
-Dispatcher answers requests (the engine's side, polled from its tick); `write_within` waits for room in a full ring.
-No I/O and no thread of its own.
+Payloads are the classes of `messages()` whose names end in T; their fields are those of the two schemas (command.fbs,
+physics.fbs) in camelCase. Needs the package `flatbuffers`; steps, and resets without options, do not.
+`write_within` waits for room in a full ring. No I/O and no thread of its own.
 """
 
 from __future__ import annotations
@@ -14,23 +13,18 @@ from __future__ import annotations
 import copy
 import functools
 import importlib
-import json
-import logging
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from enum import IntEnum
 from types import ModuleType
-from typing import Any, NoReturn
+from typing import Any
 
 import numpy as np
 
-from ue_rl.errors import ConfigurationError, MalformedMessage, RingFull, UeRlError, UnsupportedByEngine, shorten
-
-_log = logging.getLogger("ue_rl.commands.envelope")
+from ue_rl.errors import ConfigurationError, MalformedMessage, RingFull
 
 MAX_TEXT = 16 * 2**20  # bytes of all strings in one message: in a hostile one they may overlap, and each is copied
-_LONGEST_ERROR = 2000
 
 
 class Method(IntEnum):
@@ -92,6 +86,8 @@ PAYLOADS: dict[int, tuple[str, str]] = {
     Method.DEBUG_DRAW: ("DebugDraw", "Empty"),
 }
 
+_LAST_OF_COMMAND_FBS = 13  # the highest payload number of its union; physics.fbs has those above
+
 # Vectors of numbers that are not [float]; the generated code writes an array as it is, whatever its dtype.
 _DTYPES = {"pixels": np.uint8, "methods": np.uint32, "envIds": np.int32}
 
@@ -103,7 +99,7 @@ class Command:
     Args:
         correlation_id: pairs an answer with its request; 0: no answer is wanted.
         method: a Method, or a number of the game's own from 1000 on.
-        payload: an object of ue_rl/commands/generated.py, or None.
+        payload: an object of `messages()`, or None.
         error: in an answer: why it could not be done; None: it was.
     """
 
@@ -115,22 +111,18 @@ class Command:
 
 @functools.cache
 def messages() -> ModuleType:
-    """The generated classes.
+    """The generated classes: ue_rl/commands/payloads.py.
 
     Raises:
         ConfigurationError: the package flatbuffers is not installed.
     """
     try:
-        return importlib.import_module("ue_rl.commands.generated")
+        return importlib.import_module("ue_rl.commands.payloads")
     except ImportError as error:
         raise ConfigurationError(
             "commands over shared memory need the package flatbuffers", fault="caller", got=str(error),
             cure="pip install flatbuffers",
         ) from error  # fmt: skip
-
-
-def _flatbuffers() -> Any:
-    return importlib.import_module("flatbuffers")
 
 
 def method_name(method: int) -> str:
@@ -150,16 +142,16 @@ def encode(method: int, payload: Any = None, correlation_id: int = 0, error: str
     Raises:
         ConfigurationError: no payload class of the schema, or a field of a wrong type.
     """
-    m, flatbuffers = messages(), _flatbuffers()
-
-    envelope = m.EnvelopeT()
+    m, flatbuffers = messages(), importlib.import_module("flatbuffers")
+    physics = type(payload).__module__ == "ue_rl.commands.generated_physics"
+    envelope, union = (m.PhysicsEnvelopeT(), m.PhysicsPayload) if physics else (m.EnvelopeT(), m.Payload)
     envelope.correlationId, envelope.method, envelope.errorMessage = correlation_id, int(method), error
     try:
         if payload is not None:
             name = type(payload).__name__.removesuffix("T")
-            if type(payload) is not getattr(m, f"{name}T", None) or not hasattr(m.Payload, name):
-                raise TypeError(f"{type(payload).__name__} is no payload of the schema")
-            envelope.payloadType = getattr(m.Payload, name)
+            if type(payload) is not getattr(m, f"{name}T", None) or not hasattr(union, name):
+                raise TypeError(f"{type(payload).__name__} is no payload of the schemas")
+            envelope.payloadType = getattr(union, name)
             envelope.payload = _flat_arrays(payload)
         builder = flatbuffers.Builder(256)
         builder.FinishSizePrefixed(envelope.Pack(builder))
@@ -167,7 +159,7 @@ def encode(method: int, payload: Any = None, correlation_id: int = 0, error: str
     except Exception as wrong:  # whatever the generated code stumbles over: a field is wrong
         raise ConfigurationError(
             "a command cannot be written", fault="caller", field=type(payload).__name__, got=str(wrong),
-            expected="a class of ue_rl/commands/generated.py, with fields of its types",
+            expected="a class of ue_rl.commands.messages(), with fields of its types",
         ) from wrong  # fmt: skip
 
 
@@ -219,6 +211,8 @@ def decode(data: bytes, fault: str = "engine") -> Command:
         if len(data) < 8:
             raise ValueError("too short")
         envelope = m.EnvelopeT.InitFromPackedBuf(_Entry(data), 0)
+        if envelope.payloadType > _LAST_OF_COMMAND_FBS:
+            envelope = m.PhysicsEnvelopeT.InitFromPackedBuf(_Entry(data), 0)
         error = envelope.errorMessage
         return Command(
             int(envelope.correlationId), int(envelope.method), envelope.payload, None if error is None else text(error)
@@ -245,42 +239,6 @@ def mismatch(method: int, payload: Any, answer: bool = False) -> str | None:
 def text(value: Any) -> str:
     """A string field, as the generated classes give it."""
     return value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value or "")
-
-
-def json_object(value: Any) -> dict[str, Any] | None:
-    """A string field that holds a JSON object; None: it holds none."""
-    try:
-        found = json.loads(text(value), parse_constant=_no_constant)
-    except (ValueError, RecursionError):
-        return None
-    return found if isinstance(found, dict) else None
-
-
-def json_text(value: Mapping[str, Any], field: str, env_id: int) -> str:
-    """`value` as JSON.
-
-    Raises:
-        ConfigurationError: it holds what JSON has not.
-    """
-    try:
-        return json.dumps(dict(value), allow_nan=False, separators=(",", ":"))
-    except (ValueError, TypeError, RecursionError) as error:
-        raise ConfigurationError(
-            "not a JSON object", fault="caller", env_id=env_id, field=field, got=str(error),
-            cure="plain numbers, strings, lists and dicts; float(x) of NumPy's numbers",
-        ) from error  # fmt: skip
-
-
-def _no_constant(name: str) -> NoReturn:
-    raise ValueError(name)
-
-
-def no_commands(carrier: str) -> UnsupportedByEngine:
-    """For who asks a connection for commands that cannot have any."""
-    return UnsupportedByEngine(
-        "commands need shared memory", fault="caller", field="commands", got=carrier,
-        cure="connect with transport='auto' or 'shm' to an engine on this machine that offers shared memory",
-    )  # fmt: skip
 
 
 def write_within(
@@ -311,71 +269,3 @@ def write_within(
                 cure="is it paused, or does it not poll its command ring?",
             )  # fmt: skip
         time.sleep(2e-4)
-
-
-Handler = Callable[[Any, Command], Any]
-
-
-class Dispatcher:
-    """Answers requests: handlers by method.
-
-    A handler gets (payload, command) and returns the answer's payload, or None for an empty one. It is called with the
-    payload that PAYLOADS names for its method; a game's own method checks for itself. What it raises becomes the
-    answer's error message: an error in one command must not end the game.
-    """
-
-    def __init__(self) -> None:
-        self._handlers: dict[int, Handler] = {}
-
-    def register(self, method: int, handler: Handler) -> None:
-        """Sets the handler of `method`, a Method or a number of your own from 1000 on."""
-        self._handlers[int(method)] = handler
-
-    @property
-    def methods(self) -> list[int]:
-        """What has a handler."""
-        return sorted(self._handlers)
-
-    def answer(self, data: bytes, longest: int = 2**31) -> bytes | None:
-        """The answer to one ring entry; None where none is wanted.
-
-        Args:
-            longest: bytes that an answer may have; in place of a longer one goes an error message.
-
-        Raises:
-            MalformedMessage: the entry is no envelope.
-        """
-        command = decode(data, "trainer")
-        number, method = command.correlation_id, command.method
-        payload, problem = self._handle(command)
-        if not number:
-            if problem is not None:
-                _log.warning("a command without an answer failed: %s", problem)
-            return None
-        if problem is None:
-            try:
-                answer = encode(method, payload, number)
-                if len(answer) <= longest:
-                    return answer
-                problem = f"the answer has {len(answer)} bytes, the command ring takes {longest}"
-            except ConfigurationError as error:
-                problem = str(error)
-            _log.warning("the handler of method %s: %s", method_name(method), problem)
-        return encode(method, None, number, shorten(problem, max(16, min(_LONGEST_ERROR, (longest - 100) // 4))))
-
-    def _handle(self, command: Command) -> tuple[Any, str | None]:
-        """(payload, None) of the answer, or (None, why not)."""
-        handler = self._handlers.get(command.method)
-        if handler is None:
-            return None, f"this engine does not know method {method_name(command.method)}"
-        problem = mismatch(command.method, command.payload)
-        if problem is not None:
-            return None, problem
-        try:
-            payload = handler(command.payload, command)
-        except UeRlError as error:
-            return None, str(error)
-        except Exception as error:  # noqa: BLE001 - the game's own code: the requester is told, the game goes on
-            _log.exception("the handler of method %s failed", method_name(command.method))
-            return None, f"{type(error).__name__}: {error}"
-        return payload, mismatch(command.method, payload, answer=True) if command.correlation_id else None

@@ -25,6 +25,8 @@ from ue_rl.errors import ConfigurationError, UnsupportedByEngine
 from ue_rl.spec import EnvSpec
 from ue_rl.transport import Transport
 
+_RESERVED = frozenset(("episode", "terminal_observation", "TimeLimit.truncated"))
+
 
 class UnrealVecEnv(VecEnv):
     """N envs of a game engine as one VecEnv.
@@ -100,7 +102,8 @@ class UnrealVecEnv(VecEnv):
 
         Returns:
             observations, as `reset` gives them (of the new episode where one ended), rewards float32
-            [num_envs], dones bool [num_envs], infos.
+            [num_envs], dones bool [num_envs], infos. What the engine sends under a key that SB3 reads (`episode`,
+            `terminal_observation`, `TimeLimit.truncated`) is in info["engine"].
         """
         buffers = self.transport.receive()
         obs = self._observations.read(buffers)
@@ -110,6 +113,8 @@ class UnrealVecEnv(VecEnv):
         if buffers.infos:
             for env, info in buffers.infos.items():
                 infos[env].update(info)
+                if not _RESERVED.isdisjoint(info):
+                    infos[env]["engine"] = {key: infos[env].pop(key) for key in info if key in _RESERVED}
         self._steps += 1
         if self._monitor:
             np.add(self._returns, rewards, out=self._returns)

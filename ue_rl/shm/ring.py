@@ -66,7 +66,6 @@ class Ring:
             )  # fmt: skip
         need = (4 + size + 7) // 8 * 8
         read, at = self._position(READ_POS), self._write
-        self._read = read
         if at >= read:
             if need > self.capacity - at - (8 if read == 0 else 0):
                 if need > read - 8:

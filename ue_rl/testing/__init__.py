@@ -7,8 +7,8 @@
     RawClient                 a bare line socket with deadlines
     load_golden               the golden vectors of docs/protocol.md
 
-`ue_rl.testing.plugin` offers them as pytest fixtures. Nothing is imported before it is used: a pytest
-start pays for none of it.
+`ue_rl.testing.plugin` offers them as pytest fixtures. Names are imported when they are first used,
+so that pytest starts quickly.
 """
 
 from __future__ import annotations

@@ -8,18 +8,16 @@ copied in either case. A bridge that does not answer within `max_ticks` is an En
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, NoReturn, Protocol
+from collections.abc import Sequence
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ue_rl.buffers import ActionBatch, StepBuffers
-from ue_rl.commands.envelope import no_commands
-from ue_rl.errors import ConnectionUnusable, EngineTimeout, UeRlError, UnsupportedByEngine
-from ue_rl.session import Event, Session
+from ue_rl.errors import EngineTimeout
 from ue_rl.spec import EnvSpec
+from ue_rl.transport import BaseTransport, Options, Seeds, check_actions
 from ue_rl.wire import Codec, decode_handshake, encode_handshake
 
 __all__ = ["BridgeLike", "MemoryTransport"]
@@ -46,8 +44,8 @@ class BridgeLike(Protocol):
         ...
 
 
-class MemoryTransport:
-    """See the module's docstring; the methods are those of ue_rl.transport.Transport.
+class MemoryTransport(BaseTransport):
+    """See the module's docstring.
 
     Args:
         bridge: the engine's side.
@@ -62,6 +60,8 @@ class MemoryTransport:
         back.
     """
 
+    carries = "arrays in memory"
+
     def __init__(
         self,
         bridge: BridgeLike,
@@ -71,6 +71,7 @@ class MemoryTransport:
         delta_seconds: float = 1 / 60,
         compiled: bool | None = None,
     ) -> None:
+        super().__init__()
         self.bridge = bridge
         self.through_codec = through_codec
         self.max_ticks = max_ticks
@@ -78,102 +79,60 @@ class MemoryTransport:
         self.compiled = compiled
         self.ticks = 0
         self.lines: list[tuple[str, bytes]] = []
-        self._session = Session()
-        self._spec: EnvSpec | None = None
 
-    @property
-    def spec(self) -> EnvSpec:
-        """See Transport.spec."""
-        if self._spec is None:
-            raise ConnectionUnusable("this connection is not open yet", fault="caller", cure="call connect()")
-        return self._spec
-
-    def connect(self) -> EnvSpec:
-        """See Transport.connect."""
-        if self._spec is not None:
-            return self._spec
-        self._session.on(Event.CONNECT)
-        with self._failing():
-            spec = self.bridge.spec
-            if getattr(getattr(self.bridge, "mode", None), "name", None) == "IDLE":
-                self.bridge.start_training()  # type: ignore[attr-defined]
-            if self.through_codec:
-                line = encode_handshake(spec)
-                self.lines.append(("<", line))
-                self._engine_codec = Codec(spec, compiled=self.compiled)
-                spec = decode_handshake(line)
-            self._codec = Codec(spec, compiled=self.compiled)
-            self.buffers = StepBuffers(spec.num_envs, spec.obs_size, None if spec.image is None else spec.image.shape)
-            self._session.on(Event.CONFIG)
-        self._spec = spec
+    def _open(self) -> EnvSpec:
+        spec = self.bridge.spec
+        if getattr(getattr(self.bridge, "mode", None), "name", None) == "IDLE":
+            self.bridge.start_training()  # type: ignore[attr-defined]
+        if self.through_codec:
+            line = encode_handshake(spec)
+            self.lines.append(("<", line))
+            self._engine_codec = Codec(spec, compiled=self.compiled)
+            spec = decode_handshake(line)
+        self._codec = Codec(spec, compiled=self.compiled)
+        self.buffers = StepBuffers(spec.num_envs, spec.obs_size, None if spec.image is None else spec.image.shape)
         return spec
 
-    def send_actions(self, actions: NDArray[np.float32]) -> None:
-        """See Transport.send_actions."""
-        self._session.on(Event.ASK)
-        with self._failing():
-            self._expect(range(self.spec.num_envs))
-            if self.through_codec:
-                self._to_engine(self._codec.encode_actions(actions))
-            else:
-                self.bridge.inbox.actions[:] = actions
-                self.bridge.inbox.command[:] = ActionBatch.STEP
+    def _ask(self, actions: NDArray[np.float32]) -> None:
+        check_actions(self.spec, actions)
+        line = self._codec.encode_actions(actions)  # in either case: it refuses what is not finite
+        self._expect(None)
+        if self.through_codec:
+            self._to_engine(line)
+        else:
+            self.bridge.inbox.actions[:] = actions
+            self.bridge.inbox.command[:] = ActionBatch.STEP
 
-    def reset(
-        self,
-        env_ids: Sequence[int] | None = None,
-        seeds: Sequence[int | None] | None = None,
-        options: Sequence[Mapping[str, Any] | None] | None = None,
-    ) -> None:
-        """See Transport.reset."""
-        for feature, values in (("SEED", seeds), ("OPTIONS", options)):
-            if feature not in self.spec.features and any(value is not None for value in values or ()):
-                raise UnsupportedByEngine(
-                    f"the engine does not take {feature} on a reset", fault="caller", field=feature
-                )
-        self._session.on(Event.ASK)
-        with self._failing():
-            ids = range(self.spec.num_envs) if env_ids is None else env_ids
-            self._expect(ids)
-            if self.through_codec:
-                self._to_engine(self._codec.encode_resets(env_ids, seeds, options))
+    def _ask_resets(self, env_ids: Sequence[int] | None, seeds: Seeds, options: Options) -> None:
+        line = self._codec.encode_resets(env_ids, seeds, options)
+        self._expect(env_ids)
+        if self.through_codec:
+            self._to_engine(line)
+            return
+        inbox = self.bridge.inbox
+        for n, env in enumerate(range(self.spec.num_envs) if env_ids is None else env_ids):
+            seed = seeds[n] if seeds else None
+            given = options[n] if options else None
+            inbox.command[env] = ActionBatch.RESET
+            inbox.seeds[env] = -1 if seed is None else seed
+            if given is not None:
+                inbox.options[env] = dict(given)
+
+    def _collect(self) -> None:
+        for _ in range(self.max_ticks):
+            if not self.buffers.pending.any():
                 return
-            inbox = self.bridge.inbox
-            for n, env in enumerate(ids):
-                seed = seeds[n] if seeds else None
-                given = options[n] if options else None
-                inbox.command[env] = ActionBatch.RESET
-                inbox.seeds[env] = -1 if seed is None else seed
-                if given is not None:
-                    inbox.options[env] = dict(given)
+            self.ticks += 1
+            self.bridge.update_rl(self.delta_seconds)
+            self._take_answers()
+        late = np.flatnonzero(self.buffers.pending).tolist()
+        raise EngineTimeout(
+            f"the bridge did not answer within {self.max_ticks} ticks", fault="engine", env_id=late[0],
+            expected=f"answers of envs {late}", cure="does its action ever end?",
+        )  # fmt: skip
 
-    def receive(self) -> StepBuffers:
-        """See Transport.receive."""
-        with self._failing():
-            for _ in range(self.max_ticks):
-                if not self.buffers.pending.any():
-                    break
-                self.ticks += 1
-                self.bridge.update_rl(self.delta_seconds)
-                self._collect()
-            else:
-                raise EngineTimeout(
-                    f"the bridge did not answer within {self.max_ticks} ticks", fault="engine",
-                    env_id=int(np.flatnonzero(self.buffers.pending)[0]),
-                    expected=f"answers of envs {np.flatnonzero(self.buffers.pending).tolist()}",
-                    cure="does its action ever end?",
-                )  # fmt: skip
-            self._session.on(Event.ANSWERED)
-        return self.buffers
-
-    def close(self) -> None:
-        """See Transport.close."""
-        self._session.on(Event.CLOSE)
-
-    @property
-    def commands(self) -> NoReturn:
-        """There are none without shared memory; raises UnsupportedByEngine."""
-        raise no_commands("arrays in memory")
+    def _drop(self) -> None:
+        """Nothing is held."""
 
     def describe(self) -> dict[str, str]:
         """See Transport.describe."""
@@ -182,25 +141,11 @@ class MemoryTransport:
             facts |= {"protocol": f"version {self._spec.version}", "kernels": self._codec.kernels}
         return facts
 
-    def __enter__(self) -> MemoryTransport:
-        """Connects."""
-        self.connect()
-        return self
-
-    def __exit__(self, *exc: object) -> None:
-        """Closes."""
-        self.close()
-
-    def _expect(self, env_ids: Sequence[int]) -> None:
-        self.buffers.infos.clear()
-        self.buffers.pending[:] = 0
-        self.buffers.pending[list(env_ids)] = 1
-
     def _to_engine(self, line: bytes) -> None:
         self.lines.append((">", line))
         self._engine_codec.decode_requests(line, self.bridge.inbox)
 
-    def _collect(self) -> None:
+    def _take_answers(self) -> None:
         """Moves the answers of one tick over."""
         ids = np.flatnonzero(self.bridge.answered)
         if not len(ids):
@@ -222,11 +167,3 @@ class MemoryTransport:
         self.bridge.answered[:] = 0
         for env in ids.tolist():
             out.infos.pop(env, None)
-
-    @contextlib.contextmanager
-    def _failing(self) -> Iterator[None]:
-        try:
-            yield
-        except UeRlError as error:
-            self._session.on(Event.FAIL, error)
-            raise

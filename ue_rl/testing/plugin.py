@@ -5,8 +5,8 @@
     bridge_server(bridge, **options)    a bridge hosted over TCP on a free port, in a thread: its ThreadHandle
     memory_transport(bridge, **options) a connected MemoryTransport
 
-Registered as the entry point `ue_rl`. Nothing of ue_rl is imported before a fixture is used, so it costs
-other people's test runs nothing.
+Registered as the entry point `ue_rl`. ue_rl is imported when a fixture is first used, so that the plugin
+costs other test runs nothing.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 if TYPE_CHECKING:
+    from ue_rl.bridges import BridgeServer
     from ue_rl.bridges.runners import ThreadHandle
     from ue_rl.testing.engines.faulty import FaultyEngine
     from ue_rl.testing.engines.plugin_stand_in import PluginStandIn
@@ -43,7 +44,7 @@ def faulty_engine() -> Iterator[Callable[..., FaultyEngine]]:
 
 
 @pytest.fixture
-def bridge_server() -> Iterator[Callable[..., ThreadHandle]]:
+def bridge_server() -> Iterator[Callable[..., ThreadHandle[BridgeServer]]]:
     """A factory: serves a bridge on 127.0.0.1 and a free port, in a thread of its own."""
     from ue_rl.bridges import run_in_thread
 

@@ -1,29 +1,28 @@
-"""What happens during a run: episodes written down, checkpoints counted in env-steps, the progress bar."""
+"""What happens during a run: episodes written down, checkpoints counted in env-steps, progress reported."""
 
 from __future__ import annotations
 
 import csv
-import logging
 import time
 from collections import deque
 from collections.abc import Callable
-from typing import Any
+from pathlib import Path
+from typing import TextIO
 
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from stable_baselines3.common.callbacks import BaseCallback
 
-from ue_rl.training.directory import RunDirectory
+from ue_rl.training.report import Report
 
-_log = logging.getLogger("ue_rl.cli.train")
+_EVERY = 0.2  # seconds between two reports of progress
 
 
 class EpisodeLog(BaseCallback):
-    """Appends every finished episode to episodes.csv; knows the mean of the last 100."""
+    """Appends every finished episode to a CSV file; knows the mean return of the last 100."""
 
-    def __init__(self, run: RunDirectory) -> None:
+    def __init__(self, path: Path) -> None:
         super().__init__()
-        self._path = run.episodes
+        self._path = path
+        self._file: TextIO | None = None
         self.returns: deque[float] = deque(maxlen=100)
         self.episodes = 0
 
@@ -44,16 +43,17 @@ class EpisodeLog(BaseCallback):
         return True
 
     def _on_rollout_end(self) -> None:
-        self._file.flush()
+        if self._file is not None:
+            self._file.flush()
 
     def close(self) -> None:
         """Closes the file; also after an interrupted run."""
-        if hasattr(self, "_file"):
+        if self._file is not None:
             self._file.close()
 
     @property
     def mean_return(self) -> float | None:
-        """Of the last 100 episodes."""
+        """Of the last 100 episodes, None without any."""
         return sum(self.returns) / len(self.returns) if self.returns else None
 
 
@@ -75,50 +75,29 @@ class Checkpoints(BaseCallback):
         return True
 
 
-class ProgressBar(BaseCallback):
-    """env-steps done, speed, mean return; on a terminal as a bar, otherwise a line every ten seconds."""
+class ProgressCalls(BaseCallback):
+    """Tells the report how far the run is: at the start, now and then, at the end."""
 
-    def __init__(self, console: Console, total: int, episodes: EpisodeLog) -> None:
+    def __init__(self, report: Report, total: int, episodes: EpisodeLog) -> None:
         super().__init__()
-        self._console, self._total, self._episodes = console, total, episodes
-        self._progress: Progress | None = None
+        self._report, self._total, self._episodes = report, total, episodes
+        self._told = 0.0
 
     def _on_training_start(self) -> None:
-        self._begun = self._shown = time.monotonic()
-        self._first = self.num_timesteps
-        if self._console.is_terminal:
-            self._progress = Progress(
-                TextColumn("training"), BarColumn(), MofNCompleteColumn(), TextColumn("env-steps"),
-                TextColumn("{task.fields[fps]:>7} fps"), TextColumn("return {task.fields[mean]:>8}"),
-                TimeElapsedColumn(), TimeRemainingColumn(), console=self._console,
-            )  # fmt: skip
-            self._task = self._progress.add_task("", total=self._total, completed=self._first, fps="", mean="-")
-            self._progress.start()
+        self._tell(time.monotonic())
 
     def _on_step(self) -> bool:
         now = time.monotonic()
-        if now - self._shown >= (0.2 if self._progress else 10.0):
-            self._shown = now
-            self._show(now)
+        if now - self._told >= _EVERY:
+            self._tell(now)
         return True
 
-    def _show(self, now: float) -> None:
-        mean = self._episodes.mean_return
-        fields: dict[str, Any] = {
-            "fps": f"{(self.num_timesteps - self._first) / max(now - self._begun, 1e-9):,.0f}",
-            "mean": "-" if mean is None else f"{mean:.1f}",
-        }
-        if self._progress:
-            self._progress.update(self._task, completed=min(self.num_timesteps, self._total), **fields)
-        else:
-            self._console.print(
-                f"{self.num_timesteps:,} of {self._total:,} env-steps, {fields['fps']} fps, return {fields['mean']}"
-            )
+    def _tell(self, now: float) -> None:
+        self._told = now
+        self._report.progress(self.num_timesteps, self._total, self._episodes.mean_return)
 
     def close(self) -> None:
-        """Ends the bar; also after an interrupted run."""
-        if hasattr(self, "_begun"):
-            self._show(time.monotonic())
-        if self._progress:
-            self._progress.stop()
-            self._progress = None
+        """Learning is over, also by an exception."""
+        if self._told:
+            self._tell(time.monotonic())
+        self._report.ended()

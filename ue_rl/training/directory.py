@@ -1,4 +1,4 @@
-"""One directory per run: where everything of it lies, and who may write there.
+"""One directory per run: its paths, and how a run is created, found and written.
 
 config.yaml  model.zip  model.onnx  vecnormalize.pkl  replay_buffer.pkl  checkpoints/  episodes.csv
 progress*.csv  curves.png  run.log  events.out.tfevents.* (TensorBoard)
@@ -6,7 +6,9 @@ progress*.csv  curves.png  run.log  events.out.tfevents.* (TensorBoard)
 
 from __future__ import annotations
 
+import os
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +18,11 @@ from ue_rl.errors import ConfigurationError
 
 
 class RunDirectory:
-    """The paths of one run."""
+    """The paths of one run.
+
+    Args:
+        path: its folder.
+    """
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -31,15 +37,15 @@ class RunDirectory:
         self.log = path / "run.log"
 
     @classmethod
-    def create(cls, log_dir: Path, run_id: str | None, task: str, force: bool) -> RunDirectory:
-        """A fresh directory; without a run id the next free number.
+    def create(cls, log_dir: Path, run_id: str | None, name: str, force: bool) -> RunDirectory:
+        """A fresh directory `run_id`, or `name` with the next free number.
 
         Raises:
             ConfigurationError: the run exists already and `force` is off, or the folder cannot be written.
         """
         if run_id is None:
-            numbers = [int(p.name.rpartition("-")[2]) for p in log_dir.glob(f"{task}-*") if _numbered(p, task)]
-            run_id = f"{task}-{max(numbers, default=0) + 1}"
+            ends = [path.name.removeprefix(f"{name}-") for path in log_dir.glob(f"{name}-*")]
+            run_id = f"{name}-{max((int(end) for end in ends if end.isdigit()), default=0) + 1}"
         run = cls(log_dir / run_id)
         if run.path.exists() and any(run.path.iterdir()):
             if not force:
@@ -49,7 +55,7 @@ class RunDirectory:
                 )  # fmt: skip
             if not run.config.exists():
                 raise ConfigurationError(
-                    f"{run.path} is no run: it has no config.yaml", fault="caller", field="run_id",
+                    f"{run.path} is not a run: it has no config.yaml", fault="caller", field="run_id",
                     cure="--force only overwrites runs; choose another --run-id",
                 )  # fmt: skip
             shutil.rmtree(run.path)
@@ -62,20 +68,20 @@ class RunDirectory:
         return run
 
     @classmethod
-    def existing(cls, log_dir: Path, run_id: str | None, task: str) -> RunDirectory:
-        """A run to continue; without a run id the newest of the task.
+    def existing(cls, log_dir: Path, run_id: str | None, name: str) -> RunDirectory:
+        """A run to continue: `run_id`, or the newest of those whose folder begins with `name`.
 
         Raises:
             ConfigurationError: there is none, or it has no model yet.
         """
         if run_id is None:
-            runs = sorted((p for p in log_dir.glob(f"{task}-*") if (p / "config.yaml").exists()), key=_changed)
-            if not runs:
+            configs = list(log_dir.glob(f"{name}-*/config.yaml"))
+            if not configs:
                 raise ConfigurationError(
-                    f"no run of {task} in {log_dir} to resume", fault="caller", field="run_id",
+                    f"no run of {name} in {log_dir} to resume", fault="caller", field="run_id",
                     cure="name one with --run-id, or start one without --resume",
                 )  # fmt: skip
-            run = cls(runs[-1])
+            run = cls(max(configs, key=lambda path: path.stat().st_mtime).parent)
         else:
             run = cls(log_dir / run_id)
         if not run.config.exists() or not run.model.exists():
@@ -90,9 +96,16 @@ class RunDirectory:
         return dict(yaml.safe_load(self.config.read_text("utf-8")))
 
 
-def _numbered(path: Path, task: str) -> bool:
-    return path.name[len(task) + 1 :].isdigit()
+def write_whole(path: Path, write: Callable[[Path], object]) -> None:
+    """Calls `write` with the path of a temporary file that then takes the place of `path`.
 
-
-def _changed(path: Path) -> float:
-    return (path / "config.yaml").stat().st_mtime
+    If the process dies meanwhile, `path` is still the last good file.
+    """
+    half = path.with_name(f"half-{path.name}")
+    try:
+        write(half)
+        with half.open("rb+") as file:
+            os.fsync(file.fileno())  # a rename can reach the disk before the bytes do
+        os.replace(half, path)
+    finally:
+        half.unlink(missing_ok=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 from ue_rl.envs.vec_env import UnrealVecEnv
@@ -18,7 +18,6 @@ def open_engine(
     env_kwargs: dict[str, Any] | None = None,
     host: str | None = None,
     port: int | None = None,
-    max_episode_steps: int | None = None,
     **options: Any,
 ) -> Iterator[UnrealVecEnv]:
     """A connected VecEnv, closed with its engine at the end.
@@ -33,23 +32,18 @@ def open_engine(
     """
     import ue_rl
 
-    if env is None:
-        vec_env = ue_rl.connect(address_of(host, port), max_episode_steps=max_episode_steps, **options)
-        try:
-            yield vec_env
-        finally:
-            vec_env.close()
-        return
-    from ue_rl.bridges import GymnasiumBridge, ShmUpgrader, run_in_process
+    with ExitStack() as stack:
+        if env is None:
+            url = address_of(host, port)
+        else:
+            from ue_rl.bridges import GymnasiumBridge, ShmUpgrader, run_in_process
 
-    options.pop("wait", None)
-    factory = functools.partial(GymnasiumBridge, env, num_envs, **(env_kwargs or {}))
-    with run_in_process(factory, upgrader=ShmUpgrader()) as server:
-        vec_env = ue_rl.connect(server.url, max_episode_steps=max_episode_steps, **options)
-        try:
-            yield vec_env
-        finally:
-            vec_env.close()
+            factory = functools.partial(GymnasiumBridge, env, num_envs, **(env_kwargs or {}))
+            url = stack.enter_context(run_in_process(factory, upgrader=ShmUpgrader())).url
+            options.pop("wait", None)
+        vec_env = ue_rl.connect(url, **options)
+        stack.callback(vec_env.close)
+        yield vec_env
 
 
 def address_of(host: str | None, port: int | None) -> str:

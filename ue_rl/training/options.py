@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path, PureWindowsPath
 from typing import Any
@@ -17,32 +18,20 @@ import yaml
 from ue_rl.errors import ConfigurationError
 
 ALGORITHMS = {
-    "ppo": "stable_baselines3",
-    "a2c": "stable_baselines3",
-    "sac": "stable_baselines3",
-    "td3": "stable_baselines3",
-    "ddpg": "stable_baselines3",
-    "dqn": "stable_baselines3",
-    "trpo": "sb3_contrib",
-    "tqc": "sb3_contrib",
-    "qrdqn": "sb3_contrib",
-    "recurrentppo": "sb3_contrib",
-}
+    **dict.fromkeys(("ppo", "a2c", "sac", "td3", "ddpg", "dqn"), "stable_baselines3"),
+    **dict.fromkeys(("trpo", "tqc", "qrdqn", "recurrentppo"), "sb3_contrib"),
+}  # the module that each is imported from
 CLASS_NAMES = {"qrdqn": "QRDQN", "recurrentppo": "RecurrentPPO"}
 DEFAULT_ENV = "CartPole-v1"
 
-# What is known to solve a task, used where nothing else is said. "lin_x" falls linearly from x to 0 over the run.
+# Hyperparameters that are known to solve a task; what the user gives wins.
+# "lin_x" falls linearly from x to 0 over the run.
 TUNED: dict[tuple[str, str], dict[str, Any]] = {
     ("ppo", "CartPole-v1"): {
-        "n_steps": 32,
-        "batch_size": 256,
-        "gae_lambda": 0.8,
-        "gamma": 0.98,
-        "n_epochs": 20,
-        "learning_rate": "lin_0.001",
-        "clip_range": "lin_0.2",
+        "n_steps": 32, "batch_size": 256, "gae_lambda": 0.8, "gamma": 0.98, "n_epochs": 20,
+        "learning_rate": "lin_0.001", "clip_range": "lin_0.2",
     },
-}
+}  # fmt: skip
 
 
 @dataclass
@@ -81,8 +70,13 @@ class TrainOptions:
         return self.host is None and self.port is None
 
     @property
+    def run_name(self) -> str:
+        """What a run is called, before its number, where it has no `run_id`."""
+        return f"{self.algo}-{self.task.replace('/', '-')}"
+
+    @property
     def task(self) -> str:
-        """A name for the env, for run ids."""
+        """A name for the env."""
         if self.embedded:
             return self.env or DEFAULT_ENV
         if self.host is not None and self.host.startswith("shm://"):
@@ -109,9 +103,9 @@ def resolve(flags: Mapping[str, Any], config: Path | None, base: Mapping[str, An
         given = read_config(config)
         hyper |= given.pop("hyperparameters", {})
         values |= given
-    given = {key: value for key, value in flags.items() if value is not None}
-    hyper |= given.pop("hyperparameters", {})
-    options = TrainOptions(**{**values, **given}, hyperparameters=hyper)
+    values |= {key: value for key, value in flags.items() if value is not None}
+    hyper |= values.pop("hyperparameters", {})
+    options = TrainOptions(**values, hyperparameters=hyper)
     options.algo = str(options.algo).lower()
     if options.algo not in ALGORITHMS:
         raise ConfigurationError(
@@ -143,7 +137,9 @@ def read_config(path: Path) -> dict[str, Any]:
     except yaml.YAMLError as error:
         raise ConfigurationError(f"{path} is not YAML", fault="caller", field="config", got=str(error)) from error
     if not isinstance(content, dict):
-        raise ConfigurationError(f"{path} holds no keys", fault="caller", field="config", got=type(content).__name__)
+        raise ConfigurationError(
+            f"{path} is not a YAML mapping", fault="caller", field="config", got=type(content).__name__
+        )
     if "model" in content or "common_parameters" in content:
         return _from_plugin(content, path)
     for key in content:
@@ -235,10 +231,8 @@ def parse_setting(text: str) -> tuple[str, Any]:
         raise ConfigurationError("not a setting", fault="caller", field="set", expected="KEY=VALUE", got=text)
     parsed = yaml.safe_load(value)
     if isinstance(parsed, str):
-        try:
+        with suppress(ValueError):
             parsed = float(parsed)  # YAML reads 3e-4 as text
-        except ValueError:
-            return key.strip(), parsed
     return key.strip(), parsed
 
 

@@ -7,7 +7,6 @@ INFO and OPTIONS. It never repairs: a row is exactly right or it raises.
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any, NoReturn
@@ -28,12 +27,15 @@ from ue_rl.errors import (
     WrongCount,
     shorten,
 )
+from ue_rl.json_text import json_object, json_text
 from ue_rl.spec import EnvSpec, EnvType
 from ue_rl.wire import kernels_pure as k
 
 __all__ = ["Codec", "line_limit"]
 
 _FORMS = {EnvType.MULTI: k.FORM_MULTI, EnvType.SINGLE: k.FORM_SINGLE, EnvType.RLBASE: k.FORM_RLBASE}
+_FIRST = np.zeros(1, np.intp)  # the env ids of a line of one env
+_FIRST.flags.writeable = False
 _ENV = re.compile(rb"(?:^|[;|])\s*ENV\s*=\s*(\d{1,9})\s*(?:;|$|\|)", re.IGNORECASE)
 _NAN_CURE = "look for a division by zero or an unset value in the {who}"
 _KIND: dict[int, tuple[type[ProtocolError], str]] = {
@@ -88,11 +90,14 @@ class Codec:
         self._all = np.arange(spec.num_envs, dtype=np.int32)
         self._spans = np.zeros((spec.num_envs, 2), np.int32)
         self._reset_all: bytes | None = None
-        self._unused: NDArray[np.float32] | None = None  # rewards and flags that rows of observations do not have
+        # Rewards, flags and the envs still to come, for rows of observations alone; made when first needed.
+        self._unused: tuple[NDArray[np.float32], NDArray[np.uint8], NDArray[np.uint8]] | None = None
 
     # -- the trainer's side
 
-    def encode_actions(self, actions: NDArray[np.float32], env_ids: Sequence[int] | None = None) -> bytes:
+    def encode_actions(
+        self, actions: NDArray[np.float32], env_ids: Sequence[int] | NDArray[np.int32] | None = None
+    ) -> bytes:
         """One line asking `env_ids` (None: all) for a step.
 
         Args:
@@ -119,7 +124,11 @@ class Codec:
         seeds: Sequence[int | None] | None = None,
         options: Sequence[Mapping[str, Any] | None] | None = None,
     ) -> bytes:
-        """One line asking `env_ids` (None: all) for a new episode; `seeds` and `options` align with them."""
+        """One line asking `env_ids` (None: all) for a new episode; `seeds` and `options` align with them.
+
+        Raises:
+            ConfigurationError: an option is no JSON.
+        """
         if env_ids is None and seeds is None and options is None:
             if self._reset_all is None:
                 self._reset_all = b"||".join(self._reset_row(int(i), None, None) for i in self._all) + b"\n"
@@ -131,9 +140,11 @@ class Codec:
         ]
         return b"||".join(rows) + b"\n"
 
-    def encode_reset_line(self, seed: int | None = None, options: Mapping[str, Any] | None = None) -> bytes:
-        """One env's reset for its own socket: no ENV."""
-        return self._reset_row(None, seed, options) + b"\n"
+    def encode_reset_line(
+        self, seed: int | None = None, options: Mapping[str, Any] | None = None, env_id: int | None = None
+    ) -> bytes:
+        """One env's reset for its own socket: no ENV. `env_id`: for errors only."""
+        return self._reset_row(env_id, seed, options, named=False) + b"\n"
 
     def decode_states(
         self,
@@ -238,12 +249,15 @@ class Codec:
         start, end = _line(data, start, end)
         n, spans = self.spec.num_envs, self._spans
         if self._unused is None:
-            self._unused = np.zeros(n, np.float32)
+            self._unused = np.zeros(n, np.float32), np.zeros(n, np.uint8), np.zeros(n, np.uint8)
+        rewards, truncated, pending = self._unused
+        pending.fill(1)
         form = (k.FORM_SINGLE if n == 1 else k.FORM_MULTI) + k.OBSERVATIONS
-        pending, unused = np.ones(n, np.uint8), self._unused.view(np.uint8)[:n]
-        rows = self._decode_states(data, obs, self._unused, resets, unused, pending, spans, start, end, form, -1)
+        rows = self._decode_states(data, obs, rewards, resets, truncated, pending, spans, start, end, form, -1)
         if isinstance(rows, tuple):
             self._refuse(rows, data, start, end, "engine")
+        if n == 1:
+            return _FIRST
         envs = np.flatnonzero(pending == 0)
         return envs[np.argsort(spans[envs, 0])]
 
@@ -279,16 +293,18 @@ class Codec:
     def _ids(self, env_ids: Sequence[int] | NDArray[np.int32] | None) -> NDArray[np.int32]:
         return self._all if env_ids is None else np.ascontiguousarray(env_ids, np.int32)
 
-    def _reset_row(self, env: int | None, seed: int | None, options: Mapping[str, Any] | None) -> bytes:
+    def _reset_row(
+        self, env: int | None, seed: int | None, options: Mapping[str, Any] | None, named: bool = True
+    ) -> bytes:
         if self.form == k.FORM_RLBASE:
             return b"RESET"
         text = "ACT=RESET"
-        if env is not None and self.form == k.FORM_MULTI:
+        if named and self.form == k.FORM_MULTI:
             text += f";ENV={env}"
         if seed is not None:
             text += f";SEED={seed}"
         if options is not None:
-            text += f";OPTIONS={_json_text(options)}"
+            text += f";OPTIONS={quote(json_text(options, 'OPTIONS', env), safe='')}"
         return text.encode()
 
     def _encode_with_infos(
@@ -303,7 +319,9 @@ class Codec:
         rows = []
         for env in ids.tolist():
             row = self.encode_states(obs, rewards, dones, truncated, [env])[:-1]
-            rows.append(row + b";INFO=" + _json_text(infos[env]).encode() if infos.get(env) else row)
+            if infos.get(env):
+                row += b";INFO=" + quote(json_text(infos[env], "INFO", env), safe="").encode()
+            rows.append(row)
         return b"||".join(rows) + b"\n"
 
     def _read_json(
@@ -311,11 +329,8 @@ class Codec:
     ) -> None:
         for env in np.flatnonzero(spans[:, 1]).tolist():
             raw = bytes(data[spans[env, 0] : spans[env, 1]]).strip()
-            try:
-                value = json.loads(unquote_to_bytes(raw), parse_constant=_no_constant)
-            except (ValueError, RecursionError):
-                value = None
-            if not isinstance(value, dict):
+            value = json_object(unquote_to_bytes(raw))
+            if value is None:
                 spans[:] = 0
                 raise MalformedMessage(
                     "the value is not a percent-encoded JSON object",
@@ -388,14 +403,6 @@ def _around(line: bytes, at: int, before: int = 40) -> str:
     if at <= before:
         return shorten(line)
     return f"...{shorten(line[at - before :])} (from byte {at - before} of {len(line)})"
-
-
-def _no_constant(text: str) -> NoReturn:
-    raise ValueError(text)
-
-
-def _json_text(value: Mapping[str, Any]) -> str:
-    return quote(json.dumps(value, separators=(",", ":"), allow_nan=False), safe="")
 
 
 def nonfinite_action(actions: NDArray[np.float32], env: int, index: int) -> ActionError:

@@ -60,13 +60,7 @@ def decode_handshake(line: bytes | bytearray | memoryview) -> EnvSpec:
             cannot be, or a protocol version newer than this library's.
     """
     raw = bytes(line)
-    text = raw.decode("utf-8", "replace").strip()
-    if text[:7].upper() != "CONFIG:":
-        raise HandshakeError(
-            "the first line is not a handshake", fault="engine", expected="CONFIG:OBS=..;ACT=..;..", got=raw,
-            cure="is this port the game's, and did the game start its bridge in training mode?",
-        )  # fmt: skip
-    keys = _split(text[7:], raw)
+    keys = _keys(raw)
     try:
         return _spec_of(keys)
     except HandshakeError:
@@ -76,6 +70,27 @@ def decode_handshake(line: bytes | bytearray | memoryview) -> EnvSpec:
             f"the handshake cannot be: {error.message}", fault="engine", field=error.field,
             expected=error.expected, got=raw, cure=_CURE,
         ) from error  # fmt: skip
+
+
+def handshake_sizes(line: bytes | bytearray | memoryview) -> tuple[int, int]:
+    """OBS and ACT of a CONFIG line and nothing else: cheap however large they are, to be compared before decoding.
+
+    Raises:
+        HandshakeError: not a CONFIG line, or OBS or ACT missing, given twice or not an integer.
+    """
+    keys = _keys(bytes(line))
+    return _integer(keys, "OBS"), _integer(keys, "ACT")
+
+
+def _keys(raw: bytes) -> dict[str, str]:
+    """The fields of a CONFIG line; ASCII only, since other spaces and digits would be read differently elsewhere."""
+    text = raw.decode("ascii", "backslashreplace").strip()
+    if not raw.isascii() or text[:7].upper() != "CONFIG:":
+        raise HandshakeError(
+            "the first line is not a handshake", fault="engine", expected="CONFIG:OBS=..;ACT=..;.. in ASCII", got=raw,
+            cure="is this port the game's, and did the game start its bridge in training mode?",
+        )  # fmt: skip
+    return _split(text[7:], raw)
 
 
 def _split(text: str, raw: bytes) -> dict[str, str]:

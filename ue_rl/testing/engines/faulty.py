@@ -13,14 +13,14 @@ from __future__ import annotations
 import contextlib
 import random
 import re
-import selectors
 import socket
 import struct
 import sys
-import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
+
+from ue_rl.testing.engines.loop import EngineLoop
 
 __all__ = ["AUTO", "Fault", "FaultKind", "FaultyEngine", "Script"]
 
@@ -95,7 +95,7 @@ class _Stopped(Exception):
     """The engine is to end, or to drop its client."""
 
 
-class FaultyEngine:
+class FaultyEngine(EngineLoop):
     """The engine, on a free port in a thread of its own. Use as a context manager, or `start()` and
     `close()`.
 
@@ -125,36 +125,15 @@ class FaultyEngine:
         self.env_type = env_type
         self.sessions = 0
         self.requests: list[bytes] = []
-        self._stop = threading.Event()
-        self._failure: BaseException | None = None
         self._silent = False
         self._accepted = 0
         self._admin: socket.socket | None = None
         self._envs: list[socket.socket] = []
         self._partial: dict[socket.socket, bytes] = {}
         self._counts = [0] * num_envs
-        self._selector = selectors.DefaultSelector()
-        self._wake_in, self._wake_out = socket.socketpair()
-        self._selector.register(self._wake_out, selectors.EVENT_READ)
-        self._listener: socket.socket | None = socket.create_server((host, 0), backlog=num_envs + 1)
-        self._selector.register(self._listener, selectors.EVENT_READ)
-        self.address: tuple[str, int] = self._listener.getsockname()[:2]
-        self._thread = threading.Thread(target=self._run, name="faulty-engine", daemon=True)
-
-    @property
-    def host(self) -> str:
-        """The address listened on."""
-        return self.address[0]
-
-    @property
-    def port(self) -> int:
-        """The port listened on."""
-        return self.address[1]
-
-    @property
-    def url(self) -> str:
-        """As ue_rl.connect takes it."""
-        return f"tcp://{self.host}:{self.port}"
+        super().__init__("faulty-engine", host, num_envs + 1)
+        assert self._listener is not None
+        self._watch(self._listener)
 
     @property
     def handshake(self) -> str | None:
@@ -174,46 +153,15 @@ class FaultyEngine:
         row = f"OBS={','.join(numbers)};REW={step};DONE=0"
         return f"{row};ENV={env}" if self.env_type == "MULTI" else row
 
-    def start(self) -> FaultyEngine:
-        """Starts to serve."""
-        self._thread.start()
-        return self
-
-    def close(self) -> None:
-        """Stops and closes everything; idempotent. Raises what the thread died of, if it did."""
-        self._stop.set()
-        if self._thread.ident is not None:
-            self._wake_in.close()
-            self._thread.join(10)
-        self._close_client()
-        self._close_listener()
-        self._wake_in.close()
-        self._wake_out.close()
-        self._selector.close()
-        failure, self._failure = self._failure, None
-        if failure is not None:
-            raise failure
-
-    def __enter__(self) -> FaultyEngine:
-        return self.start()
-
-    def __exit__(self, *exc: object) -> None:
-        self.close()
-
     # -- the loop
 
-    def _run(self) -> None:
-        try:
-            while not self._stop.is_set():
-                for key, _ in self._selector.select():
-                    if self._stop.is_set():
-                        break
-                    with contextlib.suppress(_Stopped):
-                        self._on_readable(key.fileobj)
-        except BaseException as error:  # noqa: BLE001  raised again by close(), in the test's own thread
-            self._failure = error
-            self._close_client()
-            self._close_listener()
+    def _loop(self) -> None:
+        while not self._stop.is_set():
+            for key, _ in self._selector.select():
+                if self._stop.is_set():
+                    break
+                with contextlib.suppress(_Stopped):
+                    self._on_readable(key.fileobj)
 
     def _on_readable(self, source: object) -> None:
         if source is self._listener:
@@ -225,12 +173,13 @@ class FaultyEngine:
         assert self._listener is not None
         sock, _ = self._listener.accept()
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        sock.settimeout(0.05)
         self._accepted += 1
         # The listener goes before the handshake: a client that reads it must find the door closed.
         if self._accepted == self.script.accepts or self.script.close_after_handshake:
             self._close_listener()
         self._partial[sock] = b""
-        self._selector.register(sock, selectors.EVENT_READ)
+        self._watch(sock)
         if self._admin is not None:
             self._envs.append(sock)
             return
@@ -243,7 +192,7 @@ class FaultyEngine:
         if self.env_type == "RLBASE" and self.script.handshake == AUTO:
             self._send(sock, f"{self.good_row(0, 0)}\n".encode())
         if self.script.close_after_handshake:
-            self._close_client()
+            self._close_clients()
 
     def _read(self, sock: socket.socket) -> None:
         try:
@@ -252,9 +201,9 @@ class FaultyEngine:
             data = b""
         if not data:
             if sock is self._admin or not self._envs:
-                self._close_client()
+                self._close_clients()
             else:
-                self._selector.unregister(sock)
+                self._unwatch(sock)
             return
         *lines, self._partial[sock] = (self._partial[sock] + data).split(b"\n")
         for line in lines:
@@ -273,9 +222,7 @@ class FaultyEngine:
         for ask in line.split(b"||"):
             match = _ENV.search(ask)
             env = int(match.group(1)) if match else default
-            step = self._counts[env]
-            self._counts[env] += 1
-            fault = next((f for f in self.script.faults if (f.env, f.step) == (env, step)), None)
+            step, fault = self._count(env)
             if fault is not None and fault.kind not in _ROW_KINDS:
                 struck = fault
             rows += self._rows(env, step, fault)
@@ -286,6 +233,12 @@ class FaultyEngine:
             self._send(sock, reply)
         else:
             self._strike(struck, sock, reply)
+
+    def _count(self, env: int) -> tuple[int, Fault | None]:
+        """The number of this request of `env`, and the fault that strikes there."""
+        step = self._counts[env]
+        self._counts[env] += 1
+        return step, next((fault for fault in self.script.faults if (fault.env, fault.step) == (env, step)), None)
 
     def _joined(self, rows: list[str], sock: socket.socket) -> bytes:
         if not rows:
@@ -323,7 +276,7 @@ class FaultyEngine:
             self._close_listener()  # first: whoever sees the close must find the door closed too
             if fault.kind is FaultKind.HALF_LINE:
                 self._send(sock, reply[: len(reply) // 2])
-            self._close_client(reset=fault.kind is FaultKind.CRASH)
+            self._close_clients(reset=fault.kind is FaultKind.CRASH)
         elif fault.kind is FaultKind.GARBAGE:
             noise = random.Random(0).randbytes(256).replace(b"\n", b"\0")
             self._send(sock, noise + b"\n")
@@ -340,37 +293,20 @@ class FaultyEngine:
 
     def _send(self, sock: socket.socket, data: bytes) -> None:
         size = self.script.fragment or max(1, len(data))
-        sock.settimeout(0.05)
         for start in range(0, len(data), size):
-            view = memoryview(data)[start : start + size]
-            while view:
-                try:
-                    view = view[sock.send(view) :]
-                except TimeoutError:
-                    if self._stop.is_set():
-                        raise _Stopped from None
-                except OSError:
-                    self._close_client()
-                    raise _Stopped from None
+            if not self._send_all(sock, data[start : start + size]):
+                self._close_clients()
+                raise _Stopped
             if self.script.fragment_delay and start + size < len(data):
                 self._wait(self.script.fragment_delay)
 
-    def _close_client(self, reset: bool = False) -> None:
+    def _close_clients(self, reset: bool = False) -> None:
         for sock in self._partial:
-            if sock.fileno() >= 0:
-                if self._selector.get_map() is not None and sock in self._selector.get_map():
-                    self._selector.unregister(sock)
-                if reset:
-                    linger = struct.pack("hh" if sys.platform == "win32" else "ii", 1, 0)
-                    sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
-                sock.close()
+            self._unwatch(sock)
+            if reset:
+                linger = struct.pack("hh" if sys.platform == "win32" else "ii", 1, 0)
+                sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
+            sock.close()
         self._partial.clear()
         self._envs.clear()
         self._admin = None
-
-    def _close_listener(self) -> None:
-        if self._listener is not None:
-            if self._selector.get_map() is not None and self._listener in self._selector.get_map():
-                self._selector.unregister(self._listener)
-            self._listener.close()
-            self._listener = None

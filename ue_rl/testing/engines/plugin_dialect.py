@@ -27,11 +27,11 @@ class ObsFormat(str, Enum):
     FLOATS = "floats"
     """`a;b;c;d;` one float after the other"""
     COMMA = "comma"
-    """`a,b,c,d` the comma helper: nothing stands before REW"""
+    """`a,b,c,d` the comma helper: no separator before REW"""
 
 
 def state_string(values: Sequence[float], form: ObsFormat, decimals: int) -> str:
-    """The game's state string: the observation, with whatever the helper puts behind it."""
+    """The game's state string: the observation, with the separator that the helper appends."""
     texts = [f"{value:.{decimals}f}" for value in values]
     if form is ObsFormat.COMMA:
         return ",".join(texts)

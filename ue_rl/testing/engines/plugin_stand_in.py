@@ -26,13 +26,12 @@ It never complains about actions, as the plugin never does. The task inside is `
 from __future__ import annotations
 
 import logging
-import selectors
 import socket
-import threading
 import time
 from collections.abc import Callable, Sequence
 
 from ue_rl.testing.engines import plugin_dialect as dialect
+from ue_rl.testing.engines.loop import EngineLoop
 from ue_rl.testing.engines.plugin_dialect import ObsFormat
 from ue_rl.testing.task import TinyTask
 
@@ -54,7 +53,7 @@ class _Slot:
         self.ticks_left = 0
 
 
-class PluginStandIn:
+class PluginStandIn(EngineLoop):
     """A game with the plugin in it. Use as a context manager, or `start()` and `close()`.
 
     Args:
@@ -118,65 +117,18 @@ class PluginStandIn:
         self._slots = [_Slot(TinyTask(i, decimals=decimals, **options), durations[i]) for i in range(self.num_envs)]
         self._admin: socket.socket | None = None
         self._awaits_command = False  # RLBASE: the state has been sent
-        self._stop = threading.Event()
-        self._failure: BaseException | None = None
-        self._selector = selectors.DefaultSelector()
-        self._wake_in, self._wake_out = socket.socketpair()
-        self._selector.register(self._wake_out, selectors.EVENT_READ)
-        self._listener: socket.socket | None = socket.create_server((host, 0), backlog=self.num_envs + 1)
+        super().__init__("stand-in", host, self.num_envs + 1, threaded=not manual)
+        assert self._listener is not None
         self._listener.setblocking(False)
         if accept_interval == 0:
-            self._selector.register(self._listener, selectors.EVENT_READ)
-        self.address: tuple[str, int] = self._listener.getsockname()[:2]
-        self._thread = None if manual else threading.Thread(target=self._run, name="stand-in", daemon=True)
+            self._watch(self._listener)
 
     # -- the test's side
-
-    @property
-    def host(self) -> str:
-        """The address listened on."""
-        return self.address[0]
-
-    @property
-    def port(self) -> int:
-        """The port listened on."""
-        return self.address[1]
-
-    @property
-    def url(self) -> str:
-        """As ue_rl.connect takes it."""
-        return f"tcp://{self.host}:{self.port}"
 
     @property
     def all_connected(self) -> bool:
         """Whether every env socket has come (it may have gone since)."""
         return all(slot.sock is not None for slot in self._slots)
-
-    def start(self) -> PluginStandIn:
-        """Starts the ticks (unless they are manual)."""
-        if self._thread is not None:
-            self._thread.start()
-        return self
-
-    def close(self) -> None:
-        """Stops and closes everything; idempotent. Raises what the thread died of, if it did."""
-        self._stop.set()
-        if self._thread is not None and self._thread.ident is not None:
-            self._wake_in.close()
-            self._thread.join(10)
-        self._close_sockets()
-        self._wake_in.close()
-        self._wake_out.close()
-        self._selector.close()
-        failure, self._failure = self._failure, None
-        if failure is not None:
-            raise failure
-
-    def __enter__(self) -> PluginStandIn:
-        return self.start()
-
-    def __exit__(self, *exc: object) -> None:
-        self.close()
 
     def tick(self, count: int = 1) -> None:
         """`count` ticks of the game, for `manual=True`."""
@@ -200,20 +152,16 @@ class PluginStandIn:
 
     # -- the game's loop
 
-    def _run(self) -> None:
-        try:
-            due = time.monotonic()
-            while not self._stop.is_set() and self.aborted is None:
-                self._tick()
-                if self._tick_rate is not None:
-                    due = max(due + 1 / self._tick_rate, time.monotonic() - 1 / self._tick_rate)
-                    self._stop.wait(max(0.0, due - time.monotonic()))
-                elif not self._busy():
-                    waits = self._accept_interval > 0 and self._accepting
-                    self._selector.select(max(0.0, self._next_accept - time.monotonic()) if waits else None)
-        except BaseException as error:  # noqa: BLE001  raised again by close(), in the test's own thread
-            self._failure = error
-            self._close_sockets()
+    def _loop(self) -> None:
+        due = time.monotonic()
+        while not self._stop.is_set() and self.aborted is None:
+            self._tick()
+            if self._tick_rate is not None:
+                due = max(due + 1 / self._tick_rate, time.monotonic() - 1 / self._tick_rate)
+                self._stop.wait(max(0.0, due - time.monotonic()))
+            elif not self._busy():
+                waits = self._accept_interval > 0 and self._accepting
+                self._selector.select(max(0.0, self._next_accept - time.monotonic()) if waits else None)
 
     @property
     def _accepting(self) -> bool:
@@ -262,7 +210,7 @@ class PluginStandIn:
         if not 0 <= env < self.num_envs:
             self.aborted = f"env id {env} is out of range: {row!r}"
             _log.info("the stand-in's game aborts: %s", self.aborted)
-            self._close_sockets()
+            self._close_all()
             return
         slot = self._slots[env]
         if "RESET" in action.upper():
@@ -293,7 +241,7 @@ class PluginStandIn:
         elif line == "TRAINING_COMPLETE":
             slot.task.reset()
             self.aborted = "the training is complete"
-            self._close_sockets()
+            self._close_all()
         else:
             self._apply(slot, line)
 
@@ -306,7 +254,7 @@ class PluginStandIn:
     def _answer(self, env: int) -> None:
         task = self._slots[env].task
         state = dialect.state_string(task.observation, self.obs_format, self.decimals)
-        # After a reset DONE means nothing: it is 1 every other time, to find out a trainer that believes it.
+        # After a reset DONE means nothing: it is 1 every other time, to expose a trainer that reads it.
         done = int(task.done) if task.steps else (env + task.episode + 1) % 2
         if self.env_type == "RLBASE":
             text = f"{state}{task.reward:.2f};{done}"
@@ -331,11 +279,11 @@ class PluginStandIn:
         sock.setblocking(False)
         if self.env_type == "RLBASE":
             self._close_listener()
-            self._send_to(sock, self.handshake)
+            self._send_all(sock, f"{self.handshake}\n".encode())
             self._adopt(0, sock)
         elif self._admin is None:
             self._admin = sock
-            self._send_to(sock, self.handshake)
+            self._send_all(sock, f"{self.handshake}\n".encode())
         else:
             self._adopt(next(i for i, slot in enumerate(self._slots) if slot.sock is None), sock)
 
@@ -344,11 +292,11 @@ class PluginStandIn:
         slot.sock, slot.open = sock, True
         if not self.all_connected:
             return
-        if self._listener is not None and self._accept_interval == 0:
-            self._selector.unregister(self._listener)  # it stays open: one too many waits in the kernel
+        if self._listener is not None:
+            self._unwatch(self._listener)  # it stays open: one too many waits in the kernel
         for other in self._slots:
             assert other.sock is not None
-            self._selector.register(other.sock, selectors.EVENT_READ)
+            self._watch(other.sock)
 
     def _read_line(self, env: int) -> str:
         """The env's next line ('' for none or an empty one); reads at most 1024 bytes."""
@@ -376,33 +324,14 @@ class PluginStandIn:
         """The client has closed this socket; the slot stays taken."""
         slot.open = False
         assert slot.sock is not None
-        self._selector.unregister(slot.sock)
+        self._unwatch(slot.sock)
 
     def _send(self, slot: _Slot, text: str) -> None:
-        if slot.open and slot.sock is not None:
-            self._send_to(slot.sock, text)
-
-    def _send_to(self, sock: socket.socket, text: str) -> None:
         """Sends a line; a client that is gone is ignored, one that does not read holds the game up."""
-        view = memoryview(f"{text}\n".encode())
-        while view and not self._stop.is_set():
-            try:
-                view = view[sock.send(view) :]
-            except BlockingIOError:
-                self._stop.wait(0.001)
-            except OSError:
-                return
+        if slot.open and slot.sock is not None:
+            self._send_all(slot.sock, f"{text}\n".encode())
 
-    def _close_listener(self) -> None:
-        if self._listener is not None:
-            if self._accept_interval == 0 and self._listener in self._selector.get_map():
-                self._selector.unregister(self._listener)
-            self._listener.close()
-            self._listener = None
-
-    def _close_sockets(self) -> None:
-        if self._selector.get_map() is not None:
-            self._close_listener()
+    def _close_clients(self) -> None:
         for slot in self._slots:
             if slot.sock is not None:
                 slot.open = False

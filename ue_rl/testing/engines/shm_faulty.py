@@ -23,7 +23,8 @@ import numpy as np
 
 from ue_rl import processes
 from ue_rl.buffers import ActionBatch
-from ue_rl.commands.envelope import Method, encode, messages
+from ue_rl.commands.envelope import Method
+from ue_rl.commands.json_entry import json_entry
 from ue_rl.errors import ConfigurationError
 from ue_rl.shm.bell import Bell
 from ue_rl.shm.header import ACTION_SEQ, SERVER_STATE, SERVING
@@ -43,7 +44,8 @@ class ShmFaultyEngine(FaultyEngine):
     """See FaultyEngine for the arguments; MULTI only.
 
     Attributes:
-        name: of the segment. steps: frames that were asked for, of all clients.
+        name: of the segment.
+        steps: frames that were requested, of all clients.
 
     Raises:
         ConfigurationError: a fault that has no meaning in memory.
@@ -56,7 +58,7 @@ class ShmFaultyEngine(FaultyEngine):
                 raise ConfigurationError(
                     "this fault has no meaning in shared memory", fault="caller", field="script", got=fault.kind.name
                 )
-        # spoken unasked: a frame before the request was looked at, instead of a line behind the handshake
+        # here after_handshake means: a frame is published before the request was read
         self._unasked = bool(self.script.after_handshake)
         self.script = replace(self.script, after_handshake="")
         self._token, self.steps = secrets.token_bytes(16), 0
@@ -115,7 +117,7 @@ class ShmFaultyEngine(FaultyEngine):
                         return
         finally:
             bell.release()
-        self._close_client()
+        self._close_clients()
 
     def _frame(self, sock: socket.socket, bell: Bell) -> None:
         memory, script = self._memory, self.script
@@ -128,11 +130,9 @@ class ShmFaultyEngine(FaultyEngine):
         memory.answered_seq[0] = bell.peek()
         struck: list[Fault] = []
         for env in np.flatnonzero(memory.ask).tolist():
-            step = self._counts[env]
-            self._counts[env] += 1
+            step, fault = self._count(env)
             memory.obs[env], memory.rewards[env] = env + step / 4, 0 if memory.ask[env] == ActionBatch.RESET else step
             memory.dones[env] = memory.truncated[env] = 0
-            fault = next((f for f in script.faults if (f.env, f.step) == (env, step)), None)
             if fault is not None:
                 struck.append(fault)
             if fault is None or fault.kind not in (FaultKind.MISSING, FaultKind.SILENCE):
@@ -143,7 +143,7 @@ class ShmFaultyEngine(FaultyEngine):
         bell.publish()
 
     def _fail(self, fault: Fault, sock: socket.socket, bell: Bell) -> bool:
-        """Does what `fault` says; is the frame published?"""
+        """Does what `fault` says; returns whether the frame is to be published."""
         memory, kind = self._memory, fault.kind
         if kind is FaultKind.MALFORMED and fault.text:
             self._write_text(fault.env, fault.text)
@@ -155,13 +155,12 @@ class ShmFaultyEngine(FaultyEngine):
             bell.publish()
         elif kind is FaultKind.WRONG_ENV:
             assert memory.s2c is not None
-            memory.s2c.try_write(encode(Method.ENV_INFO, messages().EnvInfoT(envId=self.num_envs, json="{}")))
+            memory.s2c.try_write(json_entry(Method.ENV_INFO, self.num_envs, {}, memory.s2c.max_payload))
         elif kind is FaultKind.GARBAGE:
             self._break_ring(random.Random(0).randbytes(256))
         elif kind is FaultKind.OVERSIZE:
             self._break_ring(struct.pack("<I", 1 << 30))
         elif kind is FaultKind.MISSING:
-            assert memory.answered is not None
             return False
         elif kind is FaultKind.SILENCE:
             self._silent = True
@@ -172,7 +171,7 @@ class ShmFaultyEngine(FaultyEngine):
             if kind is FaultKind.HALF_LINE:
                 memory.obs.reshape(-1)[: memory.obs.size // 2] = 7
             self._close_listener()
-            self._close_client(reset=kind is FaultKind.CRASH)
+            self._close_clients(reset=kind is FaultKind.CRASH)
             return False
         return True
 
@@ -186,7 +185,7 @@ class ShmFaultyEngine(FaultyEngine):
         self._memory.rewards[env], self._memory.dones[env] = float(fields["REW"]), int(fields["DONE"])
 
     def _break_ring(self, noise: bytes) -> None:
-        """An entry of `noise`, said to be whole."""
+        """Writes `noise` and moves the tail behind it, as if it were a complete entry."""
         memory = self._memory
         start, _ = memory.header.regions["cmd_s2c"]
         at = memory.load_u32(start)

@@ -1,4 +1,4 @@
-"""Envs and a bridge that do nothing, so that a benchmark measures what carries them."""
+"""An env and a bridge that do nothing, so that a benchmark measures what carries them."""
 
 from __future__ import annotations
 
@@ -44,15 +44,4 @@ class DoNothingBridge(VectorBridge):
         self.outbox.obs[env_ids] = _SHOWN
 
     def step_envs(self, actions: NDArray[np.float32], env_ids: NDArray[np.intp]) -> None:
-        """It stands there already."""
-
-
-class DoNothingFactory:
-    """Makes the bridge in another process."""
-
-    def __init__(self, num_envs: int) -> None:
-        self.num_envs = num_envs
-
-    def __call__(self) -> DoNothingBridge:
-        """The bridge."""
-        return DoNothingBridge(self.num_envs)
+        """The outbox holds the one observation already."""

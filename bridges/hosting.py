@@ -1,0 +1,217 @@
+"""Who meets whom on the engine's side, as Protocols: what serves a bridge, what a policy and a game may offer.
+
+A game implements the callbacks of MultiEnvBridge, SingleEnvBridge or VectorBridge. Whatever else it may define stands
+here, one Protocol for each ability; a bridge that lacks one answers the command that needs it with a named error.
+
+| ability | methods | used by |
+|---|---|---|
+| ListsParameters, SetsParameters, GetsParameters | list_parameters, set_parameter, get_parameter | commands |
+| ScalesTime | set_time_scale | commands |
+| BeginsContracts | begin_contract | commands |
+| HearsClose | trainer_closes | commands |
+| RegistersCommands | register_commands | commands, for handlers of its own |
+
+A policy needs `run_inference`; ChecksSizes, ForgetsEpisodes and ActsPerEnv are optional.
+"""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+
+import numpy as np
+from numpy.typing import NDArray
+
+if TYPE_CHECKING:
+    from ue_rl.bridges.core import BridgeCore
+
+
+class Host(Protocol):
+    """Serves one bridge over some carrier: BridgeServer, ShmHost."""
+
+    @property
+    def url(self) -> str:
+        """What a trainer connects to."""
+        ...
+
+
+class EventSender(Protocol):
+    """Sends the trainer a typed message beside the steps; see ShmHost.send."""
+
+    def __call__(self, method: int, payload: Any = None, /) -> bool:
+        """False: nobody is there to read it."""
+        ...
+
+
+# -- policies
+
+
+class PolicyInterface(Protocol):
+    """What a bridge needs of a policy in inference mode; ue_rl.inference.InferenceInterface is one."""
+
+    def run_inference(self, observations: NDArray[np.float32]) -> NDArray[np.float32]:
+        """float32 [n, obs_size] -> float32 [n, act_size]."""
+        ...
+
+
+@runtime_checkable
+class ChecksSizes(Protocol):
+    """A policy that knows its sizes."""
+
+    def require(self, obs_size: int, act_size: int) -> None:
+        """Raises ModelMismatch where a bridge of these sizes does not fit it."""
+        ...
+
+
+@runtime_checkable
+class ForgetsEpisodes(Protocol):
+    """A policy with a memory of the episode."""
+
+    def reset(self, env_ids: Sequence[int] | None = None) -> None:
+        """A new episode begins in `env_ids`; None: in all."""
+        ...
+
+
+@runtime_checkable
+class ActsPerEnv(Protocol):
+    """A recurrent policy: it must know which env each row belongs to. Used instead of `run_inference`."""
+
+    def run_inference_for(self, env_ids: Sequence[int], observations: NDArray[np.float32]) -> NDArray[np.float32]:
+        """Observations float32 [n, obs_size], row i of env `env_ids[i]` -> float32 [n, act_size]."""
+        ...
+
+
+# -- what a game may offer beside the callbacks
+
+
+@runtime_checkable
+class ListsParameters(Protocol):
+    """A game with parameters that a trainer may read."""
+
+    def list_parameters(self) -> dict[str, tuple[float, float, float]]:
+        """Name -> (value, low, high)."""
+        ...
+
+
+@runtime_checkable
+class SetsParameters(Protocol):
+    """A game with parameters that a trainer may change."""
+
+    def set_parameter(self, name: str, value: float, env_id: int) -> None:
+        """Of one env; -1: of all. Name, range and env id have been checked."""
+        ...
+
+
+@runtime_checkable
+class GetsParameters(Protocol):
+    """A game whose parameters differ from env to env."""
+
+    def get_parameter(self, name: str, env_id: int) -> float:
+        """Of one env."""
+        ...
+
+
+@runtime_checkable
+class ScalesTime(Protocol):
+    """A game that can run faster or slower than real time."""
+
+    def set_time_scale(self, scale: float) -> None:
+        """1: real time. Positive and finite."""
+        ...
+
+
+@runtime_checkable
+class BeginsContracts(Protocol):
+    """A game that takes seed, parameters and ranges of an episode in one message."""
+
+    def begin_contract(
+        self, seed: int | None, parameters: Mapping[str, float], randomization: Mapping[str, tuple[float, float]],
+        env_ids: Sequence[int],
+    ) -> None:  # fmt: skip
+        """For `env_ids`; empty: for all. `randomization`: name -> (low, high) to draw from."""
+        ...
+
+
+@runtime_checkable
+class HearsClose(Protocol):
+    """A game that wants to know why the trainer closes."""
+
+    def trainer_closes(self, reason: str) -> None:
+        """Empty: no reason was given."""
+        ...
+
+
+@runtime_checkable
+class RegistersCommands(Protocol):
+    """A game with command handlers of its own."""
+
+    def register_commands(self, dispatcher: Any) -> None:
+        """Called once, with the host's ue_rl.commands Dispatcher."""
+        ...
+
+
+# -- upgrades: another carrier for a session that began as text over TCP
+
+
+class UpgradableSession(Protocol):
+    """What an Upgrade sees of the session that it carries on."""
+
+    @property
+    def tick_rate(self) -> float | None:
+        """The server's ticks per second; None: as requests come."""
+        ...
+
+    def write(self, data: bytes) -> None:
+        """Sends on the first connection."""
+        ...
+
+    def detach(self) -> socket.socket:
+        """Takes the first connection from the server: a blocking socket, which the caller closes.
+
+        Raises:
+            OSError: too many files are open; then nothing has changed.
+        """
+        ...
+
+    def finish(self) -> None:
+        """The trainer has gone; from any thread."""
+        ...
+
+
+class Upgrade(Protocol):
+    """Carries a session from then on, in a thread of its own.
+
+    It takes the socket (`session.detach()`), which stays as doorbell and sign of life, ticks the bridge under
+    `bridge.lock`, and calls `session.finish()` when its trainer has gone.
+    """
+
+    def close(self) -> None:
+        """The session is over, or the server stops: ends the thread before it returns; idempotent."""
+        ...
+
+
+class Upgrader(Protocol):
+    """Offers another carrier for the same requests and states (shared memory), and makes it. One offer at a time."""
+
+    def offer(self, bridge: BridgeCore) -> str | None:
+        """The handshake's SHM value for a new session; None: there is nothing to offer now."""
+        ...
+
+    def accept(self, line: bytes, session: UpgradableSession) -> Upgrade | None:
+        """The trainer's first line was `SHM=..`: answer it with `session.write`.
+
+        Args:
+            line: that line, without its ending.
+
+        Returns:
+            what carries the session from now on; None: refused, the session goes on in text, and nothing is withdrawn.
+
+        Raises:
+            ProtocolError: the line does not fit the offer; ends the session.
+        """
+        ...
+
+    def withdraw(self) -> None:
+        """The offer was not taken: the trainer speaks text, or has gone."""
+        ...

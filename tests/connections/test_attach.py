@@ -1,0 +1,115 @@
+"""Who holds a segment: races between two processes, and pids that were given to somebody else."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from ue_rl import errors, processes
+from ue_rl.bridges import ShmHost, VectorBridge, run_shm_in_thread
+from ue_rl.connections import SharedMemoryConnection
+from ue_rl.connections.shm import attach
+from ue_rl.shm import segment
+from ue_rl.shm.header import ATTACHED, CLIENT_PID, CLIENT_STATE
+from ue_rl.shm.memory import StepMemory, plan
+from ue_rl.spec import EnvSpec
+
+linux = pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="only /proc tells when a process was started")
+
+
+class Still(VectorBridge):
+    def __init__(self) -> None:
+        super().__init__(EnvSpec(1, 1))
+
+    def reset_envs(self, *_: Any) -> None: ...
+
+    def step_envs(self, *_: Any) -> None: ...
+
+
+@linux
+def test_a_dead_trainers_pid_that_was_given_to_another_process_frees_the_segment(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The pid lives, but its process was started later than the trainer that attached."""
+    with run_shm_in_thread(Still()) as host:
+        connection = SharedMemoryConnection(host.name, timeout=5)
+        connection.connect()
+        connection.reset()
+        connection.receive()
+        real = processes._stat
+        monkeypatch.setattr(processes, "_stat", lambda pid: ("S", (real(pid) or ("", 0))[1] + 1))
+        deadline = time.monotonic() + 10
+        while host.host.memory.load_u32(CLIENT_PID):
+            assert time.monotonic() < deadline, "the dead trainer's claim was never freed"
+            time.sleep(0.005)
+        monkeypatch.undo()
+        with SharedMemoryConnection(host.name, timeout=5) as following:
+            following.reset()
+            following.receive()
+        connection.close()
+
+
+@linux
+def test_a_dead_engines_pid_that_was_given_to_another_process_is_no_engine(tmp_path: Path) -> None:
+    header, size = plan(
+        1, 1, 1, ring_size=256, config=b"CONFIG:OBS=1;ACT=1;ENV_TYPE=MULTI;ENV_COUNT=1\n", server_pid=os.getpid(),
+        server_start=processes.start_time() - 1,
+    )  # fmt: skip
+    path = tmp_path / "left.shm"
+    memory = bytearray(size)
+    StepMemory.create(memory, header, b"CONFIG:OBS=1;ACT=1;ENV_TYPE=MULTI;ENV_COUNT=1\n").release()
+    path.write_bytes(memory)
+    with pytest.raises(errors.EngineUnreachable, match="has died"):
+        SharedMemoryConnection(str(path), timeout=1).connect()
+    assert segment.reclaim(str(path))
+    assert not path.exists()
+
+
+def test_a_segment_that_another_engine_has_put_there_meanwhile_is_not_deleted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two engines find the same dead one's segment; the slower one must not delete what the faster one has made."""
+    header, size = plan(1, 1, 1, ring_size=256, config=b"CONFIG:OBS=1;ACT=1\n", server_pid=2**22 + 1)
+    path = tmp_path / "left.shm"
+    memory = bytearray(size)
+    StepMemory.create(memory, header, b"CONFIG:OBS=1;ACT=1\n").release()
+    path.write_bytes(memory)
+
+    def meanwhile(_: Any) -> bool:
+        other = tmp_path / "other"
+        other.write_bytes(b"made by the faster engine")
+        other.replace(path)
+        return False
+
+    monkeypatch.setattr(processes, "engine_alive", meanwhile)
+    assert not segment.reclaim(str(path))
+    assert path.read_bytes() == b"made by the faster engine"
+
+
+def test_two_trainers_never_both_take_a_free_segment(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another trainer comes between the look at client_pid and the claim."""
+    other = os.getppid()
+    with ShmHost(Still()) as host:
+        memory = host.memory
+        real = memory.load_u32
+
+        def load(offset: int) -> int:
+            value = real(offset)
+            if offset == CLIENT_PID and value == 0:
+                memory.store_u32(CLIENT_PID, other)
+                memory.store_u32(CLIENT_STATE, ATTACHED)
+            return value
+
+        monkeypatch.setattr(memory, "load_u32", load)
+        with pytest.raises(errors.ConfigurationError, match=f"another trainer.*process {other}"):
+            attach.claim(memory, 1)
+        assert real(CLIENT_PID) == other
+        monkeypatch.undo()
+        memory.store_u32(CLIENT_PID, 0)
+        memory.store_u32(CLIENT_STATE, 0)
+        assert np.isfinite(memory.obs).all()

@@ -1,0 +1,247 @@
+"""The life of a connection is the same on every carrier: what a mistake costs, what Ctrl-C leaves, who closes."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import threading
+import time
+import warnings
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+from ue_rl import errors
+from ue_rl.bridges import ShmUpgrader, VectorBridge, run_in_thread, run_shm_in_thread
+from ue_rl.connections import SharedMemoryConnection, open_engine
+from ue_rl.envs.vec_env import UnrealVecEnv
+from ue_rl.spec import EnvSpec
+from ue_rl.testing.memory import MemoryTransport
+from ue_rl.transport import BaseTransport
+
+N = 2
+SPEC = EnvSpec(1, 1, num_envs=N, features=frozenset({"SEED", "OPTIONS", "INFO"}))
+posix = pytest.mark.skipif(os.name != "posix", reason="sends this process a signal as a terminal would")
+
+
+class Sum(VectorBridge):
+    """Adds up the actions; one of 99 holds the engine until `gate` is set, its start sets `held`."""
+
+    def __init__(self) -> None:
+        super().__init__(SPEC)
+        self.gate, self.held = threading.Event(), threading.Event()
+        self.resets: list[Any] = []
+        self.on_hold: Callable[[], object] = lambda: self.gate.wait(20)
+
+    def reset_envs(self, env_ids: Any, seeds: Any, options: Any) -> None:
+        self.resets.append((list(env_ids), list(seeds), list(options)))
+        self.outbox.obs[env_ids] = 0
+
+    def step_envs(self, actions: Any, env_ids: Any) -> None:
+        if actions[0, 0] == 99 and not self.held.is_set():
+            self.held.set()
+            self.on_hold()
+        self.outbox.obs[env_ids] += actions[env_ids]
+
+
+def memory(bridge: Sum, through_codec: bool = True) -> contextlib.AbstractContextManager[BaseTransport]:
+    transport = MemoryTransport(bridge, through_codec=through_codec)
+    transport.connect()
+    return contextlib.closing(transport)
+
+
+@contextlib.contextmanager
+def tcp(bridge: Sum, channel: str, compiled: bool | None = None) -> Iterator[BaseTransport]:
+    with run_in_thread(bridge) as server:
+        connection = open_engine(
+            "127.0.0.1", server.port, transport="tcp", channel=channel, timeout=20, compiled=compiled
+        )
+        with contextlib.closing(connection):
+            yield connection
+            bridge.gate.set()
+
+
+@contextlib.contextmanager
+def by_name(bridge: Sum) -> Iterator[BaseTransport]:
+    with run_shm_in_thread(bridge) as host, SharedMemoryConnection(host.name, timeout=20) as connection:
+        yield connection
+        bridge.gate.set()
+
+
+@contextlib.contextmanager
+def upgraded(bridge: Sum) -> Iterator[BaseTransport]:
+    with run_in_thread(bridge, upgrader=ShmUpgrader()) as server:
+        with contextlib.closing(open_engine("127.0.0.1", server.port, transport="shm", timeout=20)) as connection:
+            yield connection
+            bridge.gate.set()
+
+
+CARRIERS: dict[str, Callable[[Sum], contextlib.AbstractContextManager[BaseTransport]]] = {
+    "shared channel": lambda bridge: tcp(bridge, "shared"),
+    "shared channel, pure": lambda bridge: tcp(bridge, "shared", compiled=False),
+    "env sockets": lambda bridge: tcp(bridge, "per_env"),
+    "env sockets, pure": lambda bridge: tcp(bridge, "per_env", compiled=False),
+    "shared memory": by_name,
+    "upgraded": upgraded,
+    "memory": memory,
+    "memory, arrays": lambda bridge: memory(bridge, through_codec=False),
+}
+every_carrier = pytest.mark.parametrize("carrier", CARRIERS)
+WAITING = [name for name in CARRIERS if not name.startswith("memory")]
+
+
+def ones(value: float = 1.0) -> Any:
+    return np.full((N, 1), value, np.float32)
+
+
+def step(connection: BaseTransport, value: float = 1.0) -> list[float]:
+    connection.send_actions(ones(value))
+    return connection.receive().obs[:, 0].tolist()
+
+
+def reset(connection: BaseTransport) -> None:
+    connection.reset()
+    connection.receive()
+
+
+@every_carrier
+def test_an_action_that_is_refused_costs_nothing(carrier: str) -> None:
+    """Nothing was sent: the deployed plugin would need a new Play for a new connection."""
+    with CARRIERS[carrier](Sum()) as connection:
+        reset(connection)
+        assert step(connection) == [1] * N
+        for bad in (float("nan"), float("inf")):
+            for env in range(N):
+                actions = ones()
+                actions[env] = bad
+                with pytest.raises(errors.ActionError, match="not a finite number") as caught:
+                    connection.send_actions(actions)
+                assert (caught.value.env_id, caught.value.fault) == (env, "policy")
+        with pytest.raises(errors.ActionError, match="as one array"):
+            connection.send_actions(ones()[:1])
+        with pytest.raises(errors.UnexpectedMessage, match="ANSWERED while READY"):
+            connection.receive()
+        assert step(connection, 2) == [3] * N
+        connection.reset([1])
+        assert connection.receive().obs[1, 0] == 0
+        assert step(connection) == [4, 1]
+
+
+@every_carrier
+def test_options_that_are_no_json_cost_nothing_and_numpy_is_written(carrier: str) -> None:
+    bridge = Sum()
+    with CARRIERS[carrier](bridge) as connection:
+        for bad, place in (
+            ({"low": object()}, "object at options['low']"),
+            ({"a": {"b": [1, {2}]}}, "set at options['a']['b'][1]"),
+            ({"a": [1.0, np.float32("nan")]}, "nan at options['a'][1]"),
+            ({(1, 2): 3}, "a key of type tuple at options"),
+            ([1], "a list"),
+        ):
+            with pytest.raises(errors.ConfigurationError) as caught:
+                connection.reset([0, 1], None, [{"fine": 1}, bad])  # type: ignore[list-item]
+            assert (caught.value.env_id, caught.value.field, caught.value.got) == (1, "OPTIONS", place)
+        with pytest.raises(errors.ConfigurationError, match="one for each env"):
+            connection.reset(None, None, [{"a": 1}])
+        assert bridge.resets == []
+        given = {"low": np.float32(-0.5), "n": np.int64(3), "on": np.bool_(True), "at": np.arange(3.0), "s": "ü;|"}
+        connection.reset([1], [7], [given])
+        connection.receive()
+        ids, seeds, options = bridge.resets[0]
+        assert (ids, seeds) == ([1], [7])
+        if carrier != "memory, arrays":  # there nothing is written
+            assert options == [{"low": -0.5, "n": 3, "on": True, "at": [0.0, 1.0, 2.0], "s": "ü;|"}]
+        assert step(connection) == [1] * N
+
+
+def test_a_vec_env_takes_numpy_options_and_survives_those_that_are_no_json() -> None:
+    bridge = Sum()
+    with CARRIERS["shared channel"](bridge) as connection:
+        env = UnrealVecEnv(connection)
+        env.set_options({"low": object()})  # type: ignore[arg-type]
+        with pytest.raises(errors.ConfigurationError, match=r"env 0, field OPTIONS.*object at options\['low'\]"):
+            env.reset()
+        env.set_options({"low": np.float32(-0.5)})  # type: ignore[arg-type]
+        env.reset()
+        assert bridge.resets[-1][2] == [{"low": -0.5}] * N
+
+
+@posix
+@pytest.mark.parametrize("carrier", WAITING)
+def test_ctrl_c_in_a_step_is_never_answered_with_the_rows_of_the_step_before(carrier: str) -> None:
+    bridge = Sum()
+    with CARRIERS[carrier](bridge) as connection:
+        env = UnrealVecEnv(connection)
+        env.reset()
+        assert env.step(ones())[0].ravel().tolist() == [1] * N
+        bridge.on_hold = lambda: (os.kill(os.getpid(), signal.SIGINT), bridge.gate.wait(20))
+        with pytest.raises(KeyboardInterrupt):
+            env.step(ones(99))
+        for use in (env.step_wait, env.reset, lambda: env.step(ones()), connection.receive):
+            with pytest.raises(
+                errors.ConnectionUnusable,
+                match=r"interrupted \(KeyboardInterrupt\) while waiting for the engine.*Connect again",
+            ):
+                use()
+
+
+def test_ctrl_c_in_a_tick_of_the_bridge_ends_the_transport_in_memory() -> None:
+    def interrupted() -> None:
+        raise KeyboardInterrupt
+
+    bridge = Sum()
+    with memory(bridge) as connection:
+        reset(connection)
+        bridge.on_hold = interrupted
+        with pytest.raises(KeyboardInterrupt):
+            step(connection, 99)
+        with pytest.raises(errors.ConnectionUnusable, match="interrupted"):
+            connection.receive()
+
+
+@pytest.mark.parametrize("carrier", WAITING)
+def test_close_from_another_thread_is_nobodys_fault(carrier: str) -> None:
+    bridge = Sum()
+    with CARRIERS[carrier](bridge) as connection:
+        reset(connection)
+
+        def close_it() -> None:
+            bridge.held.wait(10)
+            time.sleep(0.05)  # the trainer waits by now; without it the test is the same, only less often
+            connection.close()
+            bridge.gate.set()
+
+        closer = threading.Thread(target=close_it)
+        closer.start()
+        with pytest.raises(errors.ConnectionUnusable, match="was closed"):
+            step(connection, 99)
+        closer.join()
+
+
+@posix
+@pytest.mark.parametrize("carrier", WAITING)
+def test_a_forked_child_that_closes_ends_nothing(carrier: str) -> None:
+    with CARRIERS[carrier](Sum()) as connection:
+        reset(connection)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DeprecationWarning)  # of a fork beside threads, which here only closes
+            child = os.fork()
+        if child == 0:
+            connection.close()
+            os._exit(0)
+        os.waitpid(child, 0)
+        assert step(connection) == [1] * N
+
+
+@every_carrier
+def test_before_connect_and_after_close(carrier: str) -> None:
+    with CARRIERS[carrier](Sum()) as connection:
+        reset(connection)
+        connection.close()
+        for use in (connection.reset, connection.receive, lambda: connection.send_actions(ones())):
+            with pytest.raises(errors.ConnectionUnusable, match="was closed"):
+                use()
+        assert connection.spec.num_envs == N

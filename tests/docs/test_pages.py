@@ -1,0 +1,140 @@
+"""The pages as a whole: line lengths, links that lead somewhere, and an entry for each error."""
+
+from __future__ import annotations
+
+import ast
+import re
+import shlex
+from pathlib import Path
+
+import click
+import pytest
+
+from ue_rl import errors
+from ue_rl.cli import cli
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+ERRORS = {name for name, kind in vars(errors).items() if isinstance(kind, type) and issubclass(kind, errors.UeRlError)}
+
+
+def prose(page: Path) -> list[tuple[int, str]]:
+    """(line number, line) of what is neither code nor a table."""
+    lines, code = [], False
+    for number, line in enumerate(page.read_text("utf-8").splitlines(), 1):
+        if line.lstrip().startswith("```"):
+            code = not code
+        elif not code and not line.lstrip().startswith("|"):
+            lines.append((number, line))
+    return lines
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_lines_can_be_read_in_an_editor(page: Path) -> None:
+    assert [(number, len(line)) for number, line in prose(page) if len(line) > 120] == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_links_lead_to_a_file_and_a_heading(page: Path) -> None:
+    text = re.sub(r"```.*?```", "", page.read_text("utf-8"), flags=re.S)
+    for target in re.findall(r"\]\(([^)\s]+)\)", text):
+        if "://" in target:
+            continue
+        name, _, anchor = target.partition("#")
+        file = (page.parent / name).resolve() if name else page
+        assert file.exists(), target
+        if anchor:
+            headings = [line.lstrip("#").strip() for _, line in prose(file) if line.startswith("#")]
+            assert anchor in {slug(heading) for heading in headings}, target
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_python_blocks_are_python(page: Path) -> None:
+    text = page.read_text("utf-8")
+    for block in re.finditer(r"```python[^\n]*\n(.*?)```", text, re.S):
+        source = "\n" * text[: block.start(1)].count("\n") + block.group(1)
+        compile(source, str(page), "exec")
+
+
+def commands(page: Path) -> list[str]:
+    """Every `ue-rl ..` that a page shows, in a block or within a sentence."""
+    text = page.read_text("utf-8")
+    blocks = "".join(re.findall(r"```(?:bash|sh)\n(.*?)```", text, re.S))
+    lines = [
+        line.partition("  #")[0].partition("&&")[0]
+        for line in map(str.strip, blocks.splitlines())
+        if line.startswith("ue-rl ")
+    ]
+    inline = [
+        " ".join(code.split()) for code in re.findall(r"`(ue-rl [^`]+)`", re.sub(r"```.*?```", "", text, flags=re.S))
+    ]
+    return [
+        line.strip()
+        for line in lines + inline
+        if not {"COMMAND", "[", ".."} & set(re.findall(r"COMMAND|\[|\.\.", line))
+    ]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_shown_commands_can_be_typed(page: Path) -> None:
+    group = click.Context(cli, info_name="ue-rl")
+    for line in commands(page):
+        words = [word for word in shlex.split(line)[1:] if word != "--debug"]
+        command = cli.get_command(group, words[0])
+        assert command is not None, line
+        if len(words) > 1:  # alone it is the command's name
+            with command.make_context(words[0], words[1:], parent=group):
+                pass
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_named_files_exist(page: Path) -> None:
+    text = re.sub(r"```.*?```", "", page.read_text("utf-8"), flags=re.S)
+    named = re.findall(r"`((?:[\w-]+/)+[\w.-]*\.(?:py|pyi|c|h|md|fbs|gd))`", text)
+    named += re.findall(r"`((?:ue_rl|connections|bridges|inference|tests|samples|benchmarks)/(?:[\w-]+/)*)`", text)
+    assert [name for name in named if not (ROOT / name).exists()] == []
+
+
+def messages() -> str:
+    """Every string of the code, an f-string with ".." for what is filled in."""
+    found = []
+    rooms = ("connections", "bridges", "inference")
+    for path in [*(ROOT / "ue_rl").rglob("*.py"), *(p for room in rooms for p in (ROOT / room).rglob("*.py"))]:
+        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+            if isinstance(node, ast.JoinedStr):
+                parts = [part.value if isinstance(part, ast.Constant) else ".." for part in node.values]
+                found.append("".join(map(str, parts)))
+            elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+                found.append(node.value)
+    return "\n".join(found)
+
+
+def test_troubleshooting_quotes_messages_that_exist() -> None:
+    symptoms = (ROOT / "docs" / "troubleshooting.md").read_text("utf-8").partition("## By error")[0]
+    said = messages()
+    quoted = [" ".join(text.split()) for text in re.findall(r'"([^"]*)"', symptoms)]
+    quoted = [text for text in quoted if text not in ("ue_rl", "When something is wrong")]
+    assert len(quoted) > 12
+    for text in quoted:
+        for piece in text.split(".."):
+            if piece.strip() not in said:
+                pytest.fail(f"no message says {text!r}")
+
+
+def slug(heading: str) -> str:
+    """The anchor that a heading gets."""
+    return re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-")
+
+
+def test_every_page_is_in_the_readme() -> None:
+    text = PAGES[0].read_text("utf-8")
+    linked = set(re.findall(r"\(docs/([\w-]+\.md)\)", text))
+    assert {page.name for page in PAGES[1:]} - linked == set()
+
+
+def test_every_error_has_its_entry_in_troubleshooting() -> None:
+    text = (ROOT / "docs" / "troubleshooting.md").read_text("utf-8")
+    entries = re.findall(r"^### (\w+Error|\w+)$", text.partition("## By error")[2], re.M)
+    assert sorted(entries) == sorted(ERRORS)
+    for entry in re.split(r"^### ", text.partition("## By error")[2], flags=re.M)[1:]:
+        assert len(entry.split("\n", 1)[1].strip()) > 60, f"{entry[:30]!r} says nothing"

@@ -1,0 +1,31 @@
+"""How an error reads."""
+
+from __future__ import annotations
+
+import pytest
+
+from ue_rl.errors import UeRlError, printable
+
+
+@pytest.mark.parametrize(
+    ("cure", "text"),
+    [
+        ("raise --timesteps", "Raise --timesteps"),
+        ("once more: check the log", "Once more: check the log"),
+        ("does its loop run?", "Does its loop run?"),
+        ("pip install ue_rl[train]", "pip install ue_rl[train]"),
+        ("np.ascontiguousarray", "np.ascontiguousarray"),
+        ("ue_rl.connect() chooses by itself", "ue_rl.connect() chooses by itself"),
+        ("max_episode_steps=100 ends them", "max_episode_steps=100 ends them"),
+        ("ue-rl serve --shm offers it", "ue-rl serve --shm offers it"),
+        ("--force overwrites it", "--force overwrites it"),
+    ],
+)
+def test_a_cure_begins_with_a_capital_letter_unless_it_begins_with_code(cure: str, text: str) -> None:
+    assert str(UeRlError("it broke", cure=cure)) == f"it broke. {text}"
+
+
+def test_what_could_steer_a_terminal_is_shown_as_an_escape() -> None:
+    error = UeRlError("it broke", got="\x1b[2J\x07\r\u202eabc\u2028\u00a0", field="[/x]")
+    assert str(error) == r"it broke (field [/x]); got \x1b[2J\x07\r\u202eabc\u2028\xa0"
+    assert printable("two\nlines, ä and 日本") == "two\nlines, ä and 日本"

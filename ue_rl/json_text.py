@@ -1,0 +1,88 @@
+"""JSON as infos of a step and options of a reset carry it: one object, written and read in one way by every carrier.
+
+NumPy's numbers and arrays are written as numbers and lists. NaN and infinity are not JSON.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from typing import Any, NoReturn
+
+import numpy as np
+
+from ue_rl.errors import ConfigurationError
+
+
+def json_text(value: Mapping[str, Any], field: str, env_id: int | None = None) -> str:
+    """`value` as JSON, ASCII only, without spaces.
+
+    Args:
+        field: "INFO" or "OPTIONS", for the error. env_id: the env concerned, for the error.
+
+    Raises:
+        ConfigurationError: it holds what JSON cannot; the message names the place and the type.
+    """
+    try:
+        if isinstance(value, Mapping):
+            return json.dumps(dict(value), allow_nan=False, separators=(",", ":"), default=_plain)
+    except (ValueError, TypeError, RecursionError):
+        pass
+    try:
+        got = _first_fault(value, field.lower()) if isinstance(value, Mapping) else f"a {type(value).__name__}"
+    except RecursionError:
+        got = "it is nested too deeply, or contains itself"
+    raise ConfigurationError(
+        "this cannot be written as a JSON object", fault="engine" if field == "INFO" else "caller", env_id=env_id,
+        field=field, expected="a dict of finite numbers, strings, booleans, None, lists, dicts and NumPy arrays",
+        got=got,
+    )  # fmt: skip
+
+
+def json_object(text: str | bytes | bytearray) -> dict[str, Any] | None:
+    """The object that `text` holds; None where it holds none (NaN and infinity are none either)."""
+    try:
+        found = json.loads(text, parse_constant=_refuse_constant)
+    except (ValueError, RecursionError):
+        return None
+    return found if isinstance(found, dict) else None
+
+
+def json_items(values: Mapping[Any, Any]) -> dict[str, Any]:
+    """The items of `values` that JSON can carry, as they will be read; the others are left out."""
+    kept: dict[str, Any] = {}
+    for key, value in values.items():
+        try:
+            kept[str(key)] = json.loads(json.dumps(value, allow_nan=False, default=_plain))
+        except (TypeError, ValueError, RecursionError):
+            continue
+    return kept
+
+
+def _plain(value: object) -> Any:
+    if isinstance(value, (np.ndarray, np.generic)):
+        return value.tolist()
+    raise TypeError
+
+
+def _first_fault(value: Any, place: str) -> str:
+    """What JSON cannot hold and where it stands, such as "object at options['a'][1]"; "" where all is well."""
+    if isinstance(value, (np.ndarray, np.generic)):
+        value = value.tolist()
+    if isinstance(value, Mapping):
+        for key, item in value.items():
+            if not (key is None or isinstance(key, (str, int, float))):
+                return f"a key of type {type(key).__name__} at {place}"
+            if fault := _first_fault(item, f"{place}[{key!r}]"):
+                return fault
+        return "" if isinstance(value, dict) or "[" not in place else f"{type(value).__name__} at {place}"
+    if isinstance(value, (list, tuple)):
+        return next((fault for i, item in enumerate(value) if (fault := _first_fault(item, f"{place}[{i}]"))), "")
+    if value is None or isinstance(value, (str, int)) or (isinstance(value, float) and math.isfinite(value)):
+        return ""
+    return f"{value} at {place}" if isinstance(value, float) else f"{type(value).__name__} at {place}"
+
+
+def _refuse_constant(name: str) -> NoReturn:
+    raise ValueError(name)

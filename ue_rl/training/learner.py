@@ -1,0 +1,245 @@
+"""What happens between a connected engine and the files of a run: model, learning, saving, evaluation, export."""
+
+from __future__ import annotations
+
+import importlib
+import itertools
+import logging
+import time
+import warnings
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from gymnasium import spaces
+from stable_baselines3.common.base_class import BaseAlgorithm
+from stable_baselines3.common.callbacks import CallbackList
+from stable_baselines3.common.evaluation import evaluate_policy
+from stable_baselines3.common.logger import Logger, make_output_format
+from stable_baselines3.common.off_policy_algorithm import OffPolicyAlgorithm
+from stable_baselines3.common.vec_env import VecEnv, VecNormalize
+
+from ue_rl.errors import ConfigurationError, ExportError, UeRlError
+from ue_rl.training.callbacks import Checkpoints, EpisodeLog, ProgressCalls
+from ue_rl.training.curves import draw_curves
+from ue_rl.training.directory import RunDirectory, write_whole
+from ue_rl.training.options import ALGORITHMS, CLASS_NAMES, TrainOptions, tuned_for
+from ue_rl.training.report import Outcome, Report
+
+_log = logging.getLogger(__name__)
+_CONTINUOUS_ONLY = ("sac", "td3", "ddpg", "tqc")
+_DISCRETE_ONLY = ("dqn", "qrdqn")
+
+
+class Learner:
+    """One run of one model.
+
+    Args:
+        vec_env: the connected engine; wrapped, but not closed, here.
+        resume: go on with the directory's model.
+
+    Attributes:
+        begun: True as soon as a step was learnt from.
+
+    Raises:
+        ConfigurationError: the model cannot be made or continued for this engine.
+        ExportError: the policy could not be exported later.
+    """
+
+    def __init__(
+        self, options: TrainOptions, run: RunDirectory, vec_env: VecEnv, *, resume: bool, report: Report
+    ) -> None:
+        self.options, self.run, self.report = options, run, report
+        self.begun = False
+        self._resume = resume
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", message="the engine takes no seeds")
+            self.env = _normalized(options, run, vec_env, resume)
+            self.model = _resumed(options, run, self.env) if resume else _new_model(options, self.env)
+        self.model.set_logger(_tables(run, options.verbose))
+        if options.export:
+            self._check_export()
+        write_whole(run.config, lambda path: path.write_text(options.as_yaml(), "utf-8"))
+
+    def learn(self) -> Outcome:
+        """Learns, saves, evaluates, exports.
+
+        Raises:
+            UeRlError: the engine failed before the first step. A later failure is in the outcome.
+            KeyboardInterrupt: as well.
+        """
+        o, run, model = self.options, self.run, self.model
+        episodes = EpisodeLog(run.episodes)
+        progress = ProgressCalls(self.report, o.timesteps, episodes)
+        first, begun_at = model.num_timesteps, time.monotonic()
+        stopped: BaseException | None = None
+        try:
+            model.learn(
+                o.timesteps - first,
+                callback=CallbackList([episodes, progress, Checkpoints(o.save_freq, self._checkpoint)]),
+                reset_num_timesteps=not self._resume,
+            )
+        except (KeyboardInterrupt, UeRlError) as error:
+            if model.num_timesteps == first:
+                raise
+            stopped = error
+            _log.error("stopped after %d env-steps: %s %s", model.num_timesteps, type(error).__name__, error)
+        finally:
+            self.begun = model.num_timesteps > first
+            progress.close()
+            episodes.close()
+            model.logger.close()
+        seconds = time.monotonic() - begun_at
+        self._save(run.model)
+        if isinstance(model, OffPolicyAlgorithm):
+            write_whole(run.replay, model.save_replay_buffer)
+        draw_curves(run.episodes, run.curves, f"{o.algo.upper()} on {o.task}")
+        return Outcome(
+            run, model.num_timesteps, episodes.episodes, seconds, episodes.mean_return, stopped_by=stopped,
+            evaluation=self._evaluate() if stopped is None else None,
+            exported=self._export(run.onnx) if o.export else None,
+        )  # fmt: skip
+
+    def _checkpoint(self, name: str) -> None:
+        path = self.run.checkpoints / f"{name}.zip"
+        self._save(path)
+        if self.options.export:
+            self._export(path.with_suffix(".onnx"))
+
+    def _save(self, path: Path) -> None:
+        """Model and statistics."""
+        write_whole(path, self.model.save)
+        stats = self.model.get_vec_normalize_env()
+        if stats is not None:
+            target = self.run.normalize if path == self.run.model else path.with_name(f"{path.stem}_vecnormalize.pkl")
+            write_whole(target, lambda half: stats.save(str(half)))
+
+    def _check_export(self) -> None:
+        from ue_rl.inference import check_exportable
+
+        try:
+            check_exportable(self.model, self.model.get_vec_normalize_env())
+        except ExportError as error:
+            error.cure = f"{error.cure}; or train with --no-export" if error.cure else "train with --no-export"
+            raise
+
+    def _export(self, path: Path) -> str:
+        from ue_rl.inference import export_onnx
+
+        try:
+            report = export_onnx(self.model, path, self.model.get_vec_normalize_env())
+        except ExportError as error:
+            _log.error("no ONNX file: %s", error)
+            return f"not exported: {error}"
+        _log.info("exported %s, largest difference %g", path, report.max_abs_difference)
+        return f"{path} (differs from predict() by at most {report.max_abs_difference:.1g})"
+
+    def _evaluate(self) -> tuple[float, float] | None:
+        o = self.options
+        count = o.eval_episodes if o.eval_episodes is not None else (20 if o.embedded else 0)
+        if count < 1:
+            return None
+        stats = self.model.get_vec_normalize_env()
+        if stats is not None:  # what is exported afterwards must be what was trained and saved
+            stats.training = stats.norm_reward = False
+        if o.seed is not None:
+            self.env.seed(o.seed + 1_000_000)
+        try:
+            returns, _ = evaluate_policy(
+                self.model, self.env, n_eval_episodes=count, deterministic=True, return_episode_rewards=True, warn=False
+            )
+        except UeRlError as error:
+            _log.error("not evaluated: %s", error)
+            return None
+        return float(np.mean(returns)), float(np.std(returns))
+
+
+def _normalized(options: TrainOptions, run: RunDirectory, vec_env: VecEnv, resume: bool) -> VecEnv:
+    """`vec_env` in the VecNormalize of the model that is continued, or in a new one where that is wanted."""
+    saved = [run.normalize] if resume else []
+    if options.init_from:
+        saved.append(Path(options.init_from).parent / "vecnormalize.pkl")
+    for path in saved:
+        if path.exists():
+            return VecNormalize.load(str(path), vec_env)
+    gamma = float(tuned_for(options).get("gamma", 0.99))
+    return VecNormalize(vec_env, gamma=gamma) if options.normalize else vec_env
+
+
+def _resumed(options: TrainOptions, run: RunDirectory, env: VecEnv) -> BaseAlgorithm:
+    model = _loaded(options, run.model, env)
+    if run.replay.exists() and isinstance(model, OffPolicyAlgorithm):
+        model.load_replay_buffer(run.replay)
+    if model.num_timesteps >= options.timesteps:
+        raise ConfigurationError(
+            "the run has reached its timesteps already", fault="caller", field="timesteps",
+            expected=f"more than {model.num_timesteps}", got=options.timesteps, cure="raise --timesteps",
+        )  # fmt: skip
+    return model
+
+
+def _new_model(options: TrainOptions, env: VecEnv) -> BaseAlgorithm:
+    o = options
+    if o.init_from:
+        model = _loaded(o, Path(o.init_from), env)
+        model.num_timesteps = 0
+        return model
+    kind = _algorithm(o.algo, env.action_space)
+    policy = o.policy if o.policy != "auto" else _policy_for(o.algo, env.observation_space)
+    try:
+        return kind(policy, env, seed=o.seed, device=o.device, verbose=o.verbose, **tuned_for(o))  # type: ignore[no-any-return]
+    except (TypeError, ValueError, AssertionError) as error:
+        raise ConfigurationError(
+            f"{o.algo} does not take these arguments", fault="caller", field="hyperparameters", got=str(error),
+            cure=f"see the parameters of {kind.__name__} in the documentation of {ALGORITHMS[o.algo]}",
+        ) from error  # fmt: skip
+
+
+def _loaded(options: TrainOptions, path: Path, env: VecEnv) -> BaseAlgorithm:
+    kind = _algorithm(options.algo, env.action_space)
+    try:
+        return kind.load(path, env=env, device=options.device)  # type: ignore[no-any-return]
+    except (OSError, ValueError, KeyError) as error:
+        raise ConfigurationError(
+            f"{path} cannot be continued with {options.algo} on this engine", fault="caller", got=str(error),
+            cure="the algorithm, observation and action sizes must be those it was trained with",
+        ) from error  # fmt: skip
+
+
+def _tables(run: RunDirectory, verbose: int) -> Logger:
+    """SB3's table and TensorBoard; each part of a resumed run has a table of its own."""
+    suffixes = itertools.chain([""], (f"_{part}" for part in itertools.count(1)))
+    suffix = next(suffix for suffix in suffixes if not (run.path / f"progress{suffix}.csv").exists())
+    formats = ["csv", "tensorboard"] + (["stdout"] if verbose else [])
+    return Logger(str(run.path), [make_output_format(name, str(run.path), suffix) for name in formats])
+
+
+def _algorithm(name: str, space: spaces.Space[Any]) -> Any:
+    """SB3's class of that name, if it can act in `space`."""
+    kind = type(space).__name__
+    if name in _CONTINUOUS_ONLY and not isinstance(space, spaces.Box):
+        raise ConfigurationError(
+            f"{name} needs a Box action space", fault="caller", field="algo", got=f"the engine's {kind}",
+            cure="use ppo, a2c, or dqn for a Discrete one",
+        )  # fmt: skip
+    if name in _DISCRETE_ONLY and not isinstance(space, spaces.Discrete):
+        raise ConfigurationError(
+            f"{name} needs a Discrete action space", fault="caller", field="algo", got=f"the engine's {kind}",
+            cure="use ppo, a2c, sac or td3; or let the engine say ACT_SPACE=DISCRETE(n)",
+        )  # fmt: skip
+    try:
+        module = importlib.import_module(ALGORITHMS[name])
+    except ImportError as error:
+        raise ConfigurationError(
+            f"{name} needs sb3-contrib", fault="caller", field="algo", cure="pip install sb3-contrib"
+        ) from error
+    return getattr(module, CLASS_NAMES.get(name, name.upper()))
+
+
+def _policy_for(algo: str, space: spaces.Space[Any]) -> str:
+    kind = "Mlp"
+    if isinstance(space, spaces.Dict):
+        kind = "MultiInput"
+    elif isinstance(space, spaces.Box) and len(space.shape) == 3:
+        kind = "Cnn"
+    return f"{kind}LstmPolicy" if algo == "recurrentppo" else f"{kind}Policy"
