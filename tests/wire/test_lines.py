@@ -8,7 +8,7 @@ import pytest
 from ue_rl.buffers import ActionBatch, StepBuffers
 from ue_rl.errors import LineTooLong
 from ue_rl.spec import EnvSpec
-from ue_rl.wire import Codec, line_limit
+from ue_rl.wire import Codec
 from ue_rl.wire.lines import LineBuffer
 
 
@@ -31,12 +31,6 @@ def test_the_limit_counts_the_newline_and_not_one_byte_more(feed: int) -> None:
     for call in (lines.next_span, lines.check_limit):
         with pytest.raises(LineTooLong):
             call()
-
-
-def test_the_limit_is_the_protocols() -> None:
-    assert line_limit(EnvSpec(8, 2, num_envs=4)) == 1024 + 48 * 4 * 9 + 64 * 4
-    assert line_limit(EnvSpec(2, 12, num_envs=4)) == 1024 + 48 * 4 * 12 + 64 * 4
-    assert line_limit(EnvSpec(8, 2, features=frozenset({"INFO"}))) == 1024 + 48 * 9 + 65_536
 
 
 @pytest.mark.parametrize("compiled", [True, False])
