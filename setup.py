@@ -6,11 +6,13 @@ kernels, more slowly and with the same results. UE_RL_NO_EXTENSIONS=1 leaves the
 
 import os
 import sys
+from glob import glob
 
 from setuptools import Extension, setup
 
 _FLAGS = ["/O2"] if sys.platform == "win32" else ["-O3", "-std=c11"]
 
+_HEADERS = glob("ue_rl/**/*.h", recursive=True)
 _PURE = os.environ.get("UE_RL_NO_EXTENSIONS", "0") not in ("", "0")
 
 setup(
@@ -18,12 +20,14 @@ setup(
         Extension(
             "ue_rl.wire._kernels",
             sources=["ue_rl/wire/_kernels.c"],
+            depends=_HEADERS,
             extra_compile_args=_FLAGS,
             optional=True,
         ),
         Extension(
             "ue_rl.shm._sync",
             sources=["ue_rl/shm/_sync.c"],
+            depends=_HEADERS,
             extra_compile_args=_FLAGS,
             optional=True,
         ),

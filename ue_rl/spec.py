@@ -20,7 +20,7 @@ PROTOCOL_VERSION = 1
 MAX_ENVS = 65_536
 MAX_NUMBERS = 16_777_216
 MAX_SIDE = 65_535
-MAX_BYTES = 2**32  # images of all envs' images in one step
+MAX_BYTES = 2**32  # of all envs' images in one step
 
 _SIZE = r"\s*(\d{1,5})\s*"
 _IMAGE = re.compile(rf"\s*(HWC|CHW)\s*\({_SIZE},{_SIZE},{_SIZE}\)\s*(?:,\s*(ONLY)\s*)?", re.I | re.A)
@@ -123,7 +123,7 @@ class ImageSpec:
         only: the image is the whole observation; otherwise it stands beside the numbers as one key of a Dict.
 
     Raises:
-        ConfigurationError: a size that cannot be.
+        ConfigurationError: an invalid size.
     """
 
     height: int
@@ -136,7 +136,7 @@ class ImageSpec:
         for n in self.size:
             if not isinstance(n, (int, np.integer)) or isinstance(n, bool) or not 1 <= n <= MAX_SIDE:
                 raise ConfigurationError(
-                    "an image size that cannot be", field="IMAGE", expected=f"integers from 1 to {MAX_SIDE}",
+                    "invalid image size", field="IMAGE", expected=f"integers from 1 to {MAX_SIDE}",
                     got=self.size,
                 )  # fmt: skip
 
@@ -169,12 +169,12 @@ class ImageSpec:
         """The inverse of `text`.
 
         Raises:
-            ConfigurationError: not of that form, or a size that cannot be.
+            ConfigurationError: not of that form, or an invalid size.
         """
         match = _IMAGE.fullmatch(text)
         if match is None:
             raise ConfigurationError(
-                "an image that cannot be read",
+                "malformed IMAGE",
                 field="IMAGE",
                 expected="HWC(height,width,channels) or CHW(channels,height,width), and ,ONLY behind it or not",
                 got=text,
@@ -213,7 +213,7 @@ class EnvSpec:
         shm: the shared-memory offer, verbatim, None where there is none.
 
     Raises:
-        ConfigurationError: sizes that cannot be, or that contradict each other.
+        ConfigurationError: sizes that are invalid, or that contradict each other.
     """
 
     obs_size: int
@@ -300,4 +300,6 @@ def _check_bounds(name: str, low: tuple[float, ...], high: tuple[float, ...]) ->
         raise ConfigurationError("low and high differ in length", field=name, expected=len(low), got=len(high))
     for lo, hi in zip(low, high, strict=True):
         if np.isnan(lo) or np.isnan(hi) or lo > hi or lo == np.inf or hi == -np.inf:
-            raise ConfigurationError("bounds that cannot be", field=name, expected="low <= high", got=(lo, hi))
+            raise ConfigurationError(
+                "invalid bounds: low must not exceed high, nor be NaN", field=name, expected="low <= high", got=(lo, hi)
+            )

@@ -167,6 +167,30 @@ def test_overlaps_are_refused() -> None:
             StepMemory(memory)
 
 
+@pytest.mark.parametrize("name", ["resets", "ask", "answered"])
+def test_regions_may_touch_and_may_not_share_a_byte(name: str) -> None:
+    """Four bytes, moved to both ends of every other region."""
+    memory, header = make()
+    size = header.regions[name][1]
+    others = [region for other, region in header.regions.items() if other != name]
+    outcomes = set()
+    for begin, length in others:
+        for at in (begin - size, begin - size + 1, begin + length - 1, begin + length):
+            overlaps = any(at < start + n and start < at + size for start, n in others)
+            spoilt = Header.unpack(header.pack())
+            setattr(spoilt, f"{name}_offset", at)
+            memory[:HEADER_SIZE] = spoilt.pack()
+            refusal = ""
+            try:
+                StepMemory(memory)
+            except errors.SegmentInvalid as error:
+                refusal = error.message
+            if at >= HEADER_SIZE and at + size <= header.total_size:
+                assert ("overlap" in refusal) == bool(refusal) == overlaps, (at, refusal)
+                outcomes.add(overlaps)
+    assert outcomes == {True, False}
+
+
 def test_a_segment_shorter_than_it_says_is_refused() -> None:
     memory, _ = make()
     for cut in (0, 1, 100, HEADER_SIZE - 1):
@@ -231,7 +255,7 @@ def test_noise_over_the_header_is_a_named_error_or_harmless(noise: bytes, at: in
 
 def test_what_cannot_be_laid_out_is_a_wrong_argument() -> None:
     for arguments in ((0, 1, 1), (70_000, 1, 1), (4, 0, 1)):
-        with pytest.raises(errors.ConfigurationError, match="cannot be"):
+        with pytest.raises(errors.ConfigurationError, match="out of range"):
             plan(*arguments)
     with pytest.raises(errors.ConfigurationError, match="cmd_ring_size"):
         plan(1, 1, 1, ring_size=100)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 from typing import Any
 
@@ -256,6 +257,25 @@ def test_a_hash_behind_a_number_is_an_old_runtimes_infinity(number: bytes) -> No
                 codec.decode_states(line, buffers)
             outcomes.append(caught.value.field)
     assert outcomes == ["OBS", "REW"] * 2
+
+
+@pytest.mark.parametrize("use_compiled", [True, False])
+@pytest.mark.parametrize("good", [True, False])
+def test_json_of_one_line_is_not_read_again_with_the_next(good: bool, use_compiled: bool) -> None:
+    spec = EnvSpec(1, 1, EnvType.MULTI, 2, features=frozenset({"INFO", "OPTIONS"}))
+    codec, buffers, batch = Codec(spec, compiled=use_compiled), StepBuffers(2, 1), ActionBatch(2, 1)
+    buffers.pending[:] = 1
+    value = b"%7B%22a%22%3A1%7D" if good else b"%7B"
+    for decode, into, got, row in (
+        (codec.decode_states, buffers, buffers.infos, b"OBS=1;REW=0;DONE=0;ENV=%d;INFO=%b"),
+        (codec.decode_requests, batch, batch.options, b"ACT=RESET;ENV=%d;OPTIONS=%b"),
+    ):
+        with contextlib.nullcontext() if good else pytest.raises(MalformedMessage):
+            decode(row % (0, value), into)  # type: ignore[operator]
+        assert got == ({0: {"a": 1}} if good else {})
+        got.clear()
+        decode(row % (1, b"%7B%22b%22%3A2%7D"), into)  # type: ignore[operator]
+        assert got == {1: {"b": 2}}
 
 
 # -- rows of observations alone

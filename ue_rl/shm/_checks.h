@@ -7,7 +7,7 @@
 #define FINITE_BLOCK 4096
 
 /* Wider vectors where the processor has them, chosen when the module is loaded (GCC on glibc). */
-#if defined(__x86_64__) && defined(__GLIBC__) && defined(__GNUC__) && !defined(__clang__)
+#if defined(__x86_64__) && defined(__GLIBC__) && defined(__GNUC__) && !defined(__clang__) && !defined(__SANITIZE_ADDRESS__)
 #define WIDE __attribute__((target_clones("avx512f", "avx2", "default")))
 #else
 #define WIDE

@@ -2,8 +2,8 @@
 
 Source: docs/shared-memory.md, which gives every field. The first 208 bytes are the public layout (a robotics engine's,
 magic "CBRL" in memory order, version 1); our extension stands in its reserved part and is all zeros with a plain
-producer. A reader calls `Header.parse` once; what passes it can be mapped into arrays without a further look. Nobody
-reads the header's offsets again afterwards: the other side could change them.
+producer. A reader calls `Header.parse` once; what passes it can be mapped into arrays. The header's offsets are
+never read again afterwards: the other side could change them.
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ class Header:
 
     @property
     def extended(self) -> bool:
-        """Was this segment made by a producer that knows our extension?"""
+        """Was this segment made by a producer that writes our extension?"""
         return self.ext_magic == EXT_MAGIC
 
     @property
@@ -130,7 +130,7 @@ class Header:
             size: of the whole segment in bytes; None: `data` is the whole.
 
         Raises:
-            SegmentInvalid: naming the first field that cannot be.
+            SegmentInvalid: naming the first invalid field.
         """
         view = memoryview(data).cast("B")
         total = len(view) if size is None else size
@@ -148,7 +148,7 @@ class Header:
         if self.magic != MAGIC:
             raise _bad("magic", "not a shared-memory segment of this layout", hex(MAGIC), hex(self.magic))
         if self.version != VERSION:
-            raise _bad("version", "a version of the layout that nobody here knows", VERSION, self.version)
+            raise _bad("version", "unknown version of the layout", VERSION, self.version)
         other = _OTHER.unpack_from(view, 16)
         if self.act_size == 0 and other[3] == 0 and all(other[:3]):
             raise _bad(
@@ -266,7 +266,7 @@ def plan(
         given: other fields, such as server_pid.
 
     Raises:
-        ConfigurationError: a field that cannot be.
+        ConfigurationError: an invalid field.
     """
     header = Header(num_envs=num_envs, obs_size=obs_size, act_size=act_size, cmd_ring_size=ring_size, **given)
     at = HEADER_SIZE
@@ -303,14 +303,14 @@ def plan(
         return Header.parse(header.pack(), total), total
     except SegmentInvalid as error:
         raise ConfigurationError(
-            f"no segment can be laid out like this: {error.message}", fault="caller", field=error.field,
+            f"no segment can have this layout: {error.message}", fault="caller", field=error.field,
             expected=error.expected, got=error.got,
         ) from error  # fmt: skip
 
 
 def _within(name: str, value: int, low: int, high: int) -> None:
     if not low <= value <= high:
-        raise _bad(name, "a header field cannot be", f"{low} to {high}", value)
+        raise _bad(name, "a header field is out of range", f"{low} to {high}", value)
 
 
 def _bad(name: str, what: str, expected: Any, got: Any) -> SegmentInvalid:

@@ -4,8 +4,7 @@
     memory = StepMemory(view)                                 the trainer: everything is checked first
 
 The arrays are views: `memory.obs.ctypes.data` is the segment's address plus obs_offset. Offsets are read once, here.
-Where the segment comes from is ue_rl/shm/segment.py's business, who waits for whom ue_rl/shm/bell.py's. Layout:
-docs/shared-memory.md.
+ue_rl/shm/segment.py makes and maps segments, ue_rl/shm/bell.py waits. Layout: docs/shared-memory.md.
 """
 
 from __future__ import annotations
@@ -53,7 +52,7 @@ class StepMemory:
         s2c, c2s: the command rings, engine to trainer and back; None without them.
 
     Raises:
-        SegmentInvalid: the segment is not one.
+        SegmentInvalid: a field of the header is invalid.
     """
 
     def __init__(self, memory: Any) -> None:
@@ -96,11 +95,11 @@ class StepMemory:
             view[start : start + size] = config
             seeds, size = header.regions["seeds"]
             view[seeds : seeds + size] = b"\xff" * size
-        load("sync").store_u32(memory, 0, header.magic)  # last: who finds it finds all of it
+        load("sync").store_u32(memory, 0, header.magic)  # last: a reader that finds the magic finds everything
         return cls(memory)
 
     def spec(self) -> EnvSpec:
-        """The session's sizes and abilities; of a plain producer, what its header says.
+        """The session's EnvSpec; of a plain producer, what its header says.
 
         Raises:
             SegmentInvalid, HandshakeError: the CONFIG line is broken, or disagrees with the header.
@@ -175,7 +174,7 @@ class StepMemory:
 
     def _array(self, name: str, dtype: Any, shape: tuple[int, ...]) -> NDArray[Any]:
         start, size = self.header.regions[name]
-        # frombuffer and not ndarray(buffer=..): it keeps the mapping alive for as long as the array lives
+        # frombuffer, not ndarray(buffer=..): it keeps the mapping alive for as long as the array lives
         flat: NDArray[Any] = np.frombuffer(self.buffer, np.uint8, size, start).view(dtype)
         return flat.reshape(shape)
 

@@ -1,7 +1,7 @@
 """The upgrade from text to shared memory: the offer in the handshake and the three lines that answer it. Text only.
 
     engine   CONFIG:...;SHM=<name>:<token>              name percent-encoded, token 32 hexadecimal digits
-    trainer  SHM=ACCEPT;PROOF=<32 hexadecimal digits>   the proof stands in the segment: only who mapped it knows it
+    trainer  SHM=ACCEPT;PROOF=<32 hexadecimal digits>   the proof is in the segment: it shows that the trainer mapped it
     engine   SHM=READY    or    SHM=REFUSED;WHY=<percent-encoded>
 
 After READY the socket carries single bytes that wake a sleeper, and its end is the other side's end. A trainer that
@@ -33,7 +33,7 @@ def parse_offer(text: str) -> tuple[str, bytes]:
     token = _hex(digits.partition(":")[0])
     if not colon or not name or token is None:
         raise HandshakeError(
-            "the offer of shared memory cannot be read", fault="engine", field="SHM", expected="name:32 hex digits",
+            "malformed offer of shared memory", fault="engine", field="SHM", expected="name:32 hex digits",
             got=text,
         )  # fmt: skip
     return unquote(name), token
@@ -56,7 +56,7 @@ def proves(line: bytes | bytearray | memoryview, proof: bytes) -> bool:
 
 
 def refuse_line(why: str) -> bytes:
-    """The engine's answer where it cannot go over."""
+    """The engine's answer where it cannot switch to shared memory."""
     return f"SHM=REFUSED;WHY={quote(why, safe='')}\n".encode()
 
 
@@ -64,15 +64,15 @@ def refusal(line: bytes) -> str | None:
     """Why the engine refused; None where it is ready.
 
     Raises:
-        HandshakeError: neither the one nor the other.
+        HandshakeError: neither READY nor REFUSED.
     """
     text = line.strip().decode("ascii", "replace")
     if text.upper() == "SHM=READY":
         return None
     if text.upper().startswith("SHM=REFUSED"):
-        return unquote(text.partition("WHY=")[2]) or "it does not say why"
+        return unquote(text.partition("WHY=")[2]) or "no reason given"
     raise HandshakeError(
-        "the engine's answer to SHM=ACCEPT cannot be read", fault="engine", field="SHM",
+        "malformed answer to SHM=ACCEPT", fault="engine", field="SHM",
         expected="SHM=READY or SHM=REFUSED", got=line,
     )  # fmt: skip
 

@@ -1,9 +1,9 @@
-"""Ring: one writer's messages to one reader, over any memoryview. No waiting: a full or empty ring says so at once.
+"""Ring: one writer's messages to one reader, over any memoryview. No waiting: a full or empty ring is reported at once.
 
 Layout (docs/shared-memory.md, section 4): `[write_pos u32][read_pos u32][data]`. An entry is `[length u32][payload]`
 padded to 8 bytes and never wraps: where it does not fit the rest of the data, the marker 0xFFFFFFFF sends the reader
-to 0. Positions are byte offsets into the data, equal when empty; 8 bytes stay free. Each side keeps its own position to
-itself and checks the other's, and every length, on every use.
+to 0. Positions are byte offsets into the data, equal when empty; 8 bytes stay free. Each side keeps its own position in
+a private variable, and checks the other's, and every length, on every use.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class Ring:
         name: for error messages, such as "cmd_s2c".
 
     Raises:
-        SegmentInvalid: the positions that stand there cannot be.
+        SegmentInvalid: the positions in the ring are invalid.
     """
 
     def __init__(self, memory: Any, name: str = "ring") -> None:
@@ -49,14 +49,14 @@ class Ring:
 
     @property
     def write_pos(self) -> int:
-        """As this side knows it; the reader's is that of the last look."""
+        """The writer's position, as this side last read it."""
         return self._write
 
     def try_write(self, payload: bytes | bytearray | memoryview) -> bool:
         """Appends a message; False where there is no room now.
 
         Raises:
-            ConfigurationError: longer than `max_payload`. SegmentInvalid: the reader's position cannot be.
+            ConfigurationError: longer than `max_payload`. SegmentInvalid: the reader's position is invalid.
         """
         size = len(payload)
         if size > self.max_payload:
@@ -85,7 +85,7 @@ class Ring:
         """The oldest message, None where there is none.
 
         Raises:
-            SegmentInvalid: the writer's position or a length cannot be.
+            SegmentInvalid: the writer's position or a length is invalid.
         """
         write = self._position(WRITE_POS)
         self._write = write
@@ -95,10 +95,10 @@ class Ring:
         (size,) = _LENGTH.unpack_from(self._data, at)
         if size == _WRAP:
             if write >= at:
-                raise self._invalid("a wrap where none can be", f"a length at {at}", hex(size))
+                raise self._invalid("a wrap marker where the data does not wrap", f"a length at {at}", hex(size))
             at = 0
-            if write == 0:  # the marker alone: its writer has not come to the message
-                raise self._invalid("a wrap without a message behind it", "a message at 0", write)
+            if write == 0:  # a writer publishes the marker together with the message behind it
+                raise self._invalid("a wrap marker without a message", "a message at 0", write)
             (size,) = _LENGTH.unpack_from(self._data, 0)
         room = (write if write > at else self.capacity) - at
         need = (4 + size + 7) // 8 * 8
@@ -111,7 +111,7 @@ class Ring:
         return payload
 
     def has_news(self) -> bool:
-        """For the reader: has the writer moved since the last look? After a wait, which has ordered memory."""
+        """For the reader: has the writer moved since it was last read? Call it after a wait, which orders memory."""
         return self._positions[0] != self._write
 
     def skip_all(self) -> None:
@@ -120,7 +120,7 @@ class Ring:
         self._words.store_u32(self._view, READ_POS, self._read)
 
     def repair(self) -> None:
-        """Empties a ring whose positions cannot be, so that whoever comes next finds one; only while nobody uses it."""
+        """Empties a ring with invalid positions, for the next session; only while nobody uses it."""
         try:
             for offset in (WRITE_POS, READ_POS):
                 self._position(offset)
@@ -139,9 +139,7 @@ class Ring:
         value: int = self._words.load_u32(self._view, offset)
         if value >= self.capacity or value % 8:
             name = "write_pos" if offset == WRITE_POS else "read_pos"
-            raise self._invalid(
-                f"{name} of {self.name} cannot be", f"a multiple of 8 below {self.capacity}", value, name
-            )
+            raise self._invalid(f"invalid {name} of {self.name}", f"a multiple of 8 below {self.capacity}", value, name)
         return value
 
     def _invalid(self, what: str, expected: Any, got: Any, position: str = "entry") -> SegmentInvalid:

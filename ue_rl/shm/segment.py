@@ -68,11 +68,11 @@ class Segment:
             size: bytes. name: None takes a fresh one.
 
         Raises:
-            ConfigurationError: the name is taken by a running engine, cannot be, or there is not enough memory.
+            ConfigurationError: the name is invalid or taken by a running engine, or there is not enough memory.
         """
         name = _checked(unique_name() if name is None else name)
         if is_path(name):
-            name = os.path.abspath(name)  # deleted at the end, wherever this process stands then
+            name = os.path.abspath(name)  # the working directory may be another one when it is deleted
         try:
             try:
                 memory = _create(name, size)
@@ -87,7 +87,7 @@ class Segment:
             ) from error  # fmt: skip
         except OSError as error:
             raise ConfigurationError(
-                f"a segment of {size} bytes cannot be made", fault="caller", field="name", got=str(error),
+                f"cannot create a segment of {size} bytes", fault="caller", field="name", got=str(error),
                 cure="is there enough shared memory (df /dev/shm; docker: --shm-size)?"
                 if error.errno in (errno.ENOSPC, errno.ENOMEM, errno.EFBIG)
                 else "does the folder exist, and may this user write there?",
@@ -126,10 +126,10 @@ class Segment:
         if self._closed:
             return
         self._closed = True
-        # not by a fork of the maker, and not what somebody else has put in its place
+        # only by the process that made it, and only while the name still means that file
         if self._maker == (os.getpid(), _identity(self.name)):
             unlink(self.name)
-        with contextlib.suppress(BufferError):  # somebody holds an array: the mapping goes with it
+        with contextlib.suppress(BufferError):  # an array over it is still alive, and keeps the mapping
             self.memory.close()
 
     def __enter__(self) -> Segment:
@@ -286,7 +286,7 @@ def _open(name: str) -> tuple[mmap.mmap, int]:
 def _windows_create(name: str, size: int) -> mmap.mmap:
     import _winapi
 
-    # CreateFileMapping opens an existing mapping without a word: look first
+    # CreateFileMapping would silently open an existing mapping: check first
     try:
         handle = _winapi.OpenFileMapping(_winapi.FILE_MAP_READ, False, name)  # type: ignore[attr-defined, unused-ignore]
     except OSError:
@@ -308,7 +308,7 @@ def _windows_open(name: str) -> tuple[mmap.mmap, int]:
     finally:
         api.CloseHandle(handle)
     try:
-        size = int(api.VirtualQuerySize(address))  # there is no other way to ask for it
+        size = int(api.VirtualQuerySize(address))  # mmap does not tell the size
     finally:
         api.UnmapViewOfFile(address)
     return mmap.mmap(-1, size, tagname=name), size  # type: ignore[call-arg, unused-ignore]

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any, NoReturn
+from typing import Any
 from urllib.parse import quote, unquote_to_bytes
 
 import numpy as np
@@ -109,14 +109,14 @@ class Codec:
         line = self._encode_actions(self._ids(env_ids), actions, self.form, False)
         if isinstance(line, bytes):
             return line
-        raise self._bad_action(actions, line)
+        raise nonfinite_action(actions, line[1], line[4])
 
     def encode_action_lines(self, actions: NDArray[np.float32]) -> list[bytes]:
         """One line per env for per-env sockets, in env order; otherwise as `encode_actions`."""
         lines = self._encode_actions(self._all, actions, self.form, True)
         if isinstance(lines, list):
             return lines
-        raise self._bad_action(actions, lines)
+        raise nonfinite_action(actions, lines[1], lines[4])
 
     def encode_resets(
         self,
@@ -166,16 +166,13 @@ class Codec:
             ProtocolError: the subclass says what is wrong; rows before the bad one have been written.
         """
         start, end = _line(data, start, end)
-        spans = self._spans
-        rows = self._decode_states(
-            data, buffers.obs, buffers.rewards, buffers.dones, buffers.truncated, buffers.pending, spans,
+        rows: int | k.Failure = self._decode_states(
+            data, buffers.obs, buffers.rewards, buffers.dones, buffers.truncated, buffers.pending, self._spans,
             start, end, self.form, -1 if only_env is None else only_env,
         )  # fmt: skip
-        if isinstance(rows, tuple):
-            self._refuse(rows, data, start, end, "engine")
-        if rows < 0:
-            self._read_json(data, spans, buffers.infos, "INFO", "engine")
-        return int(abs(rows))
+        if isinstance(rows, int) and rows > 0:
+            return rows
+        return self._look_closer(rows, data, start, end, buffers.infos, "INFO", "engine")
 
     def decode_state_lines(self, data: bytearray, stride: int, fill: NDArray[np.int32], buffers: StepBuffers) -> int:
         """Reads the lines of all env sockets at once (compiled kernels on POSIX only); otherwise as `decode_states`.
@@ -184,16 +181,15 @@ class Codec:
             data: env i's line stands at `data[i * stride]` and has `fill[i]` bytes, newline included.
             fill: int32 [num_envs]; 0 where nothing came.
         """
-        rows = self._decode_state_lines(
+        rows: int | k.Failure = self._decode_state_lines(
             data, buffers.obs, buffers.rewards, buffers.dones, buffers.truncated, buffers.pending, self._spans,
             stride, fill, self.form,
         )  # fmt: skip
-        if isinstance(rows, tuple):
-            line = rows[3] // stride * stride
-            self._refuse(rows, data, line, line + int(fill[rows[3] // stride]), "engine")
-        if rows < 0:
-            self._read_json(data, self._spans, buffers.infos, "INFO", "engine")
-        return int(abs(rows))
+        if isinstance(rows, int) and rows > 0:
+            return rows
+        env = 0 if isinstance(rows, int) else rows[3] // stride
+        line = env * stride
+        return self._look_closer(rows, data, line, line + int(fill[env]), buffers.infos, "INFO", "engine")
 
     # -- the engine's side
 
@@ -255,7 +251,7 @@ class Codec:
         form = (k.FORM_SINGLE if n == 1 else k.FORM_MULTI) + k.OBSERVATIONS
         rows = self._decode_states(data, obs, rewards, resets, truncated, pending, spans, start, end, form, -1)
         if isinstance(rows, tuple):
-            self._refuse(rows, data, start, end, "engine")
+            raise self._refusal(rows, data, start, end, "engine")
         if n == 1:
             return _FIRST
         envs = np.flatnonzero(pending == 0)
@@ -278,15 +274,13 @@ class Codec:
             ProtocolError: the subclass says what is wrong; RepeatedEnv where an env is still being asked.
         """
         start, end = _line(data, start, end)
-        rows = self._decode_requests(
+        rows: int | k.Failure = self._decode_requests(
             data, batch.actions, batch.command, batch.seeds, self._spans,
             start, end, self.form, -1 if only_env is None else only_env,
         )  # fmt: skip
-        if isinstance(rows, tuple):
-            self._refuse(rows, data, start, end, "trainer")
-        if rows < 0:
-            self._read_json(data, self._spans, batch.options, "OPTIONS", "trainer")
-        return int(abs(rows))
+        if isinstance(rows, int) and rows > 0:
+            return rows
+        return self._look_closer(rows, data, start, end, batch.options, "OPTIONS", "trainer")
 
     # -- helpers
 
@@ -324,29 +318,27 @@ class Codec:
             rows.append(row)
         return b"||".join(rows) + b"\n"
 
-    def _read_json(
-        self, data: Any, spans: NDArray[np.int32], into: dict[int, dict[str, Any]], field: str, fault: str
-    ) -> None:
-        for env in np.flatnonzero(spans[:, 1]).tolist():
-            raw = bytes(data[spans[env, 0] : spans[env, 1]]).strip()
+    def _look_closer(
+        self, rows: int | k.Failure, data: Any, start: int, end: int, into: dict[int, dict[str, Any]], field: str,
+        fault: str,
+    ) -> int:  # fmt: skip
+        """For a decoder's result that is not the usual one: a failure, or rows with INFO or OPTIONS."""
+        if isinstance(rows, tuple):
+            raise self._refusal(rows, data, start, end, fault)
+        spans, found = self._spans, np.flatnonzero(self._spans[:, 1]).tolist()
+        texts = [bytes(data[spans[env, 0] : spans[env, 1]]).strip() for env in found]
+        spans[:] = 0  # or the next line's would be read from these places
+        for env, raw in zip(found, texts, strict=True):
             value = json_object(unquote_to_bytes(raw))
             if value is None:
-                spans[:] = 0
                 raise MalformedMessage(
-                    "the value is not a percent-encoded JSON object",
-                    fault=fault,
-                    env_id=env,
-                    field=field,
-                    got=raw,
+                    "the value is not a percent-encoded JSON object", fault=fault, env_id=env, field=field, got=raw
                 )
             into[env] = value
-        spans[:] = 0
+        return -rows
 
-    def _bad_action(self, actions: NDArray[np.float32], failure: k.Failure) -> ActionError:
-        _, env, _, _, index = failure
-        return nonfinite_action(actions, env, index)
-
-    def _refuse(self, failure: k.Failure, data: Any, start: int, end: int, fault: str) -> NoReturn:
+    def _refusal(self, failure: k.Failure, data: Any, start: int, end: int, fault: str) -> ProtocolError:
+        """The error for a decoder's failure in the line data[start:end]."""
         code, env, field_id, at, got = failure
         self._spans[:] = 0
         kind, message = _KIND[code]
@@ -373,7 +365,7 @@ class Codec:
             cure = "end the game's state string with ';'"
         if code == k.REPEATED_ENV and fault == "trainer":
             message = "an env was asked again before it had answered"
-        raise kind(
+        return kind(
             message,
             fault=fault,
             env_id=env if env >= 0 else None,

@@ -56,8 +56,8 @@ def decode_handshake(line: bytes | bytearray | memoryview) -> EnvSpec:
     """The EnvSpec of a CONFIG line, with or without its newline.
 
     Raises:
-        HandshakeError: not a CONFIG line, a required key missing, a repeated known key, a value that
-            cannot be, or a protocol version newer than this library's.
+        HandshakeError: not a CONFIG line, a required key missing, a repeated known key, a value
+            that is invalid, or a protocol version newer than this library's.
     """
     raw = bytes(line)
     keys = _keys(raw)
@@ -67,7 +67,7 @@ def decode_handshake(line: bytes | bytearray | memoryview) -> EnvSpec:
         raise
     except ConfigurationError as error:
         raise HandshakeError(
-            f"the handshake cannot be: {error.message}", fault="engine", field=error.field,
+            f"invalid handshake: {error.message}", fault="engine", field=error.field,
             expected=error.expected, got=raw, cure=_CURE,
         ) from error  # fmt: skip
 

@@ -1,0 +1,51 @@
+"""Limits: the longest line that is read, and that every line of the protocol fits it."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from ue_rl.buffers import ActionBatch, StepBuffers
+from ue_rl.errors import LineTooLong
+from ue_rl.spec import EnvSpec
+from ue_rl.wire import Codec
+from ue_rl.wire.lines import LineBuffer
+
+
+@pytest.mark.parametrize("feed", [1, 1000])
+def test_the_limit_counts_the_newline_and_not_one_byte_more(feed: int) -> None:
+    for ending in (b"\n", b"\r\n"):
+        lines = LineBuffer(100)
+        fits = b"x" * (100 - len(ending)) + ending
+        for at in range(0, 100, feed):
+            lines.feed(fits[at : at + feed])
+        assert lines.next_line() == fits.rstrip()
+        lines.feed(b"x" + fits)
+        with pytest.raises(LineTooLong):
+            lines.next_span()
+    lines = LineBuffer(100)
+    lines.feed(b"x" * 99)
+    assert lines.next_span() is None
+    lines.check_limit()
+    lines.feed(b"x")
+    for call in (lines.next_span, lines.check_limit):
+        with pytest.raises(LineTooLong):
+            call()
+
+
+@pytest.mark.parametrize("compiled", [True, False])
+def test_the_longest_numbers_of_printf_fit_the_limit(compiled: bool) -> None:
+    n, obs_size, act_size = 64, 40, 41
+    codec = Codec(EnvSpec(obs_size, act_size, num_envs=n), compiled=compiled)
+    longest = b"%f" % -np.finfo(np.float32).max
+    assert len(longest) == 47
+    states = [b"OBS=%b;REW=%b;DONE=1;TRUNC=1;ENV=%d" % (b",".join([longest] * obs_size), longest, i) for i in range(n)]
+    asks = [b"ACT=%b;ENV=%d" % (b",".join([longest] * act_size), i) for i in range(n)]
+    buffers, batch = StepBuffers(n, obs_size), ActionBatch(n, act_size)
+    buffers.pending[:] = 1
+    for rows, decode, target in ((states, codec.decode_states, buffers), (asks, codec.decode_requests, batch)):
+        lines = LineBuffer(codec.max_line)
+        lines.feed(b"||".join(rows) + b"\r\n")
+        span = lines.next_span()
+        assert span is not None
+        assert decode(lines.data, target, None, *span) == n  # type: ignore[operator]
