@@ -182,7 +182,7 @@ class UnexpectedMessage(ProtocolError):
 
 
 class SegmentInvalid(ProtocolError):
-    """A shared-memory segment whose header, regions or rings cannot be."""
+    """A shared-memory segment with an invalid header, region or ring."""
 
 
 class CommandFailed(UeRlError):

@@ -305,7 +305,7 @@ def test_wrong_actions_are_refused_and_the_env_lives_on(opened: Any) -> None:
         (np.full(N, 2), "no choice.*env 0.*0 to 1"),
         (np.array([0, 0.5, 1]), "no choice.*env 1"),
         (np.array([0, 1, np.nan]), "no choice.*env 2"),
-        (np.array(["a"] * N), "no numbers"),
+        (np.array(["a"] * N), "must be numeric"),
     ):
         with pytest.raises(errors.ActionError, match=match):
             env.step(bad)
