@@ -26,7 +26,7 @@ from ue_rl.bridges.hosting import Upgrader
 from ue_rl.bridges.tcp.connection import Connection, gives_sockets_away
 from ue_rl.bridges.tcp.session import EngineSession, who_failed
 from ue_rl.errors import ConfigurationError, UeRlError
-from ue_rl.spin import DESCHEDULED, LONGEST_SPIN, SERVER_TURN
+from ue_rl.spin import DESCHEDULED, LONGEST_SPIN, SERVER_SLICE_MS, SERVER_TURN
 
 _log = logging.getLogger("ue_rl.bridges.tcp.server")
 
@@ -70,6 +70,8 @@ class BridgeServer:
         self._poller: select.poll | None = None
         self._by_fd: dict[int, Connection] = {}
         self._attending = False
+        self._vain_waits = 0
+        self._no_attending_before = 0.0
         self._clogged = False
         self._space = memoryview(bytearray(65_536))
         self._pacer: asyncio.Task[None] | None = None
@@ -107,7 +109,7 @@ class BridgeServer:
             self._server = await self._listen(self._asked_port)
             self._port = _ports(self._server)[0]
             if len(set(_ports(self._server))) > 1:
-                # A name with an IPv4 and an IPv6 address got two free ports; one that knows only one must find both.
+                # A name with an IPv4 and an IPv6 address got two different free ports: both take the first.
                 self._server.close()
                 self._server = await self._listen(self._port)
         except BaseException:
@@ -158,7 +160,7 @@ class BridgeServer:
     # -- connections
 
     def connection_made(self, connection: Connection) -> None:
-        """A socket was accepted. Adopted a moment later, so that the end of an old session is seen first."""
+        """A socket was accepted. Adopted one turn of the loop later, so that a pending disconnect is handled first."""
         self._waiting.append(connection)
         self._loop.call_soon(self._adopt)
 
@@ -210,7 +212,7 @@ class BridgeServer:
             connection.drop()
 
     def _left_training(self) -> bool:
-        """Ends the session where the bridge has been switched since it began: its requests are void."""
+        """Ends the session if the bridge has been switched since it began: its requests are void."""
         if self._session is None or self.bridge.switches == self._switches:
             return False
         self._end_session("the game left training mode", logging.WARNING)
@@ -224,7 +226,7 @@ class BridgeServer:
             return
         try:
             self._feed(session, connection.place, data)
-        except UeRlError as error:  # without the lock: the thread of an upgrade may want it before it ends
+        except UeRlError as error:  # without the lock: an upgrade's thread may need it before it can end
             self._end_session(f"the trainer broke the protocol: {error}", logging.ERROR)
 
     def _feed(self, session: EngineSession, place: int, data: bytes | memoryview) -> None:
@@ -272,7 +274,7 @@ class BridgeServer:
             member.gone = True
             member.drop()
         with self.bridge.lock:
-            if self.bridge.switches == self._switches:  # else they are forgotten, and something else runs now
+            if self.bridge.switches == self._switches:  # otherwise the switch has forgotten them already
                 self.bridge.forget_requests()
         self._loop.call_soon(self._adopt)
 
@@ -301,12 +303,12 @@ class BridgeServer:
     def _tick(self) -> None:
         session, bridge = self._session, self.bridge
         if session is not None and session.upgraded:
-            return  # its ticks are its own
+            return  # the upgrade ticks the bridge
         now = time.perf_counter()
         delta, self._last_tick = now - self._last_tick, now
         try:
             with bridge.lock:
-                if self._left_training():  # then the ticks are the game's
+                if self._left_training():  # the game ticks the bridge itself from now on
                     return
                 bridge.update_rl(delta)
                 if self._left_training():
@@ -327,37 +329,42 @@ class BridgeServer:
                 self._await_next()
 
     def _await_next(self) -> None:
-        """All is answered: spins for the next request where it usually comes soon."""
+        """All is answered: waits for the next request in `_attend`, unless that was in vain twice running."""
         self._answered_at = now = time.perf_counter()
-        if self._poller is None or self._attending or now < self._no_spin_before or self._usual_think > LONGEST_SPIN:
-            return
-        self._attending = True
-        self._loop.call_soon(self._attend)
+        if self._poller is not None and not self._attending and now > self._no_attending_before:
+            self._attending = True
+            self._loop.call_soon(self._attend)
 
     def _attend(self) -> None:
-        """Reads and answers here, so that a step pays neither for waking a process nor for a turn of the event loop.
+        """Reads and answers here, so that a step does not pay for turns of the event loop.
 
-        It waits for about as long as the trainer usually thinks, and gives other connections and tasks their turn after
-        SERVER_TURN seconds.
+        It spins where the trainer usually thinks for less than LONGEST_SPIN, then blocks for one slice. Other
+        connections and tasks get their turn after SERVER_TURN seconds.
         """
-        session, poller, turn_ends = self._session, self._poller, time.perf_counter() + SERVER_TURN
+        session, poller, now = self._session, self._poller, time.perf_counter()
+        turn_ends = now + SERVER_TURN
         assert poller is not None
         while session is self._session and not self._clogged and not self.bridge.busy:
-            ready = poller.poll(0)
+            spins = max(self._usual_think, now - self._answered_at) < LONGEST_SPIN and now > self._no_spin_before
+            ready = poller.poll(0 if spins else SERVER_SLICE_MS)
             if ready:
+                self._vain_waits = 0
                 if not self._read(ready):
                     break
-                if time.perf_counter() > turn_ends:
+                now = time.perf_counter()
+                if now > turn_ends:
                     self._loop.call_soon(self._attend)
                     return
-                continue
-            before = time.perf_counter()
-            _yield_core()
-            now = time.perf_counter()
-            if now - before > DESCHEDULED:  # somebody else needs this core: leave it to them for a while
-                self._no_spin_before = now + 0.05
-                break
-            if now - self._answered_at > min(2 * self._usual_think + 50e-6, LONGEST_SPIN):
+            elif spins:
+                before = time.perf_counter()
+                _yield_core()
+                now = time.perf_counter()
+                if now - before > DESCHEDULED:  # another process needs this core: leave it to that for a while
+                    self._no_spin_before = now + 0.05
+            else:
+                self._vain_waits += 1
+                if self._vain_waits > 1:
+                    self._no_attending_before = time.perf_counter() + 0.05
                 break
         self._attending = False
 
