@@ -164,7 +164,7 @@ class BridgeCore(abc.ABC):
         """
         if seeds is not None and len(seeds) != self.num_envs:
             raise ConfigurationError(
-                "wrong number of seeds: one per env is needed",
+                "there must be one seed per env",
                 fault="caller",
                 field="seeds",
                 expected=self.num_envs,
