@@ -291,6 +291,8 @@ class Verifier:
         for index in range(int(self.discrete), len(got)):
             ours, theirs = (np.asarray(array[index], np.float64).reshape(len(got[0]), -1) for array in (got, want))
             scale = np.maximum(1.0, np.abs(theirs))
+            if self.discrete:  # scores are compared with each other: their own size counts
+                scale = np.maximum(1e-6, np.abs(theirs).max(axis=1, keepdims=True)) + np.zeros_like(theirs)
             if index == 0:
                 scale = np.where(np.isnan(self.span), scale, self.span)
             relative = np.abs(ours - theirs) / scale
