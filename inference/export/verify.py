@@ -378,9 +378,8 @@ class Verifier:
         counts = getattr(self.plan.net.head, "counts", None) or [len(scores) // len(got)] * len(got)
         for a, b, of in zip(got.astype(int), want.astype(int), np.split(scores, np.cumsum(counts)[:-1]), strict=True):
             best, worse = of.max(), min(of[a], of[b])
-            if a != b and best - worse > ROUNDING_FACTOR * rounding + ROUNDING_ULPS * _EPS * max(
-                1.0, abs(best), abs(worse)
-            ):
+            allowed = ROUNDING_FACTOR * rounding + ROUNDING_ULPS * _EPS * max(1.0, abs(best), abs(worse))
+            if a != b and best - worse > allowed:
                 return False
         return True
 

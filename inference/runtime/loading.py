@@ -67,7 +67,7 @@ class LoadedModel:
         self._only = observation_inputs[0] if len(observation_inputs) == 1 else None
         self._bindable = self.provider == "CPUExecutionProvider"
         self._bound: dict[int, tuple[Any, Floats, Floats]] = {}
-        self._lock = Lock()  # the bound memory serves one call at a time; a second caller goes without
+        self._lock = Lock()  # the bound memory serves one call at a time; a concurrent call does without it
         self._direct = bool(self._only and not self.side_inputs and known and fixed_batch is None)
         self._name, self._row_shape = observation_inputs[0]
 
@@ -79,7 +79,7 @@ class LoadedModel:
     def run_direct(self, observations: Any) -> Floats | None:
         """The shortest way for what is nearly every call: a float32 array that fits. None: take the long way.
 
-        Whatever is wrong with the observations or the answer also gives None, so that every error has one home.
+        Invalid observations or outputs also give None: the long way then raises the named error.
         """
         if (
             type(observations) is not np.ndarray

@@ -1,9 +1,9 @@
 """OnnxInference: runs an exported policy with NumPy and onnxruntime alone.
 
 Rules: a file is read whole, checked whole and run once before it replaces the model in use, so a bad file never does.
-What the file says about itself (see metadata.py) decides how it is fed; a file without a description is taken
+The description in the file (see metadata.py) decides how it is fed; a file without a description is taken
 if it has one float32 input `obs` and one float32 output `actions`, as the Unreal plugin expects. Each number
-that goes in or comes out is checked to be finite: an argmax would turn a NaN into action 0 without a word.
+that goes in or comes out is checked to be finite: an argmax would turn a NaN into action 0 silently.
 
 What this does not do: no torch, no Stable-Baselines3, no normalisation or clipping of its own (that is in the graph).
 Calls with a state or a noise input (recurrent, stochastic) belong to one thread; others may come from many.
@@ -104,7 +104,7 @@ class OnnxInference(StatefulInference):
         self.load_bytes(content, name=str(path))
 
     def load_bytes(self, content: bytes, name: str = "model") -> None:
-        """Load a policy from memory; `name` stands for it in messages. Raises as load_model does."""
+        """Load a policy from memory; `name` is used for it in messages. Raises as load_model does."""
         model = load_session(content, name=name, **self._options)
         self._try_out(model)
         self._model = model
@@ -138,7 +138,7 @@ class OnnxInference(StatefulInference):
 
     @property
     def metadata(self) -> PolicyMetadata | None:
-        """What the file says about itself; None for a file without a description."""
+        """The description in the file; None for a file without one."""
         return self._loaded().metadata
 
     @property

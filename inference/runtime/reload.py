@@ -31,7 +31,7 @@ logger = logging.getLogger(__name__)
 class ReloadingInference(InferenceInterface):
     """An OnnxInference that is replaced when its file changes.
 
-    Safe to use from several threads as far as OnnxInference is. A recurrent policy begins anew with a new file.
+    Safe to use from several threads as far as OnnxInference is. A new file resets the states of a recurrent policy.
 
     Args:
         path: the file to follow; None to call load_model later.
@@ -200,7 +200,7 @@ def _require_choices(fresh: OnnxInference, current: OnnxInference) -> None:
     if theirs != ours:
         raise ModelMismatch(
             "the action space is another one", fault="model", field="action_space", expected=ours, got=theirs,
-            cure="start anew with this file if it is meant",
+            cure="restart with this file if the change is intended",
         )  # fmt: skip
 
 
