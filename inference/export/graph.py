@@ -1,9 +1,9 @@
 """The whole exported graph as one torch module, and its conversion to ONNX bytes.
 
 `plan_graph` decides what a model's graph is (or refuses the model, with the reason), `to_onnx` converts it. torch's
-TorchScript converter is preferred: it is some thirty times faster than the newer one and writes files that old runtimes read; where
-torch no longer has it, the newer one is used. Python control flow that depends on the observation cannot be in a
-graph: the tracer's warning about it is an error here.
+TorchScript converter is preferred: it is some thirty times faster than the newer one and writes files that old
+runtimes read; where torch no longer has it, the newer one is used. Python control flow that depends on the observation
+cannot be in a graph: the tracer's warning about it is an error here.
 """
 
 from __future__ import annotations
