@@ -198,6 +198,8 @@ def test_each_refusal_names_env_field_and_what_was_expected(compiled: bool) -> N
     assert says(f"{row(2)}||OBS=x,2;REW=0;DONE=0;env = 1 ||{good}")[1] == 1
     assert says(f"{row(2)}||ENV=1;OBS=x,2;REW=0;DONE=0||{good}")[1] == 1
     assert says(f"{row(2)}||OBS=x,2;REW=0;DONE=0||{good}")[1] is None  # neither its neighbours'
+    for only in range(3):  # on a socket of its own, the env is known without its id
+        assert says("OBS=x,2;REW=0;DONE=0", only)[1] == only
     single, one = made(compiled, form=SINGLE, envs=1)
     assert refused(single, "OBS=x,2;REW=0;DONE=0", one).env_id in (None, 0)
 

@@ -1,0 +1,105 @@
+"""The policy server's handshake and its last line: which engines fit which model, and what is left of an error."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from ue_rl import errors
+from ue_rl.inference.server.protocol import read_hello, write_refusal
+from ue_rl.spec import ActionKind, EnvType
+
+BOX = {"type": "Box", "shape": [2]}
+
+
+def model(obs: int | None = 3, act: int | None = 2, space: dict[str, Any] | None = None) -> Any:
+    """As much of an OnnxInference as a handshake is compared with."""
+    return SimpleNamespace(
+        obs_size=obs, act_size=act, metadata=None if space is None else SimpleNamespace(action_space=space)
+    )
+
+
+@pytest.mark.parametrize(
+    ("line", "envs", "env_type"),
+    [
+        (b"CONFIG:OBS=3;ACT=2", 1, EnvType.SINGLE),
+        (b"CONFIG:OBS=3;ACT=2;ENV_TYPE=MULTI;ENV_COUNT=1", 1, EnvType.SINGLE),
+        (b"CONFIG:OBS=3;ACT=2;ENV_TYPE=MULTI;ENV_COUNT=2", 2, EnvType.MULTI),
+        (b"CONFIG:OBS=3;ACT=2;ENV_TYPE=MULTI;ENV_COUNT=8;VERSION=1;FEATURES=INFO\r\n", 8, EnvType.MULTI),
+    ],
+)
+def test_what_an_engine_is_for_the_server(line: bytes, envs: int, env_type: EnvType) -> None:
+    """Its sizes and how many envs it has; what concerns training only is left out."""
+    for own in (model(), model(obs=None), model(act=None), model(space=BOX)):
+        spec = read_hello(line, own, max_rows=8)
+        assert (spec.obs_size, spec.act_size, spec.num_envs, spec.env_type) == (3, 2, envs, env_type)
+        assert spec.features == frozenset()
+
+
+@pytest.mark.parametrize(("obs", "act"), [(4, 2), (2, 2), (3, 1), (3, 3), (4, 3), (None, 3), (4, None)])
+def test_other_sizes_than_the_models_are_refused(obs: int | None, act: int | None) -> None:
+    for space in (None, BOX):
+        with pytest.raises(errors.HandshakeError, match=f"OBS={obs};ACT={act}") as caught:
+            read_hello(b"CONFIG:OBS=3;ACT=2", model(obs, act, space), max_rows=8)
+        assert caught.value.fault == "engine"
+        assert caught.value.got is not None
+
+
+def test_huge_sizes_are_compared_before_anything_of_that_size_is_made() -> None:
+    with pytest.raises(errors.HandshakeError):
+        read_hello(b"CONFIG:OBS=3;ACT=4000000;ACT_SPACE=BOX(0:1)", model(), max_rows=8)
+
+
+@pytest.mark.parametrize("rows", [1, 3])
+def test_more_envs_than_are_answered_at_once_are_refused(rows: int) -> None:
+    line = b"CONFIG:OBS=3;ACT=2;ENV_TYPE=MULTI;ENV_COUNT=%d"
+    assert read_hello(line % rows, model(), rows).num_envs == rows
+    with pytest.raises(errors.HandshakeError) as caught:
+        read_hello(line % (rows + 1), model(), rows)
+    error = caught.value
+    assert (error.field, error.fault, error.expected, error.got) == ("ENV_COUNT", "engine", f"at most {rows}", rows + 1)
+
+
+SPACES = {
+    "BOX(-1:1)": (2, BOX),
+    "DISCRETE(4)": (1, {"type": "Discrete", "n": 4}),
+    "DISCRETE(5)": (1, {"type": "Discrete", "n": 5}),
+    "MULTI_DISCRETE(2,3)": (2, {"type": "MultiDiscrete", "nvec": [2, 3]}),
+    "MULTI_DISCRETE(3,2)": (2, {"type": "MultiDiscrete", "nvec": [3, 2]}),
+    "MULTI_BINARY(2)": (2, {"type": "MultiBinary", "shape": [2]}),
+}
+
+
+@pytest.mark.parametrize("theirs", SPACES)
+@pytest.mark.parametrize("mine", SPACES)
+def test_the_engine_takes_the_choices_that_the_model_gives(theirs: str, mine: str) -> None:
+    (act, _), (own, space) = SPACES[theirs], SPACES[mine]
+    line = f"CONFIG:OBS=3;ACT={act};VERSION=1;act_space={theirs}".encode()
+    if theirs == mine:
+        assert read_hello(line, model(3, own, space), 8).act_size == act
+        return
+    with pytest.raises(errors.HandshakeError) as caught:
+        read_hello(line, model(3, own, space), 8)
+    if act == own:
+        kind = {"Box": "BOX"}.get(space["type"]) or mine.partition("(")[0]
+        assert caught.value.field == "ACT_SPACE"
+        assert str(caught.value.expected).startswith(ActionKind[kind].value)
+        assert ("(" in str(caught.value.expected)) == (space is not BOX)
+    # a file without metadata, or an engine that says nothing of it, is taken at its sizes
+    if act == own:
+        assert read_hello(line, model(3, own), 8).act_size == act
+    assert read_hello(f"CONFIG:OBS=3;ACT={own}".encode(), model(3, own, space), 8).act_size == own
+
+
+def test_a_refusal_is_one_line_of_printable_ascii() -> None:
+    error = errors.HandshakeError("naïve; a|b\n\x7f\x1f~ end", fault="engine")
+    line = write_refusal(error)
+    assert line.startswith(b"ERROR=HandshakeError: na\\xefve  a b")
+    assert line.endswith(b"\n")
+    assert b"~ end" in line
+    assert all(0x20 <= byte < 0x7F and byte not in b";|" for byte in line[:-1])
+    assert write_refusal(errors.HandshakeError("  tilde~ and space ", fault="engine"))[6:].count(b"~") == 1
+    long = write_refusal(errors.HandshakeError("x" * 2000, fault="engine"))
+    assert len(long) == len(b"ERROR=") + 600 + 1
