@@ -328,7 +328,7 @@ class Verifier:
 
         exact, errors = self._rounding(compute)
         of_file, of_predict = (np.abs(array[beyond] - exact).max(axis=1) for array in (got, want))
-        largest = np.zeros(len(exact))
+        largest = allowed = excess = np.zeros(len(exact))
         for error in errors:
             largest = np.maximum(largest, error.max(axis=1))
             allowed = ROUNDING_FACTOR * largest + ROUNDING_ULPS * _EPS * np.abs(exact).max(axis=1)
