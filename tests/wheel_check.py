@@ -19,7 +19,9 @@ REQUIRED = (
     "ue_rl/bridges/multi_env.py",
     "ue_rl/inference/runtime/onnx.py",
     "ue_rl/commands/generated.py",
+    "ue_rl/commands/generated_physics.py",
     "ue_rl/commands/command.fbs",
+    "ue_rl/commands/physics.fbs",
 )
 
 

@@ -1,11 +1,7 @@
 """The engine's side of the commands: what a bridge answers by itself, and what it may offer (docs/commands.md).
 
-Every bridge answers PING, CLOSE and GET_SCHEMA and takes RESET_OPTIONS. The others are answered where it has a method:
-
-    list_parameters() -> {name: (value, low, high)}     set_parameter(name, value, env_id)     env_id -1: all
-    get_parameter(name, env_id) -> value, of one env    set_time_scale(scale)
-    begin_contract(seed, parameters, randomization, env_ids)                                   no env_ids: all
-    trainer_closes(reason)                              register_commands(dispatcher), for handlers of its own
+Every bridge answers PING, CLOSE and GET_SCHEMA and takes RESET_OPTIONS. The others are answered where the game has the
+ability: ListsParameters, SetsParameters and so on in bridges/hosting.py.
 
 They run between two ticks, in the host's thread, with the bridge's lock held.
 """
@@ -19,6 +15,15 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from ue_rl.bridges.core import BridgeCore
+from ue_rl.bridges.hosting import (
+    BeginsContracts,
+    GetsParameters,
+    HearsClose,
+    ListsParameters,
+    RegistersCommands,
+    ScalesTime,
+    SetsParameters,
+)
 from ue_rl.commands.dispatcher import Dispatcher
 from ue_rl.commands.envelope import Command, Method, messages, text
 from ue_rl.commands.json_entry import check_object, is_json, json_entry, read_json_entry
@@ -47,9 +52,8 @@ def default_dispatcher(bridge: BridgeCore) -> Dispatcher:
         (Method.RESET_OPTIONS, handlers.reset_options),
     ):
         dispatcher.register(method, handler)
-    register = getattr(bridge, "register_commands", None)
-    if register is not None:
-        register(dispatcher)
+    if isinstance(bridge, RegistersCommands):
+        bridge.register_commands(dispatcher)
     return dispatcher
 
 
@@ -114,15 +118,14 @@ class _Handlers:
     def close(self, payload: Any, command: Command) -> Any:
         reason = text(payload.reason)
         _log.info("the trainer closes: %s", reason or "it does not say why")
-        tell = getattr(self._bridge, "trainer_closes", None)
-        if tell is not None:
-            tell(reason)
+        if isinstance(self._bridge, HearsClose):
+            self._bridge.trainer_closes(reason)
 
     def schema(self, payload: Any, command: Command) -> Any:
         return messages().SchemaT(
             config=encode_handshake(self._bridge.spec).decode().strip(),
-            observationNames=list(getattr(self._bridge, "observation_names", ())),
-            actionNames=list(getattr(self._bridge, "action_names", ())),
+            observationNames=list(self._bridge.observation_names),
+            actionNames=list(self._bridge.action_names),
             methods=self._dispatcher.methods,
         )
 
@@ -137,32 +140,41 @@ class _Handlers:
             _range(known, name)
         if env_id != -1:
             self._check_env(env_id)
-            get = self._offered("get_parameter")
-            known = {name: (get(name, env_id), *known[name][1:]) for name in names}
+            game = self._bridge
+            if not isinstance(game, GetsParameters):
+                raise _lacks("get_parameter")
+            known = {name: (game.get_parameter(name, env_id), *known[name][1:]) for name in names}
         return _listed(known, names, env_id)
 
     def set_parameters(self, payload: Any, command: Command) -> Any:
-        change, known = self._offered("set_parameter"), self._known()
+        game = self._bridge
+        if not isinstance(game, SetsParameters):
+            raise _lacks("set_parameter")
+        known = self._known()
         given = [(text(p.name), float(p.value), int(p.envId)) for p in payload.parameters or ()]
         for name, value, env_id in given:  # all are looked at before the first is set
             _check_value(known, name, value)
             if env_id != -1:
                 self._check_env(env_id)
         for name, value, env_id in given:
-            change(name, value, env_id)
+            game.set_parameter(name, value, env_id)
 
     def set_time_scale(self, payload: Any, command: Command) -> Any:
         if not 0 < payload.scale < float("inf"):
             raise ConfigurationError(
                 "a time scale must be positive and finite", fault="caller", field="scale", got=payload.scale
             )
-        self._offered("set_time_scale")(float(payload.scale))
+        if not isinstance(self._bridge, ScalesTime):
+            raise _lacks("set_time_scale")
+        self._bridge.set_time_scale(float(payload.scale))
 
     def reset_agent(self, payload: Any, command: Command) -> Any:
         contract = payload.contract
         if contract is None:
             raise MalformedMessage("a contract is missing", fault="trainer", field="contract")
-        begin = self._offered("begin_contract")
+        game = self._bridge
+        if not isinstance(game, BeginsContracts):
+            raise _lacks("begin_contract")
         env_ids = [int(env) for env in (() if payload.envIds is None else payload.envIds)]
         for env in env_ids:
             self._check_env(env)
@@ -174,14 +186,14 @@ class _Handlers:
                     "a range to draw from must be finite, its low not above its high", fault="caller", field=name,
                     got=f"{low} to {high}",
                 )  # fmt: skip
-        if hasattr(self._bridge, "list_parameters"):
+        if isinstance(self._bridge, ListsParameters):
             known = self._known()
             for name, value in parameters.items():
                 _check_value(known, name, value)
             for name, bounds in ranges.items():
                 for value in bounds:
                     _check_value(known, name, value)
-        begin(None if contract.seed < 0 else int(contract.seed), parameters, ranges, env_ids)
+        game.begin_contract(None if contract.seed < 0 else int(contract.seed), parameters, ranges, env_ids)
 
     def reset_options(self, payload: Any, command: Command) -> Any:
         env, options = check_object(
@@ -197,16 +209,13 @@ class _Handlers:
             )  # fmt: skip
 
     def _known(self) -> Parameters:
-        known: Parameters = self._offered("list_parameters")()
-        return known
+        if not isinstance(self._bridge, ListsParameters):
+            raise _lacks("list_parameters")
+        return self._bridge.list_parameters()
 
-    def _offered(self, name: str) -> Any:
-        method = getattr(self._bridge, name, None)
-        if method is None:
-            raise UnsupportedByEngine(
-                f"this engine has no {name}", fault="caller", cure=f"the bridge may define {name}()"
-            )
-        return method
+
+def _lacks(name: str) -> UnsupportedByEngine:
+    return UnsupportedByEngine(f"this engine has no {name}", fault="caller", cure=f"the bridge may define {name}()")
 
 
 def _listed(known: Parameters, names: Iterable[str], env_id: int) -> Any:

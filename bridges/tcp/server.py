@@ -25,7 +25,7 @@ from ue_rl.bridges.hosting import Upgrader
 from ue_rl.bridges.tcp.connection import Connection, gives_sockets_away
 from ue_rl.bridges.tcp.session import EngineSession, who_failed
 from ue_rl.errors import ConfigurationError, UeRlError
-from ue_rl.spin import DESCHEDULED, LONGEST_LINGER
+from ue_rl.spin import DESCHEDULED, LONGEST_LINGER, SERVER_TURN
 
 _log = logging.getLogger("ue_rl.bridges.tcp.server")
 
@@ -66,7 +66,10 @@ class BridgeServer:
         self._linger_until = 0.0
         self._answered_at = 0.0
         self._usual_think = 0.0
-        self._no_linger_before = 0.0
+        self._no_spin_before = 0.0
+        self._attending = False
+        self._vain_waits = 0
+        self._space = memoryview(bytearray(65_536))
         self._pacer: asyncio.Task[None] | None = None
         self._switches = 0
         self.sessions = 0
@@ -205,7 +208,7 @@ class BridgeServer:
         self._end_session("the game left training mode", logging.WARNING)
         return True
 
-    def data_received(self, connection: Connection, data: bytes) -> None:
+    def data_received(self, connection: Connection, data: bytes | memoryview) -> None:
         """Bytes of a member, or of one that still waits."""
         session = self._session
         if connection.place < 0 or session is None:
@@ -216,7 +219,7 @@ class BridgeServer:
         except UeRlError as error:  # without the lock: the thread of an upgrade may want it before it ends
             self._end_session(f"the trainer broke the protocol: {error}", logging.ERROR)
 
-    def _feed(self, session: EngineSession, place: int, data: bytes) -> None:
+    def _feed(self, session: EngineSession, place: int, data: bytes | memoryview) -> None:
         with self.bridge.lock:  # the game may switch the mode in another thread
             if self._left_training():
                 return
@@ -310,21 +313,53 @@ class BridgeServer:
             if bridge.busy:
                 self._request_tick()
             else:
-                self._answered_at = time.perf_counter()
-                if self._usual_think < LONGEST_LINGER and self._answered_at > self._no_linger_before:
-                    lingers = self._linger_until > 0.0
-                    self._linger_until = self._answered_at + min(2 * self._usual_think + 50e-6, LONGEST_LINGER)
-                    if not lingers:
-                        self._loop.call_soon(self._linger)
+                self._await_next(session)
+
+    def _await_next(self, session: EngineSession) -> None:
+        """All is answered: spins for a moment instead of going to sleep at once."""
+        self._answered_at = now = time.perf_counter()
+        if now < self._no_spin_before:
+            return
+        if session.shared and self._members[0].can_receive:
+            if not self._attending:
+                self._attending = True
+                self._loop.call_soon(self._attend)
+        elif self._usual_think < LONGEST_LINGER:
+            lingers = self._linger_until > 0.0
+            self._linger_until = now + min(2 * self._usual_think + 50e-6, LONGEST_LINGER)
+            if not lingers:
+                self._loop.call_soon(self._linger)
+
+    def _attend(self) -> None:
+        """Shared channel: waits here for the next requests, so that a step does not pay for a turn of the event loop.
+
+        It gives other connections and tasks their turn after SERVER_TURN seconds, and goes back to the loop where
+        nothing comes within a slice; when that has happened twice running, it stays there for a while.
+        """
+        turn_ends = time.perf_counter() + SERVER_TURN
+        while (session := self._session) is not None and session.shared and not self.bridge.busy:
+            connection = self._members[0]
+            count = connection.receive(self._space)
+            if count <= 0:  # nothing yet, or the end, which the loop sees too
+                self._vain_waits += 1
+                if self._vain_waits > 1:
+                    self._no_spin_before = time.perf_counter() + 0.05
+                break
+            self._vain_waits = 0
+            self.data_received(connection, self._space[:count])
+            if time.perf_counter() > turn_ends:
+                self._loop.call_soon(self._attend)
+                return
+        self._attending = False
 
     def _linger(self) -> None:
-        """Keeps the loop polling after an answer, for about as long as the trainer usually thinks."""
+        """Per-env sockets: keeps the loop polling after an answer, for about as long as the trainer usually thinks."""
         begun = time.perf_counter()
         if begun < self._linger_until:
             _yield_core()
             now = time.perf_counter()
             if now - begun > DESCHEDULED:  # somebody else needs this core: leave it to them for a while
-                self._no_linger_before = now + 0.05
+                self._no_spin_before = now + 0.05
                 self._linger_until = 0.0
                 return
             self._loop.call_soon(self._linger)

@@ -113,7 +113,7 @@ class EngineSession:
                 self._ask_for_reset()
         return len(self._writers) - 1
 
-    def feed(self, place: int, data: bytes) -> None:
+    def feed(self, place: int, data: bytes | memoryview) -> None:
         """Takes received bytes (none: the connection was just added) and turns whole lines into requests.
 
         Raises:

@@ -40,7 +40,18 @@ from ue_rl.inference.metadata import (
 
 _TRUSTED = ("torch.", "stable_baselines3.", "sb3_contrib.", "ue_rl.")
 _STATE_NAMES = ("state_h", "state_c")
-_RESERVED = ("actions", "state_h", "state_c", "state_h_out", "state_c_out", "episode_start", "noise", "action_masks")
+SCORES = "ue_rl_scores"  # a further output of the converted graph, for the comparison; the file does not have it
+_RESERVED = (
+    "actions",
+    SCORES,
+    "state_h",
+    "state_c",
+    "state_h_out",
+    "state_c_out",
+    "episode_start",
+    "noise",
+    "action_masks",
+)
 
 
 @dataclass(frozen=True)
@@ -57,7 +68,7 @@ class Plan:
 
 
 class PolicyGraph(nn.Module):
-    """observation [, state, episode start] [, noise] [, masks] -> actions [, state]."""
+    """observation [, state, episode start] [, noise] [, masks] -> actions [, state], scores."""
 
     def __init__(
         self,
@@ -83,7 +94,7 @@ class PolicyGraph(nn.Module):
         self.reference = True
         return self
 
-    def latent(self, inputs: tuple[th.Tensor, ...]) -> tuple[th.Tensor, tuple[th.Tensor, ...]]:
+    def _latent(self, inputs: tuple[th.Tensor, ...]) -> tuple[th.Tensor, tuple[th.Tensor, ...]]:
         """The head's input, and the new state (empty if not recurrent)."""
         by_role: dict[str, list[th.Tensor]] = {}
         for role, value in zip(self.roles, inputs, strict=True):
@@ -104,12 +115,15 @@ class PolicyGraph(nn.Module):
 
     def scores(self, *inputs: th.Tensor) -> list[th.Tensor]:
         """Of discrete policies: what the argmax is taken over, one [N, choices] per action number."""
-        return self.head.scores(self.latent(inputs)[0], self._one(ACTION_MASKS, inputs))  # type: ignore[no-any-return, operator]
+        raw = self.head.net(self._latent(inputs)[0])  # type: ignore[operator]
+        return self.head.scores(raw, self._one(ACTION_MASKS, inputs))  # type: ignore[no-any-return, operator]
 
     def forward(self, *inputs: th.Tensor) -> tuple[th.Tensor, ...]:
-        """See the class; all float32, the batch first."""
-        latent, state = self.latent(inputs)
-        return (self.head(latent, self._one(NOISE, inputs), self._one(ACTION_MASKS, inputs)), *state)
+        """(actions, state.., scores), all float32, the batch first; scores is what the policy's last layer gives."""
+        latent, state = self._latent(inputs)
+        raw = self.head.net(latent)  # type: ignore[operator]
+        action = self.head(raw, latent, self._one(NOISE, inputs), self._one(ACTION_MASKS, inputs))
+        return (action, *state, raw)
 
     def _one(self, role: str, inputs: tuple[th.Tensor, ...]) -> th.Tensor | None:
         return inputs[self.roles.index(role)] if role in self.roles else None
@@ -186,7 +200,7 @@ def plan_graph(
     if action_masks:
         inputs.append(Port("action_masks", (sum(head.counts),), ACTION_MASKS))  # type: ignore[arg-type]
     net = PolicyGraph(observation, extractor, lstm, trunk, head, tuple(port.role for port in inputs))
-    net.to(policy.device)
+    net.to(policy.device).eval()  # else the converter would leave it, and with it the policy, in training mode
     return Plan(algorithm, leaves, net, tuple(inputs), tuple(outputs), stochastic, flat_input)
 
 
@@ -235,6 +249,8 @@ def evaluation_mode(policy: Any) -> Iterator[None]:
 def to_onnx(plan: Plan, opset: int, exporter: str = "auto") -> tuple[bytes, str]:
     """The graph as the bytes of an ONNX file, and the converter used ("torchscript" or "dynamo").
 
+    Its outputs are those of the plan, and SCORES.
+
     Raises:
         ExportError: it cannot be converted; the message holds the converter's reason.
     """
@@ -246,9 +262,9 @@ def to_onnx(plan: Plan, opset: int, exporter: str = "auto") -> tuple[bytes, str]
         th.full((2, *port.shape), 0.5 if port.role == NOISE else 0.0, device=device) for port in plan.inputs
     )
     takes_choice = "dynamo" in inspect.signature(th.onnx.export).parameters
-    names = {"input_names": [p.name for p in plan.inputs], "output_names": [p.name for p in plan.outputs]}
+    names = {"input_names": [p.name for p in plan.inputs], "output_names": [*(p.name for p in plan.outputs), SCORES]}
     if exporter in ("auto", "torchscript"):
-        axes = {port.name: {0: "batch"} for port in (*plan.inputs, *plan.outputs)}
+        axes = {name: {0: "batch"} for name in (*names["input_names"], *names["output_names"])}
         choice: dict[str, Any] = {"dynamo": False} if takes_choice else {}
         try:
             return _convert(plan, examples, dynamic_axes=axes, opset_version=opset, **names, **choice), "torchscript"

@@ -303,7 +303,7 @@ def _make(
             "extreme_tolerance": tolerances[1],
         },
     )
-    return _with_metadata(bare, metadata), metadata, used
+    return _with_metadata(bare, metadata, final=True), metadata, used
 
 
 def _check_libraries() -> None:
@@ -341,10 +341,16 @@ def _describe(stats: Any) -> dict[str, Any] | None:
     }
 
 
-def _with_metadata(content: bytes, metadata: PolicyMetadata) -> bytes:
+def _with_metadata(content: bytes, metadata: PolicyMetadata, *, final: bool = False) -> bytes:
+    """The graph with its description; `final`: without the output that only the comparison needs."""
     import onnx
 
     proto = onnx.load_from_string(content)
+    if final:
+        names = {port.name for port in metadata.outputs}
+        kept = [output for output in proto.graph.output if output.name in names]
+        del proto.graph.output[:]
+        proto.graph.output.extend(kept)
     onnx.helper.set_model_props(proto, {METADATA_KEY: metadata.to_json()})
     proto.producer_name = "ue_rl"
     proto.graph.name = metadata.algorithm

@@ -2,7 +2,8 @@
 
 Each head holds the policy's own modules (not copies) and does what predict() does after them, in the same
 order and precision: argmax over probabilities and not over logits, tanh, unscaling, clipping. Whether that is
-true of a given policy is not believed but measured (export_verify.py).
+true of a given policy is not believed but measured (verify.py). A head has two steps: `net`, the policy's last layers,
+gives what is compared as "scores"; `forward` turns that into the action.
 """
 
 from __future__ import annotations
@@ -59,7 +60,6 @@ class BoxHead(nn.Module):
         sde_std: gSDE: deviation matrix [latent, act]; the deviation of the action follows from the latent.
     """
 
-    mean: nn.Module
     std: th.Tensor
     sde_std: th.Tensor
     low: th.Tensor
@@ -76,7 +76,7 @@ class BoxHead(nn.Module):
         sde_std: th.Tensor | None = None,
     ) -> None:
         super().__init__()
-        self.mean = mean
+        self.net = mean
         self.tanh = tanh
         self.unscale = unscale
         self.log_std_net = log_std if isinstance(log_std, nn.Module) else None
@@ -93,9 +93,10 @@ class BoxHead(nn.Module):
         """Shape of the noise of one action."""
         return (int(self.low.numel()),)
 
-    def forward(self, latent: th.Tensor, noise: th.Tensor | None, masks: th.Tensor | None) -> th.Tensor:
-        """latent [N, features], noise [N, act] -> actions float32 [N, act]."""
-        action: th.Tensor = self.mean(latent)
+    def forward(
+        self, action: th.Tensor, latent: th.Tensor, noise: th.Tensor | None, masks: th.Tensor | None
+    ) -> th.Tensor:
+        """Mean [N, act], latent [N, features], noise [N, act] -> actions float32 [N, act]."""
         if noise is not None:
             action = action + self._deviation(latent) * noise
         if self.tanh:
@@ -126,7 +127,7 @@ class CategoricalHead(nn.Module):
 
     def __init__(self, logits: nn.Module, counts: Sequence[int], *, maskable: bool = False) -> None:
         super().__init__()
-        self.logits = logits
+        self.net = logits
         self.counts = [int(n) for n in counts]
         self.maskable = maskable
 
@@ -135,9 +136,9 @@ class CategoricalHead(nn.Module):
         """Shape of the uniform noise of one action."""
         return (sum(self.counts),)
 
-    def scores(self, latent: th.Tensor, masks: th.Tensor | None) -> list[th.Tensor]:
+    def scores(self, logits: th.Tensor, masks: th.Tensor | None) -> list[th.Tensor]:
         """Log probabilities, one [N, count] per action number."""
-        parts = list(th.split(self.logits(latent), self.counts, dim=1))
+        parts = list(th.split(logits, self.counts, dim=1))
         parts = [part - part.logsumexp(dim=1, keepdim=True) for part in parts]
         if masks is not None:
             allowed = th.split(masks, self.counts, dim=1)
@@ -146,9 +147,11 @@ class CategoricalHead(nn.Module):
             parts = [part - part.logsumexp(dim=1, keepdim=True) for part in parts]
         return parts
 
-    def forward(self, latent: th.Tensor, noise: th.Tensor | None, masks: th.Tensor | None) -> th.Tensor:
-        """latent [N, features], noise [N, choices] in (0, 1), masks [N, choices] -> actions float32 [N, act]."""
-        parts = self.scores(latent, masks)
+    def forward(
+        self, logits: th.Tensor, latent: th.Tensor, noise: th.Tensor | None, masks: th.Tensor | None
+    ) -> th.Tensor:
+        """Logits, noise [N, choices] in (0, 1), masks [N, choices] -> actions float32 [N, act]."""
+        parts = self.scores(logits, masks)
         if noise is not None:
             drawn = th.split(noise, self.counts, dim=1)
             best = [(p - th.log(-th.log(u))).argmax(dim=1) for p, u in zip(parts, drawn, strict=True)]
@@ -162,7 +165,7 @@ class BernoulliHead(nn.Module):
 
     def __init__(self, logits: nn.Module, size: int) -> None:
         super().__init__()
-        self.logits = logits
+        self.net = logits
         self.size = size
 
     @property
@@ -170,14 +173,15 @@ class BernoulliHead(nn.Module):
         """Shape of the uniform noise of one action."""
         return (self.size,)
 
-    def scores(self, latent: th.Tensor, masks: th.Tensor | None) -> list[th.Tensor]:
+    def scores(self, logits: th.Tensor, masks: th.Tensor | None) -> list[th.Tensor]:
         """Log odds of off (0) and on, one [N, 2] per switch."""
-        logits = self.logits(latent)
         return [th.stack([th.zeros_like(logits[:, i]), logits[:, i]], dim=1) for i in range(self.size)]
 
-    def forward(self, latent: th.Tensor, noise: th.Tensor | None, masks: th.Tensor | None) -> th.Tensor:
-        """latent [N, features], noise [N, size] in (0, 1) -> actions float32 [N, size]."""
-        probs = th.sigmoid(self.logits(latent))
+    def forward(
+        self, logits: th.Tensor, latent: th.Tensor, noise: th.Tensor | None, masks: th.Tensor | None
+    ) -> th.Tensor:
+        """Logits [N, size], noise [N, size] in (0, 1) -> actions float32 [N, size]."""
+        probs = th.sigmoid(logits)
         return (noise < probs).float() if noise is not None else th.round(probs)
 
 
@@ -188,19 +192,20 @@ class GreedyHead(nn.Module):
 
     def __init__(self, values: nn.Module, quantiles: int = 0) -> None:
         super().__init__()
-        self.values = values
+        self.net = values
         self.quantiles = quantiles
 
-    def scores(self, latent: th.Tensor, masks: th.Tensor | None) -> list[th.Tensor]:
+    def scores(self, values: th.Tensor, masks: th.Tensor | None) -> list[th.Tensor]:
         """The values, one [N, n]."""
-        values = self.values(latent)
         if self.quantiles:
             values = values.reshape(values.shape[0], self.quantiles, -1).mean(dim=1)
         return [values]
 
-    def forward(self, latent: th.Tensor, noise: th.Tensor | None, masks: th.Tensor | None) -> th.Tensor:
-        """latent [N, features] -> actions float32 [N, 1]."""
-        return self.scores(latent, masks)[0].argmax(dim=1, keepdim=True).float()
+    def forward(
+        self, values: th.Tensor, latent: th.Tensor, noise: th.Tensor | None, masks: th.Tensor | None
+    ) -> th.Tensor:
+        """Values (or quantiles) [N, n] -> actions float32 [N, 1]."""
+        return self.scores(values, masks)[0].argmax(dim=1, keepdim=True).float()
 
 
 def make_head(algorithm: str, policy: Any, space: Any, stochastic: bool) -> tuple[nn.Module, nn.Module, nn.Module]:

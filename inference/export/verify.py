@@ -3,7 +3,9 @@
 Two things compute the same net in float32 and add up in another order: they differ by rounding, and by how much
 depends on the net and the observation. So differences are judged in two steps:
 
-1. Within `tolerance` of the action range (discrete actions: equal): the file agrees with predict().
+1. Within `tolerance` of the action range (discrete actions: equal): the file agrees with predict(). The states of a
+   recurrent policy and the scores from which actions follow, before argmax, tanh or clipping, are compared as well:
+   a wrong weight may change no action of those tried.
 2. Beyond it the net is computed in float64 as well. The difference is only rounding if both the file and predict() are
    as near to that exact result as float32 gets with this net at this observation, within ROUNDING_FACTOR. How near
    that is, is measured: the same net in float32 against float64, with the weights as they are and with all weights
@@ -26,7 +28,7 @@ from numpy.typing import NDArray
 from stable_baselines3.common.vec_env import VecNormalize
 
 from ue_rl.errors import ExportError, InferenceError
-from ue_rl.inference.export.graph import Plan, PolicyGraph
+from ue_rl.inference.export.graph import SCORES, Plan, PolicyGraph
 from ue_rl.inference.export.observations import Leaf, stats_of
 from ue_rl.inference.metadata import ACTION_MASKS, EPISODE_START, OBSERVATION, STATE
 from ue_rl.inference.runtime.onnx import OnnxInference
@@ -180,13 +182,12 @@ class Verifier:
             starts = (self.rng.random((size, 1)) < (0.1 if at else 1.0)).astype(np.float32)
             arrays = self._arrays(part, starts, [array[:size] for array in state])
             inputs = tuple(th.as_tensor(array, device=self.model.policy.device) for array in arrays)
-            if self.plan.stochastic:  # predict() takes no noise: the torch module stands in for it
-                with th.no_grad():
-                    want = [tensor.cpu().numpy() for tensor in self.plan.net(*inputs)]
-            else:
-                want = self._predict(part, starts, arrays)
+            with th.no_grad():
+                want = [tensor.cpu().numpy() for tensor in self.plan.net(*inputs)]
+            if not self.plan.stochastic:  # predict() takes no noise, and it tells no scores
+                want[:-1] = self._predict(part, starts, arrays)
             self._judge(kind, self._run_file(arrays), want, inputs, tolerance)
-            state = want[1:]
+            state = want[1:-1]
         self.found.observations += len(rows[0])
         if self.found.ties > max(1, TIE_LIMIT * self.found.observations):
             raise ExportError(
@@ -228,18 +229,19 @@ class Verifier:
         return masks
 
     def _run_file(self, arrays: list[Floats]) -> list[NDArray[Any]]:
-        """The actions and the new states."""
+        """The actions, the new states and the scores."""
         given = list(zip(self.plan.inputs, arrays, strict=True))
         observed = {port.key: array for port, array in given if port.role == OBSERVATION}
         side: dict[str, Any] = {p.role: array for p, array in given if p.role not in (OBSERVATION, STATE)}
         side["state"] = {port.name: array for port, array in given if port.role == STATE} or None
         try:
             actions, after = self.runtime.run(observed.get(None, observed), **side)  # type: ignore[arg-type]
+            scores = self.runtime.run_raw({port.name: array for port, array in given}, SCORES)
         except InferenceError as error:
             raise ExportError(
                 f"the exported file cannot be run: {error.message}", fault="model", got=error.got
             ) from error
-        return [actions, *(after[str(port.key)] for port in self.plan.outputs if port.role == STATE)]
+        return [actions, *(after[str(port.key)] for port in self.plan.outputs if port.role == STATE), scores]
 
     def _predict(self, rows: Rows, starts: Floats, arrays: list[Floats]) -> list[NDArray[Any]]:
         """The actions and the new states."""
@@ -268,6 +270,7 @@ class Verifier:
     def _judge(
         self, kind: str, got: list[NDArray[Any]], want: list[NDArray[Any]], inputs: Inputs, tolerance: float
     ) -> None:
+        """Compare the outputs one by one: actions, states, scores."""
         if [array.shape for array in got] != [array.shape for array in want]:
             raise ExportError(
                 "the exported file gives another shape than predict()",
@@ -284,28 +287,25 @@ class Verifier:
             )
         if self.discrete:
             self._judge_choices(kind, got[0], want[0], inputs)
-        # Numbers that may differ by rounding: continuous actions, and states.
-        ours, theirs = self._numbers(got), self._numbers(want)
-        scale = np.maximum(1.0, np.abs(theirs))
-        if not self.discrete:
-            size = len(self.span)
-            self.found.max_abs = max(self.found.max_abs, float(np.abs(ours - theirs)[:, :size].max(initial=0.0)))
-            scale[:, :size] = np.where(np.isnan(self.span), scale[:, :size], self.span)
-        relative = np.abs(ours - theirs) / scale
-        self.found.max_relative[kind] = max(self.found.max_relative.get(kind, 0.0), float(relative.max(initial=0.0)))
-        beyond = relative.max(axis=1, initial=0.0) > tolerance
-        if beyond.any():
-            self._judge_rounding(kind, ours, theirs, scale, beyond, inputs, tolerance)
-
-    def _numbers(self, outputs: list[NDArray[Any]]) -> Doubles:
-        """The outputs that are compared by their size, side by side: [N, columns]."""
-        rows = len(outputs[0])
-        parts = [np.asarray(array, np.float64).reshape(rows, -1) for array in outputs[self.discrete :]]
-        return np.concatenate([np.zeros((rows, 0)), *parts], axis=1)
+            self.found.max_relative.setdefault(kind, 0.0)
+        for index in range(int(self.discrete), len(got)):
+            ours, theirs = (np.asarray(array[index], np.float64).reshape(len(got[0]), -1) for array in (got, want))
+            scale = np.maximum(1.0, np.abs(theirs))
+            if index == 0:
+                scale = np.where(np.isnan(self.span), scale, self.span)
+            relative = np.abs(ours - theirs) / scale
+            if index == 0:
+                self.found.max_abs = max(self.found.max_abs, float(np.abs(ours - theirs).max(initial=0.0)))
+                worst = max(self.found.max_relative.get(kind, 0.0), float(relative.max(initial=0.0)))
+                self.found.max_relative[kind] = worst
+            beyond = relative.max(axis=1, initial=0.0) > tolerance
+            if beyond.any():
+                self._judge_rounding(kind, index, ours / scale, theirs / scale, scale, beyond, inputs, tolerance)
 
     def _judge_rounding(
         self,
         kind: str,
+        index: int,
         got: Doubles,
         want: Doubles,
         scale: Doubles,
@@ -313,35 +313,39 @@ class Verifier:
         inputs: Inputs,
         tolerance: float,
     ) -> None:
-        """Accept the rows `beyond` the tolerance if file and predict() are as near to exact as float32 gets there."""
+        """Accept the rows `beyond` the tolerance if file and predict() are as near to exact as float32 gets there.
+
+        Args:
+            index: which output of the graph is compared.
+            got, want: the outputs relative to `scale`, all [N, columns].
+        """
 
         def compute(net: PolicyGraph) -> Doubles:
             # All rows, as predict() had them: how torch adds up depends on their number.
-            return (
-                self._numbers([tensor.detach().double().cpu().numpy() for tensor in net(*inputs)])[beyond]
-                / scale[beyond]
-            )
+            output = net(*inputs)[index].detach().double().cpu().numpy()
+            return (output.reshape(len(scale), -1) / scale)[beyond]  # type: ignore[no-any-return]
 
         exact, errors = self._rounding(compute)
-        got, want = got[beyond] / scale[beyond], want[beyond] / scale[beyond]
-        of_file, of_predict = np.abs(got - exact).max(axis=1), np.abs(want - exact).max(axis=1)
-        largest = np.zeros(len(got))
+        of_file, of_predict = (np.abs(array[beyond] - exact).max(axis=1) for array in (got, want))
+        largest = np.zeros(len(exact))
         for error in errors:
             largest = np.maximum(largest, error.max(axis=1))
             allowed = ROUNDING_FACTOR * largest + ROUNDING_ULPS * _EPS * np.abs(exact).max(axis=1)
             excess = np.maximum(of_file, of_predict) - allowed
             if (excess <= 0).all():
-                self.found.rounded += len(got)
-                self.found.file_error = max(self.found.file_error, float(of_file.max()))
-                self.found.predict_error = max(self.found.predict_error, float(of_predict.max()))
+                if index == 0:
+                    self.found.rounded += len(exact)
+                    self.found.file_error = max(self.found.file_error, float(of_file.max()))
+                    self.found.predict_error = max(self.found.predict_error, float(of_predict.max()))
                 return
-        row = int(excess.argmax())
-        at = scale[beyond][row]
+        worst = int(excess.argmax())
+        row = int(np.flatnonzero(beyond)[worst])
+        what = "of the action range" if index == 0 else "in the net's scores or state, from which actions follow"
         self._refuse(
-            kind, got[row] * at, want[row] * at,
-            f"a difference of {np.abs(got - want)[row].max():.3g} of the action range (tolerance {tolerance:.3g}), "
-            f"which is not rounding: from exact arithmetic the file is {of_file[row]:.3g} away and predict() "
-            f"{of_predict[row]:.3g}, float32 accounts for {allowed[row]:.3g}",
+            kind, got[row] * scale[row], want[row] * scale[row],
+            f"a difference of {np.abs(got - want)[row].max():.3g} {what} (tolerance {tolerance:.3g}), "
+            f"which is not rounding: from exact arithmetic the file is {of_file[worst]:.3g} away and predict() "
+            f"{of_predict[worst]:.3g}, float32 accounts for {allowed[worst]:.3g}",
         )  # fmt: skip
 
     def _judge_choices(self, kind: str, got: NDArray[Any], want: NDArray[Any], inputs: Inputs) -> None:

@@ -267,6 +267,11 @@ class OnnxInference(InferenceInterface):
                 starts = np.ascontiguousarray(episode_start, np.float32).reshape(-1, 1)
         return self._feed(model, feeds, n, state, starts, noise, action_masks)
 
+    def run_raw(self, feeds: dict[str, Floats], output: str) -> NDArray[Any]:
+        """One output of the graph by its name, of inputs by their names; nothing is checked."""
+        array: NDArray[Any] = self._loaded().session.run([output], feeds)[0]
+        return array
+
     def reset(self, rows: Sequence[int] | None = None) -> None:
         """A new episode begins in `rows` (None: everywhere, with any number of rows)."""
         if rows is None:

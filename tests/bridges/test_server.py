@@ -21,6 +21,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+import ue_rl
 from ue_rl import errors
 from ue_rl.bridges import BridgeServer, GymnasiumBridge, MultiEnvBridge, VectorBridge, run_in_process, run_in_thread
 from ue_rl.shm.segment import SHM_DIR
@@ -297,6 +298,27 @@ async def test_actions_that_run_on_are_ticked_without_starving_the_loop() -> Non
         assert float((await line(trainer))[4:].split(";")[0]) > 3000
         await closed(other)
         await closed(trainer)
+
+
+async def test_a_trainer_that_never_pauses_leaves_the_loop_to_others() -> None:
+    async with hosting(bridge()) as server:
+
+        def steps() -> float:
+            env = ue_rl.connect(server.url, channel="shared", timeout=30)
+            env.reset()
+            for _ in range(500):
+                obs, *_ = env.step(np.ones((2, 1), np.float32))
+            env.close()
+            return float(obs[0, 0])
+
+        trainer, turns = asyncio.create_task(asyncio.to_thread(steps)), 0
+        while not trainer.done():
+            turns += 1
+            await asyncio.sleep(0)
+        assert await trainer == 500
+        assert turns > 10
+        following = await dial(server)
+        assert (await line(following)).startswith("CONFIG")
 
 
 async def test_a_fixed_tick_rate_answers_once_a_tick() -> None:

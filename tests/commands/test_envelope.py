@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import re
 import struct
+import subprocess
+import sys
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +22,8 @@ from ue_rl.commands.dispatcher import Dispatcher
 from ue_rl.commands.envelope import PAYLOADS, Command, Method, decode, encode, messages, mismatch, text
 
 ROOT = Path(__file__).resolve().parents[2]
-SCHEMA = (ROOT / "ue_rl" / "commands" / "command.fbs").read_text("utf-8")
+BASE, PHYSICS = ((ROOT / "ue_rl" / "commands" / f"{name}.fbs").read_text("utf-8") for name in ("command", "physics"))
+SCHEMA = BASE + PHYSICS
 M = messages()
 
 FLOATS = {"float", "double"}
@@ -41,7 +45,22 @@ def bodies(kind: str) -> dict[str, dict[str, str]]:
 
 
 TABLES, STRUCTS = bodies("table"), bodies("struct")
-UNION = re.findall(r"\w+", re.search(r"union Payload\s*{(.*?)}", SCHEMA, re.S)[1])  # type: ignore[index]
+
+
+def union(schema: str) -> list[str]:
+    """The names of its payloads, in order."""
+    body = re.search(r"union \w+\s*{(.*?)}", re.sub(r"//.*", "", schema), re.S)
+    assert body is not None
+    return re.findall(r"[A-Z]\w+", body[1])
+
+
+UNIONS = {"Payload": union(BASE), "PhysicsPayload": union(PHYSICS)}
+UNION = [*UNIONS["Payload"], *UNIONS["PhysicsPayload"]]
+
+
+def number(name: str) -> int:
+    """A payload's in its union."""
+    return int(getattr(M.PhysicsPayload if name in UNIONS["PhysicsPayload"] else M.Payload, name))
 
 
 def camel(field: str) -> str:
@@ -90,14 +109,61 @@ def same(a: Any, b: Any) -> bool:
 
 def test_generated_code_and_schema_agree() -> None:
     for name, fields in (TABLES | STRUCTS).items():
-        wanted = {camel(field) for field in fields} | ({"payloadType"} if name == "Envelope" else set())
+        wanted = {camel(field) for field in fields} | ({"payloadType"} if name.endswith("Envelope") else set())
         assert set(vars(getattr(M, f"{name}T")())) == wanted, name
         readers = {field[0].upper() + field[1:] for field in wanted}
         assert readers <= set(dir(getattr(M, name))), name
-    assert {n for n in vars(M.Payload) if not n.startswith("_")} == {"NONE", *UNION}
-    assert [getattr(M.Payload, name) for name in UNION] == list(range(1, len(UNION) + 1))
-    classes = {n[:-1] for n, c in vars(M).items() if isinstance(c, type) and n.endswith("T") and hasattr(c, "Pack")}
+    for name, members in UNIONS.items():
+        assert {n for n in vars(getattr(M, name)) if not n.startswith("_")} == {"NONE", *members}
+    assert [number(name) for name in UNION] == list(range(1, len(UNION) + 1))
+    assert len(UNIONS["Payload"]) == commands._LAST_OF_COMMAND_FBS
+    generated = vars(import_module("ue_rl.commands.generated")) | vars(
+        import_module("ue_rl.commands.generated_physics")
+    )
+    classes = {n[:-1] for n, c in generated.items() if isinstance(c, type) and n.endswith("T") and hasattr(c, "Pack")}
     assert classes == set(TABLES | STRUCTS)
+
+
+def test_both_envelopes_are_the_same_on_the_wire() -> None:
+    assert TABLES["PhysicsEnvelope"] == {**TABLES["Envelope"], "payload": "PhysicsPayload"}
+    assert list(TABLES["PhysicsEnvelope"]) == list(TABLES["Envelope"]), "the order of fields is the layout"
+
+
+def test_physics_is_loaded_when_it_is_used() -> None:
+    code = (
+        "import sys\nfrom ue_rl.commands import Method, decode, encode, messages\nm = messages()\n"
+        "assert decode(encode(Method.PING, m.PingT(stamp=1))).payload.stamp == 1\n"
+        "assert decode(encode(Method.PING)).payload is None\n"
+        "assert 'ue_rl.commands.generated_physics' not in sys.modules\n"
+        "assert decode(encode(Method.GET_ENTITY, m.GetEntityT(id=7))).payload.id == 7\n"
+        "assert 'ue_rl.commands.generated_physics' in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+OLD_PING = (
+    "1400000000000e001e0010000c0000000b0004000e0000002000000000000002d2040000090000000000000000000000000006000c0004"
+    "00060000000500000000000000"
+)
+OLD_GET_ENTITY = (
+    "1400000000000e001e0010000c0000000b0004000e0000002000000000000018d2040000090000000000000000000000000006000c0004"
+    "00060000000700000000000000"
+)
+OLD_TELEMETRY = (
+    "1400000000000e001a0010000c0000000b0004000e0000002000000000000013d2040000090000000000000000000a0018000c00080004"
+    "000a0000000300000010000000000000000000e03f00000000020000000000803f00000040"
+)
+
+
+def test_the_bytes_are_those_of_the_one_schema_that_there_was() -> None:
+    """Written when all payloads stood in one union: older peers write and read them like this."""
+    for payload, written in (
+        (M.GetEntityT(id=7), OLD_GET_ENTITY),
+        (M.TelemetryFrameT(time=0.5, values=np.array([1, 2], np.float32), envId=3), OLD_TELEMETRY),
+        (M.PingT(stamp=5), OLD_PING),
+    ):
+        assert encode(1234, payload, 9) == bytes.fromhex(written)
+        assert same(payload, decode(bytes.fromhex(written)).payload)
 
 
 def test_defaults_are_those_of_the_schema() -> None:
@@ -245,10 +311,10 @@ def test_truncated_messages() -> None:
 def test_every_union_type_over_another_payload(name: str) -> None:
     """A table read as another one is refused or full of nonsense, never a crash; 0 and 200 are no payload."""
     raw = encode(1, M.DebugDrawT(lines=[M.DrawLineT(color=1)], texts=[M.DrawTextT(text="t")]), 5)
-    at = [i for i, byte in enumerate(raw) if byte == M.Payload.DebugDraw]
+    at = [i for i, byte in enumerate(raw) if byte == M.PhysicsPayload.DebugDraw]
     assert at
     for i in at:
-        for value in (getattr(M.Payload, name), 0, 200):
+        for value in (number(name), 0, 200):
             survives(raw[:i] + bytes([value]) + raw[i + 1 :])
 
 

@@ -29,10 +29,7 @@ def prose(page: Path) -> list[tuple[int, str]]:
     return lines
 
 
-WIDE = {"policy-server.md"}  # still to be wrapped
-
-
-@pytest.mark.parametrize("page", [p for p in PAGES if p.name not in WIDE], ids=lambda page: page.name)
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_lines_can_be_read_in_an_editor(page: Path) -> None:
     assert [(number, len(line)) for number, line in prose(page) if len(line) > 120] == []
 

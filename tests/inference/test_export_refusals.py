@@ -305,7 +305,7 @@ def test_a_file_that_is_equal_says_so(path):
 
 
 def of_weight(arrays):
-    arrays["head.mean.weight"].flat[np.abs(arrays["head.mean.weight"]).argmax()] *= 1.05
+    arrays["head.net.weight"].flat[np.abs(arrays["head.net.weight"]).argmax()] *= 1.05
 
 
 def of_bounds(arrays):
@@ -334,7 +334,7 @@ def of_statistics(arrays):
 def test_a_wrong_file_is_not_taken_for_rounding(algorithm, change, path, monkeypatch):
     model = saturated(algorithm)
     if algorithm is TD3 and change is of_weight:
-        change = lambda arrays: arrays["head.mean.4.weight"].__imul__(1.01)  # noqa: E731
+        change = lambda arrays: arrays["head.net.4.weight"].__imul__(1.01)  # noqa: E731
     tamper(monkeypatch, reordered, edited(change))
     with pytest.raises(ExportError, match=r"which is not rounding: from exact arithmetic the file is .* away and"):
         export_onnx(model, path)
@@ -353,6 +353,21 @@ def test_a_graph_without_unscaling_is_not_taken_for_rounding(algorithm, path, mo
     monkeypatch.setattr(graph, "make_head", make_head)
     with pytest.raises(ExportError, match="which is not rounding"):
         export_onnx(saturated(algorithm), path)
+
+
+def test_a_wrong_weight_that_changes_no_choice_is_found(path, monkeypatch):
+    """One choice is always the best one: the actions alone would not show it."""
+    model = make(DQN, spaces.Discrete(3))
+    model.q_net.q_net[-1].bias.data += th.tensor([0.0, 1000.0, 0.0])
+
+    def of_weight(arrays):
+        arrays["head.net.2.weight"][0] *= 1.05
+
+    export_onnx(model, path)
+    assert [output.name for output in onnx.load(path).graph.output] == ["actions"]
+    tamper(monkeypatch, edited(of_weight))
+    with pytest.raises(ExportError, match=r"in the net's scores or state.* which is not rounding"):
+        export_onnx(model, path)
 
 
 @pytest.mark.parametrize("change", [edited(of_statistics), of_clip], ids=["statistics", "clip"])

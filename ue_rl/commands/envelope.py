@@ -3,8 +3,8 @@
     ring.try_write(encode(Method.PING, messages().PingT(stamp=1), correlation_id=7))
     command = decode(ring.try_read())          command.payload.stamp == 1
 
-Payloads are the classes of ue_rl/commands/generated.py whose names end in T; their fields are those of the schema
-(ue_rl/commands/command.fbs) in camelCase. Needs the package `flatbuffers`; steps, and resets without options, do not.
+Payloads are the classes of `messages()` whose names end in T; their fields are those of the two schemas (command.fbs,
+physics.fbs) in camelCase. Needs the package `flatbuffers`; steps, and resets without options, do not.
 `write_within` waits for room in a full ring. No I/O and no thread of its own.
 """
 
@@ -86,6 +86,8 @@ PAYLOADS: dict[int, tuple[str, str]] = {
     Method.DEBUG_DRAW: ("DebugDraw", "Empty"),
 }
 
+_LAST_OF_COMMAND_FBS = 13  # the highest payload number of its union; physics.fbs has those above
+
 # Vectors of numbers that are not [float]; the generated code writes an array as it is, whatever its dtype.
 _DTYPES = {"pixels": np.uint8, "methods": np.uint32, "envIds": np.int32}
 
@@ -97,7 +99,7 @@ class Command:
     Args:
         correlation_id: pairs an answer with its request; 0: no answer is wanted.
         method: a Method, or a number of the game's own from 1000 on.
-        payload: an object of ue_rl/commands/generated.py, or None.
+        payload: an object of `messages()`, or None.
         error: in an answer: why it could not be done; None: it was.
     """
 
@@ -109,22 +111,18 @@ class Command:
 
 @functools.cache
 def messages() -> ModuleType:
-    """The generated classes.
+    """The generated classes: ue_rl/commands/payloads.py.
 
     Raises:
         ConfigurationError: the package flatbuffers is not installed.
     """
     try:
-        return importlib.import_module("ue_rl.commands.generated")
+        return importlib.import_module("ue_rl.commands.payloads")
     except ImportError as error:
         raise ConfigurationError(
             "commands over shared memory need the package flatbuffers", fault="caller", got=str(error),
             cure="pip install flatbuffers",
         ) from error  # fmt: skip
-
-
-def _flatbuffers() -> Any:
-    return importlib.import_module("flatbuffers")
 
 
 def method_name(method: int) -> str:
@@ -144,16 +142,16 @@ def encode(method: int, payload: Any = None, correlation_id: int = 0, error: str
     Raises:
         ConfigurationError: no payload class of the schema, or a field of a wrong type.
     """
-    m, flatbuffers = messages(), _flatbuffers()
-
-    envelope = m.EnvelopeT()
+    m, flatbuffers = messages(), importlib.import_module("flatbuffers")
+    physics = type(payload).__module__ == "ue_rl.commands.generated_physics"
+    envelope, union = (m.PhysicsEnvelopeT(), m.PhysicsPayload) if physics else (m.EnvelopeT(), m.Payload)
     envelope.correlationId, envelope.method, envelope.errorMessage = correlation_id, int(method), error
     try:
         if payload is not None:
             name = type(payload).__name__.removesuffix("T")
-            if type(payload) is not getattr(m, f"{name}T", None) or not hasattr(m.Payload, name):
-                raise TypeError(f"{type(payload).__name__} is no payload of the schema")
-            envelope.payloadType = getattr(m.Payload, name)
+            if type(payload) is not getattr(m, f"{name}T", None) or not hasattr(union, name):
+                raise TypeError(f"{type(payload).__name__} is no payload of the schemas")
+            envelope.payloadType = getattr(union, name)
             envelope.payload = _flat_arrays(payload)
         builder = flatbuffers.Builder(256)
         builder.FinishSizePrefixed(envelope.Pack(builder))
@@ -161,7 +159,7 @@ def encode(method: int, payload: Any = None, correlation_id: int = 0, error: str
     except Exception as wrong:  # whatever the generated code stumbles over: a field is wrong
         raise ConfigurationError(
             "a command cannot be written", fault="caller", field=type(payload).__name__, got=str(wrong),
-            expected="a class of ue_rl/commands/generated.py, with fields of its types",
+            expected="a class of ue_rl.commands.messages(), with fields of its types",
         ) from wrong  # fmt: skip
 
 
@@ -213,6 +211,8 @@ def decode(data: bytes, fault: str = "engine") -> Command:
         if len(data) < 8:
             raise ValueError("too short")
         envelope = m.EnvelopeT.InitFromPackedBuf(_Entry(data), 0)
+        if envelope.payloadType > _LAST_OF_COMMAND_FBS:
+            envelope = m.PhysicsEnvelopeT.InitFromPackedBuf(_Entry(data), 0)
         error = envelope.errorMessage
         return Command(
             int(envelope.correlationId), int(envelope.method), envelope.payload, None if error is None else text(error)

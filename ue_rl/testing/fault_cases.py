@@ -102,29 +102,26 @@ def provoke(transport: Transport, steps: int = 4) -> tuple[UeRlError, float]:
     raise AssertionError(f"{steps} steps went through as if nothing had happened")
 
 
+_TEXT = ("shared", "per_env")
+_ALL = (*_TEXT, "shm")
+
+
 def _at_row(
-    name: str,
-    kind: FaultKind,
-    wanted: Wanted,
-    text: str | None = None,
-    shm: Wanted | None = None,
-    only: tuple[str, ...] = ("shared", "per_env", "shm"),
+    name: str, kind: FaultKind, wanted: Wanted, text: str | None = None, only: tuple[str, ...] = _ALL, **errors: Wanted
 ) -> FaultCase:
-    errors = {} if shm is None else {"shm": shm}
+    """Strikes at env 1's request number 2; `errors` are the wirings whose error differs."""
     return FaultCase(name, Script(faults=(Fault(kind, env=1, step=2, text=text),)), wanted, errors, only)
 
 
-def _bad_row(name: str, row: str, wanted: Wanted, shm: Wanted | None = None) -> FaultCase:
-    """A row of this text; also in shared memory where `shm`, the error there, is given."""
-    only = _TEXT if shm is None else (*_TEXT, "shm")
-    return _at_row(name, FaultKind.MALFORMED, wanted, row, shm, only)
+def _bad_row(name: str, row: str, wanted: Wanted, **errors: Wanted) -> FaultCase:
+    """A row of this text; also in shared memory where the error there is given."""
+    return _at_row(name, FaultKind.MALFORMED, wanted, row, _ALL if "shm" in errors else _TEXT, **errors)
 
 
 def _handshake(name: str, line: str | None, wanted: Wanted) -> FaultCase:
     return FaultCase(name, Script(handshake=line), wanted)
 
 
-_TEXT = ("shared", "per_env")
 _CONFIG = "CONFIG:OBS=4;ACT=2;ENV_TYPE=MULTI;ENV_COUNT=3"
 
 FAULT_CASES: tuple[FaultCase, ...] = (
@@ -172,18 +169,18 @@ FAULT_CASES: tuple[FaultCase, ...] = (
     # the engine dies or falls silent
     _at_row("closes", FaultKind.DROP, Wanted(EngineDisconnected, text=("went away",))),
     _at_row("crashes", FaultKind.CRASH, Wanted(EngineDisconnected, text=("went away",))),
-    FaultCase(
+    _at_row(
         "dies within a line",
-        Script(faults=(Fault(FaultKind.HALF_LINE, env=1, step=2),)),
+        FaultKind.HALF_LINE,
         Wanted(EngineDisconnected, text=("unfinished line",)),
-        # on a socket of its own another env's end may be seen first
-        {"per_env": Wanted(EngineDisconnected), "shm": Wanted(EngineDisconnected, text=("went away",))},
+        per_env=Wanted(EngineDisconnected),  # another env's end may be seen first
+        shm=Wanted(EngineDisconnected, text=("went away",)),
     ),
-    FaultCase(
+    _at_row(
         "falls silent",
-        Script(faults=(Fault(FaultKind.SILENCE, env=1, step=2),)),
+        FaultKind.SILENCE,
         Wanted(EngineTimeout, text=("0 of 3 envs", "envs [0, 1, 2]")),
-        {"per_env": Wanted(EngineTimeout, text=("of 3 envs",))},
+        per_env=Wanted(EngineTimeout, text=("of 3 envs",)),
     ),
     _at_row("forgets an env", FaultKind.MISSING, Wanted(EngineTimeout, 1, text=("2 of 3 envs", "envs [1]"))),
     FaultCase(
@@ -235,27 +232,20 @@ FAULT_CASES: tuple[FaultCase, ...] = (
         shm=Wanted(UnknownEnv, field="ENV", text=("0 to 2", "3")),
     ),
     _bad_row("negative env", _GOOD.replace("ENV=1", "ENV=-1"), Wanted(ProtocolError, field="ENV", text=("-1",))),
-    FaultCase(
+    _at_row(
         "another env's id",
-        Script(faults=(Fault(FaultKind.OTHER_ENV, env=1, step=2),)),
+        FaultKind.OTHER_ENV,
         Wanted(RepeatedEnv, 2),
-        {"per_env": Wanted(UnknownEnv, 1, "ENV", ("names env 2",))},
-        _TEXT,
+        only=_TEXT,
+        per_env=Wanted(UnknownEnv, 1, "ENV", ("names env 2",)),
     ),
-    FaultCase(
-        "no env id",
-        Script(faults=(Fault(FaultKind.NO_ENV, env=1, step=2),)),
-        Wanted(MalformedMessage, field="ENV"),
-        only=("shared",),
-    ),
-    FaultCase(
+    _at_row("no env id", FaultKind.NO_ENV, Wanted(MalformedMessage, field="ENV"), only=("shared",)),
+    _at_row(
         "answers twice",
-        Script(faults=(Fault(FaultKind.TWICE, env=1, step=2),)),
+        FaultKind.TWICE,
         Wanted(RepeatedEnv, 1),
-        {
-            "per_env": Wanted((RepeatedEnv, UnexpectedMessage), 1),
-            "shm": Wanted(UnexpectedMessage, field="frame_seq", text=("more than once",)),
-        },
+        per_env=Wanted((RepeatedEnv, UnexpectedMessage), 1),
+        shm=Wanted(UnexpectedMessage, field="frame_seq", text=("more than once",)),
     ),
     # sizes
     _at_row(

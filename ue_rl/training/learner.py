@@ -88,6 +88,7 @@ class Learner:
             self.begun = model.num_timesteps > first
             progress.close()
             episodes.close()
+            model.logger.close()
         seconds = time.monotonic() - begun_at
         self._save(run.model)
         if isinstance(model, OffPolicyAlgorithm):

@@ -23,7 +23,8 @@ import numpy as np
 
 from ue_rl import processes
 from ue_rl.buffers import ActionBatch
-from ue_rl.commands.envelope import Method, encode, messages
+from ue_rl.commands.envelope import Method
+from ue_rl.commands.json_entry import json_entry
 from ue_rl.errors import ConfigurationError
 from ue_rl.shm.bell import Bell
 from ue_rl.shm.header import ACTION_SEQ, SERVER_STATE, SERVING
@@ -154,13 +155,12 @@ class ShmFaultyEngine(FaultyEngine):
             bell.publish()
         elif kind is FaultKind.WRONG_ENV:
             assert memory.s2c is not None
-            memory.s2c.try_write(encode(Method.ENV_INFO, messages().EnvInfoT(envId=self.num_envs, json="{}")))
+            memory.s2c.try_write(json_entry(Method.ENV_INFO, self.num_envs, {}, memory.s2c.max_payload))
         elif kind is FaultKind.GARBAGE:
             self._break_ring(random.Random(0).randbytes(256))
         elif kind is FaultKind.OVERSIZE:
             self._break_ring(struct.pack("<I", 1 << 30))
         elif kind is FaultKind.MISSING:
-            assert memory.answered is not None
             return False
         elif kind is FaultKind.SILENCE:
             self._silent = True
