@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from typing import Any
+from unittest import mock
 
 import gymnasium as gym
 import numpy as np
@@ -409,3 +410,22 @@ def test_vector_env_resets_by_mask_where_autoreset_is_off() -> None:
             env.reset(**bad)
     with pytest.raises(errors.ConfigurationError, match="SAME_STEP or DISABLED"):
         ue_rl.UnrealVectorEnv(MemoryTransport(GymnasiumBridge(maker("box"), N)), autoreset_mode=AutoresetMode.NEXT_STEP)
+
+
+@pytest.mark.parametrize("cls", [UnrealVecEnv, ue_rl.UnrealVectorEnv, ue_rl.UnrealEnv])
+def test_a_step_that_ctrl_c_cut_off_from_its_answers_is_dropped_by_the_next_reset(cls: Any) -> None:
+    n = 1 if cls is ue_rl.UnrealEnv else N
+    env = cls(MemoryTransport(GymnasiumBridge(maker("box"), n)))
+    action = np.zeros((2,) if n == 1 else (N, 2), np.float32)
+    env.reset()
+    with pytest.MonkeyPatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(env.transport, "receive", mock.Mock(side_effect=KeyboardInterrupt))
+        env.step(action)
+    with pytest.raises(errors.UnexpectedMessage, match="ASK while ASKED"):
+        env.step(action)
+    env.reset()
+    after = env.step(action)
+    assert np.reshape(after[0], (n, 3))[:, 1].tolist() == [1] * n  # the first step of the new episodes
+    env.close()
+    with pytest.raises(errors.ConnectionUnusable, match="was closed"):
+        env.reset()

@@ -6,6 +6,7 @@ Takes any Transport whose handshake has one env (SINGLE, RLBASE, or MULTI with E
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any, SupportsFloat
 
 import gymnasium as gym
@@ -15,8 +16,8 @@ from gymnasium import spaces
 from ue_rl.buffers import StepBuffers
 from ue_rl.envs.observations import Observation, Observations
 from ue_rl.envs.spaces import ActionWriter, action_space, observation_space
-from ue_rl.errors import ConfigurationError
-from ue_rl.transport import Transport
+from ue_rl.errors import ConfigurationError, UnexpectedMessage
+from ue_rl.transport import Options, Seeds, Transport
 
 
 def asked_seed_and_options(
@@ -30,6 +31,19 @@ def asked_seed_and_options(
     seeds = seed if seed is not None and "SEED" in spec.features else None
     given = [options] * spec.num_envs if options and "OPTIONS" in spec.features else None
     return seeds, given
+
+
+def start_episodes(
+    transport: Transport, env_ids: Sequence[int] | None = None, seeds: Seeds = None, options: Options = None
+) -> StepBuffers:
+    """Resets `env_ids` (None: all) and waits for their first observations.
+
+    A Ctrl-C between a step's request and its answers leaves the answers owed: they are taken in and dropped first.
+    """
+    with suppress(UnexpectedMessage):  # as a rule nothing was asked
+        transport.receive()
+    transport.reset(env_ids, seeds, options)
+    return transport.receive()
 
 
 class UnrealEnv(gym.Env[Any, Any]):
@@ -69,8 +83,7 @@ class UnrealEnv(gym.Env[Any, Any]):
         """Starts an episode; its first observation and the engine's info."""
         super().reset(seed=seed)
         seeds, given = asked_seed_and_options(self.transport, None if seed is None else [seed], options)
-        self.transport.reset(None, seeds, given)
-        buffers = self.transport.receive()
+        buffers = start_episodes(self.transport, None, seeds, given)
         return self._read(buffers), dict(buffers.infos.get(0, {}))
 
     def step(self, action: Any) -> tuple[Observation, SupportsFloat, bool, bool, dict[str, Any]]:

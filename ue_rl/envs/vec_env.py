@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from stable_baselines3.common.vec_env.base_vec_env import VecEnv, VecEnvIndices, VecEnvStepReturn
 
 from ue_rl.buffers import StepBuffers
+from ue_rl.envs.gym_env import start_episodes
 from ue_rl.envs.observations import Observation, Observations
 from ue_rl.envs.spaces import ActionWriter, action_space, observation_space
 from ue_rl.errors import ConfigurationError, UnsupportedByEngine
@@ -81,11 +82,11 @@ class UnrealVecEnv(VecEnv):
     def reset(self) -> Observation:
         """Starts a new episode in every env; float32 [num_envs, obs_size], or as `observation_space` says.
 
-        Seeds given by `seed()` and options given by `set_options()` go with it and are used up.
+        Seeds given by `seed()` and options given by `set_options()` go with it and are used up. A step that was sent
+        and not waited for, because of a Ctrl-C, is dropped.
         """
         seeds, options = self._used("SEED", self._seeds), self._used("OPTIONS", self._options)
-        self.transport.reset(None, seeds, options)
-        buffers = self.transport.receive()
+        buffers = start_episodes(self.transport, None, seeds, options)
         self._returns[:] = 0
         self._started[:] = self._steps
         self.reset_infos = [dict(buffers.infos.get(env, {})) for env in range(self.num_envs)]

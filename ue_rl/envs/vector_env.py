@@ -11,7 +11,7 @@ from gymnasium.vector import AutoresetMode
 from gymnasium.vector.utils import batch_space
 from numpy.typing import NDArray
 
-from ue_rl.envs.gym_env import asked_seed_and_options
+from ue_rl.envs.gym_env import asked_seed_and_options, start_episodes
 from ue_rl.envs.observations import Observation, Observations
 from ue_rl.envs.spaces import ActionWriter, action_space, observation_space
 from ue_rl.errors import ConfigurationError
@@ -78,12 +78,12 @@ class UnrealVectorEnv(gym.vector.VectorEnv[Any, NDArray[Any], NDArray[Any]]):
             )
         seeds, given = asked_seed_and_options(self.transport, seed, options)
         env_ids = np.flatnonzero(mask).tolist()
-        self.transport.reset(
+        buffers = start_episodes(
+            self.transport,
             None if mask.all() else env_ids,
             [seeds[i] for i in env_ids] if seeds else None,
             [given[i] for i in env_ids] if given else None,
         )
-        buffers = self.transport.receive()
         return self._observations.read(buffers), self._infos(buffers.infos)
 
     def step(self, actions: Any) -> tuple[Observation, NDArray[Any], NDArray[Any], NDArray[Any], dict[str, Any]]:
