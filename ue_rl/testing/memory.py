@@ -51,7 +51,6 @@ class MemoryTransport(BaseTransport):
         bridge: the engine's side.
         through_codec: write and read every message as bytes.
         max_ticks: how many ticks one answer may take.
-        delta_seconds: what each tick is told to have lasted.
         compiled: see ue_rl.wire.Codec.
 
     Attributes:
@@ -68,14 +67,12 @@ class MemoryTransport(BaseTransport):
         *,
         through_codec: bool = True,
         max_ticks: int = 10_000,
-        delta_seconds: float = 1 / 60,
         compiled: bool | None = None,
     ) -> None:
         super().__init__()
         self.bridge = bridge
         self.through_codec = through_codec
         self.max_ticks = max_ticks
-        self.delta_seconds = delta_seconds
         self.compiled = compiled
         self.ticks = 0
         self.lines: list[tuple[str, bytes]] = []
@@ -123,7 +120,7 @@ class MemoryTransport(BaseTransport):
             if not self.buffers.pending.any():
                 return
             self.ticks += 1
-            self.bridge.update_rl(self.delta_seconds)
+            self.bridge.update_rl(1 / 60)
             self._take_answers()
         late = np.flatnonzero(self.buffers.pending).tolist()
         raise EngineTimeout(

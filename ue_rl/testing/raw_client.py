@@ -5,6 +5,7 @@ from __future__ import annotations
 import select
 import socket
 import time
+from contextlib import suppress
 
 
 class RawClient:
@@ -39,8 +40,7 @@ class RawClient:
         """
         deadline = time.monotonic() + self.timeout
         while b"\n" not in self._buffer:
-            chunk = self._receive(deadline)
-            if not chunk:
+            if not (chunk := self._receive(deadline)):
                 raise ConnectionError(f"closed by the peer after {self._buffer!r}")
             self._buffer += chunk
         line, self._buffer = self._buffer.split(b"\n", 1)
@@ -58,14 +58,10 @@ class RawClient:
         """
         deadline = time.monotonic() + self.timeout
         data, self._buffer = self._buffer, b""
-        while True:
-            try:
-                chunk = self._receive(deadline)
-            except ConnectionError:
-                return data
-            if not chunk:
-                return data
-            data += chunk
+        with suppress(ConnectionError):
+            while chunk := self._receive(deadline):
+                data += chunk
+        return data
 
     def close(self) -> None:
         """Closes the socket; idempotent."""
@@ -79,10 +75,10 @@ class RawClient:
 
     def _receive(self, deadline: float) -> bytes:
         left = deadline - time.monotonic()
-        if left <= 0:
-            raise TimeoutError(f"no line within {self.timeout} s; so far {self._buffer!r}")
-        self.sock.settimeout(left)
         try:
+            if left <= 0:
+                raise TimeoutError
+            self.sock.settimeout(left)
             return self.sock.recv(65536)
         except TimeoutError:
             raise TimeoutError(f"no line within {self.timeout} s; so far {self._buffer!r}") from None

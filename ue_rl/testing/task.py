@@ -21,6 +21,7 @@ from __future__ import annotations
 import math
 import struct
 from collections.abc import Callable, Sequence
+from dataclasses import KW_ONLY, dataclass
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -35,6 +36,7 @@ def to_float32(value: float) -> float:
         return math.copysign(math.inf, value)
 
 
+@dataclass(eq=False)
 class TinyTask:
     """One env of the task above.
 
@@ -45,22 +47,16 @@ class TinyTask:
         episode_length: the shortest episode, in steps.
     """
 
-    def __init__(
-        self,
-        env_id: int = 0,
-        *,
-        obs_size: int = 4,
-        act_size: int = 2,
-        decimals: int = 2,
-        episode_length: int = 5,
-    ) -> None:
-        self.env_id = env_id
-        self.obs_size = obs_size
-        self.act_size = act_size
-        self.decimals = decimals
-        self.episode_length = episode_length
-        self.units: int = 10**decimals
-        self.positions = [0] * obs_size
+    env_id: int = 0
+    _: KW_ONLY
+    obs_size: int = 4
+    act_size: int = 2
+    decimals: int = 2
+    episode_length: int = 5
+
+    def __post_init__(self) -> None:
+        self.units: int = 10**self.decimals
+        self.positions = [0] * self.obs_size
         self.episode = 0
         self.steps = 0
 

@@ -16,7 +16,6 @@ import re
 import socket
 import struct
 import sys
-from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
 
@@ -160,17 +159,13 @@ class FaultyEngine(EngineLoop):
             ready = {key.fileobj for key, _ in self._selector.select()}
             # In the order of the envs, whatever the selector's is: what a fault does to the envs behind it must not
             # depend on that. New connections come last, so that the end of an old one is seen first.
-            for source in [*(sock for sock in self._partial if sock in ready), *(ready - set(self._partial))]:
-                if self._stop.is_set():
-                    break
+            for sock in [sock for sock in self._partial if sock in ready]:
+                if sock in self._partial and not self._stop.is_set():  # it may have been closed in this round
+                    with contextlib.suppress(_Stopped):
+                        self._read(sock)
+            if self._listener in ready and not self._stop.is_set():
                 with contextlib.suppress(_Stopped):
-                    self._on_readable(source)
-
-    def _on_readable(self, source: object) -> None:
-        if source is self._listener:
-            self._accept()
-        elif isinstance(source, socket.socket) and source in self._partial:
-            self._read(source)  # else it was closed while an earlier event of this round was handled
+                    self._accept()
 
     def _accept(self) -> None:
         assert self._listener is not None
@@ -229,7 +224,8 @@ class FaultyEngine(EngineLoop):
             if fault is not None and fault.kind not in _ROW_KINDS:
                 struck = fault
             rows += self._rows(env, step, fault)
-        reply = self._joined(rows, sock)
+        between = "\n" if sock in self._envs else "||"
+        reply = f"{between.join(rows)}\n".encode() if rows else b""
         if self.script.latency:
             self._wait(self.script.latency)
         if struck is None:
@@ -243,34 +239,28 @@ class FaultyEngine(EngineLoop):
         self._counts[env] += 1
         return step, next((fault for fault in self.script.faults if (fault.env, fault.step) == (env, step)), None)
 
-    def _joined(self, rows: list[str], sock: socket.socket) -> bytes:
-        if not rows:
-            return b""
-        between = "\n" if sock in self._envs else "||"
-        return between.join(rows).encode() + b"\n"
-
     def _rows(self, env: int, step: int, fault: Fault | None) -> list[str]:
         row = self.good_row(env, step)
         if fault is None or fault.kind not in _ROW_KINDS:
             return [row]
-        number = str(env + step / 4)
-        changes: dict[FaultKind, Callable[[], list[str]]] = {
-            FaultKind.MALFORMED: lambda: [row.replace(number, "1.2.3", 1) if fault.text is None else fault.text],
-            FaultKind.NAN: lambda: [row.replace(number, "nan", 1)],
-            FaultKind.INF: lambda: [
-                row.replace(f";{step};", ";inf;")
-                if self.env_type == "RLBASE"
-                else row.replace(f"REW={step}", "REW=inf")
-            ],
-            FaultKind.TOO_FEW: lambda: [row.replace(f"{number},", "", 1)],
-            FaultKind.TOO_MANY: lambda: [row.replace(number, f"{number},{number}", 1)],
-            FaultKind.WRONG_ENV: lambda: [row.replace(f"ENV={env}", f"ENV={self.num_envs}")],
-            FaultKind.OTHER_ENV: lambda: [row.replace(f"ENV={env}", f"ENV={(env + 1) % self.num_envs}")],
-            FaultKind.NO_ENV: lambda: [row.replace(f";ENV={env}", "")],
-            FaultKind.TWICE: lambda: [row, row],
-            FaultKind.MISSING: list,
-        }
-        return changes[fault.kind]()
+        if fault.kind is FaultKind.MISSING:
+            return []
+        if fault.kind is FaultKind.TWICE:
+            return [row, row]
+        if fault.kind is FaultKind.MALFORMED and fault.text is not None:
+            return [fault.text]
+        number, reward = str(env + step / 4), f";{step};" if self.env_type == "RLBASE" else f"REW={step}"
+        old, new = {
+            FaultKind.MALFORMED: (number, "1.2.3"),
+            FaultKind.NAN: (number, "nan"),
+            FaultKind.INF: (reward, reward.replace(str(step), "inf")),
+            FaultKind.TOO_FEW: (f"{number},", ""),
+            FaultKind.TOO_MANY: (number, f"{number},{number}"),
+            FaultKind.WRONG_ENV: (f"ENV={env}", f"ENV={self.num_envs}"),
+            FaultKind.OTHER_ENV: (f"ENV={env}", f"ENV={(env + 1) % self.num_envs}"),
+            FaultKind.NO_ENV: (f";ENV={env}", ""),
+        }[fault.kind]
+        return [row.replace(old, new, 1)]
 
     def _strike(self, fault: Fault, sock: socket.socket, reply: bytes) -> None:
         if fault.kind is FaultKind.SILENCE:

@@ -24,7 +24,7 @@ class EngineLoop:
         threaded: False: there is no thread, the test makes the engine's steps itself.
 
     Attributes:
-        address: (host, port) listened on.
+        address: (host, port) listened on; host, port: its parts. url: as ue_rl.connect takes it.
     """
 
     def __init__(self, name: str, host: str, backlog: int, *, threaded: bool = True) -> None:
@@ -35,22 +35,9 @@ class EngineLoop:
         self._watch(self._wake_out)
         self._listener: socket.socket | None = socket.create_server((host, 0), backlog=backlog)
         self.address: tuple[str, int] = self._listener.getsockname()[:2]
+        self.host, self.port = self.address
+        self.url = f"tcp://{self.host}:{self.port}"
         self._thread = threading.Thread(target=self._run, name=name, daemon=True) if threaded else None
-
-    @property
-    def host(self) -> str:
-        """The address listened on."""
-        return self.address[0]
-
-    @property
-    def port(self) -> int:
-        """The port listened on."""
-        return self.address[1]
-
-    @property
-    def url(self) -> str:
-        """As ue_rl.connect takes it."""
-        return f"tcp://{self.host}:{self.port}"
 
     def start(self) -> Self:
         """Starts the thread, if there is one."""

@@ -29,6 +29,7 @@ import logging
 import socket
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 from ue_rl.testing.engines import plugin_dialect as dialect
 from ue_rl.testing.engines.loop import EngineLoop
@@ -41,16 +42,16 @@ _READ_LIMIT = 1024
 _log = logging.getLogger(__name__)
 
 
+@dataclass
 class _Slot:
-    """One env: its socket (None: not yet), what it has received, its task, and its action."""
+    """One env: its task and action, its socket (None: not yet), and what it has received."""
 
-    def __init__(self, task: TinyTask, action_ticks: int) -> None:
-        self.task = task
-        self.action_ticks = action_ticks
-        self.sock: socket.socket | None = None
-        self.open = False
-        self.partial = b""
-        self.ticks_left = 0
+    task: TinyTask
+    action_ticks: int
+    sock: socket.socket | None = None
+    open: bool = False
+    partial: bytes = b""
+    ticks_left: int = 0
 
 
 class PluginStandIn(EngineLoop):
@@ -106,7 +107,7 @@ class PluginStandIn(EngineLoop):
         self.lines: list[tuple[int, int, str]] = []
         self.ticks = 0
         self.aborted: str | None = None
-        self._tag_lines = tag_lines
+        self._tag_lines = tag_lines and env_type == "MULTI"
         self._tick_rate = tick_rate
         self._accept_interval = accept_interval
         self._next_accept = 0.0
@@ -187,7 +188,7 @@ class PluginStandIn(EngineLoop):
     def _tick_keyed(self) -> None:
         taken = [(env, line) for env in range(self.num_envs) if (line := self._read_line(env))]
         for env, line in taken:
-            for row in dialect.split_rows(f"{line};ENV={env}" if self._multi_tag else line):
+            for row in dialect.split_rows(f"{line};ENV={env}" if self._tag_lines else line):
                 self._take_row(row, env)
                 if self.aborted is not None:
                     return
@@ -196,10 +197,6 @@ class PluginStandIn(EngineLoop):
                 slot.ticks_left -= 1
                 if not slot.ticks_left:
                     self._answer(env)
-
-    @property
-    def _multi_tag(self) -> bool:
-        return self.env_type == "MULTI" and self._tag_lines
 
     def _take_row(self, row: str, came_from: int) -> None:
         action = dialect.action_text(row)
@@ -277,18 +274,14 @@ class PluginStandIn(EngineLoop):
         finally:
             self._next_accept = now + self._accept_interval
         sock.setblocking(False)
-        if self.env_type == "RLBASE":
-            self._close_listener()
-            self._send_all(sock, f"{self.handshake}\n".encode())
-            self._adopt(0, sock)
-        elif self._admin is None:
+        if self._admin is None:
             self._admin = sock
+            if self.env_type == "RLBASE":
+                self._close_listener()  # a client that reads the handshake must find the door closed
             self._send_all(sock, f"{self.handshake}\n".encode())
-        else:
-            self._adopt(next(i for i, slot in enumerate(self._slots) if slot.sock is None), sock)
-
-    def _adopt(self, env: int, sock: socket.socket) -> None:
-        slot = self._slots[env]
+            if self.env_type != "RLBASE":
+                return
+        slot = next(slot for slot in self._slots if slot.sock is None)
         slot.sock, slot.open = sock, True
         if not self.all_connected:
             return
