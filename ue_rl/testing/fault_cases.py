@@ -124,88 +124,53 @@ def _handshake(name: str, line: str | None, wanted: Wanted) -> FaultCase:
 
 _CONFIG = "CONFIG:OBS=4;ACT=2;ENV_TYPE=MULTI;ENV_COUNT=3"
 
+# fmt: off
 FAULT_CASES: tuple[FaultCase, ...] = (
     # the handshake
     _handshake("no handshake", None, Wanted(HandshakeError, text=("no handshake", "CONFIG:..", "nothing"))),
     _handshake("not a handshake", "HELLO", Wanted(HandshakeError, text=("HELLO", "CONFIG:"))),
     _handshake("no ACT", _CONFIG.replace("ACT=2;", ""), Wanted(HandshakeError, field="ACT")),
-    _handshake(
-        "ACT is no number", _CONFIG.replace("ACT=2", "ACT=two"), Wanted(HandshakeError, field="ACT", text=("two",))
-    ),
-    _handshake(
-        "no envs", _CONFIG.replace("COUNT=3", "COUNT=0"), Wanted(HandshakeError, field="ENV_COUNT", text=("1 to",))
-    ),
+    _handshake("ACT is no number", _CONFIG.replace("ACT=2", "ACT=two"),
+        Wanted(HandshakeError, field="ACT", text=("two",))),
+    _handshake("no envs", _CONFIG.replace("COUNT=3", "COUNT=0"),
+        Wanted(HandshakeError, field="ENV_COUNT", text=("1 to",))),
     _handshake("a key twice", _CONFIG + ";OBS=4", Wanted(HandshakeError, field="OBS")),
     _handshake("from the future", _CONFIG + ";VERSION=99", Wanted(HandshakeError, field="VERSION", text=("99",))),
     _handshake("a binary handshake", "\x16\x03\x01\x00\x00", Wanted(HandshakeError)),
-    _handshake(
-        "an endless handshake", "CONFIG:" + "X" * 200_000, Wanted((LineTooLong, HandshakeError), text=("65536",))
-    ),
-    FaultCase(
-        "closes after the handshake",
-        Script(close_after_handshake=True),
+    _handshake("an endless handshake", "CONFIG:" + "X" * 200_000,
+        Wanted((LineTooLong, HandshakeError), text=("65536",))),
+    FaultCase("closes after the handshake", Script(close_after_handshake=True),
         Wanted(EngineDisconnected, text=("closed",)),
-        {"per_env": Wanted((EngineUnreachable, EngineDisconnected), text=("0 of 3 env sockets",))},
-    ),
-    FaultCase(
-        "refuses all env sockets",
-        Script(accepts=1),
-        Wanted(EngineUnreachable, text=("0 of 3 env sockets", "channel='shared'")),
-        only=("per_env",),
-    ),
-    FaultCase(
-        # the kernel may accept one more before the engine has closed its listener
-        "refuses half of the env sockets",
-        Script(accepts=3),
-        Wanted((EngineUnreachable, EngineDisconnected)),
-        only=("per_env",),
-    ),
-    FaultCase(
-        "speaks unasked",
-        Script(after_handshake=_GOOD + "\n"),
-        Wanted(UnexpectedMessage, text=("nobody asked",)),
-        only=("shared", "shm"),
-    ),
+        {"per_env": Wanted((EngineUnreachable, EngineDisconnected), text=("0 of 3 env sockets",))}),
+    FaultCase("refuses all env sockets", Script(accepts=1),
+        Wanted(EngineUnreachable, text=("0 of 3 env sockets", "channel='shared'")), only=("per_env",)),
+    # the kernel may accept one more before the engine has closed its listener
+    FaultCase("refuses half of the env sockets", Script(accepts=3), Wanted((EngineUnreachable, EngineDisconnected)),
+        only=("per_env",)),
+    FaultCase("speaks unasked", Script(after_handshake=_GOOD + "\n"), Wanted(UnexpectedMessage, text=("nobody asked",)),
+        only=("shared", "shm")),
     # the engine dies or falls silent
     _at_row("closes", FaultKind.DROP, Wanted(EngineDisconnected, text=("went away",))),
     _at_row("crashes", FaultKind.CRASH, Wanted(EngineDisconnected, text=("went away",))),
-    _at_row(
-        "dies within a line",
-        FaultKind.HALF_LINE,
-        Wanted(EngineDisconnected, text=("unfinished line",)),
-        per_env=Wanted(EngineDisconnected),  # another env's end may be seen first
-        shm=Wanted(EngineDisconnected, text=("went away",)),
-    ),
-    _at_row(
-        "falls silent",
-        FaultKind.SILENCE,
-        Wanted(EngineTimeout, text=("0 of 3 envs", "envs [0, 1, 2]")),
-        per_env=Wanted(EngineTimeout, text=("of 3 envs",)),
-    ),
+    # another env's end may be seen first
+    _at_row("dies within a line", FaultKind.HALF_LINE, Wanted(EngineDisconnected, text=("unfinished line",)),
+        per_env=Wanted(EngineDisconnected), shm=Wanted(EngineDisconnected, text=("went away",))),
+    _at_row("falls silent", FaultKind.SILENCE, Wanted(EngineTimeout, text=("0 of 3 envs", "envs [0, 1, 2]")),
+        per_env=Wanted(EngineTimeout, text=("of 3 envs",))),
     _at_row("forgets an env", FaultKind.MISSING, Wanted(EngineTimeout, 1, text=("2 of 3 envs", "envs [1]"))),
-    FaultCase(
-        "never answers at all",
+    FaultCase("never answers at all",
         Script(faults=tuple(Fault(FaultKind.SILENCE, env=env, step=0) for env in range(NUM_ENVS))),
         Wanted(EngineTimeout, text=("0 of 3 envs", "channel=")),
-        {"shm": Wanted(EngineTimeout, text=("0 of 3 envs", "Its loop"))},
-    ),
+        {"shm": Wanted(EngineTimeout, text=("0 of 3 envs", "Its loop"))}),
     # numbers
     _at_row("too few numbers", FaultKind.TOO_FEW, Wanted(WrongCount, 1, "OBS", ("4 numbers", "3 came")), only=_TEXT),
     _at_row("too many numbers", FaultKind.TOO_MANY, Wanted(WrongCount, 1, "OBS", ("4 numbers", "5 came")), only=_TEXT),
     _at_row("nan", FaultKind.NAN, Wanted(NonFiniteValue, 1, "OBS", ("nan",))),
     _at_row("inf reward", FaultKind.INF, Wanted(NonFiniteValue, 1, "REW", ("inf",))),
-    _bad_row(
-        "beyond float32",
-        _GOOD.replace("1.5", "1e39", 1),
-        Wanted(NonFiniteValue, 1, "OBS", ("1e39",)),
-        shm=Wanted(NonFiniteValue, 1, "OBS", ("inf",)),
-    ),
-    _bad_row(
-        "windows' nan",
-        _GOOD.replace("1.5", "-nan(ind)", 1),
-        Wanted(NonFiniteValue, 1, "OBS", ("nan(ind)",)),
-        shm=Wanted(NonFiniteValue, 1, "OBS", ("nan",)),
-    ),
+    _bad_row("beyond float32", _GOOD.replace("1.5", "1e39", 1), Wanted(NonFiniteValue, 1, "OBS", ("1e39",)),
+        shm=Wanted(NonFiniteValue, 1, "OBS", ("inf",))),
+    _bad_row("windows' nan", _GOOD.replace("1.5", "-nan(ind)", 1), Wanted(NonFiniteValue, 1, "OBS", ("nan(ind)",)),
+        shm=Wanted(NonFiniteValue, 1, "OBS", ("nan",))),
     _bad_row("not a number", _GOOD.replace("1.5", "two", 1), Wanted(MalformedMessage, 1, "OBS", ("two",))),
     _at_row("two points", FaultKind.MALFORMED, Wanted(MalformedMessage, 1, "OBS", ("1.2.3",)), only=_TEXT),
     _bad_row("a hole", _GOOD.replace("1.5,", ",", 1), Wanted(MalformedMessage, 1, "OBS")),
@@ -213,45 +178,25 @@ FAULT_CASES: tuple[FaultCase, ...] = (
     # fields
     _bad_row("no reward", _GOOD.replace("REW=2;", ""), Wanted(MalformedMessage, 1, "REW")),
     _bad_row("no done", _GOOD.replace("DONE=0;", ""), Wanted(MalformedMessage, 1, "DONE")),
-    _bad_row(
-        "done is no flag",
-        _GOOD.replace("DONE=0", "DONE=7"),
-        Wanted(MalformedMessage, 1, "DONE", ("DONE=7",)),
-        shm=Wanted(MalformedMessage, 1, "DONE", ("DONE=7",)),
-    ),
+    _bad_row("done is no flag", _GOOD.replace("DONE=0", "DONE=7"), Wanted(MalformedMessage, 1, "DONE", ("DONE=7",)),
+        shm=Wanted(MalformedMessage, 1, "DONE", ("DONE=7",))),
     _bad_row("reward twice", _GOOD.replace("REW=2", "REW=2;REW=3"), Wanted(MalformedMessage, 1, "REW")),
     _bad_row("stray text", "PROBLEM IS HERE", Wanted(MalformedMessage, text=("PROBLEM",))),
     _bad_row("the handshake again", _CONFIG, Wanted(ProtocolError, text=("CONFIG",))),
     _bad_row("an empty row", _GOOD + "||", Wanted(MalformedMessage)),
     _at_row("garbage", FaultKind.GARBAGE, Wanted(ProtocolError)),
     # env ids
-    _at_row(
-        "unknown env",
-        FaultKind.WRONG_ENV,
-        Wanted(UnknownEnv, field="ENV", text=("0 to 2", "ENV=3")),
-        shm=Wanted(UnknownEnv, field="ENV", text=("0 to 2", "3")),
-    ),
+    _at_row("unknown env", FaultKind.WRONG_ENV, Wanted(UnknownEnv, field="ENV", text=("0 to 2", "ENV=3")),
+        shm=Wanted(UnknownEnv, field="ENV", text=("0 to 2", "3"))),
     _bad_row("negative env", _GOOD.replace("ENV=1", "ENV=-1"), Wanted(ProtocolError, field="ENV", text=("-1",))),
-    _at_row(
-        "another env's id",
-        FaultKind.OTHER_ENV,
-        Wanted(RepeatedEnv, 2),
-        only=_TEXT,
-        per_env=Wanted(UnknownEnv, 1, "ENV", ("names env 2",)),
-    ),
+    _at_row("another env's id", FaultKind.OTHER_ENV, Wanted(RepeatedEnv, 2), only=_TEXT,
+        per_env=Wanted(UnknownEnv, 1, "ENV", ("names env 2",))),
     _at_row("no env id", FaultKind.NO_ENV, Wanted(MalformedMessage, field="ENV"), only=("shared",)),
-    _at_row(
-        "answers twice",
-        FaultKind.TWICE,
-        Wanted(RepeatedEnv, 1),
+    _at_row("answers twice", FaultKind.TWICE, Wanted(RepeatedEnv, 1),
         per_env=Wanted((RepeatedEnv, UnexpectedMessage), 1),
-        shm=Wanted(UnexpectedMessage, field="frame_seq", text=("more than once",)),
-    ),
+        shm=Wanted(UnexpectedMessage, field="frame_seq", text=("more than once",))),
     # sizes
-    _at_row(
-        "an endless line",
-        FaultKind.OVERSIZE,
-        Wanted(LineTooLong, text=("newline within",)),
-        shm=Wanted(SegmentInvalid, text=("longer than what was written",)),
-    ),
+    _at_row("an endless line", FaultKind.OVERSIZE, Wanted(LineTooLong, text=("newline within",)),
+        shm=Wanted(SegmentInvalid, text=("longer than what was written",))),
 )
+# fmt: on
