@@ -20,29 +20,18 @@ from ue_rl.errors import ConfigurationError, UnexpectedMessage
 from ue_rl.transport import Options, Seeds, Transport
 
 
-def asked_seed_and_options(
-    transport: Transport, seed: Sequence[int | None] | None, options: dict[str, Any] | None
-) -> tuple[Sequence[int | None] | None, Sequence[dict[str, Any] | None] | None]:
-    """The part of a Gymnasium reset's seeds and options that the engine takes, one per env.
-
-    A seed always seeds the Python side's generators; an engine that takes none is left alone.
-    """
-    spec = transport.spec
-    seeds = seed if seed is not None and "SEED" in spec.features else None
-    given = [options] * spec.num_envs if options and "OPTIONS" in spec.features else None
-    return seeds, given
-
-
 def start_episodes(
     transport: Transport, env_ids: Sequence[int] | None = None, seeds: Seeds = None, options: Options = None
 ) -> StepBuffers:
     """Resets `env_ids` (None: all) and waits for their first observations.
 
-    A Ctrl-C between a step's request and its answers leaves the answers owed: they are taken in and dropped first.
+    Seeds and options go to an engine that takes them; another one is left alone. A Ctrl-C between a step's request and
+    its answers leaves the answers owed: they are taken in and dropped first.
     """
+    features = transport.spec.features
     with suppress(UnexpectedMessage):  # as a rule nothing was asked
         transport.receive()
-    transport.reset(env_ids, seeds, options)
+    transport.reset(env_ids, seeds if "SEED" in features else None, options if "OPTIONS" in features else None)
     return transport.receive()
 
 
@@ -68,7 +57,7 @@ class UnrealEnv(gym.Env[Any, Any]):
         if spec.num_envs != 1:
             transport.close()
             raise ConfigurationError(
-                "a gymnasium.Env is one env", fault="caller", field="ENV_COUNT", expected=1, got=spec.num_envs,
+                "a gymnasium.Env is one env", field="ENV_COUNT", expected=1, got=spec.num_envs,
                 cure="use UnrealVecEnv or UnrealVectorEnv for several",
             )  # fmt: skip
         self.engine_spec = spec
@@ -82,8 +71,7 @@ class UnrealEnv(gym.Env[Any, Any]):
     ) -> tuple[Observation, dict[str, Any]]:
         """Starts an episode; its first observation and the engine's info."""
         super().reset(seed=seed)
-        seeds, given = asked_seed_and_options(self.transport, None if seed is None else [seed], options)
-        buffers = start_episodes(self.transport, None, seeds, given)
+        buffers = start_episodes(self.transport, None, None if seed is None else [seed], [options] if options else None)
         return self._read(buffers), dict(buffers.infos.get(0, {}))
 
     def step(self, action: Any) -> tuple[Observation, SupportsFloat, bool, bool, dict[str, Any]]:

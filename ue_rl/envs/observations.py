@@ -9,9 +9,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
 from ue_rl.buffers import StepBuffers
 from ue_rl.spec import EnvSpec
 
@@ -32,14 +29,10 @@ class Observations:
 
     def read(self, buffers: StepBuffers) -> Observation:
         """All envs' observations."""
-        if self._image is None:
-            return buffers.obs.copy() if self._copy else buffers.obs
-        pixels = self._pixels(buffers)
-        if self._copy:
-            pixels = pixels.copy()
-        if self._image.only:
-            return pixels
-        return {"obs": buffers.obs.copy() if self._copy else buffers.obs, "image": pixels}
+        shown = self._shown(buffers)
+        if not self._copy:
+            return shown
+        return {key: rows.copy() for key, rows in shown.items()} if isinstance(shown, dict) else shown.copy()
 
     def row(self, observation: Observation, env: int) -> Observation:
         """A copy of one env's observation out of what `read` gave."""
@@ -51,15 +44,15 @@ class Observations:
         """Takes these envs' rows over into what `read` gave before."""
         if not self._copy:
             return  # they are the same arrays
-        if self._image is None:
-            observation[envs] = buffers.obs[envs]
-        elif self._image.only:
-            observation[envs] = self._pixels(buffers)[envs]
+        shown = self._shown(buffers)
+        if isinstance(shown, dict):
+            for key, rows in shown.items():
+                observation[key][envs] = rows[envs]
         else:
-            observation["obs"][envs] = buffers.obs[envs]
-            observation["image"][envs] = self._pixels(buffers)[envs]
+            observation[envs] = shown[envs]
 
-    @staticmethod
-    def _pixels(buffers: StepBuffers) -> NDArray[np.uint8]:
-        assert buffers.image is not None
-        return buffers.image
+    def _shown(self, buffers: StepBuffers) -> Observation:
+        """The transport's own arrays."""
+        if self._image is None:
+            return buffers.obs
+        return buffers.image if self._image.only else {"obs": buffers.obs, "image": buffers.image}

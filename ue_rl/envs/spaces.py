@@ -42,10 +42,9 @@ class ActionWriter:
 
     def __init__(self, spec: EnvSpec) -> None:
         action = spec.action_spec
-        self._discrete = action.kind is ActionKind.DISCRETE
         self._box = action.kind is ActionKind.BOX
-        self._shape = (spec.num_envs,) if self._discrete else (spec.num_envs, spec.act_size)
         self._wire_shape = (spec.num_envs, spec.act_size)
+        self._shape = (spec.num_envs,) if action.kind is ActionKind.DISCRETE else self._wire_shape
         self._counts = None if self._box else np.array(action.counts, np.int64)
 
     def __call__(self, actions: Any) -> NDArray[np.float32]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import time
 import warnings
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import gymnasium as gym
@@ -26,6 +26,9 @@ from ue_rl.errors import ConfigurationError, UnsupportedByEngine
 from ue_rl.spec import EnvSpec
 from ue_rl.transport import Transport
 
+_KNOWN = (
+    "render_mode", "spec", "metadata", "observation_space", "action_space", "engine_spec", "max_episode_steps",
+)  # fmt: skip
 _RESERVED = frozenset(("episode", "terminal_observation", "TimeLimit.truncated"))
 
 
@@ -56,15 +59,12 @@ class UnrealVecEnv(VecEnv):
     ) -> None:
         if max_episode_steps is not None and max_episode_steps < 1:
             raise ConfigurationError(
-                "an episode has at least one step",
-                fault="caller",
-                field="max_episode_steps",
-                got=max_episode_steps,
+                "an episode has at least one step", field="max_episode_steps", got=max_episode_steps
             )
         self.transport = transport
         self.engine_spec: EnvSpec = transport.connect()
         self.max_episode_steps = max_episode_steps
-        self.render_mode = None
+        self.render_mode = self.spec = None
         n = self.engine_spec.num_envs
         self._writer = ActionWriter(self.engine_spec)
         self._observations = Observations(self.engine_spec, copy)
@@ -73,7 +73,6 @@ class UnrealVecEnv(VecEnv):
         self._returns = np.zeros(n, np.float64)
         self._steps = 0
         self._started = np.zeros(n, np.int64)  # the step at which each env's episode began
-        self._closed = False
         self._told: set[str] = set()
         super().__init__(n, observation_space(self.engine_spec), action_space(self.engine_spec))
 
@@ -163,9 +162,7 @@ class UnrealVecEnv(VecEnv):
 
     def close(self) -> None:
         """Closes the connection; idempotent."""
-        if not self._closed:
-            self._closed = True
-            self.transport.close()
+        self.transport.close()
 
     def get_attr(self, attr_name: str, indices: VecEnvIndices = None) -> list[Any]:
         """What the client itself knows about each env: render_mode, spec, spaces, max_episode_steps.
@@ -173,18 +170,9 @@ class UnrealVecEnv(VecEnv):
         Raises:
             UnsupportedByEngine: (an AttributeError) anything else lives inside the engine.
         """
-        known = {
-            "render_mode": self.render_mode,
-            "spec": None,
-            "metadata": self.metadata,
-            "max_episode_steps": self.max_episode_steps,
-            "engine_spec": self.engine_spec,
-            "observation_space": self.observation_space,
-            "action_space": self.action_space,
-        }
-        if attr_name not in known:
+        if attr_name not in _KNOWN:
             raise self._inside("get_attr", attr_name)
-        return [known[attr_name] for _ in self._get_indices(indices)]
+        return [getattr(self, attr_name) for _ in self._get_indices(indices)]
 
     def set_attr(self, attr_name: str, value: Any, indices: VecEnvIndices = None) -> None:
         """Sets render_mode (only to None) or max_episode_steps, for all envs at once.
@@ -194,7 +182,7 @@ class UnrealVecEnv(VecEnv):
         """
         if attr_name == "render_mode" and value is None:
             return
-        if attr_name == "max_episode_steps" and len(list(self._get_indices(indices))) == self.num_envs:
+        if attr_name == "max_episode_steps" and len(self._get_indices(indices)) == self.num_envs:
             self.max_episode_steps = None if value is None else int(value)
             return
         raise self._inside("set_attr", attr_name)
@@ -219,11 +207,8 @@ class UnrealVecEnv(VecEnv):
         """The engine draws its own window: nothing here."""
         return [None] * self.num_envs
 
-    def _get_indices(self, indices: VecEnvIndices) -> Iterable[int]:
-        n = self.num_envs
-        if indices is None:
-            return range(n)
-        chosen = [indices] if isinstance(indices, int) else list(indices)
+    def _get_indices(self, indices: VecEnvIndices) -> list[int]:
+        n, chosen = self.num_envs, list(super()._get_indices(indices))
         for env in chosen:
             if not -n <= env < n:
                 raise IndexError(f"env index {env} is outside 0..{n - 1}")
@@ -232,6 +217,6 @@ class UnrealVecEnv(VecEnv):
     def _inside(self, call: str, name: str) -> UnsupportedByEngine:
         return UnsupportedByEngine(
             f"{call}({name!r}) asks for something that lives inside the engine", fault="caller",
-            expected="render_mode, spec, metadata, observation_space, action_space, engine_spec, max_episode_steps",
+            expected=", ".join(_KNOWN),
             cure="pass values at the start of an episode with set_options(), or wrap the VecEnv",
         )  # fmt: skip

@@ -11,7 +11,7 @@ from gymnasium.vector import AutoresetMode
 from gymnasium.vector.utils import batch_space
 from numpy.typing import NDArray
 
-from ue_rl.envs.gym_env import asked_seed_and_options, start_episodes
+from ue_rl.envs.gym_env import start_episodes
 from ue_rl.envs.observations import Observation, Observations
 from ue_rl.envs.spaces import ActionWriter, action_space, observation_space
 from ue_rl.errors import ConfigurationError
@@ -36,8 +36,8 @@ class UnrealVectorEnv(gym.vector.VectorEnv[Any, NDArray[Any], NDArray[Any]]):
     def __init__(self, transport: Transport, *, autoreset_mode: AutoresetMode = AutoresetMode.SAME_STEP) -> None:
         if autoreset_mode not in (AutoresetMode.SAME_STEP, AutoresetMode.DISABLED):
             raise ConfigurationError(
-                "this autoreset mode is not supported", fault="caller", field="autoreset_mode",
-                expected="SAME_STEP or DISABLED", got=str(autoreset_mode),
+                "this autoreset mode is not supported", field="autoreset_mode", expected="SAME_STEP or DISABLED",
+                got=str(autoreset_mode),
             )  # fmt: skip
         self.transport = transport
         self.engine_spec = spec = transport.connect()
@@ -66,23 +66,18 @@ class UnrealVectorEnv(gym.vector.VectorEnv[Any, NDArray[Any], NDArray[Any]]):
         options = dict(options or {})
         mask = np.asarray(options.pop("reset_mask", np.ones(self.num_envs, np.bool_)))
         if mask.shape != (self.num_envs,) or mask.dtype != np.bool_ or not mask.any():
-            raise ConfigurationError(
-                "a reset mask needs a bool per env, one of them True", fault="caller", field="reset_mask", got=mask
-            )
+            raise ConfigurationError("a reset mask has a bool per env, one of them True", field="reset_mask", got=mask)
         super().reset(seed=seed if isinstance(seed, int) else None)
         if isinstance(seed, int):
             seed = [seed + i for i in range(self.num_envs)]
         if seed is not None and len(seed) != self.num_envs:
-            raise ConfigurationError(
-                "one seed per env", fault="caller", field="seed", expected=self.num_envs, got=len(seed)
-            )
-        seeds, given = asked_seed_and_options(self.transport, seed, options)
+            raise ConfigurationError("one seed per env", field="seed", expected=self.num_envs, got=len(seed))
         env_ids = np.flatnonzero(mask).tolist()
         buffers = start_episodes(
             self.transport,
             None if mask.all() else env_ids,
-            [seeds[i] for i in env_ids] if seeds else None,
-            [given[i] for i in env_ids] if given else None,
+            [seed[i] for i in env_ids] if seed is not None else None,
+            [options] * len(env_ids) if options else None,
         )
         return self._observations.read(buffers), self._infos(buffers.infos)
 
