@@ -79,6 +79,8 @@ class UeRlError(Exception):
         cure: what to do about it.
     """
 
+    _fault: str | None = None  # of a kind of error, where the one who raises it names nobody
+
     def __init__(
         self,
         message: str,
@@ -91,7 +93,7 @@ class UeRlError(Exception):
         cure: str | None = None,
     ) -> None:
         self.message = message
-        self.fault = fault
+        self.fault = fault or self._fault
         self.env_id = env_id
         self.field = field
         self.expected = expected
@@ -119,6 +121,8 @@ class UeRlError(Exception):
 
 class ConfigurationError(UeRlError, ValueError):
     """A wrong argument or option."""
+
+    _fault = "caller"
 
 
 class TransportError(UeRlError):

@@ -41,7 +41,7 @@ def json_object(text: str, field: str) -> dict[str, Any]:
     except ValueError:
         value = None
     if not isinstance(value, dict):
-        raise ConfigurationError("not a JSON object", fault="caller", field=field, got=text)
+        raise ConfigurationError("not a JSON object", field=field, got=text)
     return value
 
 
@@ -55,6 +55,4 @@ def show_log(*names: str) -> None:
 
 def cannot_listen(host: str, port: int, error: OSError, cure: str) -> ConfigurationError:
     """The error for an address that cannot be listened on."""
-    return ConfigurationError(
-        f"cannot listen on {host}:{port}", fault="caller", field="port", got=str(error), cure=cure
-    )
+    return ConfigurationError(f"cannot listen on {host}:{port}", field="port", got=str(error), cure=cure)

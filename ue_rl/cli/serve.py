@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import importlib
+import pkgutil
 import sys
 from typing import Any
 
@@ -78,13 +78,12 @@ def serve(
 
 
 def _bridge_class(name: str) -> Any:
-    module, colon, attribute = name.partition(":")
     sys.path.insert(0, "")  # a module in the folder where the command runs
     try:
-        if not colon:
-            raise ValueError("no colon")
-        return getattr(importlib.import_module(module), attribute)
+        if not name.partition(":")[2]:
+            raise ValueError("no class")
+        return pkgutil.resolve_name(name)
     except (ImportError, AttributeError, ValueError) as error:
         raise ConfigurationError(
-            f"{name!r} cannot be loaded", fault="caller", field="bridge", expected="module:Class", got=str(error)
+            f"{name!r} cannot be loaded", field="bridge", expected="module:Class", got=str(error)
         ) from error

@@ -63,9 +63,7 @@ def train(config: Path | None, resume: bool, force: bool, settings: tuple[str, .
     Without arguments: PPO on CartPole-v1, hosted by an embedded engine and reached over shared memory.
     """
     if resume and force:
-        raise ConfigurationError(
-            "--resume and --force exclude each other", fault="caller", cure="continue the run, or overwrite it"
-        )
+        raise ConfigurationError("--resume and --force exclude each other", cure="continue the run, or overwrite it")
     flags["hyperparameters"] = _hyperparameters(flags, settings)
     if flags["env_kwargs"] is not None:
         flags["env_kwargs"] = json_object(flags["env_kwargs"], "env_kwargs")
@@ -86,9 +84,7 @@ def _hyperparameters(flags: dict[str, Any], settings: tuple[str, ...]) -> dict[s
         try:
             hyper["policy_kwargs"] = {**hyper.get("policy_kwargs", {}), "net_arch": [int(n) for n in arch.split(",")]}
         except ValueError:
-            raise ConfigurationError(
-                "not a list of layers", fault="caller", field="net_arch", expected="64,64", got=arch
-            ) from None
+            raise ConfigurationError("not a list of layers", field="net_arch", expected="64,64", got=arch) from None
     rate = flags.pop("learning_rate")
     if rate is not None:
         hyper["learning_rate"] = parse_setting(f"x={rate}")[1]

@@ -7,7 +7,6 @@ import time
 from collections import deque
 from collections.abc import Callable
 from pathlib import Path
-from typing import TextIO
 
 from stable_baselines3.common.callbacks import BaseCallback
 
@@ -17,44 +16,53 @@ _EVERY = 0.2  # seconds between two reports of progress
 
 
 class EpisodeLog(BaseCallback):
-    """Appends every finished episode to a CSV file; knows the mean return of the last 100."""
+    """Appends every finished episode to a CSV file, and tells the report how far the run is.
 
-    def __init__(self, path: Path) -> None:
+    Attributes:
+        episodes: how many ended.
+    """
+
+    def __init__(self, path: Path, report: Report, total: int) -> None:
         super().__init__()
-        self._path = path
-        self._file: TextIO | None = None
-        self.returns: deque[float] = deque(maxlen=100)
+        self._file = path.open("a", buffering=1, newline="")  # line by line: a run that is killed keeps its episodes
+        self._writer = csv.writer(self._file)
+        if not self._file.tell():
+            self._writer.writerow(["env_steps", "return", "length", "seconds"])
+        self._returns: deque[float] = deque(maxlen=100)
         self.episodes = 0
+        self._report, self._total = report, total
+        self._told = 0.0
 
     def _on_training_start(self) -> None:
-        new = not self._path.exists()
-        self._file = self._path.open("a", newline="")
-        self._writer = csv.writer(self._file)
-        if new:
-            self._writer.writerow(["env_steps", "return", "length", "seconds"])
+        self._tell(time.monotonic())
 
     def _on_step(self) -> bool:
         for info in self.locals["infos"]:
             episode = info.get("episode")
             if episode is not None:
                 self.episodes += 1
-                self.returns.append(episode["r"])
+                self._returns.append(episode["r"])
                 self._writer.writerow([self.num_timesteps, episode["r"], episode["l"], episode["t"]])
+        now = time.monotonic()
+        if now - self._told >= _EVERY:
+            self._tell(now)
         return True
 
-    def _on_rollout_end(self) -> None:
-        if self._file is not None:
-            self._file.flush()
+    def _tell(self, now: float) -> None:
+        self._told = now
+        self._report.progress(self.num_timesteps, self._total, self.mean_return)
 
     def close(self) -> None:
-        """Closes the file; also after an interrupted run."""
-        if self._file is not None:
-            self._file.close()
+        """Learning is over, also by an exception."""
+        self._file.close()
+        if self._told:
+            self._tell(time.monotonic())
+        self._report.ended()
 
     @property
     def mean_return(self) -> float | None:
         """Of the last 100 episodes, None without any."""
-        return sum(self.returns) / len(self.returns) if self.returns else None
+        return sum(self._returns) / len(self._returns) if self._returns else None
 
 
 class Checkpoints(BaseCallback):
@@ -63,41 +71,13 @@ class Checkpoints(BaseCallback):
     def __init__(self, save_freq: int, save: Callable[[str], None]) -> None:
         super().__init__()
         self._save_freq, self._save = save_freq, save
-        self._next = 0
 
     def _on_training_start(self) -> None:
-        self._next = (self.num_timesteps // self._save_freq + 1) * self._save_freq
+        self._saved = self.num_timesteps // self._save_freq
 
     def _on_step(self) -> bool:
-        if self.num_timesteps >= self._next:
+        due = self.num_timesteps // self._save_freq
+        if due > self._saved:
             self._save(f"{self.num_timesteps}_steps")
-            self._next = (self.num_timesteps // self._save_freq + 1) * self._save_freq
+            self._saved = due
         return True
-
-
-class ProgressCalls(BaseCallback):
-    """Tells the report how far the run is: at the start, now and then, at the end."""
-
-    def __init__(self, report: Report, total: int, episodes: EpisodeLog) -> None:
-        super().__init__()
-        self._report, self._total, self._episodes = report, total, episodes
-        self._told = 0.0
-
-    def _on_training_start(self) -> None:
-        self._tell(time.monotonic())
-
-    def _on_step(self) -> bool:
-        now = time.monotonic()
-        if now - self._told >= _EVERY:
-            self._tell(now)
-        return True
-
-    def _tell(self, now: float) -> None:
-        self._told = now
-        self._report.progress(self.num_timesteps, self._total, self._episodes.mean_return)
-
-    def close(self) -> None:
-        """Learning is over, also by an exception."""
-        if self._told:
-            self._tell(time.monotonic())
-        self._report.ended()

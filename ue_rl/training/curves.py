@@ -8,25 +8,13 @@ from pathlib import Path
 import numpy as np
 
 
-def read_episodes(path: Path) -> tuple[list[int], list[float], list[int]]:
-    """(env-steps at the end, return, length) of each episode in episodes.csv."""
-    steps: list[int] = []
-    returns: list[float] = []
-    lengths: list[int] = []
-    if path.exists():
-        with path.open(newline="") as file:
-            for row in csv.DictReader(file):
-                steps.append(int(row["env_steps"]))
-                returns.append(float(row["return"]))
-                lengths.append(int(row["length"]))
-    return steps, returns, lengths
-
-
-def draw_curves(episodes: Path, target: Path, title: str) -> bool:
-    """Draws the picture; False where there are no episodes yet."""
-    steps, returns, lengths = read_episodes(episodes)
-    if not steps:
-        return False
+def draw_curves(episodes: Path, target: Path, title: str) -> None:
+    """Draws the picture from episodes.csv; none where there are no episodes yet."""
+    with episodes.open(newline="") as file:
+        rows = np.array(list(csv.reader(file))[1:], np.float64)
+    if not len(rows):
+        return
+    steps, returns, lengths = rows.T[:3]
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
@@ -44,4 +32,3 @@ def draw_curves(episodes: Path, target: Path, title: str) -> bool:
     upper.set_title(title)
     lower.set_xlabel("env-steps")
     figure.savefig(target, dpi=110)
-    return True

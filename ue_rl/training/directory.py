@@ -50,21 +50,19 @@ class RunDirectory:
         if run.path.exists() and any(run.path.iterdir()):
             if not force:
                 raise ConfigurationError(
-                    f"the run {run.path} exists already", fault="caller", field="run_id",
+                    f"the run {run.path} exists already", field="run_id",
                     cure="continue it with --resume, overwrite it with --force, or choose another --run-id",
                 )  # fmt: skip
             if not run.config.exists():
                 raise ConfigurationError(
-                    f"{run.path} is not a run: it has no config.yaml", fault="caller", field="run_id",
+                    f"{run.path} is not a run: it has no config.yaml", field="run_id",
                     cure="--force only overwrites runs; choose another --run-id",
                 )  # fmt: skip
             shutil.rmtree(run.path)
         try:
             run.checkpoints.mkdir(parents=True)
         except OSError as error:
-            raise ConfigurationError(
-                f"{run.path} cannot be written", fault="caller", field="log_dir", got=str(error)
-            ) from error
+            raise ConfigurationError(f"{run.path} cannot be written", field="log_dir", got=str(error)) from error
         return run
 
     @classmethod
@@ -78,7 +76,7 @@ class RunDirectory:
             configs = list(log_dir.glob(f"{name}-*/config.yaml"))
             if not configs:
                 raise ConfigurationError(
-                    f"no run of {name} in {log_dir} to resume", fault="caller", field="run_id",
+                    f"no run of {name} in {log_dir} to resume", field="run_id",
                     cure="name one with --run-id, or start one without --resume",
                 )  # fmt: skip
             run = cls(max(configs, key=lambda path: path.stat().st_mtime).parent)
@@ -86,7 +84,7 @@ class RunDirectory:
             run = cls(log_dir / run_id)
         if not run.config.exists() or not run.model.exists():
             raise ConfigurationError(
-                f"{run.path} holds no model to resume", fault="caller", field="run_id",
+                f"{run.path} holds no model to resume", field="run_id",
                 cure="check --log-dir and --run-id, or start anew with --force",
             )  # fmt: skip
         return run

@@ -20,15 +20,17 @@ from stable_baselines3.common.off_policy_algorithm import OffPolicyAlgorithm
 from stable_baselines3.common.vec_env import VecEnv, VecNormalize
 
 from ue_rl.errors import ConfigurationError, ExportError, UeRlError
-from ue_rl.training.callbacks import Checkpoints, EpisodeLog, ProgressCalls
+from ue_rl.training.callbacks import Checkpoints, EpisodeLog
 from ue_rl.training.curves import draw_curves
 from ue_rl.training.directory import RunDirectory, write_whole
 from ue_rl.training.options import ALGORITHMS, CLASS_NAMES, TrainOptions, tuned_for
 from ue_rl.training.report import Outcome, Report
 
 _log = logging.getLogger(__name__)
-_CONTINUOUS_ONLY = ("sac", "td3", "ddpg", "tqc")
-_DISCRETE_ONLY = ("dqn", "qrdqn")
+_ACTION_SPACES: dict[str, type[spaces.Space[Any]]] = {
+    **dict.fromkeys(("sac", "td3", "ddpg", "tqc"), spaces.Box),
+    **dict.fromkeys(("dqn", "qrdqn"), spaces.Discrete),
+}  # where an algorithm does not take any
 
 
 class Learner:
@@ -69,14 +71,13 @@ class Learner:
             KeyboardInterrupt: as well.
         """
         o, run, model = self.options, self.run, self.model
-        episodes = EpisodeLog(run.episodes)
-        progress = ProgressCalls(self.report, o.timesteps, episodes)
+        episodes = EpisodeLog(run.episodes, self.report, o.timesteps)
         first, begun_at = model.num_timesteps, time.monotonic()
         stopped: BaseException | None = None
         try:
             model.learn(
                 o.timesteps - first,
-                callback=CallbackList([episodes, progress, Checkpoints(o.save_freq, self._checkpoint)]),
+                callback=CallbackList([episodes, Checkpoints(o.save_freq, self._checkpoint)]),
                 reset_num_timesteps=not self._resume,
             )
         except (KeyboardInterrupt, UeRlError) as error:
@@ -86,7 +87,6 @@ class Learner:
             _log.error("stopped after %d env-steps: %s %s", model.num_timesteps, type(error).__name__, error)
         finally:
             self.begun = model.num_timesteps > first
-            progress.close()
             episodes.close()
             model.logger.close()
         seconds = time.monotonic() - begun_at
@@ -172,7 +172,7 @@ def _resumed(options: TrainOptions, run: RunDirectory, env: VecEnv) -> BaseAlgor
         model.load_replay_buffer(run.replay)
     if model.num_timesteps >= options.timesteps:
         raise ConfigurationError(
-            "the run has reached its timesteps already", fault="caller", field="timesteps",
+            "the run has reached its timesteps already", field="timesteps",
             expected=f"more than {model.num_timesteps}", got=options.timesteps, cure="raise --timesteps",
         )  # fmt: skip
     return model
@@ -190,7 +190,7 @@ def _new_model(options: TrainOptions, env: VecEnv) -> BaseAlgorithm:
         return kind(policy, env, seed=o.seed, device=o.device, verbose=o.verbose, **tuned_for(o))  # type: ignore[no-any-return]
     except (TypeError, ValueError, AssertionError) as error:
         raise ConfigurationError(
-            f"{o.algo} does not take these arguments", fault="caller", field="hyperparameters", got=str(error),
+            f"{o.algo} does not take these arguments", field="hyperparameters", got=str(error),
             cure=f"see the parameters of {kind.__name__} in the documentation of {ALGORITHMS[o.algo]}",
         ) from error  # fmt: skip
 
@@ -201,7 +201,7 @@ def _loaded(options: TrainOptions, path: Path, env: VecEnv) -> BaseAlgorithm:
         return kind.load(path, env=env, device=options.device)  # type: ignore[no-any-return]
     except (OSError, ValueError, KeyError) as error:
         raise ConfigurationError(
-            f"{path} cannot be continued with {options.algo} on this engine", fault="caller", got=str(error),
+            f"{path} cannot be continued with {options.algo} on this engine", got=str(error),
             cure="the algorithm, observation and action sizes must be those it was trained with",
         ) from error  # fmt: skip
 
@@ -216,23 +216,16 @@ def _tables(run: RunDirectory, verbose: int) -> Logger:
 
 def _algorithm(name: str, space: spaces.Space[Any]) -> Any:
     """SB3's class of that name, if it can act in `space`."""
-    kind = type(space).__name__
-    if name in _CONTINUOUS_ONLY and not isinstance(space, spaces.Box):
+    needed = _ACTION_SPACES.get(name)
+    if needed is not None and not isinstance(space, needed):
         raise ConfigurationError(
-            f"{name} needs a Box action space", fault="caller", field="algo", got=f"the engine's {kind}",
-            cure="use ppo, a2c, or dqn for a Discrete one",
-        )  # fmt: skip
-    if name in _DISCRETE_ONLY and not isinstance(space, spaces.Discrete):
-        raise ConfigurationError(
-            f"{name} needs a Discrete action space", fault="caller", field="algo", got=f"the engine's {kind}",
-            cure="use ppo, a2c, sac or td3; or let the engine say ACT_SPACE=DISCRETE(n)",
+            f"{name} needs a {needed.__name__} action space", field="algo", got=f"the engine's {type(space).__name__}",
+            cure="use ppo or a2c; for a Box also sac or td3; for a Discrete space (ACT_SPACE=DISCRETE(n)) also dqn",
         )  # fmt: skip
     try:
         module = importlib.import_module(ALGORITHMS[name])
     except ImportError as error:
-        raise ConfigurationError(
-            f"{name} needs sb3-contrib", fault="caller", field="algo", cure="pip install sb3-contrib"
-        ) from error
+        raise ConfigurationError(f"{name} needs sb3-contrib", field="algo", cure="pip install sb3-contrib") from error
     return getattr(module, CLASS_NAMES.get(name, name.upper()))
 
 

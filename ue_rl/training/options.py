@@ -115,10 +115,10 @@ def resolve(flags: Mapping[str, Any], config: Path | None, base: Mapping[str, An
     for name in ("timesteps", "num_envs", "save_freq"):
         value = getattr(options, name)
         if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-            raise ConfigurationError("must be a positive integer", fault="caller", field=name, got=value)
+            raise ConfigurationError("must be a positive integer", field=name, got=value)
     if options.env is not None and not options.embedded:
         raise ConfigurationError(
-            "an embedded env and a running engine exclude each other", fault="caller", field="env",
+            "an embedded env and a running engine exclude each other", field="env",
             cure="give either --env, or --host and --port",
         )  # fmt: skip
     return options
@@ -133,19 +133,15 @@ def read_config(path: Path) -> dict[str, Any]:
     try:
         content = yaml.safe_load(path.read_text("utf-8"))
     except OSError as error:
-        raise ConfigurationError(f"{path} cannot be read", fault="caller", field="config", got=str(error)) from error
+        raise ConfigurationError(f"{path} cannot be read", field="config", got=str(error)) from error
     except yaml.YAMLError as error:
-        raise ConfigurationError(f"{path} is not YAML", fault="caller", field="config", got=str(error)) from error
+        raise ConfigurationError(f"{path} is not YAML", field="config", got=str(error)) from error
     if not isinstance(content, dict):
-        raise ConfigurationError(
-            f"{path} is not a YAML mapping", fault="caller", field="config", got=type(content).__name__
-        )
+        raise ConfigurationError(f"{path} is not a YAML mapping", field="config", got=type(content).__name__)
     if "model" in content or "common_parameters" in content:
         return _from_plugin(content, path)
-    for key in content:
-        if key not in FIELD_NAMES:
-            raise _unknown(str(key), FIELD_NAMES, path)
-    return dict(content)
+    _refuse_unknown("", content, FIELD_NAMES, path)
+    return content
 
 
 _PLUGIN_KEYS = {
@@ -160,24 +156,18 @@ def _from_plugin(content: dict[str, Any], path: Path) -> dict[str, Any]:
     """The plugin's own trainer's file; its checkpoint_freq counted vec-steps, ours counts env-steps."""
     sections = {"": content, **{name: content.get(name) or {} for name in ("paths", "common_parameters")}}
     for name, allowed in _PLUGIN_KEYS.items():
-        for key in sections[name]:
-            if key not in allowed:
-                raise _unknown(f"{name}.{key}" if name else str(key), allowed, path)
+        _refuse_unknown(name, sections[name], allowed, path)
     algo = str(content.get("model", "ppo")).lower()
     common = sections["common_parameters"]
-    hyper = {key: common[key] for key in ("learning_rate", "gamma") if key in common}
-    if algo != "a2c" and "batch_size" in common:
-        hyper["batch_size"] = common["batch_size"]
+    taken = ("learning_rate", "gamma") if algo == "a2c" else ("learning_rate", "gamma", "batch_size")
+    hyper = {key: common[key] for key in taken if key in common}
     kind = content.get("on_policy" if algo in ("ppo", "a2c", "trpo", "recurrentppo") else "off_policy") or {}
     hyper |= {key: value for key, value in kind.items() if not isinstance(value, dict) and key not in ALGORITHMS}
     hyper |= kind.get(algo) or {}
-    values: dict[str, Any] = {"algo": algo, "hyperparameters": hyper}
-    for theirs, ours in (("total_timesteps", "timesteps"), ("checkpoint_freq", "save_freq")):
-        if theirs in content:
-            values[ours] = content[theirs]
-    for key in ("device", "verbose"):
-        if key in common:
-            values[key] = common[key]
+    values: dict[str, Any] = {"algo": algo, "host": "127.0.0.1", "hyperparameters": hyper}
+    values |= {key: common[key] for key in ("device", "verbose") if key in common}
+    renamed = {"total_timesteps": "timesteps", "checkpoint_freq": "save_freq"}
+    values |= {ours: content[theirs] for theirs, ours in renamed.items() if theirs in content}
     save_dir = sections["paths"].get("save_dir")
     if save_dir:
         folder = PureWindowsPath(save_dir) if "\\" in save_dir else Path(save_dir)
@@ -186,15 +176,16 @@ def _from_plugin(content: dict[str, Any], path: Path) -> dict[str, Any]:
             values["log_dir"] = str(Path(save_dir).parent)
     if content.get("load_from_checkpoint"):
         values["init_from"] = sections["paths"].get("previous_model")
-    values.setdefault("host", "127.0.0.1")
     return values
 
 
-def _unknown(key: str, allowed: list[str], path: Path) -> ConfigurationError:
-    return ConfigurationError(
-        f"{path.name} has an unknown key", fault="caller", field=key, expected=", ".join(allowed),
-        cure=_nearest(key.rsplit(".", maxsplit=1)[-1], allowed),
-    )  # fmt: skip
+def _refuse_unknown(section: str, given: dict[str, Any], allowed: list[str], path: Path) -> None:
+    for key in given:
+        if key not in allowed:
+            raise ConfigurationError(
+                f"{path.name} has an unknown key", field=f"{section}.{key}" if section else str(key),
+                expected=", ".join(allowed), cure=_nearest(str(key), allowed),
+            )  # fmt: skip
 
 
 def _nearest(word: str, words: list[str]) -> str | None:
@@ -228,7 +219,7 @@ def parse_setting(text: str) -> tuple[str, Any]:
     """
     key, equals, value = text.partition("=")
     if not equals or not key:
-        raise ConfigurationError("not a setting", fault="caller", field="set", expected="KEY=VALUE", got=text)
+        raise ConfigurationError("not a setting", field="set", expected="KEY=VALUE", got=text)
     parsed = yaml.safe_load(value)
     if isinstance(parsed, str):
         with suppress(ValueError):

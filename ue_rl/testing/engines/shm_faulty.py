@@ -9,7 +9,6 @@ text's form (a hole, a field twice, no ENV) have no meaning here and are refused
 
 from __future__ import annotations
 
-import contextlib
 import os
 import random
 import re
@@ -56,17 +55,13 @@ class ShmFaultyEngine(FaultyEngine):
         for fault in self.script.faults:
             if fault.kind in _FORM:
                 raise ConfigurationError(
-                    "this fault has no meaning in shared memory", fault="caller", field="script", got=fault.kind.name
+                    "this fault has no meaning in shared memory", field="script", got=fault.kind.name
                 )
         # here after_handshake means: a frame is published before the request was read
         self._unasked = bool(self.script.after_handshake)
         self.script = replace(self.script, after_handshake="")
         self._token, self.steps = secrets.token_bytes(16), 0
-        self._config = super().handshake
-        self._make()
-
-    def _make(self) -> None:
-        config = (self._config or "").encode() + b"\n" if self.script.handshake == AUTO else b"CONFIG:\n"
+        config = f"{super().handshake}\n".encode() if self.script.handshake == AUTO else b"CONFIG:\n"
         header, size = plan(
             self.num_envs, self.obs_size, self.act_size, ring_size=_RING, config=config, token=self._token,
             proof=secrets.token_bytes(16), server_pid=os.getpid(), server_start=processes.start_time(),
@@ -85,9 +80,8 @@ class ShmFaultyEngine(FaultyEngine):
     def close(self) -> None:
         """Also deletes the segment."""
         super().close()
-        with contextlib.suppress(AttributeError):  # it was never made
-            self._memory.release()
-            self._segment.close()
+        self._memory.release()
+        self._segment.close()
 
     # -- in memory
 
