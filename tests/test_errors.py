@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ue_rl.errors import UeRlError, printable
+from ue_rl.errors import ConfigurationError, UeRlError, printable
 
 
 @pytest.mark.parametrize(
@@ -29,3 +29,8 @@ def test_what_could_steer_a_terminal_is_shown_as_an_escape() -> None:
     error = UeRlError("it broke", got="\x1b[2J\x07\r\u202eabc\u2028\u00a0", field="[/x]")
     assert str(error) == r"it broke (field [/x]); got \x1b[2J\x07\r\u202eabc\u2028\xa0"
     assert printable("two\nlines, ä and 日本") == "two\nlines, ä and 日本"
+
+
+def test_a_wrong_argument_is_the_callers_fault_unless_it_is_said_otherwise() -> None:
+    assert (ConfigurationError("no").fault, ConfigurationError("no", fault="engine").fault) == ("caller", "engine")
+    assert UeRlError("no").fault is None

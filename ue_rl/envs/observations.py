@@ -29,6 +29,8 @@ class Observations:
 
     def read(self, buffers: StepBuffers) -> Observation:
         """All envs' observations."""
+        if self._image is None:  # in every step: without a call and a look at the type
+            return buffers.obs.copy() if self._copy else buffers.obs
         shown = self._shown(buffers)
         if not self._copy:
             return shown
