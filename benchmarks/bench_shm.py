@@ -168,7 +168,7 @@ def bench_step(repeats: int) -> None:
             "TCP text, per-env sockets": MultiTcpConnection(port=text_too.port, channel="per_env"),
         }
         contenders: dict[str, Callable[[], list[float]]] = {
-            "two counters, both sides looking (C)": lambda: [floor("spin", 100_000)],
+            "two counters, both sides spinning (C)": lambda: [floor("spin", 100_000)],
             "TCP echo, 100 bytes, blocking (C)": lambda: [floor("echo", 5_000, 100)],
         }
         for name, transport in transports.items():
