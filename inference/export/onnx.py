@@ -5,10 +5,7 @@ with predict() on at least 1000 observations, and only then written: to a tempor
 then replaces it in one step. On any failure an ExportError gives the reason, and the target is left as it was. A
 game that watches the file therefore never sees half of it.
 
-The graph holds all that predict(deterministic=True) does: channel order, VecNormalize with its clip, image scaling,
-the net, tanh and unscaling or clipping, argmax. Inputs `obs` and outputs `actions` are float32 with the batch first.
-What is not in it: wrappers around the env other than VecNormalize and VecTransposeImage (frame stacking, for
-one, stays the engine's task).
+docs/deploy.md says what the graph holds, and what stays the engine's task.
 """
 
 from __future__ import annotations

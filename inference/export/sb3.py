@@ -32,12 +32,7 @@ class Sb3Inference(StatefulInference):
     """
 
     def __init__(
-        self,
-        model: Any = None,
-        vec_normalize: Any = None,
-        *,
-        deterministic: bool = True,
-        algorithm: str | None = None,
+        self, model: Any = None, vec_normalize: Any = None, *, deterministic: bool = True, algorithm: str | None = None
     ) -> None:
         from ue_rl.inference.export.models import load_vec_normalize
 

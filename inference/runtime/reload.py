@@ -89,8 +89,7 @@ class ReloadingInference(InferenceInterface):
                 return False
             if digest == self._digest:
                 self._signature, self._refused = signature, b""
-                return False
-            if digest == self._refused:
+            if digest in (self._digest, self._refused):
                 return False
             try:
                 fresh = self._load(content, self._path)

@@ -22,14 +22,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ue_rl.errors import (
-    ConfigurationError,
-    EngineTimeout,
-    HandshakeError,
-    InferenceError,
-    RepeatedEnv,
-    UeRlError,
-)
+from ue_rl.errors import ConfigurationError, EngineTimeout, HandshakeError, InferenceError, RepeatedEnv, UeRlError
 from ue_rl.inference.runtime.reload import ReloadingInference
 from ue_rl.inference.server.protocol import read_hello, write_refusal
 from ue_rl.spec import EnvSpec
@@ -307,12 +300,8 @@ class _Engine(asyncio.Protocol):
         if server.closing:  # it came in while the server was closing
             transport.abort()
         elif len(server.engines) >= server.max_engines:
-            self.drop(
-                HandshakeError(
-                    "too many engines", fault="caller", expected=f"at most {server.max_engines}",
-                    cure="raise --max-engines",
-                )
-            )  # fmt: skip
+            most, cure = f"at most {server.max_engines}", "raise --max-engines"
+            self.drop(HandshakeError("too many engines", fault="caller", expected=most, cure=cure))
         else:
             server.engines.add(self)
             self._deadline = server.loop.call_later(server.hello_timeout, self._too_late, "no hello came")
