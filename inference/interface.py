@@ -15,7 +15,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from ue_rl.errors import ModelMismatch
+from ue_rl.errors import ModelLoadError, ModelMismatch
 
 ModelPath: TypeAlias = "str | PathLike[str]"
 Observations: TypeAlias = "NDArray[Any] | Mapping[str, NDArray[Any]]"
@@ -82,11 +82,13 @@ class InferenceInterface(ABC):
         """Refuse a model whose sizes are not these.
 
         Raises:
+            ModelLoadError: no model is loaded.
             ModelMismatch: naming the model's sizes and the required ones.
         """
+        if not self.is_model_loaded():
+            raise ModelLoadError("no model is loaded", fault="caller", cure="call load_model first")
         mine = (self.obs_size, self.act_size)
-        wrong = [m is not None and m != need for m, need in zip(mine, (obs_size, act_size), strict=True)]
-        if any(wrong):
+        if any(own not in (None, need) for own, need in zip(mine, (obs_size, act_size), strict=True)):
             raise ModelMismatch(
                 "the model and the env have different sizes",
                 fault="caller",

@@ -56,6 +56,32 @@ class Port:
         return math.prod(self.shape)
 
 
+@dataclass(kw_only=True)
+class Comparison:
+    """What the comparison of a file with predict() found, over all observations.
+
+    Attributes:
+        observations: how many were compared.
+        max_abs_difference: largest absolute difference of an action number, in the units of the env; for discrete
+            actions 0, since any difference is refused.
+        max_relative_difference: the same relative to the action range, per kind of observation: "typical",
+            "extreme", "recorded".
+        ties: discrete rows on which the scores of two choices are equal to float32's rounding.
+        rounded: continuous rows that differ from predict() by more than the tolerance, but only by the rounding of
+            float32: both are equally near to exact arithmetic (export/verify.py explains the criterion).
+        file_error, predict_error: on those rows, the largest distance of each from exact arithmetic, relative to
+            the action range.
+    """
+
+    observations: int = 0
+    max_abs_difference: float = 0.0
+    max_relative_difference: dict[str, float] = field(default_factory=dict)
+    ties: int = 0
+    rounded: int = 0
+    file_error: float = 0.0
+    predict_error: float = 0.0
+
+
 @dataclass(frozen=True)
 class PolicyMetadata:
     """The description of the policy in a file.
@@ -70,7 +96,7 @@ class PolicyMetadata:
         num_timesteps: env steps that the policy was trained for.
         stochastic: whether the actions are sampled from a noise input.
         flat_input: whether the observation is one flat input whatever its space.
-        verification: what the comparison with predict() found.
+        verification: what the comparison with predict() found (the fields of Comparison), and the tolerances.
         versions: library name -> version.
         protocol_version: version of the wire protocol that the exporter spoke.
         format: version of this description.
@@ -112,19 +138,18 @@ class PolicyMetadata:
 
     def _check(self) -> None:
         """Raise ValueError for what no exporter writes."""
-        if self.obs_size < 1 or self.act_size < 1:
-            raise ValueError("empty space")
-        if not self.ports(OBSERVATION) or len(self.ports(ACTIONS, "outputs")) != 1:
-            raise ValueError("one or more observations and one action are due")
-        if sum(port.size for port in self.ports(OBSERVATION)) != self.obs_size:
-            raise ValueError("the inputs do not hold the observation space")
-        if self.ports(ACTIONS, "outputs")[0].size != self.act_size:
-            raise ValueError("the output does not hold the action space")
-        for side in (self.inputs, self.outputs):
-            if len({port.name for port in side}) != len(side):
-                raise ValueError("a name occurs twice")
-        if any(port.size > MAX_NUMBERS for port in (*self.inputs, *self.outputs)):
-            raise ValueError("more numbers than allowed")
+        observed, acted = self.ports(OBSERVATION), self.ports(ACTIONS, "outputs")
+        sides = (self.inputs, self.outputs)
+        for wrong, what in (
+            (self.obs_size < 1 or self.act_size < 1, "empty space"),
+            (not observed or len(acted) != 1, "one or more observations and one action are due"),
+            (sum(port.size for port in observed) != self.obs_size, "the inputs do not hold the observation space"),
+            (sum(port.size for port in acted) != self.act_size, "the output does not hold the action space"),
+            (any(len({port.name for port in side}) != len(side) for side in sides), "a name occurs twice"),
+            (any(port.size > MAX_NUMBERS for side in sides for port in side), "more numbers than allowed"),
+        ):
+            if wrong:
+                raise ValueError(what)
 
     @classmethod
     def from_json(cls, text: str) -> PolicyMetadata:
@@ -138,13 +163,10 @@ class PolicyMetadata:
             raw = json.loads(text)
             if raw["format"] > FORMAT:
                 raise ModelMismatch(
-                    "the model was exported by a later version of ue_rl",
-                    fault="model",
-                    field="format",
-                    expected=f"at most {FORMAT}",
-                    got=raw["format"],
+                    "the model was exported by a later version of ue_rl", fault="model", field="format",
+                    expected=f"at most {FORMAT}", got=raw["format"],
                     cure="update ue_rl here, or export again with this version",
-                )
+                )  # fmt: skip
             known = {f.name for f in fields(cls)}
             values = {key: value for key, value in raw.items() if key in known}
             for side in ("inputs", "outputs"):
@@ -153,22 +175,15 @@ class PolicyMetadata:
             made._check()
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             raise ModelLoadError(
-                "the model's description (metadata key 'ue_rl') cannot be read",
-                fault="model",
-                got=f"{type(error).__name__}: {error}",
-                cure="export the model again",
-            ) from error
+                "the model's description (metadata key 'ue_rl') cannot be read", fault="model",
+                got=f"{type(error).__name__}: {error}", cure="export the model again",
+            ) from error  # fmt: skip
         return made
 
 
 def _port_from_json(raw: Mapping[str, Any]) -> Port:
-    port = Port(
-        name=str(raw["name"]),
-        shape=tuple(int(n) for n in raw["shape"]),
-        role=raw["role"],
-        key=raw.get("key"),
-        distribution=raw.get("distribution"),
-    )
+    shape, key = tuple(int(n) for n in raw["shape"]), raw.get("key")
+    port = Port(str(raw["name"]), shape, raw["role"], None if key is None else str(key), raw.get("distribution"))
     if port.role not in ROLES or any(n < 0 for n in port.shape):
         raise ValueError(f"port {port.name}")
     return port
@@ -210,23 +225,17 @@ def space_to_json(space: Any) -> dict[str, Any]:
 def space_size(space: Mapping[str, Any]) -> int:
     """How many numbers one element of a space (in its JSON form) takes when written flat."""
     kind = space["type"]
-    if kind in ("Box", "MultiBinary"):
-        return math.prod(space["shape"])
-    if kind == "Discrete":
-        return 1
-    if kind == "MultiDiscrete":
-        return len(space["nvec"])
     if kind == "Dict":
         return sum(space_size(sub) for sub in space["spaces"].values())
-    raise ValueError(f"space of type {kind!r}")
+    if kind == "MultiDiscrete":
+        return len(space["nvec"])
+    if kind not in ("Box", "MultiBinary", "Discrete"):
+        raise ValueError(f"space of type {kind!r}")
+    return 1 if kind == "Discrete" else math.prod(space["shape"])
 
 
 def _bounds_to_json(bounds: NDArray[Any]) -> Any:
-    flat = [_number_to_json(value) for value in np.asarray(bounds).ravel().tolist()]
+    flat = [
+        str(value) if math.isinf(value) else value for value in np.asarray(bounds).ravel().tolist()
+    ]  # "inf", "-inf"
     return flat[0] if flat and all(value == flat[0] for value in flat) else flat
-
-
-def _number_to_json(value: float) -> Any:
-    if isinstance(value, float) and math.isinf(value):
-        return "inf" if value > 0 else "-inf"
-    return value

@@ -41,17 +41,7 @@ from ue_rl.inference.metadata import (
 _TRUSTED = ("torch.", "stable_baselines3.", "sb3_contrib.", "ue_rl.")
 _STATE_NAMES = ("state_h", "state_c")
 SCORES = "ue_rl_scores"  # a further output of the converted graph, for the comparison; the file does not have it
-_RESERVED = (
-    "actions",
-    SCORES,
-    "state_h",
-    "state_c",
-    "state_h_out",
-    "state_c_out",
-    "episode_start",
-    "noise",
-    "action_masks",
-)
+_RESERVED = {ACTIONS, SCORES, *_STATE_NAMES, "state_h_out", "state_c_out", EPISODE_START, NOISE, ACTION_MASKS}
 
 
 @dataclass(frozen=True)
@@ -139,12 +129,10 @@ def algorithm_of(model: Any) -> str:
         if cls.__name__ in ALGORITHMS and cls.__module__.startswith(_TRUSTED):
             return cls.__name__
     raise ExportError(
-        f"{type(model).__name__} is not an algorithm that can be exported",
-        fault="caller",
-        expected=", ".join(ALGORITHMS),
-        got=f"{type(model).__module__}.{type(model).__qualname__}",
+        f"{type(model).__name__} is not an algorithm that can be exported", fault="caller",
+        expected=", ".join(ALGORITHMS), got=f"{type(model).__module__}.{type(model).__qualname__}",
         cure="pass a model of Stable-Baselines3 or sb3-contrib, not a policy or an env",
-    )
+    )  # fmt: skip
 
 
 def plan_graph(
@@ -212,11 +200,9 @@ def _observation_ports(leaves: list[Leaf], flat_input: bool) -> list[Port]:
     clash = [leaf.key for leaf in leaves if leaf.key in _RESERVED or not leaf.key]
     if clash:
         raise ExportError(
-            "a key of the observation has the name of another input or output",
-            fault="caller",
-            field=clash[0],
+            "a key of the observation has the name of another input or output", fault="caller", field=clash[0],
             cure="rename the key, or export with flat_input=True",
-        )
+        )  # fmt: skip
     return [Port(str(leaf.key), leaf.shape, OBSERVATION, key=leaf.key) for leaf in leaves]
 
 
@@ -225,13 +211,11 @@ def _check_class(module: nn.Module, what: str, allow_custom: bool) -> None:
     if allow_custom or f"{cls.__module__}.".startswith(_TRUSTED):
         return
     raise ExportError(
-        f"the {what} {cls.__qualname__} is custom code, which a graph may not be able to hold",
-        fault="caller",
-        field=what,
-        expected="classes of torch, Stable-Baselines3 and sb3-contrib",
+        f"the {what} {cls.__qualname__} is custom code, which a graph may not be able to hold", fault="caller",
+        field=what, expected="classes of torch, Stable-Baselines3 and sb3-contrib",
         got=f"{cls.__module__}.{cls.__qualname__}",
         cure="pass allow_custom=True to try: the file is then compared with predict() like any other",
-    )
+    )  # fmt: skip
 
 
 @contextmanager
@@ -268,26 +252,16 @@ def to_onnx(plan: Plan, opset: int, exporter: str = "auto") -> tuple[bytes, str]
         choice: dict[str, Any] = {"dynamo": False} if takes_choice else {}
         try:
             return _convert(plan, examples, dynamic_axes=axes, opset_version=opset, **names, **choice), "torchscript"
-        except ExportError:
-            raise
         except (TypeError, ValueError, AttributeError, ImportError) as error:
             if exporter == "torchscript" or find_spec("onnxscript") is None:
                 raise _refusal(error) from error
             logging.getLogger(__name__).info("this torch has no TorchScript converter (%s); using dynamo", error)
     dims = ({0: th.export.Dim("batch")},) * len(plan.inputs)
+    form: dict[str, Any] = {"dynamic_shapes": (dims,), "opset_version": max(opset, 18), "external_data": False}
     try:
-        content = _convert(
-            plan,
-            examples,
-            dynamic_shapes=(dims,),
-            opset_version=max(opset, 18),
-            dynamo=True,
-            external_data=False,
-            **names,
-        )
+        return _convert(plan, examples, dynamo=True, **form, **names), "dynamo"
     except (TypeError, ValueError, AttributeError, ImportError) as error:
         raise _refusal(error) from error
-    return content, "dynamo"
 
 
 def _convert(plan: Plan, examples: tuple[th.Tensor, ...], **options: Any) -> bytes:
@@ -303,14 +277,12 @@ def _convert(plan: Plan, examples: tuple[th.Tensor, ...], **options: Any) -> byt
             raise _refusal(error) from error
         raise ExportError(
             "the policy has control flow, or numbers taken out of tensors, that depend on the observation",
-            fault="caller",
-            got=str(cause).split("\n", maxsplit=1)[0],
+            fault="caller", got=str(cause).partition("\n")[0],
             cure="write it with tensor operations such as torch.where",
-        ) from error
+        ) from error  # fmt: skip
     except (RuntimeError, NotImplementedError, AssertionError) as error:  # the converters' own errors derive from these
         raise _refusal(error) from error
-    content: bytes = sink.getvalue()
-    return content
+    return sink.getvalue()  # type: ignore[no-any-return]
 
 
 def _refusal(error: BaseException) -> ExportError:

@@ -34,7 +34,7 @@ def load_sb3_model(path: Path, algorithm: str | None = None) -> Any:
 
     Args:
         path: the file.
-        algorithm: its algorithm, such as "PPO"; None: found out from what the file holds.
+        algorithm: its algorithm, such as "PPO" or "ppo"; None: found out from what the file holds.
 
     Raises:
         ExportError: no such file, not a model, or not of a supported algorithm.
@@ -47,20 +47,15 @@ def load_sb3_model(path: Path, algorithm: str | None = None) -> Any:
             data = json.loads(archive.read("data"))
     except (OSError, zipfile.BadZipFile, KeyError, ValueError) as error:
         raise ExportError(
-            f"{path} is not a saved model of Stable-Baselines3",
-            fault="caller",
-            got=f"{type(error).__name__}: {error}",
-            cure="check the path",
-        ) from error
-    name = algorithm or _guess(data)
-    if name not in ALGORITHMS:
+            f"{path} is not a saved model of Stable-Baselines3", fault="caller",
+            got=f"{type(error).__name__}: {error}", cure="check the path",
+        ) from error  # fmt: skip
+    name = {known.lower(): known for known in ALGORITHMS}.get((algorithm or _guess(data) or "").lower())
+    if name is None:
         raise ExportError(
-            f"the algorithm of {path} is not supported or cannot be told from it",
-            fault="caller",
-            expected=", ".join(ALGORITHMS),
-            got=algorithm,
-            cure="name the algorithm",
-        )
+            f"the algorithm of {path} is not supported or cannot be told from it", fault="caller",
+            expected=", ".join(ALGORITHMS), got=algorithm, cure="name the algorithm",
+        )  # fmt: skip
     try:
         library = import_module("sb3_contrib" if name in _CONTRIB else "stable_baselines3")
     except ImportError as error:
@@ -71,11 +66,9 @@ def load_sb3_model(path: Path, algorithm: str | None = None) -> Any:
         return getattr(library, name).load(path, device="cpu")
     except Exception as error:  # unpickling can raise anything
         raise ExportError(
-            f"{path} could not be loaded as {name}",
-            fault="caller",
-            got=f"{type(error).__name__}: {error}",
+            f"{path} could not be loaded as {name}", fault="caller", got=f"{type(error).__name__}: {error}",
             cure="use the library versions that it was saved with, and make its custom classes importable",
-        ) from error
+        ) from error  # fmt: skip
 
 
 def _guess(data: dict[str, Any]) -> str | None:
@@ -126,11 +119,9 @@ def load_vec_normalize(source: VecNormalize | str | PathLike[str] | None) -> Vec
             found = pickle.load(file)
     except Exception as error:  # unpickling can raise anything
         raise ExportError(
-            f"{source} cannot be read as VecNormalize statistics",
-            fault="caller",
-            got=f"{type(error).__name__}: {error}",
-            cure="pass the file that VecNormalize.save wrote",
-        ) from error
+            f"{source} cannot be read as VecNormalize statistics", fault="caller",
+            got=f"{type(error).__name__}: {error}", cure="pass the file that VecNormalize.save wrote",
+        ) from error  # fmt: skip
     if not isinstance(found, VecNormalize):
         raise ExportError(f"{source} holds no VecNormalize", fault="caller", got=type(found).__name__)
     return found
@@ -142,20 +133,23 @@ def choose_vec_normalize(model: Any, given: Any) -> VecNormalize | None:
     Args:
         model: a model, with or without its env.
         given: VecNormalize or path: that one; None: the model's own, if its env has one; False: none.
+
+    Returns:
+        None where observations are not normalised.
     """
     if given is False:
         return None
-    if given is not None:
-        return load_vec_normalize(given)
-    own: VecNormalize | None = model.get_vec_normalize_env()
-    if own is not None and own.norm_obs:
-        logger.info("normalisation: taken from the model's own env")
-    elif own is None and getattr(model, "_last_original_obs", None) is not None and model.get_env() is None:
+    own: VecNormalize | None = model.get_vec_normalize_env() if given is None else load_vec_normalize(given)
+    if own is not None:
+        if own.norm_obs and given is None:
+            logger.info("normalisation: taken from the model's own env")
+        return own if own.norm_obs else None
+    if getattr(model, "_last_original_obs", None) is not None and model.get_env() is None:
         logger.warning(
             "the model was trained behind VecNormalize, but no statistics were given: "
             "the exported policy will act on observations as they are"
         )
-    return own
+    return None
 
 
 def buffered_rows(
@@ -174,9 +168,8 @@ def buffered_rows(
     Returns:
         float32 [n, *leaf.shape] for each leaf.
     """
-    buffer = getattr(model, "replay_buffer", None)
-    normalized = buffer is None and vec_normalize is not None
-    buffer = buffer if buffer is not None else getattr(model, "rollout_buffer", None)
+    replay, rollout = getattr(model, "replay_buffer", None), getattr(model, "rollout_buffer", None)
+    buffer = replay if replay is not None else rollout
     if buffer is None or not buffer.size():
         return None
     held: dict[str | None, NDArray[Any]] = {}
@@ -186,7 +179,7 @@ def buffered_rows(
         filled = whole if buffer.full else whole[: buffer.size()]
         rows = filled.reshape(-1, *(leaf.policy_space.shape or leaf.shape))
         held[leaf.key] = rows[np.linspace(0, len(rows) - 1, min(limit, len(rows)), dtype=np.intp)]
-    if normalized and vec_normalize is not None:
+    if replay is None and vec_normalize is not None:
         raw: Any = vec_normalize.unnormalize_obs(held.get(None, held))  # type: ignore[arg-type]
         held = {None: raw} if None in held else raw
     return [

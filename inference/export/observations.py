@@ -88,15 +88,8 @@ def _leaf(key: str | None, space: gym.Space[Any], env: Any, layout: str) -> Leaf
         transposed = layout != "channels_first"
     if not transposed:
         return Leaf(key, space, space, False)
-    return Leaf(key, _channels_last(space), space, True)
-
-
-def _channels_last(space: spaces.Box) -> spaces.Box:
-    return spaces.Box(
-        np.moveaxis(space.low, 0, -1),
-        np.moveaxis(space.high, 0, -1),
-        dtype=space.dtype.type,
-    )
+    low, high = np.moveaxis(space.low, 0, -1), np.moveaxis(space.high, 0, -1)
+    return Leaf(key, spaces.Box(low, high, dtype=space.dtype.type), space, True)
 
 
 def engine_space(leaves: list[Leaf]) -> gym.Space[Any]:
@@ -111,10 +104,8 @@ def engine_space(leaves: list[Leaf]) -> gym.Space[Any]:
 
 def stats_of(vec_normalize: VecNormalize | None, key: str | None) -> Any:
     """The running mean and variance that belong to a leaf, None where it is not normalised."""
-    if vec_normalize is None or not vec_normalize.norm_obs:
-        return None
-    rms: Any = vec_normalize.obs_rms
-    if isinstance(rms, dict):
+    rms: Any = vec_normalize.obs_rms if vec_normalize is not None else None
+    if isinstance(rms, dict) and vec_normalize is not None:
         return rms.get(key) if key in (vec_normalize.norm_obs_keys or ()) else None
     return rms
 
@@ -125,29 +116,24 @@ def check_normalize(vec_normalize: VecNormalize | None, leaves: list[Leaf]) -> N
     Raises:
         ExportError: a shape or the keys differ from the model's.
     """
-    if vec_normalize is None or not vec_normalize.norm_obs:
+    if vec_normalize is None:
         return
     rms: Any = vec_normalize.obs_rms
     mine = {leaf.key for leaf in leaves}
     theirs = set(rms) if isinstance(rms, dict) else {None}
     if not theirs <= mine or (theirs == {None}) != (mine == {None}):
         raise ExportError(
-            "the VecNormalize statistics belong to another observation space",
-            fault="caller",
-            expected=f"keys {sorted(map(str, mine))}",
-            got=f"keys {sorted(map(str, theirs))}",
-        )
+            "the VecNormalize statistics belong to another observation space", fault="caller",
+            expected=f"keys {sorted(map(str, mine))}", got=f"keys {sorted(map(str, theirs))}",
+        )  # fmt: skip
     for leaf in leaves:
         stats = stats_of(vec_normalize, leaf.key)
         if stats is not None and tuple(stats.mean.shape) != tuple(leaf.policy_space.shape or ()):
             raise ExportError(
-                "the VecNormalize statistics have another shape than the observation",
-                fault="caller",
-                field=leaf.key,
-                expected=leaf.policy_space.shape,
-                got=stats.mean.shape,
+                "the VecNormalize statistics have another shape than the observation", fault="caller", field=leaf.key,
+                expected=leaf.policy_space.shape, got=stats.mean.shape,
                 cure="pass the statistics that were saved with this model",
-            )
+            )  # fmt: skip
 
 
 class LeafNet(nn.Module):

@@ -5,10 +5,7 @@ with predict() on at least 1000 observations, and only then written: to a tempor
 then replaces it in one step. On any failure an ExportError gives the reason, and the target is left as it was. A
 game that watches the file therefore never sees half of it.
 
-The graph holds all that predict(deterministic=True) does: channel order, VecNormalize with its clip, image scaling,
-the net, tanh and unscaling or clipping, argmax. Inputs `obs` and outputs `actions` are float32 with the batch first.
-What is not in it: wrappers around the env other than VecNormalize and VecTransposeImage (frame stacking, for
-one, stays the engine's task).
+docs/deploy.md says what the graph holds, and what stays the engine's task.
 """
 
 from __future__ import annotations
@@ -16,7 +13,8 @@ from __future__ import annotations
 import logging
 import os
 import time
-from dataclasses import dataclass, replace
+from contextlib import suppress
+from dataclasses import asdict, dataclass, replace
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from os import PathLike
@@ -27,7 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ue_rl.errors import ConfigurationError, ExportError, InferenceError
-from ue_rl.inference.metadata import METADATA_KEY, PolicyMetadata, space_to_json
+from ue_rl.inference.metadata import METADATA_KEY, Comparison, PolicyMetadata, space_to_json
 from ue_rl.inference.runtime.onnx import OnnxInference
 
 logger = logging.getLogger(__name__)
@@ -37,21 +35,13 @@ _TOLERANCES = (1e-5, 1e-4)  # on typical and recorded observations, on extreme o
 _LIBRARIES = ("torch", "stable_baselines3", "onnx", "onnxruntime")
 
 
-@dataclass(frozen=True)
-class ExportReport:
-    """What was exported and how well it agrees with predict().
+@dataclass(kw_only=True)
+class ExportReport(Comparison):
+    """What was exported, and in the attributes of Comparison how well it agrees with predict().
 
     Attributes:
         path: the file.
         algorithm: such as "PPO".
-        observations: how many were compared.
-        max_abs_difference: largest absolute difference of an action number, in the units of the env; for discrete
-            actions 0, since any difference is refused.
-        max_relative_difference: the same relative to the action range, per kind of observation: "typical",
-            "extreme", "recorded".
-        ties: discrete rows on which the scores of two choices are equal to float32's rounding.
-        rounded: continuous rows that differ from predict() by more than the tolerance, but only by the rounding of
-            float32: both are equally near to exact arithmetic (verify.py explains the criterion).
         metadata: the description in the file.
         num_bytes: size of the file.
         exporter: torch's converter: "torchscript" or "dynamo".
@@ -60,11 +50,6 @@ class ExportReport:
 
     path: Path
     algorithm: str
-    observations: int
-    max_abs_difference: float
-    max_relative_difference: dict[str, float]
-    ties: int
-    rounded: int
     metadata: PolicyMetadata
     num_bytes: int
     exporter: str
@@ -76,11 +61,10 @@ class ExportReport:
         return "rounding" if self.rounded or self.ties else "equal"
 
     def __str__(self) -> str:
-        found = self.metadata.verification
         ties = f", {self.ties} ties" if self.ties else ""
         rounded = (
             f", {self.rounded} of them equal but for the rounding of float32 (from exact arithmetic the file is "
-            f"{found['file_error']:.3g} of the action range away, predict() {found['predict_error']:.3g})"
+            f"{self.file_error:.3g} of the action range away, predict() {self.predict_error:.3g})"
             if self.rounded
             else ""
         )
@@ -142,36 +126,29 @@ def export_onnx(
     if not target.parent.is_dir():
         raise ExportError(f"the folder {target.parent} does not exist", fault="caller", cure="create it first")
     began = time.perf_counter()
-    content, metadata, used = _make(
+    content, metadata, used, found = _make(
         model,
         vec_normalize,
-        graph={
-            "stochastic": stochastic,
-            "flat_input": flat_input,
-            "action_masks": action_masks,
-            "image_layout": image_layout,
-            "allow_custom": allow_custom,
-        },
         recorded=recorded,
         n_verify=n_verify,
         tolerances=(tolerance, extreme_tolerance),
         opset=opset,
         exporter=exporter,
+        stochastic=stochastic,
+        flat_input=flat_input,
+        action_masks=action_masks,
+        image_layout=image_layout,
+        allow_custom=allow_custom,
     )
     _write(content, target)
-    found = metadata.verification
     report = ExportReport(
         path=target,
         algorithm=metadata.algorithm,
-        observations=found["observations"],
-        max_abs_difference=found["max_abs_difference"],
-        max_relative_difference=found["max_relative_difference"],
-        ties=found["ties"],
-        rounded=found["rounded"],
         metadata=metadata,
         num_bytes=len(content),
         exporter=used,
         seconds=time.perf_counter() - began,
+        **vars(found),
     )
     logger.info("exported %s", report)
     return report
@@ -228,32 +205,21 @@ def check_exportable(model: Any, vec_normalize: Any = None, **graph_options: Any
                 "this algorithm cannot be exported", fault="caller", expected=", ".join(ALGORITHMS), got=model
             )
         return
-    opset = graph_options.pop("opset", DEFAULT_OPSET)
-    exporter = graph_options.pop("exporter", "auto")
-    _make(
-        model,
-        vec_normalize,
-        graph=graph_options,
-        recorded=None,
-        n_verify=64,
-        tolerances=_TOLERANCES,
-        opset=opset,
-        exporter=exporter,
-    )
+    _make(model, vec_normalize, n_verify=64, **graph_options)
 
 
 def _make(
     model: Any,
     vec_normalize: Any,
     *,
-    graph: dict[str, Any],
-    recorded: Any,
     n_verify: int,
-    tolerances: tuple[float, float],
-    opset: int,
-    exporter: str,
-) -> tuple[bytes, PolicyMetadata, str]:
-    """The verified bytes of the file, what they say, and the converter used."""
+    recorded: Any = None,
+    tolerances: tuple[float, float] = _TOLERANCES,
+    opset: int = DEFAULT_OPSET,
+    exporter: str = "auto",
+    **graph_options: Any,
+) -> tuple[bytes, PolicyMetadata, str, Comparison]:
+    """The verified bytes of the file, what they say, the converter used, and what the comparison found."""
     _check_libraries()
     from ue_rl.inference.export.graph import algorithm_of, evaluation_mode, plan_graph, to_onnx
     from ue_rl.inference.export.models import buffered_rows, choose_vec_normalize, on_cpu
@@ -264,7 +230,7 @@ def _make(
     stats = choose_vec_normalize(model, vec_normalize)
     twin = on_cpu(model)
     with evaluation_mode(twin.policy):
-        plan = plan_graph(twin, stats, model.get_env(), **graph)
+        plan = plan_graph(twin, stats, model.get_env(), **graph_options)
         metadata = PolicyMetadata(
             algorithm=plan.algorithm,
             policy=type(model.policy).__name__,
@@ -279,7 +245,13 @@ def _make(
             versions=_versions(),
         )
         bare, used = to_onnx(plan, opset, exporter)
-        runtime = _load(_with_metadata(bare, metadata))
+        runtime = OnnxInference()
+        try:
+            runtime.load_bytes(_with_metadata(bare, metadata), name="the exported graph")
+        except InferenceError as error:
+            raise ExportError(
+                f"the exported graph cannot be used: {error.message}", fault="policy", got=error.got, cure=error.cure
+            ) from error
         verifier = Verifier(twin, plan, stats, runtime)
         for kind, limit in (("typical", tolerances[0]), ("extreme", tolerances[1])):
             verifier.compare(kind, verifier.draw(kind, -(-n_verify // 2)), limit)
@@ -288,22 +260,9 @@ def _make(
         )
         if seen is not None:
             verifier.compare("recorded", seen, tolerances[0])
-    found = verifier.found
-    metadata = replace(
-        metadata,
-        verification={
-            "observations": found.observations,
-            "max_abs_difference": found.max_abs,
-            "max_relative_difference": found.max_relative,
-            "ties": found.ties,
-            "rounded": found.rounded,
-            "file_error": found.file_error,
-            "predict_error": found.predict_error,
-            "tolerance": tolerances[0],
-            "extreme_tolerance": tolerances[1],
-        },
-    )
-    return _with_metadata(bare, metadata, final=True), metadata, used
+    tried = {"tolerance": tolerances[0], "extreme_tolerance": tolerances[1]}
+    metadata = replace(metadata, verification=asdict(verifier.found) | tried)
+    return _with_metadata(bare, metadata, final=True), metadata, used, verifier.found
 
 
 def _check_libraries() -> None:
@@ -319,25 +278,22 @@ def _check_libraries() -> None:
 def _versions() -> dict[str, str]:
     found = {}
     for name in ("ue_rl", "stable-baselines3", "sb3-contrib", "torch", "onnx", "onnxruntime", "numpy", "gymnasium"):
-        try:
+        with suppress(PackageNotFoundError):  # sb3-contrib is optional; ue_rl may run from its sources
             found[name] = version(name)
-        except PackageNotFoundError:  # sb3-contrib is optional; ue_rl may run from its sources
-            continue
     return found
 
 
 def _describe(stats: Any) -> dict[str, Any] | None:
-    if stats is None or not stats.norm_obs:
+    if stats is None:
         return None
     rms = stats.obs_rms
-    keys = list(stats.norm_obs_keys) if isinstance(rms, dict) else None
-    count = next(iter(rms.values())).count if isinstance(rms, dict) else rms.count
+    one = next(iter(rms.values())) if isinstance(rms, dict) else rms
     return {
         "kind": "VecNormalize",
         "clip_obs": float(stats.clip_obs),
         "epsilon": float(stats.epsilon),
-        "keys": keys,
-        "count": float(count),
+        "keys": None if one is rms else list(stats.norm_obs_keys),
+        "count": float(one.count),
     }
 
 
@@ -359,17 +315,6 @@ def _with_metadata(content: bytes, metadata: PolicyMetadata, *, final: bool = Fa
     return content_with
 
 
-def _load(content: bytes) -> OnnxInference:
-    runtime = OnnxInference()
-    try:
-        runtime.load_bytes(content, name="the exported graph")
-    except InferenceError as error:
-        raise ExportError(
-            f"the exported graph cannot be used: {error.message}", fault="policy", got=error.got, cure=error.cure
-        ) from error
-    return runtime
-
-
 def _recorded_rows(recorded: Any, leaves: Any) -> list[NDArray[np.float32]]:
     rows = []
     for leaf in leaves:
@@ -378,12 +323,9 @@ def _recorded_rows(recorded: Any, leaves: Any) -> list[NDArray[np.float32]]:
             rows.append(array.reshape(len(array), *leaf.shape))
         except (KeyError, IndexError, TypeError, ValueError) as error:
             raise ExportError(
-                "the recorded observations do not fit the observation space",
-                fault="caller",
-                field=leaf.key,
-                expected=f"[N, {', '.join(map(str, leaf.shape))}]",
-                got=str(error),
-            ) from error
+                "the recorded observations do not fit the observation space", fault="caller", field=leaf.key,
+                expected=f"[N, {', '.join(map(str, leaf.shape))}]", got=str(error),
+            ) from error  # fmt: skip
     return rows
 
 
@@ -398,8 +340,6 @@ def _write(content: bytes, target: Path) -> None:
     except OSError as error:
         beside.unlink(missing_ok=True)
         raise ExportError(
-            f"{target} cannot be written",
-            fault="caller",
-            got=error.strerror or str(error),
+            f"{target} cannot be written", fault="caller", got=error.strerror or str(error),
             cure="check the folder, its free space, and that no program has the file open",
-        ) from error
+        ) from error  # fmt: skip

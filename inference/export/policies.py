@@ -3,7 +3,7 @@
 Each head holds the policy's own modules (not copies) and does what predict() does after them, in the same
 order and precision: argmax over probabilities and not over logits, tanh, unscaling, clipping. Whether that is
 true of a given policy is not believed but measured (verify.py). A head has two steps: `net`, the policy's last layers,
-gives what is compared as "scores"; `forward` turns that into the action.
+gives what is compared as "scores"; `forward` turns that into the action. `noise_shape` is that of one sampled action.
 """
 
 from __future__ import annotations
@@ -87,11 +87,7 @@ class BoxHead(nn.Module):
         # NumPy computes with the dtype of the bounds, float32 or float64: so does the graph.
         self.register_buffer("low", th.as_tensor(space.low.ravel().copy()))
         self.register_buffer("high", th.as_tensor(space.high.ravel().copy()))
-
-    @property
-    def noise_shape(self) -> tuple[int, ...]:
-        """Shape of the noise of one action."""
-        return (int(self.low.numel()),)
+        self.noise_shape = (int(self.low.numel()),)
 
     def forward(
         self, action: th.Tensor, latent: th.Tensor, noise: th.Tensor | None, masks: th.Tensor | None
@@ -130,11 +126,7 @@ class CategoricalHead(nn.Module):
         self.net = logits
         self.counts = [int(n) for n in counts]
         self.maskable = maskable
-
-    @property
-    def noise_shape(self) -> tuple[int, ...]:
-        """Shape of the uniform noise of one action."""
-        return (sum(self.counts),)
+        self.noise_shape = (sum(self.counts),)
 
     def scores(self, logits: th.Tensor, masks: th.Tensor | None) -> list[th.Tensor]:
         """Log probabilities, one [N, count] per action number."""
@@ -167,11 +159,7 @@ class BernoulliHead(nn.Module):
         super().__init__()
         self.net = logits
         self.size = size
-
-    @property
-    def noise_shape(self) -> tuple[int, ...]:
-        """Shape of the uniform noise of one action."""
-        return (self.size,)
+        self.noise_shape = (size,)
 
     def scores(self, logits: th.Tensor, masks: th.Tensor | None) -> list[th.Tensor]:
         """Log odds of off (0) and on, one [N, 2] per switch."""
@@ -187,8 +175,6 @@ class BernoulliHead(nn.Module):
 
 class GreedyHead(nn.Module):
     """The action of the greatest value (DQN), or of the greatest mean of the quantiles (QR-DQN)."""
-
-    noise_shape: tuple[int, ...] = ()
 
     def __init__(self, values: nn.Module, quantiles: int = 0) -> None:
         super().__init__()

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ue_rl.errors import ModelLoadError, ModelMismatch
+from ue_rl.errors import ExportError, ModelLoadError, ModelMismatch
 from ue_rl.inference.interface import ModelPath, Observations
 from ue_rl.inference.metadata import space_size, space_to_json
 from ue_rl.inference.states import State, StatefulInference
@@ -32,12 +32,7 @@ class Sb3Inference(StatefulInference):
     """
 
     def __init__(
-        self,
-        model: Any = None,
-        vec_normalize: Any = None,
-        *,
-        deterministic: bool = True,
-        algorithm: str | None = None,
+        self, model: Any = None, vec_normalize: Any = None, *, deterministic: bool = True, algorithm: str | None = None
     ) -> None:
         from ue_rl.inference.export.models import load_vec_normalize
 
@@ -53,7 +48,6 @@ class Sb3Inference(StatefulInference):
 
     def load_model(self, path: ModelPath) -> None:
         """Load a model.zip; raises ModelLoadError."""
-        from ue_rl.errors import ExportError
         from ue_rl.inference.export.models import load_sb3_model
 
         try:

@@ -18,7 +18,6 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -30,7 +29,7 @@ from stable_baselines3.common.vec_env import VecNormalize
 from ue_rl.errors import ExportError, InferenceError
 from ue_rl.inference.export.graph import SCORES, Plan, PolicyGraph
 from ue_rl.inference.export.observations import Leaf, stats_of
-from ue_rl.inference.metadata import ACTION_MASKS, EPISODE_START, OBSERVATION, STATE
+from ue_rl.inference.metadata import ACTION_MASKS, EPISODE_START, OBSERVATION, STATE, Comparison
 from ue_rl.inference.runtime.onnx import OnnxInference
 
 Floats = NDArray[np.float32]
@@ -48,42 +47,16 @@ _MASKED = -1e7  # a score below is that of a choice that is not allowed (Categor
 _EPS = float(np.finfo(np.float32).eps)
 
 
-@dataclass
-class Comparison:
-    """What was found, over all observations.
-
-    Attributes:
-        observations: how many were compared.
-        max_abs: largest absolute difference of any action number.
-        max_relative: the same relative to the action range, per kind of observation.
-        ties: discrete rows that differ where float32 cannot tell the choices apart.
-        rounded: continuous rows that differ by more than the tolerance, but only by the rounding of float32.
-        file_error, predict_error: on those rows, the largest distance of each from exact arithmetic, relative to
-            the action range.
-    """
-
-    observations: int = 0
-    max_abs: float = 0.0
-    max_relative: dict[str, float] = field(default_factory=dict)
-    ties: int = 0
-    rounded: int = 0
-    file_error: float = 0.0
-    predict_error: float = 0.0
-
-
 def typical_rows(leaf: Leaf, stats: Any, n: int, rng: np.random.Generator) -> Floats:
     """Observations such as an env gives: around the running statistics, or anywhere within the bounds."""
     space, shape = leaf.space, (n, *leaf.shape)
-    if isinstance(space, spaces.Discrete):
-        return rng.integers(space.n, size=shape).astype(np.float32)
-    if isinstance(space, spaces.MultiDiscrete):
-        return rng.integers(space.nvec, size=shape).astype(np.float32)
-    if isinstance(space, spaces.MultiBinary):
-        return rng.integers(2, size=shape).astype(np.float32)
-    assert isinstance(space, spaces.Box)
+    if not isinstance(space, spaces.Box):
+        choices = getattr(space, "nvec", space.n if isinstance(space, spaces.Discrete) else 2)  # 2: MultiBinary
+        return rng.integers(choices, size=shape).astype(np.float32)
     if len(shape) == 4 and is_narrow(space):
         # Noise over a whole image averages out and moves no action: give each image its own colour and contrast.
-        base, contrast = rng.random((n, *np.where(_channel_axis(leaf), leaf.shape, 1))), rng.random((n, 1, 1, 1))
+        channels = np.arange(3) == np.argmin(leaf.shape)  # the axis that holds them: the shortest
+        base, contrast = rng.random((n, *np.where(channels, leaf.shape, 1))), rng.random((n, 1, 1, 1))
         picture = np.clip(base + contrast * (rng.random(shape) - 0.5), 0.0, 1.0)
         return np.asarray(space.low + picture * (space.high - space.low.astype(np.float64)), space.dtype).astype(
             np.float32
@@ -122,11 +95,6 @@ def extreme_rows(leaf: Leaf, stats: Any, n: int, rng: np.random.Generator) -> Fl
         if i < n:
             rows[i] = whole
     return rows.astype(space.dtype).astype(np.float32)
-
-
-def _channel_axis(leaf: Leaf) -> NDArray[np.bool_]:
-    """Which axis of an image holds the channels: the shortest."""
-    return np.asarray(np.arange(len(leaf.shape)) == int(np.argmin(leaf.shape)), np.bool_)
 
 
 def is_narrow(space: spaces.Box) -> bool:
@@ -191,12 +159,10 @@ class Verifier:
         self.found.observations += len(rows[0])
         if self.found.ties > max(1, TIE_LIMIT * self.found.observations):
             raise ExportError(
-                "float32 cannot tell the choices of this policy apart on too many observations",
-                fault="model",
-                expected=f"at most {TIE_LIMIT:.0%}",
-                got=f"{self.found.ties} of {self.found.observations}",
+                "float32 cannot tell the choices of this policy apart on too many observations", fault="model",
+                expected=f"at most {TIE_LIMIT:.0%}", got=f"{self.found.ties} of {self.found.observations}",
                 cure="train longer, or export another checkpoint",
-            )
+            )  # fmt: skip
 
     # -- running both ----------------------------------------------------------------------------------------------
 
@@ -259,10 +225,9 @@ class Verifier:
             )
         except (ValueError, RuntimeError, TypeError, AssertionError) as error:
             raise ExportError(
-                "predict() itself fails on observations of its own space",
-                fault="policy",
+                "predict() itself fails on observations of its own space", fault="policy",
                 got=f"{type(error).__name__}: {error}",
-            ) from error
+            ) from error  # fmt: skip
         return [np.asarray(actions).reshape(len(starts), -1), *(array.swapaxes(0, 1) for array in after or ())]
 
     # -- comparing -------------------------------------------------------------------------------------------------
@@ -273,21 +238,18 @@ class Verifier:
         """Compare the outputs one by one: actions, states, scores."""
         if [array.shape for array in got] != [array.shape for array in want]:
             raise ExportError(
-                "the exported file gives another shape than predict()",
-                fault="model",
-                expected=[array.shape for array in want],
-                got=[array.shape for array in got],
-            )
+                "the exported file gives another shape than predict()", fault="model",
+                expected=[array.shape for array in want], got=[array.shape for array in got],
+            )  # fmt: skip
         if not all(np.isfinite(array).all() for array in want):
             raise ExportError(
-                "predict() itself gives NaN or infinity",
-                fault="policy",
+                "predict() itself gives NaN or infinity", fault="policy",
                 got=want[0][~np.isfinite(want[0]).all(axis=1)][:1],
                 cure="the weights may hold NaN: export an earlier checkpoint",
-            )
+            )  # fmt: skip
         if self.discrete:
             self._judge_choices(kind, got[0], want[0], inputs)
-            self.found.max_relative.setdefault(kind, 0.0)
+            self.found.max_relative_difference.setdefault(kind, 0.0)
         for index in range(int(self.discrete), len(got)):
             ours, theirs = (np.asarray(array[index], np.float64).reshape(len(got[0]), -1) for array in (got, want))
             # Below 1 absolute: onnxruntime's exp(x) - 1 and sigmoid have no relative precision near 0.
@@ -296,9 +258,9 @@ class Verifier:
                 scale = np.where(np.isnan(self.span), scale, self.span)
             relative = np.abs(ours - theirs) / scale
             if index == 0:
-                self.found.max_abs = max(self.found.max_abs, float(np.abs(ours - theirs).max(initial=0.0)))
-                worst = max(self.found.max_relative.get(kind, 0.0), float(relative.max(initial=0.0)))
-                self.found.max_relative[kind] = worst
+                found, worst = self.found, self.found.max_relative_difference
+                found.max_abs_difference = max(found.max_abs_difference, float(np.abs(ours - theirs).max(initial=0.0)))
+                worst[kind] = max(worst.get(kind, 0.0), float(relative.max(initial=0.0)))
             beyond = relative.max(axis=1, initial=0.0) > tolerance
             if beyond.any():
                 self._judge_rounding(kind, index, ours / scale, theirs / scale, scale, beyond, inputs, tolerance)
@@ -356,9 +318,7 @@ class Verifier:
             return
 
         def compute(net: PolicyGraph) -> Doubles:
-            return np.concatenate([score.detach().double().cpu().numpy() for score in net.scores(*inputs)], axis=1)[
-                rows
-            ]
+            return th.cat(net.scores(*inputs), dim=1).detach().double().cpu().numpy()[rows]
 
         wrong = rows
         if not self.plan.stochastic:  # where noise decides, equal scores are no tie
@@ -385,12 +345,9 @@ class Verifier:
 
     def _refuse(self, kind: str, got: NDArray[Any], want: NDArray[Any], what: str) -> None:
         raise ExportError(
-            f"the exported file acts differently from predict() on a {kind} observation: {what}",
-            fault="policy",
-            expected=want,
-            got=got,
-            cure="the policy does something that the graph does not hold; nothing was written",
-        )
+            f"the exported file acts differently from predict() on a {kind} observation: {what}", fault="policy",
+            expected=want, got=got, cure="the policy does something that the graph does not hold; nothing was written",
+        )  # fmt: skip
 
     # -- how exact float32 is --------------------------------------------------------------------------------------
 
@@ -405,19 +362,16 @@ class Verifier:
             with th.no_grad():
                 if not np.array_equal(compute(net), compute(net)):
                     raise ExportError(
-                        "the policy acts differently on the same observation",
-                        fault="policy",
+                        "the policy acts differently on the same observation", fault="policy",
                         cure="remove randomness and counters from its forward()",
-                    )
+                    )  # fmt: skip
                 exact = compute(copy.deepcopy(net).as_reference())
         except RuntimeError as error:  # such as a constant of float32 in custom code
             raise ExportError(
                 "the exported file acts differently from predict(), and whether this is rounding cannot be told: the "
-                "policy does not run in float64",
-                fault="policy",
-                got=str(error),
+                "policy does not run in float64", fault="policy", got=str(error),
                 cure="make the policy's constants of the dtype of its inputs, or pass a larger tolerance",
-            ) from error
+            ) from error  # fmt: skip
         return exact, self._errors(compute)
 
     def _errors(self, compute: Callable[[PolicyGraph], Doubles]) -> Iterator[Doubles]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Mapping
+from functools import partial
 from importlib import import_module
 from threading import Lock
 from typing import Any
@@ -17,7 +18,7 @@ from numpy.typing import NDArray
 
 from ue_rl.errors import ConfigurationError, ModelLoadError, ModelMismatch, ModelOutputError
 from ue_rl.inference.interface import Observations
-from ue_rl.inference.metadata import ACTIONS, METADATA_KEY, OBSERVATION, STATE, PolicyMetadata, Port
+from ue_rl.inference.metadata import ACTIONS, METADATA_KEY, OBSERVATION, STATE, PolicyMetadata
 
 logger = logging.getLogger(__name__)
 
@@ -29,52 +30,45 @@ _BOUND_COUNTS = 64  # as many batch sizes keep memory of their own
 
 
 class LoadedModel:
-    """A session and how to feed it. Made by load_session; the sizes are None where the file does not say."""
+    """A session of onnxruntime and how to feed it; the sizes are None where the file does not say.
+
+    Args:
+        observed: (name, shape) of each observation input by its key (where it has none, by its name).
+        fixed_batch: the only number of rows that the file takes; None: any.
+    """
 
     def __init__(
         self,
         session: Any,
         metadata: PolicyMetadata | None,
-        observation_inputs: tuple[tuple[str, Shape], ...],
-        keys: tuple[str | None, ...],
+        observed: dict[str, tuple[str, Shape]],
         output_name: str,
         act_size: int | None,
         fixed_batch: int | None,
     ) -> None:
         self.session = session
         self.metadata = metadata
-        self.observation_inputs = observation_inputs
-        self.keys = keys
         self.output_name = output_name
         self.act_size = act_size
         self.fixed_batch = fixed_batch
-        self.side_inputs: tuple[Port, ...] = ()
-        self.state_inputs: tuple[Port, ...] = ()
-        self.state_names: tuple[str, ...] = ()
-        self.fetch = [output_name]
-        if metadata is not None:
-            self.side_inputs = tuple(p for p in metadata.inputs if p.role != OBSERVATION)
-            self.state_inputs = metadata.ports(STATE)
-            state_outputs = metadata.ports(STATE, "outputs")
-            self.fetch += [port.name for port in state_outputs]
-            self.state_names = tuple(str(port.key) for port in state_outputs)
-        sizes = [math.prod(d for d in shape if d is not None) for _, shape in observation_inputs]
-        known = all(dim is not None for _, shape in observation_inputs for dim in shape)
-        self.obs_size = sum(sizes) if known else None
+        self.observed = observed
+        self.side_inputs = tuple(port for port in metadata.inputs if port.role != OBSERVATION) if metadata else ()
+        self.state_inputs = metadata.ports(STATE) if metadata else ()
+        self._state_outputs = metadata.ports(STATE, "outputs") if metadata else ()
+        self._fetch = [output_name, *(port.name for port in self._state_outputs)]
+        shapes = [shape for _, shape in observed.values()]
+        self._sizes = [math.prod(dim for dim in shape if dim is not None) for shape in shapes]
+        known = all(None not in shape for shape in shapes)
+        self.obs_size = sum(self._sizes) if known else None
         self.provider = str(session.get_providers()[0])
-        self._sizes = sizes
         self._run = session.run
-        self._only = observation_inputs[0] if len(observation_inputs) == 1 else None
+        self._name, self._row_shape = next(iter(observed.values()))
         self._bindable = self.provider == "CPUExecutionProvider"
         self._bound: dict[int, tuple[Any, Floats, Floats]] = {}
         self._lock = Lock()  # the bound memory serves one call at a time; a concurrent call does without it
-        self._direct = bool(self._only and not self.side_inputs and known and fixed_batch is None)
-        self._name, self._row_shape = observation_inputs[0]
-
-    @property
-    def direct(self) -> bool:
-        """Whether run_direct may be tried: one input, no state, no noise, any batch."""
-        return self._direct
+        self._wrong = partial(ModelOutputError, fault="model", field=output_name)
+        # Whether run_direct may be tried: one input, no state, no noise, any batch.
+        self.direct = known and len(observed) == 1 and not self.side_inputs and fixed_batch is None
 
     def run_direct(self, observations: Any) -> Floats | None:
         """The shortest way for what is nearly every call: a float32 array that fits. None: take the long way.
@@ -97,7 +91,7 @@ class LoadedModel:
                 finally:
                     self._lock.release()
             else:
-                actions = self._run(self.fetch, {self._name: observations})[0]
+                actions = self._run(self._fetch, {self._name: observations})[0]
         except Exception:  # noqa: BLE001 (the long way raises it again, as a named error)
             return None
         if actions.dtype != np.float32 or actions.shape != (len(observations), self.act_size):
@@ -111,7 +105,7 @@ class LoadedModel:
         bound = self._bound.get(n)
         if bound is None:
             if len(self._bound) >= _BOUND_COUNTS:
-                return self._run(self.fetch, {self._name: observations})[0]  # type: ignore[no-any-return]
+                return self._run(self._fetch, {self._name: observations})[0]  # type: ignore[no-any-return]
             taken, given = np.empty(observations.shape, np.float32), np.empty((n, self.act_size or 0), np.float32)
             binding = self.session.io_binding()
             binding.bind_input(self._name, "cpu", 0, np.float32, taken.shape, taken.ctypes.data)
@@ -122,48 +116,73 @@ class LoadedModel:
         self.session.run_with_iobinding(binding)
         return given.copy()
 
-    def run(self, feeds: dict[str, Floats]) -> list[Any]:
-        """One call of onnxruntime."""
+    def zero_state(self, n: int) -> dict[str, Floats]:
+        """The state of `n` rows before their first step; empty if the policy is not recurrent."""
+        return {port.name: np.zeros((n, *port.shape), np.float32) for port in self.state_inputs}
+
+    def run(self, feeds: dict[str, Floats], n: int, batch_size: int | None) -> tuple[Floats, dict[str, Floats]]:
+        """The checked actions of `n` rows, at most `batch_size` per call of onnxruntime, and their new state."""
+        limit = self.fixed_batch or batch_size or max(n, 1)
+        if self.fixed_batch and n % limit:
+            cure = "export the model with a dynamic batch"
+            raise _mismatch("the model has a fixed batch", f"a multiple of {limit} rows", f"{n} rows", cure=cure)
+        pieces = [
+            self._call({name: array[at : at + limit] for name, array in feeds.items()} if n > limit else feeds)
+            for at in range(0, n, limit)
+        ]
+        if not pieces:
+            return np.zeros((0, self.act_size or 0), np.float32), self.zero_state(0)
+        joined = pieces[0] if len(pieces) == 1 else [np.concatenate(parts) for parts in zip(*pieces, strict=True)]
+        actions, *states = joined
+        self._check(actions, n)
+        return actions, {str(port.key): state for port, state in zip(self._state_outputs, states, strict=True)}
+
+    def _call(self, feeds: dict[str, Floats]) -> list[Any]:
         try:
-            return list(self._run(self.fetch, feeds))
+            return list(self._run(self._fetch, feeds))
         except Exception as error:  # onnxruntime's errors share no base class of their own
             raise ModelOutputError(
-                "onnxruntime could not run the model",
-                fault="model",
-                got=f"{type(error).__name__}: {error}",
+                "onnxruntime could not run the model", fault="model", got=f"{type(error).__name__}: {error}",
                 cure="export the model again",
-            ) from error
+            ) from error  # fmt: skip
+
+    def _check(self, actions: Any, n: int) -> None:
+        if type(actions) is not np.ndarray or actions.dtype != np.float32:
+            got = str(getattr(actions, "dtype", type(actions).__name__))
+            raise self._wrong("the model gave another type than float32", expected="float32", got=got)
+        if actions.ndim != 2 or actions.shape != (n, self.act_size or actions.shape[1]):
+            raise self._wrong(
+                "the model gave a wrong shape", expected=(n, self.act_size or "act_size"), got=actions.shape
+            )
+        if not np.isfinite(actions).all():
+            row = int(np.flatnonzero(~np.isfinite(actions).all(axis=1))[0])
+            raise self._wrong(
+                "the model gave NaN or infinity", env_id=row, expected="finite numbers", got=actions[row],
+                cure="the weights may hold NaN: export an earlier checkpoint",
+            )  # fmt: skip
 
     def as_feeds(self, observations: Observations) -> tuple[dict[str, Floats], int]:
         """Observations as contiguous float32 arrays by input name, and the number of rows."""
-        if self._only is not None and not isinstance(observations, Mapping):
-            name, shape = self._only
-            array = _as_rows(observations, name, shape)
-            return {name: array}, len(array)
         if not isinstance(observations, Mapping):
-            return self._split(observations)
-        wanted = {key if key is not None else name: (name, shape) for key, (name, shape) in self._by_key()}
-        if set(observations) != set(wanted):
+            if len(self.observed) > 1:
+                return self._split(observations)
+            array = _as_rows(observations, self._name, self._row_shape)
+            return {self._name: array}, len(array)
+        if set(observations) != set(self.observed):
             raise ModelMismatch(
-                "the keys of the observation differ from the model's",
-                fault="caller",
-                field="observations",
-                expected=sorted(wanted),
-                got=sorted(map(str, observations)),
-            )
-        feeds = {name: _as_rows(observations[key], name, shape) for key, (name, shape) in wanted.items()}
+                "the keys of the observation differ from the model's", fault="caller", field="observations",
+                expected=sorted(self.observed), got=sorted(map(str, observations)),
+            )  # fmt: skip
+        feeds = {name: _as_rows(observations[key], name, shape) for key, (name, shape) in self.observed.items()}
         counts = {name: len(array) for name, array in feeds.items()}
         if len(set(counts.values())) != 1:
             raise ModelMismatch("the keys have different numbers of rows", fault="caller", got=counts)
         return feeds, next(iter(counts.values()))
 
-    def _by_key(self) -> zip[tuple[str | None, tuple[str, Shape]]]:
-        return zip(self.keys, self.observation_inputs, strict=True)
-
     def _split(self, observations: Any) -> tuple[dict[str, Floats], int]:
         flat = _as_rows(observations, "observations", (self.obs_size,))
         feeds, at = {}, 0
-        for (name, shape), size in zip(self.observation_inputs, self._sizes, strict=True):
+        for (name, shape), size in zip(self.observed.values(), self._sizes, strict=True):
             part = flat[:, at : at + size].reshape(len(flat), *(dim or 1 for dim in shape))
             feeds[name] = np.ascontiguousarray(part)
             at += size
@@ -177,12 +196,9 @@ def _as_rows(array: Any, name: str, shape: Shape) -> Floats:
     if array.dtype != np.float32:
         if array.dtype.kind not in "fiub":
             raise ModelMismatch(
-                "observations must be real numbers",
-                fault="caller",
-                field=name,
-                expected="float32",
+                "observations must be real numbers", fault="caller", field=name, expected="float32",
                 got=str(array.dtype),
-            )
+            )  # fmt: skip
         with np.errstate(over="ignore"):  # reported below as not finite
             array = array.astype(np.float32)
     dims = array.shape[1:]
@@ -193,19 +209,23 @@ def _as_rows(array: Any, name: str, shape: Shape) -> Floats:
             wanted = ", ".join("any" if s is None else str(s) for s in shape)
             one = array.ndim == len(shape)
             raise ModelMismatch(
-                "observations have a wrong shape",
-                fault="caller",
-                field=name,
-                expected=f"[N, {wanted}]",
+                "observations have a wrong shape", fault="caller", field=name, expected=f"[N, {wanted}]",
                 got=list(array.shape),
                 cure="add a batch axis: observations[None]" if one else "load the model that belongs to this env",
-            )
+            )  # fmt: skip
     if not np.isfinite(array).all():
         row = int(np.flatnonzero(~np.isfinite(array.reshape(len(array), -1)).all(axis=1))[0])
         raise ConfigurationError(
             "the observation holds NaN or infinity", fault="caller", env_id=row, field=name, expected="finite numbers"
         )
     return np.ascontiguousarray(array)
+
+
+def unreadable(path: object, error: OSError) -> ModelLoadError:
+    """The error for a file that cannot be read."""
+    return ModelLoadError(
+        f"the model {path} cannot be read", fault="caller", got=error.strerror or str(error), cure="check the path"
+    )
 
 
 def load_session(
@@ -231,35 +251,37 @@ def load_session(
         raise ModelLoadError(
             "onnxruntime is not installed", fault="caller", cure="install it with: pip install ue_rl[inference]"
         ) from error
-    missing = [provider for provider in providers if provider not in ort.get_available_providers()]
-    if len(missing) == len(providers):
+    offered = ort.get_available_providers()
+    usable = [provider for provider in providers if provider in offered]
+    if not usable:
         raise ConfigurationError(
-            "this onnxruntime has none of the providers asked for",
-            field="providers",
-            expected=ort.get_available_providers(),
-            got=providers,
+            "this onnxruntime has none of the providers asked for", field="providers", expected=offered, got=providers,
             cure="for CUDA install onnxruntime-gpu",
-        )
-    if missing:
+        )  # fmt: skip
+    if len(usable) < len(providers):
+        missing = [provider for provider in providers if provider not in usable]
         logger.warning("this onnxruntime lacks %s; going on with the rest", ", ".join(missing))
     options = ort.SessionOptions()
     options.intra_op_num_threads = intra_op_threads
     options.inter_op_num_threads = inter_op_threads
     options.log_severity_level = 4  # failures come as exceptions; no second report on stderr
     try:
-        session = ort.InferenceSession(
-            content, sess_options=options, providers=[p for p in providers if p not in missing]
-        )
+        session = ort.InferenceSession(content, sess_options=options, providers=usable)
         text = session.get_modelmeta().custom_metadata_map.get(METADATA_KEY)
     except Exception as error:  # onnxruntime's errors share no base class of their own
         raise ModelLoadError(
-            f"{name} is not a readable ONNX model",
-            fault="model",
+            f"{name} is not a readable ONNX model", fault="model",
             got=f"{len(content)} bytes; {type(error).__name__}: {error}",
             cure="it may be cut short, still being written, or keep its weights in a second file: export it again",
-        ) from error
+        ) from error  # fmt: skip
     metadata = PolicyMetadata.from_json(text) if text is not None else None
     return _fit(session, metadata, name, input_name, output_name)
+
+
+def _mismatch(
+    message: str, expected: object = None, got: object = None, *, field: str | None = None, cure: str | None = None
+) -> ModelMismatch:
+    return ModelMismatch(message, fault="model", field=field, expected=expected, got=got, cure=cure)
 
 
 def _fit(session: Any, metadata: PolicyMetadata | None, name: str, input_name: str, output_name: str) -> LoadedModel:
@@ -271,84 +293,42 @@ def _fit(session: Any, metadata: PolicyMetadata | None, name: str, input_name: s
         output_name = metadata.ports(ACTIONS, "outputs")[0].name
         keys = {port.key for port in metadata.ports(STATE, "outputs")}
         if keys != {port.name for port in metadata.ports(STATE)}:
-            raise ModelMismatch(f"{name}: the states that come out are not those that go in", fault="model", got=keys)
+            raise _mismatch(f"{name}: the states that come out are not those that go in", got=keys)
+    cure = "export it with ue_rl, or with {}={}"
     if set(inputs) != set(wanted_in):
-        raise ModelMismatch(
-            f"{name} has other inputs than expected",
-            fault="model",
-            expected=wanted_in,
-            got=list(inputs),
-            cure=f"export it with ue_rl, or with input_names={wanted_in}",
-        )
-    if not {*wanted_out, output_name} <= set(outputs):
-        raise ModelMismatch(
-            f"{name} lacks an output",
-            fault="model",
-            expected=wanted_out,
-            got=list(outputs),
-            cure=f"export it with ue_rl, or with output_names={wanted_out}",
-        )
+        message = f"{name} has other inputs than expected"
+        raise _mismatch(message, wanted_in, list(inputs), cure=cure.format("input_names", wanted_in))
+    if not set(wanted_out) <= set(outputs):
+        message = f"{name} lacks an output"
+        raise _mismatch(message, wanted_out, list(outputs), cure=cure.format("output_names", wanted_out))
     for node in inputs.values():
         if node.type != _FLOAT:
-            raise ModelMismatch(
-                f"{name} takes another type than float32",
-                fault="model",
-                field=node.name,
-                expected=_FLOAT,
-                got=node.type,
-            )
+            raise _mismatch(f"{name} takes another type than float32", _FLOAT, node.type, field=node.name)
         if len(node.shape) < 2:
-            raise ModelMismatch(
-                f"{name} has an input without a batch axis",
-                fault="model",
-                field=node.name,
-                expected="[N, obs_size]",
-                got=node.shape,
-            )
+            message = f"{name} has an input without a batch axis"
+            raise _mismatch(message, "[N, obs_size]", node.shape, field=node.name)
     for key in wanted_out:
         if outputs[key].type != _FLOAT:
             raise ModelOutputError(
-                f"{name} gives another type than float32",
-                fault="model",
-                field=key,
-                expected=_FLOAT,
-                got=outputs[key].type,
-                cure="cast the output to float in the graph: the plugin reads it as float*",
-            )
+                f"{name} gives another type than float32", fault="model", field=key, expected=_FLOAT,
+                got=outputs[key].type, cure="cast the output to float in the graph: the plugin reads it as float*",
+            )  # fmt: skip
     batches = [node.shape[0] for node in inputs.values() if isinstance(node.shape[0], int) and node.shape[0]]
     shapes = {key: tuple(d if isinstance(d, int) else None for d in node.shape[1:]) for key, node in inputs.items()}
-    if metadata is not None:
-        for port in metadata.inputs:
-            told = shapes[port.name]
-            if len(told) != len(port.shape) or any(t not in (None, p) for t, p in zip(told, port.shape, strict=True)):
-                raise ModelMismatch(
-                    f"{name}: the graph and its description disagree",
-                    fault="model",
-                    field=port.name,
-                    expected=port.shape,
-                    got=told,
-                    cure="export the model again",
-                )
-            shapes[port.name] = port.shape
-        observed = tuple((port.name, shapes[port.name]) for port in metadata.ports(OBSERVATION))
-        keys_in_order = tuple(port.key for port in metadata.ports(OBSERVATION))
-        act_size: int | None = metadata.act_size
-    else:
-        observed, keys_in_order = ((input_name, shapes[input_name]),), (None,)
-        act_size = None
+    disagree = f"{name}: the graph and its description disagree"
+    observed = {input_name: (input_name, shapes[input_name])} if metadata is None else {}
+    for port in metadata.inputs if metadata else ():
+        told = shapes[port.name]
+        if len(told) != len(port.shape) or any(t not in (None, p) for t, p in zip(told, port.shape, strict=True)):
+            raise _mismatch(disagree, port.shape, told, field=port.name, cure="export the model again")
+        if port.role == OBSERVATION:
+            observed[port.name if port.key is None else port.key] = (port.name, port.shape)
+    act_size = metadata.act_size if metadata else None
     out_shape = outputs[output_name].shape
     if out_shape and (len(out_shape) != 2 or out_shape[1] == 0):
-        raise ModelMismatch(
-            f"{name} gives actions of a wrong shape", fault="model", expected="[N, act_size]", got=out_shape
-        )
+        raise _mismatch(f"{name} gives actions of a wrong shape", "[N, act_size]", out_shape)
     if out_shape and isinstance(out_shape[1], int):
         if act_size not in (None, out_shape[1]):
-            raise ModelMismatch(
-                f"{name}: the graph and its description disagree",
-                fault="model",
-                field=output_name,
-                expected=act_size,
-                got=out_shape[1],
-            )
+            raise _mismatch(disagree, act_size, out_shape[1], field=output_name)
         act_size = out_shape[1]
-    return LoadedModel(session, metadata, observed, keys_in_order, output_name, act_size, next(iter(batches), None))
+    return LoadedModel(session, metadata, observed, output_name, act_size, next(iter(batches), None))

@@ -12,23 +12,17 @@ Calls with a state or a noise input (recurrent, stochastic) belong to one thread
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ue_rl.errors import ConfigurationError, ModelLoadError, ModelMismatch, ModelOutputError
+from ue_rl.errors import ConfigurationError, ModelLoadError, ModelMismatch
 from ue_rl.inference.interface import ModelPath, Observations
-from ue_rl.inference.metadata import (
-    ACTION_MASKS,
-    EPISODE_START,
-    NOISE,
-    STATE,
-    PolicyMetadata,
-)
-from ue_rl.inference.runtime.loading import LoadedModel, load_session
+from ue_rl.inference.metadata import ACTION_MASKS, EPISODE_START, NOISE, STATE, PolicyMetadata, Port
+from ue_rl.inference.runtime.loading import LoadedModel, load_session, unreadable
 from ue_rl.inference.states import Floats, State, StatefulInference
 
 logger = logging.getLogger(__name__)
@@ -95,12 +89,7 @@ class OnnxInference(StatefulInference):
         try:
             content = Path(path).read_bytes()
         except OSError as error:
-            raise ModelLoadError(
-                f"the model {path} cannot be read",
-                fault="caller",
-                got=error.strerror or str(error),
-                cure="check the path",
-            ) from error
+            raise unreadable(path, error) from error
         self.load_bytes(content, name=str(path))
 
     def load_bytes(self, content: bytes, name: str = "model") -> None:
@@ -109,14 +98,9 @@ class OnnxInference(StatefulInference):
         self._try_out(model)
         self._model = model
         self.reset()
-        logger.info(
-            "loaded %s: %s, %s -> %s numbers, on %s",
-            name,
-            model.metadata.algorithm if model.metadata else "no description",
-            model.obs_size,
-            model.act_size,
-            model.provider,
-        )
+        algorithm = model.metadata.algorithm if model.metadata else "no description"
+        sizes = (model.obs_size, model.act_size)
+        logger.info("loaded %s: %s, %s -> %s numbers, on %s", name, algorithm, *sizes, model.provider)
 
     def _try_out(self, model: LoadedModel) -> None:
         """Run zeros through a model before it is used: wrong shapes, NaN and slow first calls show here."""
@@ -124,11 +108,8 @@ class OnnxInference(StatefulInference):
             return
         # Two rows as well as one: a graph that adds up over the batch looks right with one.
         for n in [model.fixed_batch] if model.fixed_batch else sorted({1, 2, *self._warm_up}):
-            feeds = {
-                name: np.zeros((n, *(dim or 1 for dim in shape)), np.float32)
-                for name, shape in model.observation_inputs
-            }
-            actions, _ = self._feed(model, feeds, n, self._zero_state(model, n), None, None, None)
+            shapes = {name: (n, *(dim or 1 for dim in shape)) for name, shape in model.observed.values()}
+            actions, _ = self._feed(model, {name: np.zeros(shape, np.float32) for name, shape in shapes.items()}, n)
             if model.act_size is None:
                 model.act_size = actions.shape[1]
 
@@ -165,11 +146,6 @@ class OnnxInference(StatefulInference):
         if self._model is None:
             raise ModelLoadError("no model is loaded", fault="caller", cure="call load_model first")
         return self._model
-
-    def require(self, obs_size: int, act_size: int) -> None:
-        """Refuse sizes that are not these; see InferenceInterface.require."""
-        self._loaded()
-        super().require(obs_size, act_size)
 
     # -- running ---------------------------------------------------------------------------------------------------
 
@@ -236,13 +212,9 @@ class OnnxInference(StatefulInference):
         """
         model = self._loaded()
         feeds, n = model.as_feeds(observations)
-        starts = None
-        if model.state_inputs:
-            if state is None:
-                state = self._zero_state(model, n)
-            if episode_start is not None:
-                starts = np.ascontiguousarray(episode_start, np.float32).reshape(-1, 1)
-        return self._feed(model, feeds, n, state, starts, noise, action_masks)
+        return self._feed(
+            model, feeds, n, state, {NOISE: noise, ACTION_MASKS: action_masks, EPISODE_START: episode_start}
+        )
 
     def run_raw(self, feeds: dict[str, Floats], output: str) -> NDArray[Any]:
         """One output of the graph by its name, of inputs by their names; nothing is checked."""
@@ -251,114 +223,47 @@ class OnnxInference(StatefulInference):
 
     def initial_state(self, n: int) -> State:
         """The state of `n` rows before their first step: zeros; empty if the policy is not recurrent."""
-        return self._zero_state(self._loaded(), n)
-
-    @staticmethod
-    def _zero_state(model: LoadedModel, n: int) -> State:
-        return {port.name: np.zeros((n, *port.shape), np.float32) for port in model.state_inputs}
+        return self._loaded().zero_state(n)
 
     def _feed(
         self,
         model: LoadedModel,
         feeds: dict[str, Floats],
         n: int,
-        state: State | None,
-        starts: Floats | None,
-        noise: NDArray[Any] | None,
-        masks: NDArray[Any] | None,
+        state: State | None = None,
+        given: Mapping[str, NDArray[Any] | None] | None = None,
     ) -> tuple[Floats, State]:
-        if model.side_inputs:
-            given = {NOISE: noise, ACTION_MASKS: masks, EPISODE_START: starts}
-            for port in model.side_inputs:
-                if port.role == STATE:
-                    value = (state or {}).get(port.name)
-                elif given[port.role] is not None:
-                    value = np.ascontiguousarray(given[port.role], np.float32)
-                elif port.role == NOISE:
-                    value = self._draw(n, port.shape, port.distribution)
-                elif port.role == ACTION_MASKS:
-                    value = np.ones((n, *port.shape), np.float32)
-                else:
-                    value = np.zeros((n, *port.shape), np.float32)
-                if value is None or value.shape != (n, *port.shape):
-                    raise ModelMismatch(
-                        f"wrong shape of {port.role.replace('_', ' ')}",
-                        fault="caller",
-                        field=port.name,
-                        expected=(n, *port.shape),
-                        got=None if value is None else value.shape,
-                    )
-                feeds[port.name] = value
-        elif masks is not None:
+        """Run `model` on observations in `feeds`; `given`: other inputs by role, in place of their defaults."""
+        given = given or {}
+        if given.get(ACTION_MASKS) is not None and all(port.role != ACTION_MASKS for port in model.side_inputs):
             raise ModelMismatch(
-                "this policy takes no action masks",
-                fault="caller",
-                field="action_masks",
+                "this policy takes no action masks", fault="caller", field="action_masks",
                 cure="export it with action_masks=True",
-            )
-        limit = model.fixed_batch or self._batch_size
-        if n == 0:
-            outputs = [np.zeros((0, model.act_size or 0), np.float32), *self._zero_state(model, 0).values()]
-        elif limit is None or (n <= limit and model.fixed_batch is None):
-            outputs = model.run(feeds)
-        else:
-            outputs = self._in_pieces(model, feeds, n, limit)
-        actions = self._checked(model, outputs[0], n)
-        return actions, dict(zip(model.state_names, outputs[1:], strict=True))
+            )  # fmt: skip
+        for port in model.side_inputs:
+            shape = (n, *port.shape)
+            if port.role == STATE and state is not None:
+                value = state.get(port.name)
+            elif (told := given.get(port.role)) is not None:
+                value = np.ascontiguousarray(told, np.float32)
+                value = value.reshape(-1, 1) if port.role == EPISODE_START else value
+            elif port.role == NOISE:
+                value = self._draw(shape, port)
+            else:  # every choice is allowed, no episode begins, and states begin at zero
+                value = np.full(shape, port.role == ACTION_MASKS, np.float32)
+            if value is None or value.shape != shape:
+                raise ModelMismatch(
+                    f"wrong shape of {port.role.replace('_', ' ')}", fault="caller", field=port.name, expected=shape,
+                    got=None if value is None else value.shape,
+                )  # fmt: skip
+            feeds[port.name] = value
+        return model.run(feeds, n, self._batch_size)
 
-    def _draw(self, n: int, shape: tuple[int, ...], distribution: str | None) -> Floats:
+    def _draw(self, shape: tuple[int, ...], port: Port) -> Floats:
         if self._rng is None:
             self._rng = np.random.default_rng(self._seed)
-        if distribution == "uniform":
-            tiny = np.finfo(np.float32).tiny
-            drawn: Floats = self._rng.random((n, *shape), dtype=np.float32)
-            np.clip(drawn, tiny, np.float32(1.0) - np.finfo(np.float32).epsneg, out=drawn)
-            return drawn
-        normal: Floats = self._rng.standard_normal((n, *shape), dtype=np.float32)
-        return normal
-
-    @staticmethod
-    def _in_pieces(model: LoadedModel, feeds: dict[str, Floats], n: int, limit: int) -> list[Floats]:
-        if model.fixed_batch is not None and n % limit:
-            raise ModelMismatch(
-                "the model has a fixed batch",
-                fault="model",
-                expected=f"a multiple of {limit} rows",
-                got=f"{n} rows",
-                cure="export the model with a dynamic batch",
-            )
-        pieces = [
-            model.run({name: array[at : at + limit] for name, array in feeds.items()}) for at in range(0, n, limit)
-        ]
-        return [np.concatenate(parts) for parts in zip(*pieces, strict=True)]
-
-    @staticmethod
-    def _checked(model: LoadedModel, actions: Any, n: int) -> Floats:
-        if type(actions) is not np.ndarray or actions.dtype != np.float32:
-            raise ModelOutputError(
-                "the model gave another type than float32",
-                fault="model",
-                field=model.output_name,
-                expected="float32",
-                got=str(getattr(actions, "dtype", type(actions).__name__)),
-            )
-        if actions.ndim != 2 or actions.shape[0] != n or actions.shape[1] != (model.act_size or actions.shape[1]):
-            raise ModelOutputError(
-                "the model gave a wrong shape",
-                fault="model",
-                field=model.output_name,
-                expected=(n, model.act_size or "act_size"),
-                got=actions.shape,
-            )
-        if not np.isfinite(actions).all():
-            row = int(np.flatnonzero(~np.isfinite(actions).all(axis=1))[0])
-            raise ModelOutputError(
-                "the model gave NaN or infinity",
-                fault="model",
-                env_id=row,
-                field=model.output_name,
-                expected="finite numbers",
-                got=actions[row],
-                cure="the weights may hold NaN: export an earlier checkpoint",
-            )
-        return actions
+        if port.distribution != "uniform":
+            return self._rng.standard_normal(shape, dtype=np.float32)  # type: ignore[no-any-return]
+        drawn: Floats = self._rng.random(shape, dtype=np.float32)
+        float32 = np.finfo(np.float32)
+        return np.clip(drawn, float32.tiny, np.float32(1.0) - float32.epsneg, out=drawn)

@@ -15,7 +15,6 @@ import threading
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 import numpy as np
@@ -23,6 +22,7 @@ from numpy.typing import NDArray
 
 from ue_rl.errors import ConfigurationError, InferenceError, ModelLoadError, ModelMismatch
 from ue_rl.inference.interface import InferenceInterface, ModelPath, Observations
+from ue_rl.inference.runtime.loading import unreadable
 from ue_rl.inference.runtime.onnx import OnnxInference
 
 logger = logging.getLogger(__name__)
@@ -68,8 +68,8 @@ class ReloadingInference(InferenceInterface):
         """Load `path` now, whatever its sizes, and follow it from here on."""
         with self._loading:
             source = Path(path)
-            signature, content = _read(source)
-            self._use(self._load(content, source), signature, _digest(content))
+            content, signature, digest = _read(source)
+            self._use(self._load(content, source), signature, digest)
             self._path = source
         if self._interval is not None and self._thread is None:
             self._thread = threading.Thread(target=self._follow, name="ue_rl model reload", daemon=True)
@@ -83,22 +83,25 @@ class ReloadingInference(InferenceInterface):
             try:
                 if not self._refused and _signature(self._path) == self._signature:
                     return False
-                signature, content = _read(self._path)
+                content, signature, digest = _read(self._path)
             except (OSError, ModelLoadError) as error:
                 self._report(b"unreadable", error)
                 return False
-            digest = _digest(content)
             if digest == self._digest:
                 self._signature, self._refused = signature, b""
-                return False
-            if digest == self._refused:
+            if digest in (self._digest, self._refused):
                 return False
             try:
                 fresh = self._load(content, self._path)
                 obs_size, act_size = self._current.obs_size, self._current.act_size
                 if obs_size is not None and act_size is not None:
                     fresh.require(obs_size, act_size)
-                _require_choices(fresh, self._current)
+                theirs, ours = _choices(fresh), _choices(self._current)
+                if None not in (theirs, ours) and theirs != ours:
+                    raise ModelMismatch(
+                        "the action space is another one", fault="model", field="action_space", expected=ours,
+                        got=theirs, cure="restart with this file if the change is intended",
+                    )  # fmt: skip
             except InferenceError as error:
                 self._report(digest, error)
                 return False
@@ -140,9 +143,7 @@ class ReloadingInference(InferenceInterface):
     def __enter__(self) -> ReloadingInference:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     @property
@@ -184,24 +185,11 @@ class ReloadingInference(InferenceInterface):
         """Numbers per action of the model in use."""
         return self._current.act_size if self._current else None
 
-    def require(self, obs_size: int, act_size: int) -> None:
-        """As InferenceInterface.require."""
-        self.current.require(obs_size, act_size)
 
-
-def _require_choices(fresh: OnnxInference, current: OnnxInference) -> None:
-    """Refuses a model whose numbers mean something else, such as a choice of three where it was one of two."""
-    if fresh.metadata is None or current.metadata is None:
-        return
-    theirs, ours = (
-        {key: metadata.action_space.get(key) for key in ("type", "n", "nvec")}
-        for metadata in (fresh.metadata, current.metadata)
-    )
-    if theirs != ours:
-        raise ModelMismatch(
-            "the action space is another one", fault="model", field="action_space", expected=ours, got=theirs,
-            cure="restart with this file if the change is intended",
-        )  # fmt: skip
+def _choices(model: OnnxInference) -> dict[str, Any] | None:
+    """What the actions' numbers mean, such as a choice of three; None where the file does not say."""
+    space = model.metadata.action_space if model.metadata is not None else None
+    return space and {key: space.get(key) for key in ("type", "n", "nvec")}
 
 
 def _signature(path: Path) -> tuple[int, int, int]:
@@ -209,16 +197,11 @@ def _signature(path: Path) -> tuple[int, int, int]:
     return stat.st_mtime_ns, stat.st_size, stat.st_ino
 
 
-def _digest(content: bytes) -> bytes:
-    return hashlib.sha256(content).digest()
-
-
-def _read(path: Path) -> tuple[tuple[int, int, int], bytes]:
-    """The file's signature from before it was read, so that a change while reading is noticed at the next poll."""
+def _read(path: Path) -> tuple[bytes, tuple[int, int, int], bytes]:
+    """Content, signature and digest; the signature is from before, so that the next poll notices a change meanwhile."""
     try:
         signature = _signature(path)
-        return signature, path.read_bytes()
+        content = path.read_bytes()
     except OSError as error:
-        raise ModelLoadError(
-            f"the model {path} cannot be read", fault="caller", got=error.strerror or str(error), cure="check the path"
-        ) from error
+        raise unreadable(path, error) from error
+    return content, signature, hashlib.sha256(content).digest()

@@ -16,19 +16,13 @@ import struct
 import sys
 import time
 from collections import deque
+from itertools import accumulate
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ue_rl.errors import (
-    ConfigurationError,
-    EngineTimeout,
-    HandshakeError,
-    InferenceError,
-    RepeatedEnv,
-    UeRlError,
-)
+from ue_rl.errors import ConfigurationError, EngineTimeout, HandshakeError, InferenceError, RepeatedEnv, UeRlError
 from ue_rl.inference.runtime.reload import ReloadingInference
 from ue_rl.inference.server.protocol import read_hello, write_refusal
 from ue_rl.spec import EnvSpec
@@ -205,48 +199,50 @@ class PolicyServer:
         if self._timer is not None:
             self._timer.cancel()
         self._due = self._timer = None
-        batch: list[Ask] = []
-        rows = 0
-        for ask in self._waiting:
-            if batch and rows + len(ask.envs) > self.max_batch:
-                break
-            batch.append(ask)
-            rows += len(ask.envs)
-        self._waiting = self._waiting[len(batch) :]
-        self._waiting_rows -= rows
+        ends = accumulate(len(ask.envs) for ask in self._waiting)
+        count = max(1, sum(end <= self.max_batch for end in ends))
+        batch, self._waiting = self._waiting[:count], self._waiting[count:]
+        self._waiting_rows -= sum(len(ask.envs) for ask in batch)
         if self._waiting:
             self._due = self.loop.call_soon(self._answer)
         batch = [ask for ask in batch if ask.engine in self.engines]
         if batch:
-            for asks, lines in self._think_apart(batch):
-                self._deliver(asks, lines)
+            self._serve(batch)
 
-    def _think_apart(self, batch: list[Ask]) -> list[tuple[list[Ask], list[bytes]]]:
-        """The batch with a line for each ask; where the model fails for it, line by line, and bad ones are dropped."""
+    def _serve(self, batch: list[Ask]) -> None:
+        """Answers the batch; where the model fails for it, line by line, and bad ones are dropped."""
         model = self.policy.current
         if model is not self._model:
             self._model = model
             for engine in self.engines:
                 engine.states.clear()
         try:
-            return [(batch, self._think(batch))]
+            lines = self._think(batch)
         except Exception as error:  # noqa: BLE001 (of any kind: an engine must not wait forever for its answer)
-            if len(batch) == 1:
-                named = error if isinstance(error, UeRlError) else None
-                if named is None:
-                    _log.exception("the model failed")
-                batch[0].engine.drop(named or InferenceError("the model failed", fault="model", got=error))
-                return []
-        # One engine's observation may be all that the model cannot take.
-        return [answered for ask in batch for answered in self._think_apart([ask])]
+            if len(batch) > 1:  # one engine's observation may be all that the model cannot take
+                for ask in batch:
+                    self._serve([ask])
+            elif isinstance(error, UeRlError):
+                batch[0].engine.drop(error)
+            else:
+                _log.exception("the model failed")
+                batch[0].engine.drop(InferenceError("the model failed", fault="model", got=error))
+            return
+        for ask, line in zip(batch, lines, strict=True):
+            ask.engine.write(line)
+        now = time.perf_counter()
+        self.batches += 1
+        for ask in batch:
+            self.requests += len(ask.envs)
+            self.latencies.extend([now - ask.arrived] * len(ask.envs))
+            ask.engine.answered()
 
     def _think(self, batch: list[Ask]) -> list[bytes]:
         """The line that answers each ask. States change only when all went well."""
         model = self._model
         observations = np.concatenate([ask.engine.asked(ask.envs) for ask in batch])
         if not model.is_recurrent:
-            actions = model.run_inference(observations)
-            return self._lines(batch, actions)
+            return self._lines(batch, model.run_inference(observations))
         zero = model.initial_state(1)
         agents = [(ask.engine, env) for ask in batch for env in ask.envs.tolist()]
         begins = [env not in engine.states or bool(engine.resets[env]) for engine, env in agents]
@@ -266,23 +262,13 @@ class PolicyServer:
             at += len(ask.envs)
         return lines
 
-    def _deliver(self, asks: list[Ask], lines: list[bytes]) -> None:
-        for ask, line in zip(asks, lines, strict=True):
-            ask.engine.write(line)
-        now = time.perf_counter()
-        self.batches += 1
-        for ask in asks:
-            self.requests += len(ask.envs)
-            self.latencies.extend([now - ask.arrived] * len(ask.envs))
-            ask.engine.answered()
-
 
 class _Engine(asyncio.Protocol):
     """One engine's connection: at most one line in work."""
 
     def __init__(self, server: PolicyServer) -> None:
         self._server = server
-        self._transport: asyncio.Transport | None = None
+        self._transport: asyncio.Transport  # from connection_made on
         self._lines = LineBuffer(MAX_HANDSHAKE)
         self._arrived = 0.0
         self._open = self._unread = self._paused = self._ended = False
@@ -314,12 +300,8 @@ class _Engine(asyncio.Protocol):
         if server.closing:  # it came in while the server was closing
             transport.abort()
         elif len(server.engines) >= server.max_engines:
-            self.drop(
-                HandshakeError(
-                    "too many engines", fault="caller", expected=f"at most {server.max_engines}",
-                    cure="raise --max-engines",
-                )
-            )  # fmt: skip
+            most, cure = f"at most {server.max_engines}", "raise --max-engines"
+            self.drop(HandshakeError("too many engines", fault="caller", expected=most, cure=cure))
         else:
             server.engines.add(self)
             self._deadline = server.loop.call_later(server.hello_timeout, self._too_late, "no hello came")
@@ -361,10 +343,10 @@ class _Engine(asyncio.Protocol):
     @property
     def unsent(self) -> int:
         """Bytes of answers that the system has not taken yet."""
-        return 0 if self._transport is None else self._transport.get_write_buffer_size()
+        return self._transport.get_write_buffer_size()
 
     def write(self, data: bytes) -> None:
-        if self._transport is not None and not self._transport.is_closing():
+        if not self._transport.is_closing():
             self._transport.write(data)
 
     def asked(self, envs: NDArray[np.intp]) -> NDArray[np.float32]:
@@ -393,7 +375,7 @@ class _Engine(asyncio.Protocol):
         self._server.dropped += 1
         self._forget()
         transport = self._transport
-        if transport is None or transport.is_closing():
+        if transport.is_closing():
             return
         transport.write(write_refusal(error))
         if self._ended or not transport.can_write_eof():
@@ -407,15 +389,12 @@ class _Engine(asyncio.Protocol):
     def hang_up(self) -> None:
         """Closes this connection; what is written has a second to be read."""
         self._forget()
-        if self._transport is not None:
-            self._transport.close()
-            self._deadline = self._server.loop.call_later(_PARTING, self.abort)
+        self._transport.close()
+        self._deadline = self._server.loop.call_later(_PARTING, self.abort)
 
     def abort(self) -> None:
         """Ends this connection at once."""
         self._forget()
-        if self._transport is None:
-            return
         sock = self._transport.get_extra_info("socket")
         if self.unsent and sock is not None and sock.fileno() >= 0:
             # Nobody reads: a reset. An ordinary close would leave the system trying to deliver for minutes.
@@ -448,7 +427,7 @@ class _Engine(asyncio.Protocol):
             self.hang_up()
         # What is sent ahead stays in the socket: the storage here is bounded.
         full = (self._open or self._unread) and len(self._lines) >= self._lines.max_line
-        if full != self._paused and self._transport is not None and not self._transport.is_closing():
+        if full != self._paused and not self._transport.is_closing():
             self._paused = full
             (self._transport.pause_reading if full else self._transport.resume_reading)()
 

@@ -7,6 +7,8 @@ from typing import Any
 
 import click
 
+from ue_rl.cli.common import console, two_columns
+
 
 @click.command(short_help="Write a verified ONNX file.")
 @click.argument("model", type=click.Path(path_type=Path))
@@ -26,25 +28,13 @@ def export(
 
     With a run of `ue-rl train` the statistics beside the model are found by themselves.
     """
-    from rich.console import Console
-    from rich.table import Table
-
     from ue_rl.inference import load_and_export
 
     stats = vecnormalize or beside(model)
     options: dict[str, Any] = {} if tolerance is None else {"tolerance": tolerance}
-    report = load_and_export(
-        model,
-        output,
-        stats,
-        algorithm=algo.upper() if algo else None,
-        stochastic=stochastic,
-        flat_input=flat,
-        **options,
-    )
-    table = Table(show_header=False)
-    table.add_column(style="bold")
-    table.add_column(overflow="fold")
+    options |= {"algorithm": algo, "stochastic": stochastic, "flat_input": flat}
+    report = load_and_export(model, output, stats, **options)
+    table = two_columns()
     table.add_row("file", f"{report.path} ({report.num_bytes / 1024:.0f} KiB)")
     table.add_row("policy", f"{report.algorithm}, {report.metadata.obs_size} -> {report.metadata.act_size} numbers")
     for side, ports in _ports(report.path).items():
@@ -56,12 +46,11 @@ def export(
     for kind, difference in report.max_relative_difference.items():
         table.add_row(f"  {kind}", f"{difference:.3g} of the action range")
     if report.rounded or report.ties:
-        found = report.metadata.verification
         text = f"{report.rounded} observations, and {report.ties} ties between choices"
         if report.rounded:
-            text += f"; from exact: file {found['file_error']:.3g}, predict() {found['predict_error']:.3g} of the range"
+            text += f"; from exact: file {report.file_error:.3g}, predict() {report.predict_error:.3g} of the range"
         table.add_row("equal but for rounding", text)
-    Console().print(table)
+    console().print(table)
 
 
 def _ports(path: Path) -> dict[str, list[str]]:
@@ -77,7 +66,7 @@ def _port(value: Any, helper: Any) -> str:
     tensor = value.type.tensor_type
     rows, *sizes = tensor.shape.dim
     shape = ", ".join([str(rows.dim_value or "N"), *(str(size.dim_value) for size in sizes)])
-    return f"{value.name} {helper.tensor_dtype_to_np_dtype(tensor.elem_type)} \\[{shape}]"
+    return f"{value.name} {helper.tensor_dtype_to_np_dtype(tensor.elem_type)} [{shape}]"
 
 
 def beside(model: Path) -> Path | None:

@@ -11,6 +11,7 @@ from typing import Any
 
 import click
 
+from ue_rl.cli.common import console
 from ue_rl.errors import ConfigurationError
 
 
@@ -43,13 +44,15 @@ def play(
     The episodes are those of SB3's evaluate_policy with the same seed. Actions are deterministic, except those of a
     file that was exported with --stochastic: there the same seed draws the same noise.
     """
-    from rich.console import Console
     from stable_baselines3.common.evaluation import evaluate_policy
+
+    from ue_rl.cli.gif import GifFile
 
     if gif is not None and env is None:
         raise ConfigurationError("only a hosted env can be filmed", fault="caller", field="gif", cure="add --env ID")
     policy = load_policy(model, vecnormalize, seed)
-    with _film(gif) as film_file:
+    film_file: Any = nullcontext() if gif is None else GifFile(gif)
+    with film_file:
         with _engine(env, gif is not None, connection) as (vec_env, bridge):
             spec = vec_env.engine_spec
             policy.require(spec.seen_size, spec.act_size)
@@ -71,7 +74,7 @@ def play(
             {"episode": number, "return": float(value), "length": int(length)}
             for number, (value, length) in enumerate(zip(*played, strict=True))
         ]
-        _show(Console(), model, rows)
+        _show(model, rows)
         if json_file is not None:
             json_file.write_text(json.dumps({"model": str(model), "seed": seed, "episodes": rows}, indent=2), "utf-8")
         if csv_file is not None:
@@ -128,12 +131,6 @@ class Player:
         return actions.astype(self._space.dtype), True
 
 
-def _film(gif: Path | None) -> Any:
-    from ue_rl.cli.gif import GifFile
-
-    return nullcontext() if gif is None else GifFile(gif)
-
-
 @contextmanager
 def _engine(env: str | None, filmed: bool, connection: dict[str, Any]) -> Iterator[tuple[Any, Any]]:
     """(vec_env, the bridge where it runs in this process for filming)."""
@@ -158,7 +155,7 @@ def _engine(env: str | None, filmed: bool, connection: dict[str, Any]) -> Iterat
             vec_env.close()
 
 
-def _show(console: Any, model: Path, rows: list[dict[str, Any]]) -> None:
+def _show(model: Path, rows: list[dict[str, Any]]) -> None:
     import numpy as np
     from rich.table import Table
 
@@ -169,10 +166,10 @@ def _show(console: Any, model: Path, rows: list[dict[str, Any]]) -> None:
         table.add_row(str(row["episode"] + 1), f"{row['return']:.2f}", str(row["length"]))
     if len(rows) > 20:
         table.add_row("..", "..", "..")
-    console.print(table)
+    console().print(table)
     returns = np.array([row["return"] for row in rows])
     lengths = np.array([row["length"] for row in rows])
-    console.print(
+    console().print(
         f"{len(rows)} episodes: return {returns.mean():.2f} +/- {returns.std():.2f} "
         f"({returns.min():.2f} to {returns.max():.2f}), length {lengths.mean():.1f} +/- {lengths.std():.1f} "
         f"({lengths.min()} to {lengths.max()})",

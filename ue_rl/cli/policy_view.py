@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING
 
 import click
 
+from ue_rl.cli.common import two_columns
+
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
@@ -29,19 +31,16 @@ def figures(server: PolicyServer) -> str:
 
 def table(server: PolicyServer, rate: float) -> Table:
     """The same as a table; `rate` actions per second."""
-    from rich.markup import escape
-    from rich.table import Table
+    from rich.text import Text
 
-    shown = Table(show_header=False)
-    shown.add_column(style="bold")
-    shown.add_column(overflow="fold")
+    shown = two_columns()
     shown.add_row("engines", _engines(server))
     shown.add_row("actions", f"{server.requests:,} ({rate:,.0f} per second)")
     rows = server.requests / server.batches if server.batches else 0.0
     shown.add_row("batches", f"{server.batches:,} ({rows:.1f} actions each)")
     shown.add_row("latency", _latency(server))
     loaded = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(server.policy.loaded_at))
-    shown.add_row("model", escape(str(server.policy.path)))
+    shown.add_row("model", Text(str(server.policy.path), overflow="fold"))
     shown.add_row("loaded", f"{loaded}, replaced {server.policy.reloads} times")
     return shown
 
