@@ -46,21 +46,17 @@ class ActionCheck:
                 "the model's actions are not real numbers", fault="model", field="ACT", got=str(actions.dtype)
             )
         actions = np.ascontiguousarray(actions, np.float32)
-        finite = np.isfinite(actions).all(axis=1)
-        if not finite.all():
-            row = int(finite.argmin())
+        problem, expected_row, fits = "the model gave an action that is not a finite number", None, np.isfinite(actions)
+        if self.has_choices and fits.all():
+            problem, expected_row = "the model's action is no choice of the action space", self._space
+            fits = self._are_choices(actions)
+        rows = fits.all(axis=1)
+        if not rows.all():
+            row = int(rows.argmin())
             raise ModelOutputError(
-                "the model gave an action that is not a finite number", fault="model", env_id=int(env_ids[row]),
-                field="ACT", got=actions[row].tolist(),
+                problem, fault="model", env_id=int(env_ids[row]), field="ACT", expected=expected_row,
+                got=actions[row].tolist(),
             )  # fmt: skip
-        if self.has_choices:
-            fits = self._are_choices(actions).all(axis=1)
-            if not fits.all():
-                row = int(fits.argmin())
-                raise ModelOutputError(
-                    "the model's action is no choice of the action space", fault="model", env_id=int(env_ids[row]),
-                    field="ACT", expected=self._space, got=actions[row].tolist(),
-                )  # fmt: skip
         return actions
 
     def of_trainer(self, inbox: ActionBatch) -> None:

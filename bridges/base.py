@@ -14,7 +14,7 @@ from dataclasses import replace
 from ue_rl.bridges.core import BridgeCore, Mode
 from ue_rl.bridges.runners import ThreadHandle, run_in_thread
 from ue_rl.bridges.tcp.server import BridgeServer
-from ue_rl.spec import EnvSpec
+from ue_rl.spec import EnvSpec, EnvType
 
 __all__ = ["BaseBridge", "Mode"]
 
@@ -30,6 +30,8 @@ class BaseBridge(BridgeCore):
     Raises:
         ConfigurationError: used before it has a spec.
     """
+
+    _env_type = EnvType.MULTI  # where `connect` has to make the spec
 
     def __init__(self, spec: EnvSpec | None = None) -> None:
         self._running_host: ThreadHandle[BridgeServer] | None = None
@@ -66,7 +68,7 @@ class BaseBridge(BridgeCore):
         if act_size is not None and obs_size is not None:
             old = self._spec
             if old is None:
-                self.configure(self._default_spec(obs_size, act_size))
+                self.configure(EnvSpec(obs_size, act_size, self._env_type, num_envs=self._planned_envs))
             elif (old.obs_size, old.act_size) != (obs_size, act_size):
                 self.configure(replace(old, obs_size=obs_size, act_size=act_size, action=None, obs_low=(), obs_high=()))
         _ = self.spec  # raises ConfigurationError while there are no sizes
@@ -76,9 +78,6 @@ class BaseBridge(BridgeCore):
     def listen(self, host: str = "127.0.0.1", port: int = 7777) -> ThreadHandle[BridgeServer]:
         """As `connect`, under the name of what it does, and with the sizes of the spec."""
         return self.connect(host, port)
-
-    def _default_spec(self, obs_size: int, act_size: int) -> EnvSpec:
-        return EnvSpec(obs_size, act_size, num_envs=self._planned_envs)
 
     def disconnect(self) -> None:
         """Stops listening and goes idle; idempotent."""

@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ue_rl.bridges.action_check import ActionCheck
-from ue_rl.bridges.hosting import ActsPerEnv, ChecksSizes, EventSender, ForgetsEpisodes, Host, PolicyInterface
+from ue_rl.bridges.hosting import ActsPerEnv, ChecksSizes, ForgetsEpisodes, Host, PolicyInterface
 from ue_rl.buffers import ActionBatch, StepBuffers
 from ue_rl.errors import ConfigurationError
 from ue_rl.spec import Channel, EnvSpec, EnvType
@@ -54,7 +54,7 @@ class BridgeCore(abc.ABC):
         switches: changes of `mode` or of the sizes so far; requests from before a change are void.
         host: what serves this bridge at present, None for nothing.
         caller: the thread in which a callback of the game runs right now, None for none.
-        sender: sends an event to the trainer; set by a host that can, while a trainer is there.
+        sender: ShmHost.send, or its like; set by a host that can send events, while a trainer is there.
         observation_names, action_names: what each number means, for a trainer that asks; () where nobody says.
         lock: held during ticks and switches; a host in a thread of its own holds it while it uses the arrays.
 
@@ -77,7 +77,7 @@ class BridgeCore(abc.ABC):
         self.lock = threading.RLock()  # callbacks may switch too
         self.host: Host | None = None
         self.caller: int | None = None
-        self.sender: EventSender | None = None
+        self.sender: Callable[[int, Any], bool] | None = None
         self._run_policy: RunPolicy | None = None
         self._forgetful: ForgetsEpisodes | None = None
         self._first_seeds: dict[int, int | None] = {}
@@ -164,11 +164,7 @@ class BridgeCore(abc.ABC):
         """
         if seeds is not None and len(seeds) != self.num_envs:
             raise ConfigurationError(
-                "there must be one seed per env",
-                fault="caller",
-                field="seeds",
-                expected=self.num_envs,
-                got=len(seeds),
+                "there must be one seed per env", fault="caller", field="seeds", expected=self.num_envs, got=len(seeds)
             )
         if self._run_policy is None:
             raise ConfigurationError(
@@ -177,7 +173,7 @@ class BridgeCore(abc.ABC):
         with self.lock:
             self._switch(Mode.INFERENCE)
             self._first_seeds = dict(enumerate(seeds or ()))
-            self._tell_policy(None)
+            self.new_episodes(None)
             self.begin_episodes()
 
     def update_rl(self, delta: float) -> None:
@@ -266,12 +262,8 @@ class BridgeCore(abc.ABC):
         """The seed of this env's first episode in inference mode, once; None afterwards."""
         return self._first_seeds.pop(env_id, None)
 
-    def new_episodes(self, env_ids: Sequence[int]) -> None:
-        """Tells the policy that an episode begins in `env_ids`; a recurrent one forgets its state there."""
-        if len(env_ids):
-            self._tell_policy([int(env) for env in env_ids])
-
-    def _tell_policy(self, env_ids: list[int] | None) -> None:
+    def new_episodes(self, env_ids: list[int] | None) -> None:
+        """Tells the policy that an episode begins in `env_ids` (None: in all); a recurrent one forgets its state."""
         if self._forgetful is not None:
             self._forgetful.reset(env_ids)
 

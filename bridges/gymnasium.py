@@ -19,10 +19,11 @@ from numpy.typing import NDArray
 from ue_rl.bridges.vector import EnvIds, VectorBridge
 from ue_rl.errors import ConfigurationError
 from ue_rl.json_text import json_items
-from ue_rl.spec import ActionSpec, Channel, EnvSpec, EnvType, ImageSpec
+from ue_rl.spec import ActionSpec, EnvSpec, EnvType, ImageSpec
 
-UNBOUNDED = np.full(1, np.inf, np.float32)
-NO_NUMBERS = np.zeros(1, np.float32)  # an observation has one number or more, also beside an image that is all of it
+# An observation has one number or more, also beside an image that is all of it.
+NO_NUMBERS = spaces.Box(-np.inf, np.inf, (1,), np.float32)
+ZERO = np.zeros(1, np.float32)
 EnvFactory = Callable[[], gym.Env[Any, Any]]
 _IMAGE = "Box uint8 0..255 [height, width], [height, width, channels] or [channels, height, width]"
 
@@ -32,12 +33,12 @@ class _ImageSide:
     """How an observation comes apart.
 
     Attributes:
-        spec: of the image. numbers: the space of what stands beside it, None where it is the whole observation.
+        spec: of the image. numbers: the space of what stands beside it.
         picture: from an observation to its image, uint8 [*spec.shape]. rest: to what is of the space `numbers`.
     """
 
     spec: ImageSpec
-    numbers: gym.Space[Any] | None
+    numbers: gym.Space[Any]
     picture: Callable[[Any], Any]
     rest: Callable[[Any], Any]
 
@@ -82,12 +83,7 @@ class GymnasiumBridge(VectorBridge):
         self._obs_space, self._act_space = first.observation_space, first.action_space
         action, self._to_env = _action_side(self._act_space)
         self._image = _find_image(self._obs_space) if images else None
-        if self._image is None:
-            low, high, self._flatten = _observation_side(self._obs_space)
-        elif self._image.numbers is None:
-            low, high, self._flatten = -UNBOUNDED, UNBOUNDED, lambda obs: NO_NUMBERS
-        else:
-            low, high, self._flatten = _observation_side(self._image.numbers)
+        low, high, self._flatten = _observation_side(self._obs_space if self._image is None else self._image.numbers)
         bounded = bool(np.isfinite(low).any() or np.isfinite(high).any())
         super().__init__(
             EnvSpec(
@@ -98,7 +94,6 @@ class GymnasiumBridge(VectorBridge):
                 action=action,
                 obs_low=tuple(low.tolist()) if bounded else (),
                 obs_high=tuple(high.tolist()) if bounded else (),
-                channel=Channel.ANY if env_type is not EnvType.RLBASE else None,
                 features=frozenset({"SEED", "OPTIONS", "TRUNC"} | ({"INFO"} if send_info else set())),
                 image=None if self._image is None else self._image.spec,
             )
@@ -188,20 +183,20 @@ def _find_image(space: gym.Space[Any]) -> _ImageSide:
     if not isinstance(space, spaces.Dict):
         if not _is_image(space):
             raise _none("this env's observations are no images", space)
-        return _ImageSide(_spec_of(space, only=True), None, _picture(space), lambda obs: None)
+        return _ImageSide(_spec_of(space, only=True), NO_NUMBERS, _picture(space), lambda obs: ZERO)
     keys = [key for key, part in space.spaces.items() if _is_image(part)]
     if len(keys) != 1:
         raise _none(f"this env's observations have {len(keys)} images, one can be carried", space)
     key = keys[0]
     others = {name: part for name, part in space.spaces.items() if name != key}
     picture = _picture(space[key])
-    numbers: gym.Space[Any] | None = None
-    if len(others) == 1:
+    numbers: gym.Space[Any] = spaces.Dict(others) if others else NO_NUMBERS
+    rest: Callable[[Any], Any] = lambda obs: {name: obs[name] for name in others}  # noqa: E731
+    if not others:
+        rest = lambda obs: ZERO  # noqa: E731
+    elif len(others) == 1:
         ((name, numbers),) = others.items()
-        rest: Callable[[Any], Any] = lambda obs: obs[name]  # noqa: E731
-    else:
-        numbers = spaces.Dict(others) if others else None
-        rest = lambda obs: {name: obs[name] for name in others}  # noqa: E731
+        rest = lambda obs: obs[name]  # noqa: E731
     return _ImageSide(_spec_of(space[key], only=not others), numbers, lambda obs: picture(obs[key]), rest)
 
 

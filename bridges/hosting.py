@@ -2,15 +2,6 @@
 
 A game implements the callbacks of MultiEnvBridge, SingleEnvBridge or VectorBridge. Whatever else it may define stands
 here, one Protocol for each ability; a bridge that lacks one answers the command that needs it with a named error.
-
-| ability | methods | used by |
-|---|---|---|
-| ListsParameters, SetsParameters, GetsParameters | list_parameters, set_parameter, get_parameter | commands |
-| ScalesTime | set_time_scale | commands |
-| BeginsContracts | begin_contract | commands |
-| HearsClose | trainer_closes | commands |
-| RegistersCommands | register_commands | commands, for handlers of its own |
-
 A policy needs `run_inference`; ChecksSizes, ForgetsEpisodes and ActsPerEnv are optional.
 """
 
@@ -33,14 +24,6 @@ class Host(Protocol):
     @property
     def url(self) -> str:
         """What a trainer connects to."""
-        ...
-
-
-class EventSender(Protocol):
-    """Sends the trainer a typed message beside the steps; see ShmHost.send."""
-
-    def __call__(self, method: int, payload: Any = None, /) -> bool:
-        """False: nobody is there to read it."""
         ...
 
 
@@ -155,12 +138,13 @@ class RegistersCommands(Protocol):
 
 
 class UpgradableSession(Protocol):
-    """What an Upgrade sees of the session that it carries on."""
+    """What an Upgrade sees of the session that it carries on (bridges/tcp/session.py).
 
-    @property
-    def tick_rate(self) -> float | None:
-        """The server's ticks per second; None: as requests come."""
-        ...
+    Attributes:
+        tick_rate: the server's ticks per second; None: as requests come.
+    """
+
+    tick_rate: float | None
 
     def write(self, data: bytes) -> None:
         """Sends on the first connection."""

@@ -98,7 +98,7 @@ class MultiEnvBridge(BaseBridge):
                     continue
                 self._running[env] = False
                 self._read(env)
-                self._over[env] = bool(self.outbox.dones[env])
+                self._over[env] = self.outbox.dones[env] != 0
             if self._over[env]:
                 self._reset(env, self.first_seed(env), None)
                 self.new_episodes([env])
@@ -138,10 +138,11 @@ class MultiEnvBridge(BaseBridge):
 
     def _read(self, env: int) -> None:
         self._read_state(env)
-        reward, done, *truncated = self.calculate_reward_for_env(env)
+        reward, done, *rest = self.calculate_reward_for_env(env)
+        truncated = any(rest)
         self.outbox.rewards[env] = reward
-        self.outbox.dones[env] = done or bool(truncated and truncated[0])
-        self.outbox.truncated[env] = bool(truncated and truncated[0]) and bool(self.outbox.dones[env])
+        self.outbox.dones[env] = done or truncated
+        self.outbox.truncated[env] = truncated
 
     def _read_state(self, env: int) -> None:
         state = self.create_state_string_for_env(env)

@@ -130,6 +130,7 @@ class ThreadHandle(_Handle, Generic[_Host]):
     """
 
     host: _Host
+    server: _Host  # the same
 
     def __init__(self, serve: Serve, bridge: BridgeCore, options: dict[str, Any]) -> None:
         self.bridge = bridge
@@ -142,11 +143,6 @@ class ThreadHandle(_Handle, Generic[_Host]):
             raise self._failure
         self.url = self.host.url
         atexit.register(self._at_exit)
-
-    @property
-    def server(self) -> _Host:
-        """The same as `host`."""
-        return self.host
 
     def close(self) -> None:
         """Stops serving and joins the thread; idempotent. From a callback of the game: once that has returned."""
@@ -163,7 +159,7 @@ class ThreadHandle(_Handle, Generic[_Host]):
 
     def _run(self, serve: Serve, options: dict[str, Any]) -> None:
         def ready(host: _Host) -> None:
-            self.host = host
+            self.host = self.server = host
             self._started.set()
 
         try:
@@ -206,17 +202,15 @@ class ProcessHandle(_Handle):
                 raise EngineTimeout(
                     "the engine's process did not start", fault="engine", expected=f"an address within {timeout:g} s"
                 )
+            cure = None
             try:
                 failure, self.url = self._pipe.recv()
             except EOFError:
                 self.process.join()
-                raise ConfigurationError(
-                    "the bridge cannot be hosted", fault="caller",
-                    got=f"the process ended with exit code {self.process.exitcode}",
-                    cure=f"see what it printed; in a script, {guard}",
-                ) from None  # fmt: skip
+                failure = f"the process ended with exit code {self.process.exitcode}"
+                cure = f"see what it printed; in a script, {guard}"
             if failure is not None:
-                raise ConfigurationError("the bridge cannot be hosted", fault="caller", got=failure)
+                raise ConfigurationError("the bridge cannot be hosted", fault="caller", got=failure, cure=cure)
         except BaseException:
             self.close()
             raise

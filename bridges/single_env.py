@@ -19,6 +19,8 @@ class SingleEnvBridge(MultiEnvBridge):
         spec: env_type SINGLE or RLBASE.
     """
 
+    _env_type = EnvType.SINGLE
+
     def __init__(self, spec: EnvSpec | None = None) -> None:
         super().__init__(spec)
         self._reset_takes = accepted_keywords(self.handle_reset)
@@ -62,6 +64,3 @@ class SingleEnvBridge(MultiEnvBridge):
     def is_action_running_for_env(self, env_id: int) -> bool:
         """The one env's."""
         return self.is_action_running()
-
-    def _default_spec(self, obs_size: int, act_size: int) -> EnvSpec:
-        return EnvSpec(obs_size, act_size, EnvType.SINGLE)

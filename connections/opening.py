@@ -19,14 +19,6 @@ _log = logging.getLogger("ue_rl.connections")
 TRANSPORTS = ("auto", "tcp", "shm")
 
 
-def check_transport(transport: str) -> None:
-    """Raises ConfigurationError where `transport` is none of TRANSPORTS."""
-    if transport not in TRANSPORTS:
-        raise ConfigurationError(
-            "no such transport", fault="caller", field="transport", expected=" or ".join(TRANSPORTS), got=transport
-        )
-
-
 def open_engine(
     host: str,
     port: int,
@@ -50,13 +42,16 @@ def open_engine(
         ConfigurationError: an invalid argument. UnsupportedByEngine: transport="shm", but shared memory is impossible.
         Also what Transport.connect raises.
     """
-    check_transport(transport)
-    if transport == "shm" and channel != "auto":
+    if transport not in TRANSPORTS:
         raise ConfigurationError(
-            "a channel is a wiring of TCP", fault="caller", field="channel", expected="'auto' with transport='shm'",
-            got=channel,
-        )  # fmt: skip
+            "no such transport", fault="caller", field="transport", expected=" or ".join(TRANSPORTS), got=transport
+        )
     if transport == "shm":
+        if channel != "auto":
+            raise ConfigurationError(
+                "a channel is a wiring of TCP", fault="caller", field="channel", expected="'auto' with transport='shm'",
+                got=channel,
+            )  # fmt: skip
         connection = SharedMemoryConnection(engine=(host, port), spin_us=spin_us, **options)
         connection.connect()
         return connection

@@ -187,12 +187,9 @@ class _Handlers:
                     got=f"{low} to {high}",
                 )  # fmt: skip
         if isinstance(self._bridge, ListsParameters):
-            known = self._known()
-            for name, value in parameters.items():
+            known, bounds = self._known(), [(name, bound) for name, pair in ranges.items() for bound in pair]
+            for name, value in [*parameters.items(), *bounds]:
                 _check_value(known, name, value)
-            for name, bounds in ranges.items():
-                for value in bounds:
-                    _check_value(known, name, value)
         game.begin_contract(None if contract.seed < 0 else int(contract.seed), parameters, ranges, env_ids)
 
     def reset_options(self, payload: Any, command: Command) -> Any:

@@ -26,13 +26,11 @@ from ue_rl.bridges.shm.commands import answer_commands, default_dispatcher, send
 from ue_rl.bridges.shm.segment import make_segment
 from ue_rl.bridges.shm.steps import ShmSteps
 from ue_rl.bridges.tcp.session import who_failed
-from ue_rl.commands.dispatcher import Dispatcher
 from ue_rl.commands.envelope import encode, mismatch, write_within
 from ue_rl.errors import ConfigurationError, UeRlError
 from ue_rl.session import Event, Role, Session, State
 from ue_rl.shm.bell import Bell, set_slice
 from ue_rl.shm.header import CLIENT_PID, CLIENT_STATE, CLOSED, HEARTBEAT, LEAVING, RING_SIZE, SERVER_STATE, SERVING
-from ue_rl.shm.offer import offer_text, proves
 from ue_rl.spin import ENGINE_SLICE_MS
 
 _log = logging.getLogger("ue_rl.bridges.shm")
@@ -47,7 +45,6 @@ class ShmHost:
         bridge: any bridge with a spec; put into training mode. With `spec.image` it draws into `outbox.image`.
         name: of the segment, or the path of a file; None: a fresh unique one.
         ring_size: bytes of each command ring.
-        dispatcher: the handlers of commands; None: those of bridges/shm/commands.py.
         tick_rate: ticks per second, in real time; None: as fast as requests come.
         spin_us: microseconds to spin before blocking while waiting for a request; None: see ue_rl/spin.py.
         gpu: the header's gpu_available (0, 1), gpu_obs_mode (0 CPU, 1 CUDA IPC, 2 Vulkan), gpu_obs_handle (64 bytes at
@@ -55,7 +52,7 @@ class ShmHost:
         guest: a server hosts the bridge already, and this is one trainer's carrier.
 
     Attributes:
-        memory: the StepMemory. dispatcher: for handlers of your own. sessions, frames: trainers and answers so far.
+        memory: the StepMemory. dispatcher: for handlers of your own. sessions: trainers so far.
 
     Raises:
         ConfigurationError: the name is taken, there is not enough memory, the bridge is hosted already, or a field of
@@ -68,7 +65,6 @@ class ShmHost:
         *,
         name: str | None = None,
         ring_size: int = RING_SIZE,
-        dispatcher: Dispatcher | None = None,
         tick_rate: float | None = None,
         spin_us: float | None = None,
         gpu: dict[str, Any] | None = None,
@@ -80,10 +76,8 @@ class ShmHost:
             raise ConfigurationError("this bridge is hosted already", fault="caller", cure="close its server first")
         self._spec = spec = bridge.spec
         self.bridge, self.tick_rate, self._spin_us = bridge, tick_rate, spin_us
-        self._segment, self.memory, self._token, self._proof = make_segment(
-            spec, name=name, ring_size=ring_size, gpu=gpu
-        )
-        self.sessions = self.frames = 0
+        self._segment, self.memory = make_segment(spec, name=name, ring_size=ring_size, gpu=gpu)
+        self.sessions = 0
         self._session = Session(Role.ENGINE)  # the present trainer's, a new one for each
         self._client = 0  # its process id
         self._out = threading.Lock()  # guards s2c and the bell: send() may be called from any thread
@@ -96,7 +90,7 @@ class ShmHost:
         self._bell: Bell = None  # type: ignore[assignment]  # None while nobody is served
         try:
             self._steps = ShmSteps(bridge, self.memory)
-            self.dispatcher = default_dispatcher(bridge) if dispatcher is None else dispatcher
+            self.dispatcher = default_dispatcher(bridge)
             if not guest:  # a guest's trainer brings a socket
                 self._use(None)
                 bridge.start_training()
@@ -118,15 +112,6 @@ class ShmHost:
     def url(self) -> str:
         """What a trainer on this machine connects to."""
         return f"shm://{self.name}"
-
-    @property
-    def offer(self) -> str:
-        """The value of SHM= in a handshake over TCP; see ue_rl/shm/offer.py."""
-        return offer_text(self.name, self._token)
-
-    def accepts(self, line: bytes) -> bool:
-        """Is `line` a trainer's SHM=ACCEPT with this segment's proof?"""
-        return proves(line, self._proof)
 
     # -- serving
 
@@ -282,9 +267,8 @@ class ShmHost:
             if not done:
                 return False
             if bridge.outbox.infos:
-                send_infos(self.memory, bridge, self._write_info)
+                send_infos(self.memory, bridge, lambda data: self._write(data, self._between_infos))
             self._session.on(Event.ANSWERED)
-            self.frames += 1
             self._bell.publish()
         return True
 
@@ -385,24 +369,21 @@ class ShmHost:
             self._greet()
         answer_commands(self.memory, self.dispatcher, self.bridge, self._write)
 
-    def _write(self, data: bytes) -> None:
-        """To the trainer; waits for room while it lives."""
-        assert self.memory.s2c is not None
-        write_within(self._try_write, data, _RING_SECONDS, self.memory.s2c.name, self._require_reader)
+    def _write(self, data: bytes, meanwhile: Callable[[], None] | None = None) -> None:
+        """To the trainer; calls `meanwhile` (None: only checks that it lives) again and again until there is room."""
+        ring = self.memory.s2c
+        assert ring is not None
 
-    def _write_info(self, data: bytes) -> None:
-        """The same, where no command is being answered: takes what the trainer writes meanwhile."""
-        assert self.memory.s2c is not None
-        write_within(self._try_write, data, _RING_SECONDS, self.memory.s2c.name, self._between_infos)
+        def try_write(data: bytes) -> bool:
+            with self._out:
+                written = ring.try_write(data)
+                self._bell.nudge()
+            return written
 
-    def _try_write(self, data: bytes) -> bool:
-        assert self.memory.s2c is not None
-        with self._out:
-            written = self.memory.s2c.try_write(data)
-            self._bell.nudge()
-        return written
+        write_within(try_write, data, _RING_SECONDS, ring.name, meanwhile or self._require_reader)
 
     def _between_infos(self) -> None:
+        """No command is being answered here, so what the trainer writes while it does not read is taken too."""
         self._require_reader()
         if self.memory.c2s is not None and self.memory.c2s.has_news():
             self._answer_commands()

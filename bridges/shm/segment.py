@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import secrets
-from typing import Any, NamedTuple
+from typing import Any
 
 from ue_rl import processes
 from ue_rl.compiled import load
@@ -18,17 +18,12 @@ _GPU = {"gpu_available": 1, "gpu_obs_mode": 2, "gpu_device_id": 2**32 - 1}
 _HANDLE = "gpu_obs_handle"
 
 
-class Made(NamedTuple):
-    """A segment, its arrays, and what tells it apart: `token` in an offer, `proof` for who has mapped it."""
+def make_segment(
+    spec: EnvSpec, *, name: str | None, ring_size: int, gpu: dict[str, Any] | None
+) -> tuple[Segment, StepMemory]:
+    """A fresh segment and its arrays; what dead engines have left is deleted first. The arguments are those of ShmHost.
 
-    segment: Segment
-    memory: StepMemory
-    token: bytes
-    proof: bytes
-
-
-def make_segment(spec: EnvSpec, *, name: str | None, ring_size: int, gpu: dict[str, Any] | None) -> Made:
-    """A fresh segment; what dead engines have left is deleted first. The arguments are those of ShmHost.
+    Its header has a fresh `token`, which names it in an offer, and a fresh `proof`, for whoever has mapped it.
 
     Raises:
         ConfigurationError: the name is taken, there is not enough memory, a field of `gpu` is invalid, or
@@ -37,10 +32,10 @@ def make_segment(spec: EnvSpec, *, name: str | None, ring_size: int, gpu: dict[s
     load("sync")
     reclaim_stale()
     config, image = encode_handshake(spec), spec.image
-    token, proof = secrets.token_bytes(16), secrets.token_bytes(16)
     fields: dict[str, Any] = {
         "server_pid": os.getpid(), "server_start": processes.start_time(),
-        "server_namespace": processes.pid_namespace(), "proof": proof, "token": token,
+        "server_namespace": processes.pid_namespace(),
+        "proof": secrets.token_bytes(16), "token": secrets.token_bytes(16),
         **_gpu_fields(gpu or {}), **({} if image is None else image.fields()),
     }  # fmt: skip
     header, size = plan(
@@ -49,7 +44,7 @@ def make_segment(spec: EnvSpec, *, name: str | None, ring_size: int, gpu: dict[s
     )  # fmt: skip
     segment = Segment.create(size, name)
     try:
-        return Made(segment, StepMemory.create(segment.memory, header, config), token, proof)
+        return segment, StepMemory.create(segment.memory, header, config)
     except BaseException:
         segment.close()
         raise

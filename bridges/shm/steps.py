@@ -17,7 +17,6 @@ from ue_rl.shm.header import ACTION_SEQ
 from ue_rl.shm.memory import StepMemory
 
 _SEQ = 2**64
-_ARRAYS = ("obs", "rewards", "dones", "truncated")
 
 
 class ShmSteps:
@@ -42,6 +41,7 @@ class ShmSteps:
         self._answered_seq = memory.answered_seq
         self._all_step = bytes([ActionBatch.STEP]) * len(memory.ask)
         self._first_nonfinite: Any = memory.words.first_nonfinite
+        self._arrays = ["obs", "rewards", "dones", "truncated", *(["image"] if memory.image is not None else [])]
         self.seen = 0
 
     def bind(self) -> None:
@@ -53,12 +53,9 @@ class ShmSteps:
             inbox, outbox = bridge.inbox, bridge.outbox
             memory.actions[...] = inbox.actions
             inbox.actions = memory.actions
-            for name in _ARRAYS:
+            for name in self._arrays:
                 getattr(memory, name)[...] = getattr(outbox, name)
                 setattr(outbox, name, getattr(memory, name))
-            if memory.image is not None and outbox.image is not None:
-                memory.image[...] = outbox.image
-                outbox.image = memory.image
 
     def unbind(self) -> None:
         """The bridge gets copies of its own; idempotent."""
@@ -67,10 +64,8 @@ class ShmSteps:
                 return
             inbox, outbox = self._bridge.inbox, self._bridge.outbox
             inbox.actions = inbox.actions.copy()
-            for name in _ARRAYS:
+            for name in self._arrays:
                 setattr(outbox, name, getattr(outbox, name).copy())
-            if outbox.image is not None:
-                outbox.image = outbox.image.copy()
 
     @property
     def _bound(self) -> bool:
@@ -105,7 +100,10 @@ class ShmSteps:
                 "invalid command byte", fault="trainer", env_id=env, field="ask", expected="0, 1 or 2",
                 got=int(wanted[env]),
             )  # fmt: skip
-        self._check_rows(inbox.actions, np.flatnonzero(wanted == ActionBatch.STEP))
+        rows = np.flatnonzero(wanted == ActionBatch.STEP)
+        finite = np.isfinite(inbox.actions[rows]).all(axis=1)
+        if not finite.all():
+            raise self._nonfinite(int(rows[int(finite.argmin())]) * inbox.actions.shape[1])
         resets = np.flatnonzero(wanted == ActionBatch.RESET)
         inbox.seeds[resets] = np.maximum(self._seeds[resets], -1)
         inbox.command[:] = wanted
@@ -141,11 +139,6 @@ class ShmSteps:
             if self._bridge.switches == switches:
                 self._bridge.forget_requests()
         self.seen = self._memory.load_u64(ACTION_SEQ)
-
-    def _check_rows(self, actions: NDArray[np.float32], rows: NDArray[np.intp]) -> None:
-        finite = np.isfinite(actions[rows]).all(axis=1)
-        if not finite.all():
-            raise self._nonfinite(int(rows[int(finite.argmin())]) * actions.shape[1])
 
     def _nonfinite(self, index: int) -> NonFiniteValue:
         return NonFiniteValue(

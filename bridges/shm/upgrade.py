@@ -18,7 +18,7 @@ from ue_rl.bridges.core import BridgeCore
 from ue_rl.bridges.hosting import UpgradableSession
 from ue_rl.bridges.shm.host import ShmHost
 from ue_rl.errors import ConfigurationError, UnexpectedMessage
-from ue_rl.shm.offer import READY, refuse_line
+from ue_rl.shm.offer import READY, offer_text, proves, refuse_line
 
 _log = logging.getLogger("ue_rl.bridges.shm")
 
@@ -27,7 +27,7 @@ class ShmUpgrader:
     """Makes the offers, for one server; see bridges/tcp/session.py for what each call means.
 
     Args:
-        options: of ShmHost (ring_size, dispatcher, spin_us, gpu); not `name`: every session has a fresh one.
+        options: of ShmHost (ring_size, spin_us, gpu); not `name`: every session has a fresh one.
     """
 
     def __init__(self, **options: Any) -> None:
@@ -49,13 +49,13 @@ class ShmUpgrader:
                 self._told = str(error)
                 _log.warning("no shared memory to offer, trainers are served over TCP: %s", error)
             return None
-        return self._host.offer
+        return offer_text(self._host.name, self._host.memory.header.token)
 
     def accept(self, line: bytes, session: UpgradableSession) -> ShmSession | None:
         """See Upgrader.accept."""
         host, self._host = self._host, None
         assert host is not None
-        if not host.accepts(line):
+        if not proves(line, host.memory.header.proof):
             return self._refuse(host, session, "the proof is not this segment's")
         try:
             sock = session.detach()
@@ -64,16 +64,14 @@ class ShmUpgrader:
         try:
             sock.sendall(READY)
             return ShmSession(host, sock, session)
-        except OSError as error:
+        except BaseException as error:
             sock.close()
             host.close()
+            if not isinstance(error, OSError):
+                raise
             raise UnexpectedMessage(
                 "the trainer has gone before its offer was answered", fault="trainer", field="SHM", got=str(error)
-            ) from error  # fmt: skip
-        except BaseException:
-            sock.close()
-            host.close()
-            raise
+            ) from error
 
     @staticmethod
     def _refuse(host: ShmHost, session: UpgradableSession, why: str) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from typing import Protocol
+from collections.abc import Callable
 
 MAX_EARLY = 1 << 20
 
@@ -15,32 +15,12 @@ def gives_sockets_away(loop: asyncio.AbstractEventLoop) -> bool:
     return proactor is None or not isinstance(loop, proactor)
 
 
-class Owner(Protocol):
-    """What a connection tells its server."""
-
-    def connection_made(self, connection: Connection) -> None:
-        """It was accepted."""
-        ...
-
-    def data_received(self, connection: Connection, data: bytes | memoryview) -> None:
-        """Bytes came."""
-        ...
-
-    def connection_lost(self, connection: Connection) -> None:
-        """It is gone."""
-        ...
-
-    def writing_paused(self, connection: Connection) -> None:
-        """The other side does not read."""
-        ...
-
-    def writing_resumed(self, connection: Connection) -> None:
-        """It reads again."""
-        ...
-
-
 class Connection(asyncio.Protocol):
     """One accepted socket.
+
+    Args:
+        made, received, lost: told, with this connection, that it was accepted, that bytes came, and that it is gone.
+        clogging_changed: told that `clogged` has changed.
 
     Attributes:
         place: in its session: 0 = first, i + 1 = env i's own; -1 = in none (yet).
@@ -49,8 +29,11 @@ class Connection(asyncio.Protocol):
         fd: its descriptor.
     """
 
-    def __init__(self, server: Owner) -> None:
-        self._server = server
+    def __init__(
+        self, made: Callable[[Connection], None], received: Callable[[Connection, bytes], None],
+        lost: Callable[[Connection], None], clogging_changed: Callable[[], None],
+    ) -> None:  # fmt: skip
+        self._made, self._received, self._lost, self._clogging_changed = made, received, lost, clogging_changed
         self._transport: asyncio.Transport | None = None
         self.place = -1
         self.peer = "?"
@@ -71,28 +54,28 @@ class Connection(asyncio.Protocol):
             self.fd = sock.fileno()
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)  # a trainer whose machine died is found out
-        self._server.connection_made(self)
+        self._made(self)
 
     def data_received(self, data: bytes) -> None:
         """See asyncio.Protocol."""
         if self.place < 0 and len(self.early) > MAX_EARLY:
             self.drop()
             return
-        self._server.data_received(self, data)
+        self._received(self, data)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """See asyncio.Protocol."""
-        self._server.connection_lost(self)
+        self._lost(self)
 
     def pause_writing(self) -> None:
         """See asyncio.Protocol."""
         self.clogged = True
-        self._server.writing_paused(self)
+        self._clogging_changed()
 
     def resume_writing(self) -> None:
         """See asyncio.Protocol."""
         self.clogged = False
-        self._server.writing_resumed(self)
+        self._clogging_changed()
 
     def pause_reading(self, pause: bool) -> None:
         """Stops or goes on reading."""
@@ -122,6 +105,7 @@ class Connection(asyncio.Protocol):
 
     def drop(self) -> None:
         """Closes; what the other side does not read is thrown away instead of waiting for it for ever."""
+        self.gone = True
         if self._transport is None:
             return
         if self.clogged:

@@ -4,10 +4,7 @@ It ticks the bridge as soon as a request is there, and on while an action runs; 
 served at once (bridges/tcp/session.py decides which came). A trainer that goes, or breaks the protocol, ends its
 session and nothing else: the next one is served, also one that was already waiting.
 
-    serve(bridge, port=7777)                       until Ctrl-C
-    async with BridgeServer(bridge, port=0) as s:  inside an asyncio program
-    with run_in_thread(bridge) as handle:          tests, notebooks
-    with run_in_process(make_bridge) as handle:    a process of its own, as a real engine is
+    async with BridgeServer(bridge, port=0) as server:    inside an asyncio program; else see bridges/runners.py
 """
 
 from __future__ import annotations
@@ -122,13 +119,8 @@ class BridgeServer:
 
     async def _listen(self, port: int) -> asyncio.Server:
         backlog = max(128, self.bridge.num_envs + 8)
-        return await self._loop.create_server(lambda: Connection(self), self.host, port, backlog=backlog)
-
-    async def serve_forever(self) -> None:
-        """Serves until cancelled."""
-        assert self._server is not None
-        async with self._server:
-            await self._server.serve_forever()
+        told = self.connection_made, self.data_received, self.connection_lost, self.clogging_changed
+        return await self._loop.create_server(lambda: Connection(*told), self.host, port, backlog=backlog)
 
     async def close(self) -> None:
         """Stops listening and closes every connection; idempotent."""
@@ -164,37 +156,36 @@ class BridgeServer:
         self._waiting.append(connection)
         self._loop.call_soon(self._adopt)
 
-    def _refuse_surplus(self) -> None:
-        while len(self._waiting) > MAX_WAITING:
+    def _refuse(self, most: int, why: str) -> None:
+        """Closes the connections that came last, until `most` wait: they are told at once instead of by silence."""
+        while len(self._waiting) > most:
             connection = self._waiting.pop()
-            _log.warning("a trainer from %s was refused: %d wait already", connection.peer, MAX_WAITING)
-            connection.gone = True
+            _log.warning("a trainer from %s was refused: %s", connection.peer, why)
             connection.drop()
 
     def _adopt(self) -> None:
         while self._waiting:
             if self._session is None:
                 if self.bridge.mode is Mode.INFERENCE:
-                    self._refuse_all()
+                    self._refuse(0, "the bridge is in inference mode")
                     return
                 self.bridge.start_training()
                 self._switches = self.bridge.switches
                 self._session = EngineSession(self.bridge, self._upgrader, self.tick_rate, self._finished)
-                self._members = []
                 self._poller = select.poll() if hasattr(select, "poll") else None
                 self._by_fd = {}
                 self._clogged = False
                 self.sessions += 1
             elif self._session.full:
-                self._refuse_surplus()  # the others wait until this trainer has gone
+                self._refuse(MAX_WAITING, f"{MAX_WAITING} wait already")  # these, until this trainer has gone
                 return
             connection = self._waiting.popleft()
             if connection.gone:
                 continue
+            self._members.append(connection)  # before it is greeted: it may not read even that
             connection.place = self._session.add(connection)
             if connection.place == 0:
                 _log.info("session %d: a trainer connected from %s", self.sessions, connection.peer)
-            self._members.append(connection)
             if self._poller is not None:
                 self._by_fd[connection.fd] = connection
                 self._poller.register(connection.fd, select.POLLIN)
@@ -202,14 +193,6 @@ class BridgeServer:
             connection.early = b""
             if self._session is not None and self.bridge.busy:
                 self._request_tick()
-
-    def _refuse_all(self) -> None:
-        """The game acts by its own policy: a trainer gets a closed connection at once, not silence."""
-        while self._waiting:
-            connection = self._waiting.popleft()
-            _log.warning("a trainer from %s was refused: the bridge is in inference mode", connection.peer)
-            connection.gone = True
-            connection.drop()
 
     def _left_training(self) -> bool:
         """Ends the session if the bridge has been switched since it began: its requests are void."""
@@ -250,18 +233,11 @@ class BridgeServer:
         elif connection in self._waiting:
             self._waiting.remove(connection)
 
-    def writing_paused(self, connection: Connection) -> None:
+    def clogging_changed(self) -> None:
         """A trainer that does not read its answers is not read either, so that nothing grows without end."""
-        self._clogged = True
+        self._clogged = any(member.clogged for member in self._members)
         for member in self._members:
-            member.pause_reading(True)
-
-    def writing_resumed(self, connection: Connection) -> None:
-        """It reads again."""
-        if not any(member.clogged for member in self._members):
-            self._clogged = False
-            for member in self._members:
-                member.pause_reading(False)
+            member.pause_reading(self._clogged)
 
     def _end_session(self, why: str, level: int, error: Exception | None = None) -> None:
         _log.log(level, "session %d ended: %s", self.sessions, why, exc_info=error)
@@ -271,7 +247,6 @@ class BridgeServer:
             session.close()
         for member in members:
             member.place = -1
-            member.gone = True
             member.drop()
         with self.bridge.lock:
             if self.bridge.switches == self._switches:  # otherwise the switch has forgotten them already

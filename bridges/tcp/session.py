@@ -13,7 +13,7 @@ from __future__ import annotations
 import socket
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -25,19 +25,10 @@ from ue_rl.spec import Channel, EnvType
 from ue_rl.wire import Codec, encode_handshake
 from ue_rl.wire.lines import LineBuffer
 
+if TYPE_CHECKING:
+    from ue_rl.bridges.tcp.connection import Connection
+
 MAX_QUEUED = 65_536  # bytes of requests that an RLBASE trainer may send ahead of the answers
-
-
-class Writer(Protocol):
-    """One connection, as the session sees it."""
-
-    def detach(self) -> socket.socket:
-        """Gives the socket away; nothing more is read or written here."""
-        ...
-
-    def write(self, data: bytes) -> None:
-        """Sends."""
-        ...
 
 
 class EngineSession:
@@ -58,7 +49,7 @@ class EngineSession:
         self, bridge: BridgeCore, upgrader: Upgrader | None = None, tick_rate: float | None = None,
         on_finish: Callable[[EngineSession], None] = lambda session: None,
     ) -> None:  # fmt: skip
-        self.bridge, self._tick_rate, self._on_finish = bridge, tick_rate, on_finish
+        self.bridge, self.tick_rate, self._on_finish = bridge, tick_rate, on_finish
         spec = bridge.spec
         self.codec = Codec(spec)
         self._order = Session(Role.ENGINE)
@@ -68,15 +59,10 @@ class EngineSession:
         if offer is None:
             self._offered = None
         self._handshake = encode_handshake(replace(spec, shm=offer))
-        self._writers: list[Writer] = []
+        self._writers: list[Connection] = []
         self._lines: list[LineBuffer] = []
         self._queues = spec.env_type is EnvType.RLBASE
         self._env_sockets = 0 if self._queues or spec.channel is Channel.SHARED else spec.num_envs
-
-    @property
-    def tick_rate(self) -> float | None:
-        """The server's."""
-        return self._tick_rate
 
     @property
     def shared(self) -> bool:
@@ -98,7 +84,7 @@ class EngineSession:
         """No further request will be taken."""
         return self._order.state is State.CLOSED
 
-    def add(self, writer: Writer) -> int:
+    def add(self, writer: Connection) -> int:
         """Takes a connection and greets it if it is the first; its place: 0 = first, i + 1 = env i's own."""
         self._writers.append(writer)
         self._lines.append(LineBuffer(self.codec.max_line, fault="trainer"))
@@ -148,26 +134,20 @@ class EngineSession:
         self._take_lines(0)
 
     def _goes_over(self, lines: LineBuffer) -> bool:
-        """Does the first line take the offer? Otherwise all that came stays in `lines`."""
-        span = lines.next_span()
-        assert span is not None
-        line = bytes(lines.data[span[0] : span[1]])
-        rest = bytes(lines.data[lines.head : lines.head + len(lines)])
-        lines.discard()
-        if line[:4].upper() != b"SHM=":
+        """Does the first line take the offer? Otherwise all that came stays in `lines`, but for a refused SHM= line."""
+        if _unread(lines).lstrip(b"\r\n")[:4].upper() != b"SHM=":
             self._withdraw()
-            lines.feed(line + b"\n" + rest)
             return False
+        line = lines.next_line()
         assert self._offered is not None
-        self._upgrade = self._offered.accept(line, self)
-        self._offered = None
+        assert line is not None
+        self._upgrade, self._offered = self._offered.accept(line, self), None
         if self._upgrade is None:
-            lines.feed(rest)
             return False
         self._order.on(Event.CLOSE)
-        if rest:
+        if len(lines):
             raise UnexpectedMessage(
-                "the trainer spoke before its offer was answered", fault="trainer", field="SHM", got=rest[:80]
+                "the trainer spoke before its offer was answered", fault="trainer", field="SHM", got=_unread(lines)[:80]
             )
         return True
 
@@ -256,6 +236,10 @@ def who_failed(error: Exception) -> str:
         return f"the game's code failed: {error!r}"
     trainers = isinstance(error, ProtocolError) and error.fault == "trainer"
     return f"{'the trainer broke the protocol' if trainers else 'the game cannot go on'}: {error}"
+
+
+def _unread(lines: LineBuffer) -> bytes:
+    return bytes(lines.data[lines.head : lines.head + len(lines)])
 
 
 def _says_complete(data: bytearray, start: int, end: int) -> bool:

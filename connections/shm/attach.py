@@ -11,7 +11,8 @@ import os
 import time
 
 from ue_rl import processes
-from ue_rl.errors import ConfigurationError, EngineDisconnected, EngineTimeout, EngineUnreachable, SegmentInvalid
+from ue_rl.connections.tcp.link import engine_gone
+from ue_rl.errors import ConfigurationError, EngineTimeout, EngineUnreachable, SegmentInvalid
 from ue_rl.shm.header import (
     ATTACHED,
     CLIENT_PID,
@@ -57,14 +58,6 @@ def engine_alive(memory: StepMemory) -> bool:
     return processes.engine_alive(memory.header) is not False
 
 
-def gone(got: str) -> EngineDisconnected:
-    """The error for an engine that has gone."""
-    return EngineDisconnected(
-        "the engine went away", fault="engine", got=got,
-        cure="look into the game's log: it crashed, was stopped, or closed its bridge",
-    )  # fmt: skip
-
-
 def check_maker(header: Header, name: str) -> None:
     """Refuses a segment that a dead engine has left, or that its engine has not written yet: the magic comes last.
 
@@ -83,19 +76,6 @@ def check_maker(header: Header, name: str) -> None:
         )  # fmt: skip
 
 
-def check_token(memory: StepMemory, token: bytes) -> None:
-    """Is this the segment that was offered?
-
-    Raises:
-        SegmentInvalid.
-    """
-    if not (memory.header.extended and memory.header.token == token):
-        raise SegmentInvalid(
-            "another segment has the offered name", fault="engine", field="token",
-            cure="is the engine on another machine, or in another container?",
-        )  # fmt: skip
-
-
 def claim(memory: StepMemory, seconds: float) -> None:
     """Takes the segment for this process.
 
@@ -109,7 +89,7 @@ def claim(memory: StepMemory, seconds: float) -> None:
     while True:
         state = memory.load_u32(SERVER_STATE) if extended else SERVING
         if state == CLOSED:
-            raise gone("it has closed the segment")
+            raise engine_gone("it has closed the segment")
         holder = memory.load_u32(CLIENT_PID)
         there = holder != 0 and processes.alive(holder)
         if there and (not extended or memory.load_u32(CLIENT_STATE) == ATTACHED):  # 0: just being freed, or taken
@@ -123,7 +103,7 @@ def claim(memory: StepMemory, seconds: float) -> None:
                 memory.store_u32(CLIENT_STATE, ATTACHED)
             return
         if not engine_alive(memory):
-            raise gone(f"its process {memory.header.server_pid} has died")
+            raise engine_gone(f"its process {memory.header.server_pid} has died")
         if time.monotonic() > deadline:
             raise EngineTimeout(
                 "the engine does not serve its shared memory", fault="engine",
@@ -145,11 +125,10 @@ def leave(memory: StepMemory, asked: bool) -> None:
     Args:
         asked: a request may be under way, so the engine has to free the segment; otherwise it is freed here.
     """
-    if evicted(memory) or memory.load_u32(CLIENT_PID) != os.getpid():
-        return
-    if memory.header.extended and asked:
-        memory.store_u32(CLIENT_STATE, LEAVING)
+    if memory.load_u32(CLIENT_PID) != os.getpid():
         return
     if memory.header.extended:
-        memory.store_u32(CLIENT_STATE, 0)
+        memory.store_u32(CLIENT_STATE, LEAVING if asked else 0)
+        if asked:
+            return
     memory.store_u32(CLIENT_PID, 0)

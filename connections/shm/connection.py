@@ -13,7 +13,7 @@ from __future__ import annotations
 import os
 import socket
 import weakref
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -25,10 +25,10 @@ from ue_rl.connections.shm import attach
 from ue_rl.connections.shm.commands import ShmCommands
 from ue_rl.connections.shm.plain import PlainSteps
 from ue_rl.connections.shm.torch_upload import TorchUpload
-from ue_rl.connections.shm.upgrade import UpgradeRefused, check_same, propose
+from ue_rl.connections.shm.upgrade import UpgradeRefused, check_offered, propose
 from ue_rl.connections.shm.waiting import EngineWatch, bad_state, slice_of, unasked
 from ue_rl.connections.tcp.connection import shake_hands
-from ue_rl.connections.tcp.link import Link
+from ue_rl.connections.tcp.link import Link, engine_gone
 from ue_rl.errors import UeRlError
 from ue_rl.session import Event
 from ue_rl.shm.bell import ASKED, NOT_OURS, Bell, set_slice
@@ -173,10 +173,10 @@ class SharedMemoryConnection(BaseTransport):
         ]
         self._refuse_evicted()
         self._mixed = True
+        rows = np.asarray(ids, np.intp)
         if self._plain is not None:
-            self._plain.ask_resets(np.asarray(ids, np.intp))
+            self._plain.ask_resets(rows)
         else:
-            rows = np.asarray(ids, np.intp)
             assert memory.ask is not None
             assert memory.seeds is not None
             memory.ask[:] = ActionBatch.NOTHING
@@ -206,7 +206,7 @@ class SharedMemoryConnection(BaseTransport):
         try:
             good = self._bell.answer(0 if ring is None else ring.write_pos, self._watch.slice_ms)
         except ConnectionResetError as error:
-            raise attach.gone("its socket was closed") from error
+            raise engine_gone("its socket was closed") from error
         if good:
             return
         # The slow path: the answer is not there yet, messages came with it, or something is wrong with it.
@@ -220,7 +220,7 @@ class SharedMemoryConnection(BaseTransport):
 
     def _refused(self, outcome: int) -> UeRlError:
         if outcome == NOT_OURS:
-            return attach.gone("it has ended this session")
+            return engine_gone("it has ended this session")
         return unasked("frame_seq", self._bell.expected, self._bell.peek())
 
     def _refuse_evicted(self) -> None:
@@ -235,7 +235,7 @@ class SharedMemoryConnection(BaseTransport):
             return self._take_offer(*self._greeted)
         load("sync")  # raises where shared memory is impossible, before anything is waited for or dialled
         if self._engine is None:
-            memory = self._map(attach.open_segment(self.name, self.wait), None)
+            memory = self._map(attach.open_segment(self.name, self.wait))
             return self._begin(memory.spec(), None)
         link, spec = shake_hands(*self._engine, self.connect_timeout, self.wait)
         try:
@@ -252,18 +252,17 @@ class SharedMemoryConnection(BaseTransport):
             raise UpgradeRefused("the engine does not offer it")
         try:
             name, token = parse_offer(spec.shm)
-            check_same(self._map(Segment.open(name), token), spec)
+            self._map(Segment.open(name), lambda memory: check_offered(memory, token, spec))
         except UeRlError as error:
             raise UpgradeRefused(str(error)) from error
         propose(link, self.memory, self.connect_timeout)
         return self._begin(spec, link)
 
-    def _map(self, segment: Segment, token: bytes | None) -> StepMemory:
+    def _map(self, segment: Segment, check: Callable[[StepMemory], None] = lambda memory: None) -> StepMemory:
         """Maps and checks the segment, and takes it for this process."""
         self._segment, self.name = segment, segment.name
         self._memory = memory = StepMemory(segment.memory)
-        if token is not None:
-            attach.check_token(memory, token)
+        check(memory)
         attach.claim(memory, self.connect_timeout)
         self._claimed = True
         if memory.header.extended:
@@ -277,7 +276,7 @@ class SharedMemoryConnection(BaseTransport):
         """The engine ended this connection's session, and another one of this process has taken the segment."""
         if self._claimed and self._memory is not None:
             self._claimed = False
-            self.fail(attach.gone("it has ended this session"))
+            self.fail(engine_gone("it has ended this session"))
 
     def _begin(self, spec: EnvSpec, link: Link | None) -> EnvSpec:
         memory = self.memory

@@ -61,9 +61,8 @@ class PlainSteps:
         """A frame has come: writes what the trainer is to see into `out`."""
         memory, flags = self._memory, self._resetting
         if flags is None:
-            out.obs[:], out.rewards[:] = memory.obs, memory.rewards
-            if out.image is not None and memory.image is not None:
-                out.image[:] = memory.image
+            _copy_seen(memory, out, slice(None))
+            out.rewards[:] = memory.rewards
             # a producer may mean Gymnasium's flags: over is what is terminated or truncated
             np.bitwise_or(memory.dones, memory.truncated, out=out.dones)
             out.truncated[:] = memory.truncated
@@ -76,20 +75,21 @@ class PlainSteps:
         self._rewards[others] += memory.rewards[others]
         ended = others & ((memory.dones | memory.truncated) != 0)
         if ended.any():
-            last = self._last
-            last.obs[ended], last.truncated[ended] = memory.obs[ended], memory.truncated[ended]
-            if last.image is not None and memory.image is not None:
-                last.image[ended] = memory.image[ended]
+            _copy_seen(memory, self._last, ended)
+            self._last.truncated[ended] = memory.truncated[ended]
             self._over |= ended
-        out.obs[flags] = memory.obs[flags]
-        if out.image is not None and memory.image is not None:
-            out.image[flags] = memory.image[flags]
+        _copy_seen(memory, out, flags)
         out.rewards[:], out.dones[:], out.truncated[:] = 0, 0, 0
 
     def _put_last(self, out: StepBuffers) -> None:
-        over: Any = self._over
+        over = self._over
         if over.any():
-            out.obs[over], out.truncated[over] = self._last.obs[over], self._last.truncated[over]
-            if out.image is not None and self._last.image is not None:
-                out.image[over] = self._last.image[over]
+            _copy_seen(self._last, out, over)
+            out.truncated[over] = self._last.truncated[over]
             out.rewards[over], out.dones[over] = self._rewards[over], 1
+
+
+def _copy_seen(source: StepMemory | StepBuffers, out: StepBuffers, rows: Any) -> None:
+    out.obs[rows] = source.obs[rows]
+    if out.image is not None and source.image is not None:
+        out.image[rows] = source.image[rows]

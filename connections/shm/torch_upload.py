@@ -63,12 +63,11 @@ class TorchUpload:
             )
         self._buffers = buffers
         # floats first: a view of bytes as floats begins at a multiple of 4
-        self._parts: dict[str, tuple[int, int]] = {}
-        at = 0
+        self._parts: dict[str, slice] = {}
+        self._size = 0
         for name, array in self._arrays().items():
-            self._parts[name] = (at, at + array.nbytes)
-            at += array.nbytes
-        self._size = at
+            self._parts[name] = slice(self._size, self._size + array.nbytes)
+            self._size += array.nbytes
         self._stage: Any = self._block() if self._pinned else None
         self._uploaded: Any = None
 
@@ -88,8 +87,7 @@ class TorchUpload:
         stage = self._stage if self._pinned else self._block()
         arrays, bytes_of = self._arrays(), stage.numpy()
         for name, array in arrays.items():
-            start, end = self._parts[name]
-            bytes_of[start:end].view(array.dtype).reshape(array.shape)[...] = array
+            bytes_of[self._parts[name]].view(array.dtype).reshape(array.shape)[...] = array
         block = stage.to(self.device, non_blocking=self._pinned)
         if self._pinned:
             self._uploaded = self._torch.cuda.Event()
@@ -97,7 +95,7 @@ class TorchUpload:
         torch = self._torch
         kinds = {"obs": torch.float32, "rewards": torch.float32, "dones": torch.bool, "truncated": torch.bool}
         return {
-            name: block[slice(*self._parts[name])].view(kinds.get(name, torch.uint8)).reshape(array.shape)
+            name: block[self._parts[name]].view(kinds.get(name, torch.uint8)).reshape(array.shape)
             for name, array in arrays.items()
         }
 

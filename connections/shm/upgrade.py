@@ -24,8 +24,13 @@ class UpgradeRefused(Exception):
         )  # fmt: skip
 
 
-def check_same(memory: StepMemory, spec: EnvSpec) -> None:
-    """Raises SegmentInvalid where the segment's CONFIG line is not the handshake's."""
+def check_offered(memory: StepMemory, token: bytes, spec: EnvSpec) -> None:
+    """Raises SegmentInvalid where this is not the segment that was offered, or its CONFIG line not the handshake's."""
+    if not (memory.header.extended and memory.header.token == token):
+        raise SegmentInvalid(
+            "another segment has the offered name", fault="engine", field="token",
+            cure="is the engine on another machine, or in another container?",
+        )  # fmt: skip
     offered, written = replace(spec, shm=None), memory.spec()
     if written != offered:
         raise SegmentInvalid(

@@ -9,6 +9,7 @@ import numpy as np
 
 from ue_rl.buffers import StepBuffers
 from ue_rl.connections.shm import attach
+from ue_rl.connections.tcp.link import engine_gone, engine_late
 from ue_rl.errors import (
     EngineTimeout,
     MalformedMessage,
@@ -23,7 +24,7 @@ from ue_rl.shm.memory import StepMemory
 from ue_rl.spin import TRAINER_SLICE_MS
 
 _SEQ = 2**64
-_OBS, _REWARD, _DONE = 1, 2, 3
+_FIELDS = {1: ("OBS", "obs"), 2: ("REW", "rewards"), 3: ("DONE", "dones"), 4: ("TRUNC", "truncated")}  # by kind
 
 
 class EngineWatch:
@@ -57,15 +58,15 @@ class EngineWatch:
                 seen, 0 if ring is None else ring.write_pos, self.slice_ms if slice_ms is None else slice_ms
             )
         except ConnectionResetError as error:
-            raise attach.gone("its socket was closed") from error
+            raise engine_gone("its socket was closed") from error
         if now != seen or (ring is not None and ring.has_news()):
             return
         if memory.header.extended and memory.load_u32(SERVER_STATE) == CLOSED:
-            raise attach.gone("it has closed the segment")
+            raise engine_gone("it has closed the segment")
         if attach.evicted(memory) and bell.peek() == seen:
-            raise attach.gone("it has ended this session")
+            raise engine_gone("it has ended this session")
         if self._watched and not attach.engine_alive(memory) and bell.peek() == seen:
-            raise attach.gone(f"its process {memory.header.server_pid} has died")
+            raise engine_gone(f"its process {memory.header.server_pid} has died")
 
     def wait_for_answer(self, drain: Callable[[], object]) -> None:
         """Until the frame of the last `ask` is there.
@@ -115,19 +116,20 @@ def unasked(field: str, expected: int, got: int) -> UeRlError:
 def bad_state(buffers: StepBuffers, bad: tuple[int, int]) -> ProtocolError:
     """For what check_step found: (kind, index)."""
     kind, index = bad
-    if kind in (_OBS, _REWARD):
-        env, number = divmod(index, buffers.obs.shape[1]) if kind == _OBS else (index, 0)
-        value = buffers.obs[env, number] if kind == _OBS else buffers.rewards[env]
+    field, name = _FIELDS[kind]
+    array = getattr(buffers, name)
+    env, number = divmod(index, array[0].size)
+    value = array.reshape(-1)[index]
+    if field in ("OBS", "REW"):
         return NonFiniteValue(
-            "a value is NaN or infinite", fault="engine", env_id=env, field="OBS" if kind == _OBS else "REW",
-            expected="finite float32", got=f"{value} at index {number}" if kind == _OBS else str(value),
+            "a value is NaN or infinite", fault="engine", env_id=env, field=field,
+            expected="finite float32", got=f"{value} at index {number}" if field == "OBS" else str(value),
             cure="the game's state or reward is not a finite number: look for a division by zero",
         )  # fmt: skip
-    name, array = ("DONE", buffers.dones) if kind == _DONE else ("TRUNC", buffers.truncated)
-    limit = kind != _DONE and array[index] == 1
+    limit = field == "TRUNC" and value == 1
     return MalformedMessage(
-        "TRUNC=1 came with DONE=0" if limit else "a flag is neither 0 nor 1", fault="engine", env_id=index,
-        field=name, expected="DONE=1" if limit else "0 or 1", got=f"{name}={array[index]}",
+        "TRUNC=1 came with DONE=0" if limit else "a flag is neither 0 nor 1", fault="engine", env_id=env,
+        field=field, expected="DONE=1" if limit else "0 or 1", got=f"{field}={value}",
     )  # fmt: skip
 
 
@@ -143,14 +145,9 @@ def late(memory: StepMemory, timeout: float, asked_seq: int, beating: bool | Non
     if memory.answered is not None and memory.answered_seq is not None and memory.answered_seq[0] == asked_seq:
         answered = memory.answered != 0
     waiting = np.flatnonzero(asked & ~answered).tolist()
-    total = int(asked.sum())
     why = {
         None: "is the game paused, or does an action still run?",
         True: "its loop runs on: does an action still run?",
         False: "its loop has stopped: is the game paused, or stopped in a debugger?",
     }[beating]
-    return EngineTimeout(
-        f"the engine answered {total - len(waiting)} of {total} envs within {timeout:g} s", fault="engine",
-        env_id=waiting[0] if len(waiting) == 1 else None, expected=f"answers of envs {waiting}", got="nothing",
-        cure=f"{why} Raise timeout= for slow actions",
-    )  # fmt: skip
+    return engine_late(waiting, int(asked.sum()), timeout, "nothing", why)

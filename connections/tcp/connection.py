@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ue_rl.buffers import StepBuffers
-from ue_rl.connections.tcp.link import Link, dial
+from ue_rl.connections.tcp.link import Link, dial, engine_late
 from ue_rl.connections.tcp.wirings import PerEnvWiring, SharedWiring, Wiring
 from ue_rl.errors import (
     ConfigurationError,
@@ -76,11 +76,6 @@ class TcpConnection(BaseTransport):
         self._due = 0
 
     # -- opening
-
-    def take_over(self, link: Link, spec: EnvSpec) -> None:
-        """Connects where `shake_hands` ended."""
-        self._greeted = link, spec
-        self.connect()
 
     def _open(self) -> EnvSpec:
         self._admin, spec = self._greeted or shake_hands(self.host, self.port, self.connect_timeout, self.wait)
@@ -170,7 +165,11 @@ class TcpConnection(BaseTransport):
         try:
             self._wiring.receive(self._due, time.monotonic() + self.timeout)
         except EngineTimeout as error:
-            raise self._late(self._wiring, error) from error
+            shared = isinstance(self._wiring, SharedWiring)
+            other = "per-env sockets (channel='per_env')" if shared else "the shared channel (channel='shared')"
+            why = f"is the game paused, does an action still run, or does it want {other}?"
+            waiting, total = self._wiring.unanswered(), len(self.buffers.pending)
+            raise engine_late(waiting, total, self.timeout, error.got, why) from error
 
     def _ready_wiring(self, thorough: bool) -> Wiring:
         """The wiring, with nothing left to read: a line that nobody asked for would be taken for the next answer.
@@ -191,20 +190,6 @@ class TcpConnection(BaseTransport):
                     cure="the game must answer each ACT exactly once",
                 )  # fmt: skip
         return wiring
-
-    def _late(self, wiring: Wiring, error: EngineTimeout) -> EngineTimeout:
-        waiting = wiring.unanswered()
-        total = len(self.buffers.pending)
-        other = (
-            "per-env sockets (channel='per_env')" if isinstance(wiring, SharedWiring)
-            else "the shared channel (channel='shared')"
-        )  # fmt: skip
-        return EngineTimeout(
-            f"the engine answered {total - len(waiting)} of {total} envs within {self.timeout:g} s", fault="engine",
-            env_id=waiting[0] if len(waiting) == 1 else None, expected=f"answers of envs {waiting}", got=error.got,
-            cure=f"is the game paused, does an action still run, or does it want {other}? "
-            "Raise timeout= for slow actions",
-        )  # fmt: skip
 
 
 class MultiTcpConnection(TcpConnection):
@@ -263,5 +248,6 @@ def go_on(link: Link, spec: EnvSpec, host: str, port: int, **options: Any) -> Mu
     """A connected transport, of the kind that the handshake asks for, from where `shake_hands` ended."""
     kind = MultiTcpConnection if spec.env_type is EnvType.MULTI else SingleTcpConnection
     connection = kind(host, port, **options)
-    connection.take_over(link, spec)
+    connection._greeted = link, spec
+    connection.connect()
     return connection

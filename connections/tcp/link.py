@@ -55,28 +55,21 @@ class Link:
         Raises:
             EngineDisconnected: the peer has gone. EngineTimeout: it does not read.
         """
-        try:
-            sent = self.sock.send(data)
-        except _WOULD_BLOCK:
-            sent = 0
-        except OSError as error:
-            raise self.gone(error) from error
-        if sent < len(data):
-            self._send_rest(memoryview(data)[sent:], deadline)
-
-    def _send_rest(self, data: memoryview, deadline: float) -> None:
-        while data:
+        while True:
+            try:
+                sent = self.sock.send(data)
+            except _WOULD_BLOCK:
+                sent = 0
+            except OSError as error:
+                raise self.gone(error) from error
+            if sent == len(data):
+                return
+            data = memoryview(data)[sent:]
             if time.monotonic() > deadline:
                 raise EngineTimeout(
                     "the engine does not read what is sent to it", fault="engine",
                     cure="is the game paused, or stopped in a debugger?",
                 )  # fmt: skip
-            try:
-                data = data[self.sock.send(data) :]
-            except _WOULD_BLOCK:
-                continue
-            except OSError as error:
-                raise self.gone(error) from error
 
     def next_span(self, deadline: float) -> tuple[int, int]:
         """(start, end) in `lines.data` of the next line, received if need be.
@@ -132,10 +125,24 @@ class Link:
         got = "the connection was closed" if error is None else str(error)
         if len(self.lines):
             got += f", {len(self.lines)} bytes of an unfinished line before it"
-        return EngineDisconnected(
-            "the engine went away", fault="engine", got=got,
-            cure="look into the game's log: it crashed, was stopped, or closed its bridge",
-        )  # fmt: skip
+        return engine_gone(got)
+
+
+def engine_gone(got: str) -> EngineDisconnected:
+    """The error for an engine that has gone."""
+    return EngineDisconnected(
+        "the engine went away", fault="engine", got=got,
+        cure="look into the game's log: it crashed, was stopped, or closed its bridge",
+    )  # fmt: skip
+
+
+def engine_late(waiting: list[int], total: int, timeout: float, got: str, why: str) -> EngineTimeout:
+    """The error for an engine of whose `total` envs those in `waiting` have not answered."""
+    return EngineTimeout(
+        f"the engine answered {total - len(waiting)} of {total} envs within {timeout:g} s", fault="engine",
+        env_id=waiting[0] if len(waiting) == 1 else None, expected=f"answers of envs {waiting}", got=got,
+        cure=f"{why} Raise timeout= for slow actions",
+    )  # fmt: skip
 
 
 def readable(links: Sequence[Link]) -> Callable[[], bool]:

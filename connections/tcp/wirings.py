@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Sequence
-from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,35 +22,8 @@ from ue_rl.transport import Options, Seeds
 from ue_rl.wire import Codec
 
 
-class Wiring(Protocol):
-    """What TcpConnection needs of a wiring. Deadlines are time.monotonic() seconds."""
-
-    name: str
-    links: list[Link]
-
-    def may_have_strays(self, thorough: bool) -> bool:
-        """Before a request: could a line be there that `receive` would take for an answer to it?"""
-        ...
-
-    def send_actions(self, actions: NDArray[np.float32], deadline: float) -> None:
-        """Asks every env for a step; an ActionError comes before anything was sent."""
-        ...
-
-    def send_resets(self, env_ids: Sequence[int] | None, seeds: Seeds, options: Options, deadline: float) -> None:
-        """Asks `env_ids` (None: all) for a new episode; a ConfigurationError comes before anything was sent."""
-        ...
-
-    def receive(self, due: int, deadline: float) -> None:
-        """Receives until `due` pending envs have answered."""
-        ...
-
-    def unanswered(self) -> list[int]:
-        """After a timeout: the envs that it was waited for."""
-        ...
-
-
 class SharedWiring:
-    """One socket for all envs."""
+    """One socket for all envs. Deadlines are time.monotonic() seconds."""
 
     name = "shared channel"
 
@@ -61,27 +33,30 @@ class SharedWiring:
         self._link, self._codec, self._buffers = link, codec, buffers
 
     def may_have_strays(self, thorough: bool) -> bool:
-        """See Wiring. In a batch a second answer shows itself, in time: the right one then comes twice."""
+        """Before a request: could a line be there that `receive` would take for an answer to it?
+
+        In a batch a second answer shows itself, in time: the right one then comes twice.
+        """
         thorough = thorough or len(self._buffers.pending) == 1
         return len(self._link.lines) > 0 or (thorough and self._readable())
 
     def send_actions(self, actions: NDArray[np.float32], deadline: float) -> None:
-        """See Wiring."""
+        """Asks every env for a step; an ActionError comes before anything was sent."""
         self._link.send(self._codec.encode_actions(actions), deadline)
 
     def send_resets(self, env_ids: Sequence[int] | None, seeds: Seeds, options: Options, deadline: float) -> None:
-        """See Wiring."""
+        """Asks `env_ids` (None: all) for a new episode; a ConfigurationError comes before anything was sent."""
         self._link.send(self._codec.encode_resets(env_ids, seeds, options), deadline)
 
     def receive(self, due: int, deadline: float) -> None:
-        """See Wiring."""
+        """Receives until `due` pending envs have answered."""
         link, codec, buffers = self._link, self._codec, self._buffers
         while due:
             start, end = link.next_span(deadline)
             due -= codec.decode_states(link.lines.data, buffers, None, start, end)
 
     def unanswered(self) -> list[int]:
-        """See Wiring."""
+        """After a timeout: the envs that it was waited for."""
         return [int(env) for env in np.flatnonzero(self._buffers.pending)]
 
 
@@ -96,19 +71,18 @@ class PerEnvWiring:
         self.links = links
         self._readable = readable(links)
         self._codec, self._buffers = codec, buffers
-        module = load("kernels") if codec.kernels == "compiled" and os.name == "posix" else None
-        self._fast = module
+        self._fast = load("kernels") if codec.kernels == "compiled" and os.name == "posix" else None
         self._fds = np.array([link.sock.fileno() for link in links], np.int32)
         self._fill = np.zeros(len(links), np.int32)
         self._stride = min(64 + 16 * (codec.spec.obs_size + 3), codec.max_line)
-        self._data = bytearray(self._stride * len(links)) if module else bytearray()
+        self._data = bytearray(self._stride * len(links)) if self._fast else bytearray()
 
     def may_have_strays(self, thorough: bool) -> bool:
-        """See Wiring. An answer too many would shift this env's rollout by a step, silently."""
+        """See SharedWiring. An answer too many would shift this env's rollout by a step, silently."""
         return self._readable() or (self._fast is None and any(len(link.lines) for link in self.links))
 
     def send_actions(self, actions: NDArray[np.float32], deadline: float) -> None:
-        """See Wiring."""
+        """See SharedWiring."""
         lines = self._codec.encode_action_lines(actions)
         done, part = 0, 0
         if self._fast is not None:
@@ -118,7 +92,7 @@ class PerEnvWiring:
             self._send(env, lines[env][part:] if env == done else lines[env], deadline)
 
     def send_resets(self, env_ids: Sequence[int] | None, seeds: Seeds, options: Options, deadline: float) -> None:
-        """See Wiring."""
+        """See SharedWiring."""
         ids = range(len(self.links)) if env_ids is None else env_ids
         lines = [
             self._codec.encode_reset_line(seeds[n] if seeds else None, options[n] if options else None, env)
@@ -135,7 +109,7 @@ class PerEnvWiring:
             raise
 
     def receive(self, due: int, deadline: float) -> None:
-        """See Wiring."""
+        """See SharedWiring."""
         if self._fast is not None:
             self._receive_fast(due, deadline)
             return
@@ -150,7 +124,7 @@ class PerEnvWiring:
             codec.decode_states(link.lines.data, buffers, env, start, end)
 
     def unanswered(self) -> list[int]:
-        """See Wiring. Not those behind the late one, whose answer is there and was not read."""
+        """See SharedWiring. Not those behind the late one, whose answer is there and was not read."""
         waiting = []
         for env in np.flatnonzero(self._buffers.pending).tolist():
             link, count = self.links[env], int(self._fill[env])
@@ -204,3 +178,6 @@ class PerEnvWiring:
         for i, count in enumerate(self._fill.tolist()):
             data[i * wider : i * wider + count] = self._data[i * self._stride : i * self._stride + count]
         self._data, self._stride = data, wider
+
+
+Wiring = SharedWiring | PerEnvWiring

@@ -260,7 +260,7 @@ class Elsewhere(ShmUpgrader):
         if self._how == "another size":
             self._host.memory.buffer[28] = 9
         elif self._how == "no proof":
-            self._host._proof = bytes(16)
+            self._host.memory.header.proof = bytes(16)
         elif self._how == "not serving":
             self._host.memory.store_u32(SERVER_STATE, 2)
         return text if self._how != "unreadable" else "nonsense"
