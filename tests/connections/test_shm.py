@@ -274,7 +274,7 @@ class Elsewhere(ShmUpgrader):
         ("another size", "leaves the segment|overlap|disagree"),
         ("no proof", "proof is not this segment's"),
         ("not serving", "has closed the segment"),
-        ("unreadable", "offer of shared memory cannot be read"),
+        ("unreadable", "malformed offer of shared memory"),
     ],
 )
 def test_what_cannot_be_taken_goes_on_in_text_and_says_why(
