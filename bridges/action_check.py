@@ -1,4 +1,4 @@
-"""ActionCheck: is what a model or a trainer wants an action of this bridge? Checked before anything is applied."""
+"""ActionCheck: validates the actions of a model or a trainer before anything is applied."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class ActionCheck:
     """For one spec.
 
     Attributes:
-        has_choices: the actions are choices (Discrete and the like), not numbers.
+        has_choices: the action space is discrete.
     """
 
     def __init__(self, spec: EnvSpec) -> None:
@@ -30,7 +30,7 @@ class ActionCheck:
         """A model's actions for `env_ids` as float32 [n, act_size].
 
         Raises:
-            ModelMismatch: a wrong shape. ModelOutputError: not real numbers, NaN or infinity, or no choice.
+            ModelMismatch: a wrong shape. ModelOutputError: not real and finite, or outside a discrete space.
         """
         actions = np.asarray(given)
         expected = (len(env_ids), self._size)
@@ -64,7 +64,7 @@ class ActionCheck:
         return actions
 
     def of_trainer(self, inbox: ActionBatch) -> None:
-        """The choices that a trainer asks for: 0.5 is none, and must not become one by rounding.
+        """Discrete actions of a trainer: 0.5 is not a choice and must not become one by rounding.
 
         Raises:
             MalformedMessage: a choice that does not exist.
@@ -83,7 +83,7 @@ class ActionCheck:
             )  # fmt: skip
 
     def _are_choices(self, actions: NDArray[np.float32]) -> NDArray[np.bool_]:
-        """For each number: is it the choice nearest to it? In few steps, because it is asked in every tick."""
+        """For each number: does it equal its nearest choice? Few array operations, because every tick calls it."""
         nearest = np.minimum(actions, self._last)
         np.maximum(nearest, 0, out=nearest)
         np.rint(nearest, out=nearest)

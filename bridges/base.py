@@ -69,7 +69,7 @@ class BaseBridge(BridgeCore):
                 self.configure(self._default_spec(obs_size, act_size))
             elif (old.obs_size, old.act_size) != (obs_size, act_size):
                 self.configure(replace(old, obs_size=obs_size, act_size=act_size, action=None, obs_low=(), obs_high=()))
-        _ = self.spec  # says so where it has no sizes
+        _ = self.spec  # raises ConfigurationError while there are no sizes
         self._running_host = run_in_thread(self, host=host, port=port)
         return self._running_host
 

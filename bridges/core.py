@@ -45,10 +45,10 @@ class BridgeCore(abc.ABC):
         spec: sizes, spaces and abilities; may be given later by `configure`.
 
     Attributes:
-        inbox: what the trainer asks for; written by the host.
+        inbox: the trainer's requests; written by the host.
         outbox: the states of all envs; written by the bridge.
         answered: uint8 [num_envs]; 1 = this row of `outbox` is to be sent; cleared by the host.
-        check: whether actions are actions, of the trainer's and of a model.
+        check: validates the actions of the trainer and of a model.
         mode: IDLE, TRAINING or INFERENCE.
         ticks: calls of `update_rl` so far.
         switches: changes of `mode` or of the sizes so far; requests from before a change are void.
@@ -124,8 +124,8 @@ class BridgeCore(abc.ABC):
         return encode_handshake(self.spec).decode().rstrip("\n")
 
     def start_training(self) -> None:
-        """Ticks answer the trainer's requests from now on; safe at any time, and nothing new where they do already."""
-        _ = self.spec  # says so where it has no sizes
+        """Ticks answer the trainer's requests from now on. Has no effect in training mode; safe at any time."""
+        _ = self.spec  # raises ConfigurationError while there are no sizes
         with self.lock:
             if self.mode is not Mode.TRAINING:
                 self._switch(Mode.TRAINING)
@@ -134,7 +134,7 @@ class BridgeCore(abc.ABC):
         """The policy for `start_inference`; takes the place of an earlier one between two ticks.
 
         Raises:
-            ModelMismatch: the policy says that its sizes are others than this bridge's. The earlier one stays.
+            ModelMismatch: the policy has other sizes than this bridge. The earlier one stays.
             ConfigurationError: this bridge has images, which no policy is given here.
         """
         if self.spec.image is not None:
@@ -160,11 +160,15 @@ class BridgeCore(abc.ABC):
             seeds: of the first episodes, one per env, as VecEnv.seed() gives them.
 
         Raises:
-            ConfigurationError: no policy was set, or not one seed per env.
+            ConfigurationError: no policy was set, or the number of seeds is wrong.
         """
         if seeds is not None and len(seeds) != self.num_envs:
             raise ConfigurationError(
-                "one seed per env", fault="caller", field="seeds", expected=self.num_envs, got=len(seeds)
+                "there must be one seed per env",
+                fault="caller",
+                field="seeds",
+                expected=self.num_envs,
+                got=len(seeds),
             )
         if self._run_policy is None:
             raise ConfigurationError(
@@ -185,7 +189,7 @@ class BridgeCore(abc.ABC):
             delta: seconds since the last one.
 
         Raises:
-            MalformedMessage: the trainer asks for a choice that does not exist; nothing was applied.
+            MalformedMessage: an action is outside the discrete action space; nothing was applied.
         """
         with self.lock:
             self.ticks += 1
@@ -203,7 +207,7 @@ class BridgeCore(abc.ABC):
         """`update_rl` where every env is asked for a step: `inbox.actions` is all that a host has to write.
 
         Returns:
-            True: all have answered and nothing is marked. False: as after `update_rl`, go on with that.
+            True: all have answered and `answered` is clear. False: proceed as after `update_rl`.
         """
         with self.lock:
             if self.mode is not Mode.TRAINING:
@@ -241,7 +245,7 @@ class BridgeCore(abc.ABC):
 
     @property
     def busy(self) -> bool:
-        """Is an asked env still without an answer (its action runs on)?"""
+        """Is a request still unanswered (an action is running)?"""
         return bool(np.count_nonzero(self.inbox.command))
 
     # -- for subclasses
@@ -278,8 +282,8 @@ class BridgeCore(abc.ABC):
             observations: float32 [n, obs_size], row i of env `env_ids[i]`.
 
         Raises:
-            ModelMismatch: a wrong shape. ModelOutputError: NaN or infinity, or no choice of a discrete space.
-                Nothing was applied.
+            ModelMismatch: a wrong shape. ModelOutputError: NaN, infinity, or outside a discrete space. Nothing was
+                applied.
         """
         assert self._run_policy is not None
         return self.check.of_model(self._run_policy(env_ids, observations), env_ids)

@@ -57,7 +57,7 @@ class GymnasiumBridge(VectorBridge):
     Observations, without images, are flattened: Box by reshape, everything else by gymnasium.spaces.flatten.
 
     Raises:
-        ConfigurationError: an id that cannot be made, no env at all, a space that the wire cannot carry, or
+        ConfigurationError: an unknown id, num_envs below 1, a space that the wire cannot carry, or
             `images` of an env that has none.
     """
 
@@ -153,7 +153,7 @@ class GymnasiumBridge(VectorBridge):
             picture = self.envs[env_id].render()
         except gym.error.DependencyNotInstalled as error:
             raise ConfigurationError(
-                "this env cannot draw here", fault="caller", got=str(error), cure="install what it names"
+                "this env cannot render here", fault="caller", got=str(error), cure="install what it names"
             ) from error
         return picture if isinstance(picture, np.ndarray) else None
 

@@ -47,8 +47,7 @@ def open_engine(
         options: timeout, connect_timeout, wait.
 
     Raises:
-        ConfigurationError: an invalid argument. UnsupportedByEngine: transport="shm", and
-            shared memory cannot be used.
+        ConfigurationError: an invalid argument. UnsupportedByEngine: transport="shm", but shared memory is impossible.
         Also what Transport.connect raises.
     """
     check_transport(transport)

@@ -1,4 +1,4 @@
-"""InferenceInterface: what stands in the trainer's place when a trained policy acts.
+"""InferenceInterface: a trained policy that acts in place of the trainer.
 
 The names follow the Unreal plugin's `UInferenceInterface` (LoadModel, RunInference, IsModelLoaded).
 An implementation turns a batch of observations into a batch of actions; it knows no socket, no engine
@@ -63,7 +63,7 @@ class InferenceInterface(ABC):
         return self.run_inference(observations)
 
     def reset(self, rows: Sequence[int] | None = None) -> None:  # noqa: B027 (nothing to do is a full answer)
-        """Tell that a new episode begins in `rows`, or of these agents (None: in all of them, of whatever number).
+        """A new episode begins in `rows`, or for these agents (None: for all of them).
 
         A recurrent policy forgets its state there; others have nothing to forget.
         """

@@ -1,6 +1,6 @@
-"""PolicyMetadata: what an exported file says about itself, and the JSON form of spaces.
+"""PolicyMetadata: the description inside an exported file, and the JSON form of spaces.
 
-The text stands in the ONNX file's `metadata_props` under the key `ue_rl`, as one JSON object (RFC 8259: infinite
+The text is in the ONNX file's `metadata_props` under the key `ue_rl`, as one JSON object (RFC 8259: infinite
 bounds are the strings "inf" and "-inf"). A reader skips keys that it does not know and refuses a
 `format` greater than its own. Needs NumPy only; gymnasium spaces are recognised by their attributes, so that
 nothing here imports gymnasium.
@@ -58,7 +58,7 @@ class Port:
 
 @dataclass(frozen=True)
 class PolicyMetadata:
-    """What the file says about the policy in it.
+    """The description of the policy in a file.
 
     Attributes:
         algorithm: such as "PPO".

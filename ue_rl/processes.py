@@ -1,4 +1,4 @@
-"""Is the process on the other side still there? By pid and, where the system tells it, by start time."""
+"""Is the process on the other side alive? Told by its pid and, where the system knows it, its start time."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _PROC = Path("/proc")
 
 
 def alive(pid: int, start: int = 0) -> bool:
-    """Does process `pid` run? A zombie does not.
+    """Is process `pid` alive? A zombie is not.
 
     Args:
         pid: 0 is nobody.
@@ -52,10 +52,10 @@ def pid_namespace() -> int:
 
 
 def engine_alive(header: Any) -> bool | None:
-    """Does the engine that made a segment run? None: it does not say who it is, or its pid means nothing here.
+    """Is the engine that made a segment alive? None: it gives no pid, or one of another pid namespace.
 
     Args:
-        header: a shm_header.Header.
+        header: a ue_rl.shm.header.Header.
     """
     start, namespace = (header.server_start, header.server_namespace) if header.extended else (0, 0)
     if not header.server_pid or namespace not in (0, pid_namespace()):

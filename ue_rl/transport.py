@@ -323,4 +323,6 @@ def check_actions(spec: EnvSpec, actions: Any) -> None:
             got=got, cure="ue_rl.envs.spaces.ActionWriter makes it, as UnrealVecEnv does",
         )  # fmt: skip
     if not actions.flags.c_contiguous:
-        raise ActionError("the actions are not contiguous", fault="caller", field="ACT", cure="np.ascontiguousarray")
+        raise ActionError(
+            "the actions are not contiguous", fault="caller", field="ACT", cure="pass np.ascontiguousarray(actions)"
+        )

@@ -59,7 +59,7 @@ class ShmHost:
 
     Raises:
         ConfigurationError: the name is taken, there is not enough memory, the bridge is hosted already, or a field of
-            `gpu` cannot be.
+            `gpu` is invalid.
     """
 
     def __init__(
@@ -87,11 +87,11 @@ class ShmHost:
         self._session = Session(Role.ENGINE)  # the present trainer's, a new one for each
         self._client = 0  # its process id
         self._out = threading.Lock()  # guards s2c and the bell: send() may be called from any thread
-        self._next_trainer_look = 0.0
+        self._next_reader_check = 0.0
         self._client_start: int | None = None
         self._switches = bridge.switches
         self._last_tick = time.perf_counter()
-        self._next_look = 0.0
+        self._next_check = 0.0
         self._closed = False
         self._bell: Bell = None  # type: ignore[assignment]  # None while nobody is served
         try:
@@ -178,7 +178,7 @@ class ShmHost:
             False: nobody is attached, or left meanwhile; nothing was sent.
 
         Raises:
-            ConfigurationError: a payload that cannot be, that is not the one of `method`, or too long for the ring.
+            ConfigurationError: the payload is invalid, is not the one of `method`, or is too long for the ring.
             RingFull: no room within `timeout`.
         """
         session, ring = self._session, self.memory.s2c
@@ -256,7 +256,7 @@ class ShmHost:
         return delta
 
     def _take(self, seq: int) -> bool:
-        """Is there a request, of a trainer who is here? Answers the commands that came before it."""
+        """Has an attached trainer made a request? Answers the commands that came before it."""
         steps = self._steps
         if seq == steps.seen:
             return False
@@ -304,7 +304,7 @@ class ShmHost:
         return State.READY <= self._session.state <= State.ASKED
 
     def _greet(self) -> None:
-        """A trainer has attached (or none is there)."""
+        """Begins a session if a trainer has attached."""
         client, bridge = self.memory.load_u32(CLIENT_PID), self.bridge
         if not client:
             return
@@ -326,7 +326,7 @@ class ShmHost:
         self._session.on(Event.CONNECT)
         self._session.on(Event.CONFIG)
         bridge.sender = self.send
-        # where the trainer has a socket it may be in another container, where pids mean something else
+        # a trainer with a socket may be in another container, with other process ids
         self._client_start = processes.start_time(client) if processes.alive(client) else None
         _log.info("session %d: process %d attached to %s", self.sessions, self._client, self.name)
 
@@ -345,9 +345,9 @@ class ShmHost:
             self._left_training()
             return
         now = time.perf_counter()
-        if now < self._next_look:
+        if now < self._next_check:
             return
-        self._next_look = now + ENGINE_SLICE_MS / 1000
+        self._next_check = now + ENGINE_SLICE_MS / 1000
         holder = memory.load_u32(CLIENT_PID)
         if memory.load_u32(CLIENT_STATE) == LEAVING:
             self._end_session("the trainer has gone", logging.INFO)
@@ -357,13 +357,13 @@ class ShmHost:
             self._greet()
 
     def _has_died(self, holder: int) -> bool:
-        """Is the process gone that attached? Unknown, and therefore no, where it was not to be seen from the start."""
+        """Has the attached process ended? False where it could not be observed from the start (another container)."""
         if not self._serving or holder != self._client:
             return not processes.alive(holder)
         return self._client_start is not None and not processes.alive(holder, self._client_start)
 
     def _end_session(self, why: str, level: int, error: Exception | None = None) -> None:
-        """Whatever was asked is void. The segment is free again when nothing of this session can come any more."""
+        """Open requests are void. The slot is freed last, after rings and counters are reset."""
         memory = self.memory
         if self._serving:
             _log.log(level, "session %d ended: %s", self.sessions, why, exc_info=error)
@@ -388,7 +388,7 @@ class ShmHost:
     def _write(self, data: bytes) -> None:
         """To the trainer; waits for room while it lives."""
         assert self.memory.s2c is not None
-        write_within(self._try_write, data, _RING_SECONDS, self.memory.s2c.name, self._look_after_trainer)
+        write_within(self._try_write, data, _RING_SECONDS, self.memory.s2c.name, self._require_reader)
 
     def _write_info(self, data: bytes) -> None:
         """The same, where no command is being answered: takes what the trainer writes meanwhile."""
@@ -403,20 +403,20 @@ class ShmHost:
         return written
 
     def _between_infos(self) -> None:
-        self._look_after_trainer()
+        self._require_reader()
         if self.memory.c2s is not None and self.memory.c2s.has_news():
             self._answer_commands()
 
-    def _look_after_trainer(self) -> None:
+    def _require_reader(self) -> None:
         if not self._trainer_reads():
             raise ConnectionResetError("nobody is left to read the command ring")
 
     def _trainer_reads(self) -> bool:
-        """Is the trainer still there? Looks once per slice."""
+        """Is the trainer still there? Checked once per slice."""
         now = time.monotonic()
-        if now < self._next_trainer_look:
+        if now < self._next_reader_check:
             return True
-        self._next_trainer_look = now + ENGINE_SLICE_MS / 1000
+        self._next_reader_check = now + ENGINE_SLICE_MS / 1000
         holder = self.memory.load_u32(CLIENT_PID)
         return bool(holder) and self.memory.load_u32(CLIENT_STATE) != LEAVING and not self._has_died(holder)
 

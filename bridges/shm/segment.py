@@ -56,7 +56,7 @@ def make_segment(spec: EnvSpec, *, name: str | None, ring_size: int, gpu: dict[s
 
 
 def _gpu_fields(gpu: dict[str, Any]) -> dict[str, Any]:
-    """Checked: what a struct would cut short, or not take, is refused by its name."""
+    """`gpu`, checked: a value that the header's struct would cut short or refuse is named here."""
     for name, value in gpu.items():
         top = _GPU.get(name)
         if name == _HANDLE:
@@ -67,6 +67,6 @@ def _gpu_fields(gpu: dict[str, Any]) -> dict[str, Any]:
             fits, expected = isinstance(value, int) and 0 <= value <= top, f"0 to {top}"
         if not fits:
             raise ConfigurationError(
-                "a GPU field of the header cannot be", fault="caller", field=name, expected=expected, got=value
+                "invalid GPU field of the header", fault="caller", field=name, expected=expected, got=value
             )
     return gpu

@@ -136,7 +136,7 @@ class ShmSteps:
 
     def forget(self, switches: int) -> None:
         """Whatever is asked is void. `switches`: the bridge's when it was asked; where it was switched since, it has
-        forgotten already and does something else."""
+        forgotten them already."""
         with self._bridge.lock:
             if self._bridge.switches == switches:
                 self._bridge.forget_requests()

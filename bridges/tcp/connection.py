@@ -4,11 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import Callable
 from typing import Protocol
-
-from ue_rl.compiled import load
-from ue_rl.spin import ENGINE_SPIN_US, SERVER_SLICE_MS
 
 MAX_EARLY = 1 << 20
 
@@ -50,6 +46,7 @@ class Connection(asyncio.Protocol):
         place: in its session: 0 = first, i + 1 = env i's own; -1 = in none (yet).
         peer: the other side's address, for people. early: what came before it was in a session. gone: closed.
         clogged: the other side does not read what it was sent. detached: the socket was given away.
+        fd: its descriptor.
     """
 
     def __init__(self, server: Owner) -> None:
@@ -61,7 +58,7 @@ class Connection(asyncio.Protocol):
         self.gone = False
         self.clogged = False
         self.detached = False
-        self._receive: Callable[[memoryview], int] | None = None
+        self.fd = -1
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """See asyncio.Protocol."""
@@ -71,9 +68,7 @@ class Connection(asyncio.Protocol):
         self.peer = f"{peer[0]}:{peer[1]}" if peer else "?"
         sock = transport.get_extra_info("socket")
         if sock is not None:
-            fast, fd = getattr(load("kernels"), "receive", None), sock.fileno()  # compiled, and on POSIX only
-            if fast is not None:
-                self._receive = lambda space: fast(fd, space, ENGINE_SPIN_US, SERVER_SLICE_MS)
+            self.fd = sock.fileno()
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)  # a trainer whose machine died is found out
         self._server.connection_made(self)
@@ -98,28 +93,6 @@ class Connection(asyncio.Protocol):
         """See asyncio.Protocol."""
         self.clogged = False
         self._server.writing_resumed(self)
-
-    @property
-    def can_receive(self) -> bool:
-        """May `receive` be used now? Not while something waits to be sent: the loop must see to that."""
-        transport = self._transport
-        return (
-            self._receive is not None and transport is not None and not self.detached and not self.gone
-            and not transport.is_closing() and not transport.get_write_buffer_size()
-        )  # fmt: skip
-
-    def receive(self, space: memoryview) -> int:
-        """Waits a moment for bytes without the event loop, spinning first.
-
-        Returns:
-            how many came; 0 or less: none, and the loop is to go on.
-        """
-        if self._receive is None or not self.can_receive:
-            return -1
-        try:
-            return self._receive(space)
-        except OSError:
-            return -1  # the loop will read the same error
 
     def pause_reading(self, pause: bool) -> None:
         """Stops or goes on reading."""

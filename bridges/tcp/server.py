@@ -16,6 +16,7 @@ import asyncio
 import contextlib
 import logging
 import os
+import select
 import time
 from collections import deque
 from collections.abc import Callable
@@ -25,7 +26,7 @@ from ue_rl.bridges.hosting import Upgrader
 from ue_rl.bridges.tcp.connection import Connection, gives_sockets_away
 from ue_rl.bridges.tcp.session import EngineSession, who_failed
 from ue_rl.errors import ConfigurationError, UeRlError
-from ue_rl.spin import DESCHEDULED, LONGEST_LINGER, SERVER_TURN
+from ue_rl.spin import DESCHEDULED, LONGEST_SPIN, SERVER_SLICE_MS, SERVER_TURN
 
 _log = logging.getLogger("ue_rl.bridges.tcp.server")
 
@@ -63,12 +64,15 @@ class BridgeServer:
         self._waiting: deque[Connection] = deque()
         self._tick_due = False
         self._last_tick = time.perf_counter()
-        self._linger_until = 0.0
         self._answered_at = 0.0
         self._usual_think = 0.0
         self._no_spin_before = 0.0
+        self._poller: select.poll | None = None
+        self._by_fd: dict[int, Connection] = {}
         self._attending = False
         self._vain_waits = 0
+        self._no_attending_before = 0.0
+        self._clogged = False
         self._space = memoryview(bytearray(65_536))
         self._pacer: asyncio.Task[None] | None = None
         self._switches = 0
@@ -105,7 +109,7 @@ class BridgeServer:
             self._server = await self._listen(self._asked_port)
             self._port = _ports(self._server)[0]
             if len(set(_ports(self._server))) > 1:
-                # A name with an IPv4 and an IPv6 address got two free ports; one that knows only one must find both.
+                # A name with an IPv4 and an IPv6 address got two different free ports: both take the first.
                 self._server.close()
                 self._server = await self._listen(self._port)
         except BaseException:
@@ -156,7 +160,7 @@ class BridgeServer:
     # -- connections
 
     def connection_made(self, connection: Connection) -> None:
-        """A socket was accepted. Adopted a moment later, so that the end of an old session is seen first."""
+        """A socket was accepted. Adopted one turn of the loop later, so that a pending disconnect is handled first."""
         self._waiting.append(connection)
         self._loop.call_soon(self._adopt)
 
@@ -177,6 +181,9 @@ class BridgeServer:
                 self._switches = self.bridge.switches
                 self._session = EngineSession(self.bridge, self._upgrader, self.tick_rate, self._finished)
                 self._members = []
+                self._poller = select.poll() if hasattr(select, "poll") else None
+                self._by_fd = {}
+                self._clogged = False
                 self.sessions += 1
             elif self._session.full:
                 self._refuse_surplus()  # the others wait until this trainer has gone
@@ -188,6 +195,9 @@ class BridgeServer:
             if connection.place == 0:
                 _log.info("session %d: a trainer connected from %s", self.sessions, connection.peer)
             self._members.append(connection)
+            if self._poller is not None:
+                self._by_fd[connection.fd] = connection
+                self._poller.register(connection.fd, select.POLLIN)
             self.data_received(connection, connection.early)
             connection.early = b""
             if self._session is not None and self.bridge.busy:
@@ -202,7 +212,7 @@ class BridgeServer:
             connection.drop()
 
     def _left_training(self) -> bool:
-        """Ends the session where the bridge has been switched since it began: its requests are void."""
+        """Ends the session if the bridge has been switched since it began: its requests are void."""
         if self._session is None or self.bridge.switches == self._switches:
             return False
         self._end_session("the game left training mode", logging.WARNING)
@@ -216,7 +226,7 @@ class BridgeServer:
             return
         try:
             self._feed(session, connection.place, data)
-        except UeRlError as error:  # without the lock: the thread of an upgrade may want it before it ends
+        except UeRlError as error:  # without the lock: an upgrade's thread may need it before it can end
             self._end_session(f"the trainer broke the protocol: {error}", logging.ERROR)
 
     def _feed(self, session: EngineSession, place: int, data: bytes | memoryview) -> None:
@@ -225,7 +235,7 @@ class BridgeServer:
                 return
             session.feed(place, data)
             if self.tick_rate is None and self.bridge.busy:
-                think = min(time.perf_counter() - self._answered_at, 0.1)
+                think = min(time.perf_counter() - self._answered_at, 2 * LONGEST_SPIN)  # a pause to learn counts little
                 self._usual_think += (think - self._usual_think) / 8
                 if session.shared:
                     self._tick()
@@ -242,12 +252,14 @@ class BridgeServer:
 
     def writing_paused(self, connection: Connection) -> None:
         """A trainer that does not read its answers is not read either, so that nothing grows without end."""
+        self._clogged = True
         for member in self._members:
             member.pause_reading(True)
 
     def writing_resumed(self, connection: Connection) -> None:
         """It reads again."""
         if not any(member.clogged for member in self._members):
+            self._clogged = False
             for member in self._members:
                 member.pause_reading(False)
 
@@ -262,7 +274,7 @@ class BridgeServer:
             member.gone = True
             member.drop()
         with self.bridge.lock:
-            if self.bridge.switches == self._switches:  # else they are forgotten, and something else runs now
+            if self.bridge.switches == self._switches:  # otherwise the switch has forgotten them already
                 self.bridge.forget_requests()
         self._loop.call_soon(self._adopt)
 
@@ -283,19 +295,20 @@ class BridgeServer:
             self._end_session("the trainer has gone", logging.INFO)
 
     def _due_tick(self) -> None:
-        self._tick_due = False
-        if self._session is not None:
-            self._tick()
+        if self._tick_due:
+            self._tick_due = False
+            if self._session is not None:
+                self._tick()
 
     def _tick(self) -> None:
         session, bridge = self._session, self.bridge
         if session is not None and session.upgraded:
-            return  # its ticks are its own
+            return  # the upgrade ticks the bridge
         now = time.perf_counter()
         delta, self._last_tick = now - self._last_tick, now
         try:
             with bridge.lock:
-                if self._left_training():  # then the ticks are the game's
+                if self._left_training():  # the game ticks the bridge itself from now on
                     return
                 bridge.update_rl(delta)
                 if self._left_training():
@@ -313,58 +326,62 @@ class BridgeServer:
             if bridge.busy:
                 self._request_tick()
             else:
-                self._await_next(session)
+                self._await_next()
 
-    def _await_next(self, session: EngineSession) -> None:
-        """All is answered: spins for a moment instead of going to sleep at once."""
+    def _await_next(self) -> None:
+        """All is answered: waits for the next request in `_attend`, unless that was in vain twice running."""
         self._answered_at = now = time.perf_counter()
-        if now < self._no_spin_before:
-            return
-        if session.shared and self._members[0].can_receive:
-            if not self._attending:
-                self._attending = True
-                self._loop.call_soon(self._attend)
-        elif self._usual_think < LONGEST_LINGER:
-            lingers = self._linger_until > 0.0
-            self._linger_until = now + min(2 * self._usual_think + 50e-6, LONGEST_LINGER)
-            if not lingers:
-                self._loop.call_soon(self._linger)
+        if self._poller is not None and not self._attending and now > self._no_attending_before:
+            self._attending = True
+            self._loop.call_soon(self._attend)
 
     def _attend(self) -> None:
-        """Shared channel: waits here for the next requests, so that a step does not pay for a turn of the event loop.
+        """Reads and answers here, so that a step does not pay for turns of the event loop.
 
-        It gives other connections and tasks their turn after SERVER_TURN seconds, and goes back to the loop where
-        nothing comes within a slice; when that has happened twice running, it stays there for a while.
+        It spins where the trainer usually thinks for less than LONGEST_SPIN, then blocks for one slice. Other
+        connections and tasks get their turn after SERVER_TURN seconds.
         """
-        turn_ends = time.perf_counter() + SERVER_TURN
-        while (session := self._session) is not None and session.shared and not self.bridge.busy:
-            connection = self._members[0]
-            count = connection.receive(self._space)
-            if count <= 0:  # nothing yet, or the end, which the loop sees too
+        session, poller, now = self._session, self._poller, time.perf_counter()
+        turn_ends = now + SERVER_TURN
+        assert poller is not None
+        while session is self._session and not self._clogged and not self.bridge.busy:
+            spins = max(self._usual_think, now - self._answered_at) < LONGEST_SPIN and now > self._no_spin_before
+            ready = poller.poll(0 if spins else SERVER_SLICE_MS)
+            if ready:
+                self._vain_waits = 0
+                if not self._read(ready):
+                    break
+                now = time.perf_counter()
+                if now > turn_ends:
+                    self._loop.call_soon(self._attend)
+                    return
+            elif spins:
+                before = time.perf_counter()
+                _yield_core()
+                now = time.perf_counter()
+                if now - before > DESCHEDULED:  # another process needs this core: leave it to that for a while
+                    self._no_spin_before = now + 0.05
+            else:
                 self._vain_waits += 1
                 if self._vain_waits > 1:
-                    self._no_spin_before = time.perf_counter() + 0.05
+                    self._no_attending_before = time.perf_counter() + 0.05
                 break
-            self._vain_waits = 0
-            self.data_received(connection, self._space[:count])
-            if time.perf_counter() > turn_ends:
-                self._loop.call_soon(self._attend)
-                return
         self._attending = False
 
-    def _linger(self) -> None:
-        """Per-env sockets: keeps the loop polling after an answer, for about as long as the trainer usually thinks."""
-        begun = time.perf_counter()
-        if begun < self._linger_until:
-            _yield_core()
-            now = time.perf_counter()
-            if now - begun > DESCHEDULED:  # somebody else needs this core: leave it to them for a while
-                self._no_spin_before = now + 0.05
-                self._linger_until = 0.0
-                return
-            self._loop.call_soon(self._linger)
-        else:
-            self._linger_until = 0.0
+    def _read(self, ready: list[tuple[int, int]]) -> bool:
+        """Takes what has come on these sockets; False where the event loop must see to it: an end, or an error."""
+        for fd, _ in ready:
+            connection = self._by_fd[fd]
+            try:
+                count = os.readv(fd, [self._space])
+            except OSError:
+                return False
+            if not count or connection.gone:
+                return False
+            self.data_received(connection, self._space[:count])
+        if self._tick_due:
+            self._due_tick()
+        return True
 
     async def _tick_at_rate(self, rate: float) -> None:
         due = time.perf_counter()

@@ -1,8 +1,8 @@
-"""Coming to a segment and leaving it: who may attach, when the engine is ready, and how it is told of the end.
+"""Attaching to a segment and leaving it: who may attach, when the engine is ready, how it learns of the end.
 
 With our extension the words client_pid and client_state belong to both sides in turn: a trainer takes a free segment
-(pid 0 -> its own, state 0 -> 1) and says that it leaves (state 2); only the engine makes it free again, so that an
-answer to the one who left never reaches the one who comes.
+(pid 0 -> its own, state 0 -> 1) and says that it leaves (state 2); only the engine marks it as free again, so that an
+answer to a trainer that has left never reaches the next one.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ from ue_rl.shm.header import (
 from ue_rl.shm.memory import StepMemory
 from ue_rl.shm.segment import Segment
 
-_LOOK = 0.002
+_POLL_SECONDS = 0.002
 
 
 def open_segment(name: str | None, wait: float) -> Segment:
-    """The segment of an engine that runs; keeps trying for `wait` seconds while there is none.
+    """Opens the segment of a running engine; keeps trying for `wait` seconds while there is none.
 
     Raises:
         ConfigurationError, EngineUnreachable, SegmentInvalid.
@@ -53,12 +53,12 @@ def open_segment(name: str | None, wait: float) -> Segment:
 
 
 def engine_alive(memory: StepMemory) -> bool:
-    """Does the process that made the segment run? True where that cannot be known."""
+    """Is the process that made the segment alive? True where that is unknown."""
     return processes.engine_alive(memory.header) is not False
 
 
 def gone(got: str) -> EngineDisconnected:
-    """The error for an engine that is no more."""
+    """The error for an engine that has gone."""
     return EngineDisconnected(
         "the engine went away", fault="engine", got=got,
         cure="look into the game's log: it crashed, was stopped, or closed its bridge",
@@ -74,7 +74,7 @@ def check_maker(header: Header, name: str) -> None:
     if header.magic == 0:
         raise EngineUnreachable(
             f"{name!r} is all zeros: its engine has not written it yet", fault="engine", field="magic",
-            cure="give connect() some seconds to wait=; an engine that died just then is told by its log",
+            cure="pass wait= seconds to connect(); if that does not help, it died while it started: see its log",
         )  # fmt: skip
     if header.magic == MAGIC and processes.engine_alive(header) is False:
         raise EngineUnreachable(
@@ -131,7 +131,7 @@ def claim(memory: StepMemory, seconds: float) -> None:
                 got="an earlier trainer is still noted" if holder else "it is not ready",
                 cure="does its loop run?",
             )  # fmt: skip
-        time.sleep(_LOOK)
+        time.sleep(_POLL_SECONDS)
 
 
 def evicted(memory: StepMemory) -> bool:
@@ -140,7 +140,11 @@ def evicted(memory: StepMemory) -> bool:
 
 
 def leave(memory: StepMemory, asked: bool) -> None:
-    """Says that this trainer goes. `asked`: it may have asked for something: the engine frees the segment."""
+    """Leaves the segment.
+
+    Args:
+        asked: a request may be under way, so the engine has to free the segment; otherwise it is freed here.
+    """
     if evicted(memory) or memory.load_u32(CLIENT_PID) != os.getpid():
         return
     if memory.header.extended and asked:

@@ -47,7 +47,7 @@ _log = logging.getLogger("ue_rl.connections")
 
 MAX_EVENTS = 10_000
 MAX_EVENT_BYTES = 64 * 2**20
-_LOOK_SECONDS = 0.1
+_ALIVE_SECONDS = 0.1
 
 T = TypeVar("T")
 
@@ -58,14 +58,15 @@ class ShmCommands:
     Args:
         out, incoming: the rings; None with an engine that has none.
         nudge: wakes the engine.
-        wait: waits for a message, so many milliseconds at most; raises what the connection's death is called.
+        wait: waits for a message for at most that many milliseconds; raises EngineDisconnected where it has gone.
         check: raises ConnectionUnusable where the connection is closed or dead.
         fail: makes the connection dead.
         infos: where the infos of envs go. num_envs: how many there are.
         timeout: seconds for a request, unless it says otherwise.
 
     Attributes:
-        timeout: as given; may be changed. dropped: events that nobody took before there were too many.
+        timeout: as given; may be changed. dropped: events that were not taken in time, or that could
+            not be read because flatbuffers is not installed.
     """
 
     def __init__(
@@ -88,7 +89,7 @@ class ShmCommands:
         self._answers: dict[int, Command | None] = {}
         self._events: deque[tuple[int, Command]] = deque()
         self._event_bytes = 0
-        self._next_look = 0.0
+        self._next_check = 0.0
         self.timeout = timeout
         self.dropped = 0
 
@@ -100,9 +101,10 @@ class ShmCommands:
             timeout: seconds for writing and answer together; None: `self.timeout`.
 
         Raises:
-            CommandFailed: the engine says why not. EngineTimeout: no answer in time; one that comes later is dropped.
+            CommandFailed: the engine refused, with its reason. EngineTimeout: no answer in time; a later
+                one is dropped.
             RingFull: the engine does not read. UnsupportedByEngine: it has no command rings.
-            ConfigurationError: a payload or a timeout that cannot be.
+            ConfigurationError: an invalid payload or timeout.
             Also what receive() raises where the engine has died or breaks the protocol: then the connection is dead.
         """
         seconds = self._seconds(timeout)
@@ -177,7 +179,7 @@ class ShmCommands:
         """Takes in what has come, one ringful at most; how many messages. For the connection: see `poll`.
 
         Raises:
-            MalformedMessage, SegmentInvalid, UnknownEnv: what the engine sent cannot be; the connection is dead.
+            MalformedMessage, SegmentInvalid, UnknownEnv: the engine sent something invalid; the connection is dead.
         """
         return self._or_dead(self._take_in)
 
@@ -299,12 +301,12 @@ class ShmCommands:
         return written
 
     def _meanwhile(self) -> None:
-        """While the ring is full: reads the other one, and looks now and then whether the engine lives."""
+        """While the ring is full: reads the other one, and checks now and then that the engine is alive."""
         self._take_in()
         now = time.monotonic()
-        if now >= self._next_look:
+        if now >= self._next_check:
             self._wait(1)
-            self._next_look = now + _LOOK_SECONDS
+            self._next_check = now + _ALIVE_SECONDS
 
     def _await(self, done: Callable[[], bool], deadline: float, what: str) -> None:
         while True:

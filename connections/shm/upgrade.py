@@ -13,7 +13,7 @@ from ue_rl.spec import EnvSpec
 
 
 class UpgradeRefused(Exception):
-    """Why a session cannot go over to shared memory; it goes on in text."""
+    """Why a session cannot move to shared memory; it goes on in text."""
 
     def as_error(self) -> UnsupportedByEngine:
         """For a caller who wanted shared memory and nothing else."""
@@ -34,10 +34,10 @@ def check_same(memory: StepMemory, spec: EnvSpec) -> None:
 
 
 def propose(link: Link, memory: StepMemory, seconds: float) -> None:
-    """Tells the engine that its segment was mapped, and hears whether it goes over.
+    """Tells the engine that its segment was mapped, and reads its answer.
 
     Raises:
-        UpgradeRefused: it does not. EngineDisconnected, EngineTimeout, HandshakeError.
+        UpgradeRefused: it refuses. EngineDisconnected, EngineTimeout, HandshakeError.
     """
     deadline = time.monotonic() + seconds
     link.send(accept_line(memory.header.proof), deadline)

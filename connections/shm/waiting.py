@@ -147,7 +147,7 @@ def late(memory: StepMemory, timeout: float, asked_seq: int, beating: bool | Non
     why = {
         None: "is the game paused, or does an action still run?",
         True: "its loop runs on: does an action still run?",
-        False: "its loop stands still: is the game paused, or stopped in a debugger?",
+        False: "its loop has stopped: is the game paused, or stopped in a debugger?",
     }[beating]
     return EngineTimeout(
         f"the engine answered {total - len(waiting)} of {total} envs within {timeout:g} s", fault="engine",

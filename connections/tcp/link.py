@@ -1,8 +1,8 @@
 """Link: one TCP socket to the engine, read line by line, every wait with a deadline.
 
-Rules: every wait is cut into short slices, so that Ctrl-C gets through on every platform and the deadline is kept,
-and begins with looking for a few microseconds before it sleeps (compiled kernels on POSIX). What the peer does
-wrong becomes a named error here; which env it concerns is for the caller to say.
+Every wait is cut into short slices, so that Ctrl-C gets through on every platform and the deadline is kept, and spins
+(polls) for a few microseconds before it blocks (compiled kernels on POSIX). What the peer does wrong becomes a named
+error here; the caller adds which env it concerns.
 """
 
 from __future__ import annotations

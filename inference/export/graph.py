@@ -1,9 +1,9 @@
-"""The whole exported graph as one torch module, and its way to ONNX bytes.
+"""The whole exported graph as one torch module, and its conversion to ONNX bytes.
 
-`plan_graph` says what a model's graph is (or refuses it, with the reason), `to_onnx` converts it. torch's TorchScript
-converter is preferred: it is some thirty times faster than the newer one and writes files that old runtimes read; where
-torch no longer has it, the newer one is used. Python control flow that depends on the observation cannot be in a
-graph: the tracer's warning about it is an error here.
+`plan_graph` decides what a model's graph is (or refuses the model, with the reason), `to_onnx` converts it. torch's
+TorchScript converter is preferred: it is some thirty times faster than the newer one and writes files that old
+runtimes read; where torch no longer has it, the newer one is used. Python control flow that depends on the observation
+cannot be in a graph: the tracer's warning about it is an error here.
 """
 
 from __future__ import annotations
@@ -161,7 +161,7 @@ def plan_graph(
     """What the graph of `model` is; `env` is the env it was trained in, if that is at hand.
 
     Raises:
-        ExportError: it is not supported; the message says what and why.
+        ExportError: the model is not supported; the message names the part and the reason.
     """
     algorithm = algorithm_of(model)
     policy, space = model.policy, model.action_space

@@ -103,7 +103,7 @@ def _guess(data: dict[str, Any]) -> str | None:
 def on_cpu(model: Any) -> Any:
     """The model itself if it is on the CPU, else a copy there.
 
-    A GPU may compute convolutions in TF32, a thousand times coarser than float32: comparing with that says nothing.
+    A GPU may compute convolutions in TF32, a thousand times coarser than float32: a comparison is useless.
     """
     if model.policy.device.type == "cpu":
         return model

@@ -1,8 +1,8 @@
 """export_onnx: from a trained model to one self-contained ONNX file that is known to act as predict() does.
 
-The order of things: the model is checked (export_graph.py says what is refused and why), converted in memory, compared
+The model is checked (graph.py refuses what is not supported), converted in memory, compared
 with predict() on at least 1000 observations, and only then written: to a temporary file beside the target, which
-then replaces it in one step. On any failure an ExportError says why, and the target is as it was. A
+then replaces it in one step. On any failure an ExportError gives the reason, and the target is left as it was. A
 game that watches the file therefore never sees half of it.
 
 The graph holds all that predict(deterministic=True) does: channel order, VecNormalize with its clip, image scaling,
@@ -33,6 +33,7 @@ from ue_rl.inference.runtime.onnx import OnnxInference
 logger = logging.getLogger(__name__)
 
 DEFAULT_OPSET = 17
+_TOLERANCES = (1e-5, 1e-4)  # on typical and recorded observations, on extreme ones
 _LIBRARIES = ("torch", "stable_baselines3", "onnx", "onnxruntime")
 
 
@@ -50,8 +51,8 @@ class ExportReport:
             "extreme", "recorded".
         ties: discrete rows on which the scores of two choices are equal to float32's rounding.
         rounded: continuous rows that differ from predict() by more than the tolerance, but only by the rounding of
-            float32: both are equally near to exact arithmetic (verify.py says how that is judged).
-        metadata: what the file says about itself.
+            float32: both are equally near to exact arithmetic (verify.py explains the criterion).
+        metadata: the description in the file.
         num_bytes: size of the file.
         exporter: torch's converter: "torchscript" or "dynamo".
         seconds: time taken in all.
@@ -101,8 +102,8 @@ def export_onnx(
     image_layout: str = "auto",
     recorded: Any = None,
     n_verify: int = 1024,
-    tolerance: float = 1e-5,
-    extreme_tolerance: float = 1e-4,
+    tolerance: float = _TOLERANCES[0],
+    extreme_tolerance: float = _TOLERANCES[1],
     allow_custom: bool = False,
     opset: int = DEFAULT_OPSET,
     exporter: str = "auto",
@@ -215,7 +216,7 @@ def check_exportable(model: Any, vec_normalize: Any = None, **graph_options: Any
         graph_options: stochastic, flat_input, action_masks, image_layout, allow_custom, opset, exporter.
 
     Raises:
-        ExportError: saying what is not supported and why.
+        ExportError: naming what is not supported and the reason.
     """
     _check_libraries()
     if isinstance(model, (str, type)):
@@ -229,14 +230,13 @@ def check_exportable(model: Any, vec_normalize: Any = None, **graph_options: Any
         return
     opset = graph_options.pop("opset", DEFAULT_OPSET)
     exporter = graph_options.pop("exporter", "auto")
-    # The rounding of an untrained net says nothing: tolerances are the export's business, gross errors this one's.
     _make(
         model,
         vec_normalize,
         graph=graph_options,
         recorded=None,
         n_verify=64,
-        tolerances=(1e-3, 1e-2),
+        tolerances=_TOLERANCES,
         opset=opset,
         exporter=exporter,
     )

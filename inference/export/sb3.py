@@ -6,7 +6,7 @@ predict(deterministic=True), normalised if statistics are given: it is what an e
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -14,11 +14,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ue_rl.errors import ModelLoadError, ModelMismatch
-from ue_rl.inference.interface import InferenceInterface, ModelPath, Observations
+from ue_rl.inference.interface import ModelPath, Observations
 from ue_rl.inference.metadata import space_size, space_to_json
+from ue_rl.inference.states import State, StatefulInference
+
+_STATE_NAMES = ("state_h", "state_c")
 
 
-class Sb3Inference(InferenceInterface):
+class Sb3Inference(StatefulInference):
     """A model of Stable-Baselines3 or sb3-contrib.
 
     Args:
@@ -38,13 +41,11 @@ class Sb3Inference(InferenceInterface):
     ) -> None:
         from ue_rl.inference.export.models import load_vec_normalize
 
+        super().__init__()
         self._stats = load_vec_normalize(vec_normalize)
         self._deterministic = deterministic
         self._algorithm = algorithm
         self._model: Any = None
-        self._state: Any = None
-        self._starts: NDArray[np.bool_] | None = None
-        self._agents: dict[int, Any] = {}
         if isinstance(model, (str, Path)):
             self.load_model(model)
         else:
@@ -77,50 +78,30 @@ class Sb3Inference(InferenceInterface):
 
     def run_inference(self, observations: Observations) -> NDArray[np.float32]:
         """Actions for a batch of observations in the shape of the model's space; see InferenceInterface."""
+        return self._step_rows(observations, _rows(observations))
+
+    def _step(
+        self, observations: Any, state: State | None, starts: NDArray[np.bool_]
+    ) -> tuple[NDArray[np.float32], State]:
         if self._model is None:
             raise ModelLoadError("no model is loaded", fault="caller", cure="call load_model first")
         obs: Any = dict(observations) if isinstance(observations, Mapping) else observations
-        n = len(next(iter(obs.values())) if isinstance(obs, dict) else obs)
         if self._stats is not None:
             obs = self._stats.normalize_obs(obs)
-        if self._starts is None:
-            self._starts = np.ones(n, dtype=bool)
+        # sb3-contrib's state is (h, c), each with the rows on the second axis.
+        given = None if state is None else tuple(state[name].swapaxes(0, 1) for name in _STATE_NAMES)
         try:
-            actions, self._state = self._model.predict(
-                obs, state=self._state, episode_start=self._starts, deterministic=self._deterministic
+            actions, after = self._model.predict(
+                obs, state=given, episode_start=starts, deterministic=self._deterministic
             )
         except (ValueError, RuntimeError) as error:
             raise ModelMismatch("the model cannot take these observations", fault="caller", got=str(error)) from error
-        self._starts = np.zeros(n, dtype=bool)
-        return np.asarray(actions, np.float32).reshape(n, -1)
+        states = zip(_STATE_NAMES, after or (), strict=False)
+        return (
+            np.asarray(actions, np.float32).reshape(_rows(observations), -1),
+            {name: array.swapaxes(0, 1) for name, array in states},
+        )
 
-    def run_inference_for(self, agents: Sequence[int], observations: Observations) -> NDArray[np.float32]:
-        """As run_inference, with a state per agent number; see InferenceInterface.run_inference_for."""
-        known = [self._agents.get(agent) for agent in agents]
-        if any(state is not None for state in known):
-            # sb3-contrib's state is (h, c), each [layers, n, hidden]; what a starting row holds is multiplied by 0.
-            blank = next(state for state in known if state is not None)
-            parts = [blank if state is None else state for state in known]
-            self._state = tuple(np.concatenate(rows, axis=1) for rows in zip(*parts, strict=True))
-        else:
-            self._state = None
-        self._starts = np.array([state is None for state in known])
-        actions = self.run_inference(observations)
-        if self._state is not None:
-            for row, agent in enumerate(agents):
-                self._agents[agent] = tuple(array[:, row : row + 1] for array in self._state)
-        self._state = self._starts = None  # of run_inference, which counts rows and not agents
-        return actions
 
-    def reset(self, rows: Sequence[int] | None = None) -> None:
-        """A new episode begins in `rows` (None: everywhere)."""
-        if rows is None:
-            self._agents.clear()
-        elif self._agents:
-            for agent in rows:
-                self._agents.pop(agent, None)
-            return
-        if rows is None or self._starts is None:
-            self._state = self._starts = None
-        else:
-            self._starts[list(rows)] = True
+def _rows(observations: Observations) -> int:
+    return len(next(iter(observations.values())) if isinstance(observations, Mapping) else observations)

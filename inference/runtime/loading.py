@@ -1,7 +1,6 @@
-"""From the bytes of an ONNX file to a LoadedModel that is known to fit; used by onnx.py.
+"""From the bytes of an ONNX file to a LoadedModel; used by onnx.py.
 
-Here stands every reason to refuse a file for its names, types and shapes, before anything is run. Needs NumPy and
-onnxruntime only.
+All checks of a file's names, types and shapes are here, before anything is run. Needs NumPy and onnxruntime only.
 """
 
 from __future__ import annotations
@@ -68,7 +67,7 @@ class LoadedModel:
         self._only = observation_inputs[0] if len(observation_inputs) == 1 else None
         self._bindable = self.provider == "CPUExecutionProvider"
         self._bound: dict[int, tuple[Any, Floats, Floats]] = {}
-        self._lock = Lock()  # the bound memory serves one call at a time; a second caller goes without
+        self._lock = Lock()  # the bound memory serves one call at a time; a concurrent call does without it
         self._direct = bool(self._only and not self.side_inputs and known and fixed_batch is None)
         self._name, self._row_shape = observation_inputs[0]
 
@@ -80,7 +79,7 @@ class LoadedModel:
     def run_direct(self, observations: Any) -> Floats | None:
         """The shortest way for what is nearly every call: a float32 array that fits. None: take the long way.
 
-        Whatever is wrong with the observations or the answer also gives None, so that every error has one home.
+        Invalid observations or outputs also give None: the long way then raises the named error.
         """
         if (
             type(observations) is not np.ndarray
@@ -269,7 +268,7 @@ def _fit(session: Any, metadata: PolicyMetadata | None, name: str, input_name: s
     wanted_in = [port.name for port in metadata.inputs] if metadata else [input_name]
     wanted_out = [port.name for port in metadata.outputs] if metadata else [output_name]
     if metadata:
-        output_name = metadata.ports(ACTIONS, "outputs")[0].name if metadata.ports(ACTIONS, "outputs") else output_name
+        output_name = metadata.ports(ACTIONS, "outputs")[0].name
         keys = {port.key for port in metadata.ports(STATE, "outputs")}
         if keys != {port.name for port in metadata.ports(STATE)}:
             raise ModelMismatch(f"{name}: the states that come out are not those that go in", fault="model", got=keys)
@@ -298,6 +297,14 @@ def _fit(session: Any, metadata: PolicyMetadata | None, name: str, input_name: s
                 expected=_FLOAT,
                 got=node.type,
             )
+        if len(node.shape) < 2:
+            raise ModelMismatch(
+                f"{name} has an input without a batch axis",
+                fault="model",
+                field=node.name,
+                expected="[N, obs_size]",
+                got=node.shape,
+            )
     for key in wanted_out:
         if outputs[key].type != _FLOAT:
             raise ModelOutputError(
@@ -308,17 +315,7 @@ def _fit(session: Any, metadata: PolicyMetadata | None, name: str, input_name: s
                 got=outputs[key].type,
                 cure="cast the output to float in the graph: the plugin reads it as float*",
             )
-    batches = set()
-    for port_name, node in inputs.items():
-        if len(node.shape) < 2:
-            raise ModelMismatch(
-                f"{name} has an input without a batch axis",
-                fault="model",
-                field=port_name,
-                expected="[N, obs_size]",
-                got=node.shape,
-            )
-        batches.add(node.shape[0] if isinstance(node.shape[0], int) else None)
+    batches = [node.shape[0] for node in inputs.values() if isinstance(node.shape[0], int) and node.shape[0]]
     shapes = {key: tuple(d if isinstance(d, int) else None for d in node.shape[1:]) for key, node in inputs.items()}
     if metadata is not None:
         for port in metadata.inputs:
@@ -354,6 +351,4 @@ def _fit(session: Any, metadata: PolicyMetadata | None, name: str, input_name: s
                 got=out_shape[1],
             )
         act_size = out_shape[1]
-    return LoadedModel(
-        session, metadata, observed, keys_in_order, output_name, act_size, next((b for b in batches if b), None)
-    )
+    return LoadedModel(session, metadata, observed, keys_in_order, output_name, act_size, next(iter(batches), None))

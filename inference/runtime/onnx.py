@@ -1,9 +1,9 @@
 """OnnxInference: runs an exported policy with NumPy and onnxruntime alone.
 
 Rules: a file is read whole, checked whole and run once before it replaces the model in use, so a bad file never does.
-What the file says about itself (see metadata.py) decides how it is fed; a file without a description is taken
+The description in the file (see metadata.py) decides how it is fed; a file without a description is taken
 if it has one float32 input `obs` and one float32 output `actions`, as the Unreal plugin expects. Each number
-that goes in or comes out is checked to be finite: an argmax would turn a NaN into action 0 without a word.
+that goes in or comes out is checked to be finite: an argmax would turn a NaN into action 0 silently.
 
 What this does not do: no torch, no Stable-Baselines3, no normalisation or clipping of its own (that is in the graph).
 Calls with a state or a noise input (recurrent, stochastic) belong to one thread; others may come from many.
@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ue_rl.errors import ConfigurationError, ModelLoadError, ModelMismatch, ModelOutputError
-from ue_rl.inference.interface import InferenceInterface, ModelPath, Observations
+from ue_rl.inference.interface import ModelPath, Observations
 from ue_rl.inference.metadata import (
     ACTION_MASKS,
     EPISODE_START,
@@ -29,14 +29,12 @@ from ue_rl.inference.metadata import (
     PolicyMetadata,
 )
 from ue_rl.inference.runtime.loading import LoadedModel, load_session
+from ue_rl.inference.states import Floats, State, StatefulInference
 
 logger = logging.getLogger(__name__)
 
-Floats = NDArray[np.float32]
-State = dict[str, Floats]
 
-
-class OnnxInference(InferenceInterface):
+class OnnxInference(StatefulInference):
     """An ONNX policy.
 
     Args:
@@ -66,6 +64,7 @@ class OnnxInference(InferenceInterface):
         input_name: str = "obs",
         output_name: str = "actions",
     ) -> None:
+        super().__init__()
         for name, value in (
             ("intra_op_threads", intra_op_threads),
             ("inter_op_threads", inter_op_threads),
@@ -86,9 +85,6 @@ class OnnxInference(InferenceInterface):
         self._seed = seed
         self._rng: Any = None  # made when noise is drawn: importing numpy.random costs 6 MB
         self._model: LoadedModel | None = None
-        self._state: State | None = None
-        self._starts: Floats | None = None
-        self._agents: dict[int, State] = {}
         if path is not None:
             self.load_model(path)
 
@@ -108,7 +104,7 @@ class OnnxInference(InferenceInterface):
         self.load_bytes(content, name=str(path))
 
     def load_bytes(self, content: bytes, name: str = "model") -> None:
-        """Load a policy from memory; `name` stands for it in messages. Raises as load_model does."""
+        """Load a policy from memory; `name` is used for it in messages. Raises as load_model does."""
         model = load_session(content, name=name, **self._options)
         self._try_out(model)
         self._model = model
@@ -142,7 +138,7 @@ class OnnxInference(InferenceInterface):
 
     @property
     def metadata(self) -> PolicyMetadata | None:
-        """What the file says about itself; None for a file without a description."""
+        """The description in the file; None for a file without one."""
         return self._loaded().metadata
 
     @property
@@ -204,36 +200,17 @@ class OnnxInference(InferenceInterface):
         model = self._loaded()
         if not model.state_inputs:
             return self.run(observations, action_masks=action_masks)[0]
-        feeds, n = model.as_feeds(observations)
-        if self._state is None or self._starts is None:
-            self._state, self._starts = self._zero_state(model, n), np.ones((n, 1), np.float32)
-        elif len(self._starts) != n:
-            raise ModelMismatch(
-                "a recurrent policy keeps a state per row, and the number of rows changed",
-                fault="caller",
-                field="observations",
-                expected=f"{len(self._starts)} rows",
-                got=f"{n} rows",
-                cure="call reset() before a batch of another size",
-            )
-        actions, state = self._feed(model, feeds, n, self._state, self._starts, None, action_masks)
-        self._state = state
-        self._starts = np.zeros((n, 1), np.float32)
-        return actions
+        plain = type(observations) is np.ndarray and observations.ndim
+        return self._step_rows(observations, len(observations) if plain else model.as_feeds(observations)[1])
 
     def run_inference_for(self, agents: Sequence[int], observations: Observations) -> Floats:
         """As run_inference, with a state per agent number; see InferenceInterface.run_inference_for."""
         if not self._loaded().state_inputs:
             return self.run_inference(observations)
-        zero = self.initial_state(1)
-        states = [self._agents.get(agent, zero) for agent in agents]
-        joined = {name: np.concatenate([state[name] for state in states]) for name in zero}
-        actions, after = self.run(
-            observations, state=joined, episode_start=np.array([agent not in self._agents for agent in agents])
-        )
-        for row, agent in enumerate(agents):
-            self._agents[agent] = {name: array[row : row + 1] for name, array in after.items()}
-        return actions
+        return super().run_inference_for(agents, observations)
+
+    def _step(self, observations: Any, state: State | None, starts: NDArray[np.bool_]) -> tuple[Floats, State]:
+        return self.run(observations, state=state, episode_start=starts)
 
     def run(
         self,
@@ -271,22 +248,6 @@ class OnnxInference(InferenceInterface):
         """One output of the graph by its name, of inputs by their names; nothing is checked."""
         array: NDArray[Any] = self._loaded().session.run([output], feeds)[0]
         return array
-
-    def reset(self, rows: Sequence[int] | None = None) -> None:
-        """A new episode begins in `rows` (None: everywhere, with any number of rows)."""
-        if rows is None:
-            self._agents.clear()
-        elif self._agents:
-            for agent in rows:
-                self._agents.pop(agent, None)
-            return
-        if rows is None or self._starts is None:
-            self._state = self._starts = None
-            return
-        for row in rows:
-            if not 0 <= row < len(self._starts):
-                raise ConfigurationError("no such row", field="rows", expected=f"0 to {len(self._starts) - 1}", got=row)
-            self._starts[row] = 1.0
 
     def initial_state(self, n: int) -> State:
         """The state of `n` rows before their first step: zeros; empty if the policy is not recurrent."""

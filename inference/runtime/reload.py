@@ -1,10 +1,9 @@
-"""ReloadingInference: a policy that follows its file, never half-written, never worse than before.
+"""ReloadingInference: a policy that is replaced when its file changes.
 
-A changed file is read whole and loaded beside the model in use (load_bytes checks names, sizes, a first run), its
-sizes and the kind of its actions are held against those of the old model, and only then it takes over, between two
-calls. A file that cannot be used leaves the old model in use and is reported once per content, at level WARNING; it is
-looked at again until it can be used. Writers should replace the file in one step, as export_onnx does; one that does
-not is only picked up later.
+A changed file is read whole and loaded beside the model in use: names and sizes are checked, and it is run once. Only
+if its sizes and its action space are those of the model in use does it take over, between two calls. Otherwise the
+old model stays, a WARNING is logged once per content, and the file is checked again at each poll. Writers should
+replace the file in one step, as export_onnx does; a file that is written in place is picked up when it is complete.
 """
 
 from __future__ import annotations
@@ -32,11 +31,11 @@ logger = logging.getLogger(__name__)
 class ReloadingInference(InferenceInterface):
     """An OnnxInference that is replaced when its file changes.
 
-    Safe to use from several threads as far as OnnxInference is. A recurrent policy begins anew with a new file.
+    Safe to use from several threads as far as OnnxInference is. A new file resets the states of a recurrent policy.
 
     Args:
         path: the file to follow; None to call load_model later.
-        interval: seconds between two looks at the file from a background thread; None: no thread, the owner calls
+        interval: seconds between two checks of the file by a background thread; None: no thread, the owner calls
             poll() when it suits, such as between two ticks.
         options: as OnnxInference.
 
@@ -70,17 +69,14 @@ class ReloadingInference(InferenceInterface):
         with self._loading:
             source = Path(path)
             signature, content = _read(source)
-            fresh = OnnxInference(**self._options)
-            fresh.load_bytes(content, name=str(source))
-            self._path, self._current, self._signature = source, fresh, signature
-            self._digest, self._refused = _digest(content), b""
-            self.loaded_at = time.time()
+            self._use(self._load(content, source), signature, _digest(content))
+            self._path = source
         if self._interval is not None and self._thread is None:
             self._thread = threading.Thread(target=self._follow, name="ue_rl model reload", daemon=True)
             self._thread.start()
 
     def poll(self) -> bool:
-        """Look at the file, and load it if it is another; True if a new model took over. A bad file never raises."""
+        """Load the file if it is another than before; True if a new model took over. A bad file never raises."""
         with self._loading:
             if self._path is None or self._current is None:
                 return False
@@ -98,8 +94,7 @@ class ReloadingInference(InferenceInterface):
             if digest == self._refused:
                 return False
             try:
-                fresh = OnnxInference(**self._options)
-                fresh.load_bytes(content, name=str(self._path))
+                fresh = self._load(content, self._path)
                 obs_size, act_size = self._current.obs_size, self._current.act_size
                 if obs_size is not None and act_size is not None:
                     fresh.require(obs_size, act_size)
@@ -107,12 +102,20 @@ class ReloadingInference(InferenceInterface):
             except InferenceError as error:
                 self._report(digest, error)
                 return False
-            self._current = fresh  # one assignment: a call under way ends on the old model
-            self._signature, self._digest, self._refused = signature, digest, b""
+            self._use(fresh, signature, digest)
             self.reloads += 1
-            self.loaded_at = time.time()
             logger.info("%s changed: the new model is in use", self._path)
             return True
+
+    def _load(self, content: bytes, path: Path) -> OnnxInference:
+        fresh = OnnxInference(**self._options)
+        fresh.load_bytes(content, name=str(path))
+        return fresh
+
+    def _use(self, model: OnnxInference, signature: tuple[int, int, int], digest: bytes) -> None:
+        self._current = model  # one assignment: a call under way ends on the old model
+        self._signature, self._digest, self._refused = signature, digest, b""
+        self.loaded_at = time.time()
 
     def _report(self, digest: bytes, error: Exception) -> None:
         if digest != self._refused:
@@ -124,8 +127,8 @@ class ReloadingInference(InferenceInterface):
         while not self._stop.wait(self._interval):
             try:
                 self.poll()
-            except Exception:  # the thread must outlive a surprise; the owner sees it in the log
-                logger.exception("looking at %s failed", self._path)
+            except Exception:  # the thread must survive anything; the owner sees it in the log
+                logger.exception("checking %s for changes failed", self._path)
 
     def close(self) -> None:
         """Stop following; the model stays usable. Idempotent."""
@@ -197,7 +200,7 @@ def _require_choices(fresh: OnnxInference, current: OnnxInference) -> None:
     if theirs != ours:
         raise ModelMismatch(
             "the action space is another one", fault="model", field="action_space", expected=ours, got=theirs,
-            cure="start anew with this file if it is meant",
+            cure="restart with this file if the change is intended",
         )  # fmt: skip
 
 
@@ -211,7 +214,7 @@ def _digest(content: bytes) -> bytes:
 
 
 def _read(path: Path) -> tuple[tuple[int, int, int], bytes]:
-    """The signature from before the reading, so that a change during it is seen at the next look."""
+    """The file's signature from before it was read, so that a change while reading is noticed at the next poll."""
     try:
         signature = _signature(path)
         return signature, path.read_bytes()

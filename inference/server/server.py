@@ -1,10 +1,10 @@
 """PolicyServer: answers observations of engines that cannot run ONNX themselves. Protocol: docs/policy-server.md.
 
-One asyncio loop; the observations of all engines that are there when the loop comes round are answered by one batched
+One asyncio loop; the observations of all engines that have arrived by the next loop turn are answered by one batched
 call of the model. Each engine has at most one line in work; what it sends ahead waits in its socket. A newer model file
 is loaded in another thread and used from the next batch on. An engine that breaks the protocol, that an answer
-cannot be found for, or that does not read, loses its own connection and nothing else. One that only stops sending is
-still answered what it has asked.
+cannot be found for, or that does not read, loses its own connection and nothing else. One that only closes its
+sending side still gets the answers to what it has asked.
 """
 
 from __future__ import annotations
@@ -66,14 +66,14 @@ class PolicyServer:
         max_engines: connections at once.
         hello_timeout: seconds until the first line must have come.
         write_timeout: seconds that an engine may leave its answers unread, once they fill the way to it.
-        reload_interval: seconds between two looks at the model's file.
+        reload_interval: seconds between two checks of the model's file.
 
     Attributes:
         engines: connected now. requests: observations answered so far, in `batches` calls. dropped: connections closed
             by this side for a reason. latencies: seconds from an observation's arrival to its answer, the last 10 000.
 
     Raises:
-        ConfigurationError: a limit that cannot be.
+        ConfigurationError: an invalid limit.
     """
 
     def __init__(
@@ -132,7 +132,7 @@ class PolicyServer:
     async def close(self) -> None:
         """Stops listening and closes every connection; idempotent.
 
-        What is still asked gets no answer. Answers on their way have a second to be read.
+        Open requests get no answer. Answers already written have a second to be read.
         """
         self.closing = True
         if self._server is not None:
@@ -181,8 +181,8 @@ class PolicyServer:
             await asyncio.sleep(self.reload_interval)
             try:
                 await self.loop.run_in_executor(None, self.policy.poll)
-            except Exception:  # noqa: BLE001 (the model in use stays; the next look may go better)
-                _log.exception("looking for a newer model failed")
+            except Exception:  # noqa: BLE001 (the model in use stays; the next check may succeed)
+                _log.exception("checking for a newer model failed")
 
     # -- batches
 
@@ -230,7 +230,7 @@ class PolicyServer:
                 engine.states.clear()
         try:
             return [(batch, self._think(batch))]
-        except Exception as error:  # noqa: BLE001 (whatever it is, an engine must not wait for ever for its answer)
+        except Exception as error:  # noqa: BLE001 (of any kind: an engine must not wait forever for its answer)
             if len(batch) == 1:
                 named = error if isinstance(error, UeRlError) else None
                 if named is None:
@@ -384,7 +384,7 @@ class _Engine(asyncio.Protocol):
         self._advance()
 
     def drop(self, error: UeRlError) -> None:
-        """Closes this connection with a last line that says why.
+        """Closes this connection with a last line that gives the reason.
 
         A socket closed over unread bytes is reset, and a reset may overtake that line. So only this side is closed at
         first, and what still comes is thrown away until the engine closes too, for a second at most.

@@ -133,7 +133,7 @@ def test_a_terminal_shows_a_table(start: Any, pendulum: Path) -> None:
         engine, answers = dial(port_of(seen.decode()))
         engine.sendall(b"OBS=0,0,0\nOBS=what\n")
         assert answers.readline().startswith(b"ACT=")
-        read_until("numbers were expected")  # the log, above the table
+        read_until("a number was expected")  # the log, above the table
         read_until("1 dropped")
         process.send_signal(signal.SIGINT)
         read_until("stopped")

@@ -466,7 +466,7 @@ def test_nobody_there_is_no_error() -> None:
         with SharedMemoryConnection(host.name, timeout=10):
             host.tick(0)
             assert game.send_event(Method.PING, M.PingT()) is True
-        host._next_look = 0
+        host._next_check = 0
         host.tick(0)
         assert game.send_event(Method.PING, M.PingT()) is False
         with SharedMemoryConnection(host.name, timeout=10) as connection:
@@ -554,7 +554,7 @@ def test_a_late_answer_to_a_trainer_that_left_does_not_reach_the_next() -> None:
                 assert connection.commands.request(1001, M.PingT(stamp=stamp)).stamp == 2 * stamp
                 with pytest.raises(errors.EngineTimeout):
                     connection.commands.request(1001, M.PingT(stamp=200), timeout=0)
-            host._next_look = 0
+            host._next_check = 0
             host.tick(0)
 
 

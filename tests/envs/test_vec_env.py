@@ -302,10 +302,10 @@ def test_wrong_actions_are_refused_and_the_env_lives_on(opened: Any) -> None:
     for bad, match in (
         (np.zeros(N + 1, np.int64), "wrong shape"),
         (np.zeros((N, 1), np.int64), "wrong shape"),
-        (np.full(N, 2), "no choice.*env 0.*0 to 1"),
-        (np.array([0, 0.5, 1]), "no choice.*env 1"),
-        (np.array([0, 1, np.nan]), "no choice.*env 2"),
-        (np.array(["a"] * N), "no numbers"),
+        (np.full(N, 2), "not a choice.*env 0.*0 to 1"),
+        (np.array([0, 0.5, 1]), "not a choice.*env 1"),
+        (np.array([0, 1, np.nan]), "not a choice.*env 2"),
+        (np.array(["a"] * N), "must be numeric"),
     ):
         with pytest.raises(errors.ActionError, match=match):
             env.step(bad)
@@ -317,6 +317,7 @@ def test_a_policy_that_gives_nan_is_named(opened: Any) -> None:
     env.reset()
     with pytest.raises(errors.ActionError, match=r"not a finite number \(env 1, field ACT\).*nan.*diverged"):
         env.step(np.array([[0], [np.nan], [0]], np.float32))
+    env.step(np.zeros((3, 1), np.float32))  # nothing was sent: the env lives on
 
 
 def test_close_is_idempotent_and_final(opened: Any) -> None:

@@ -575,7 +575,7 @@ async def test_a_surprise_while_looking_for_a_newer_file_is_not_the_last_look(
     monkeypatch.setattr(ReloadingInference, "poll", poll)
     async with serving(pendulum) as server:
         await until(lambda: looks >= 2)
-        assert "looking for a newer model failed" in caplog.text
+        assert "checking for a newer model failed" in caplog.text
         engine = await dial(server)
         assert (await ask(engine, "OBS=0,0,0\n")).startswith("ACT=")
         engine[1].close()

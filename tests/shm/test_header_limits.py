@@ -201,6 +201,16 @@ def test_two_regions_may_touch_and_not_share_a_byte() -> None:
             assert (error.expected, error.got) == (f">= {header.dones_offset + 4}", at)
 
 
+def test_flags_need_no_alignment() -> None:
+    header, total = extended()
+    moved = dataclasses.replace(
+        header, dones_offset=header.dones_offset + 1, truncateds_at=8, resets_offset=header.resets_offset + 3
+    )
+    regions = Header.parse(moved.pack(), total).regions
+    assert regions["dones"] == (header.dones_offset + 1, 4)
+    assert regions["truncateds"] == (header.dones_offset + 9, 4)
+
+
 def test_nothing_is_read_behind_the_size_that_the_header_tells() -> None:
     header, total = extended()
     assert refusal(header, total) is None

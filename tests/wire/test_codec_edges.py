@@ -271,6 +271,16 @@ def test_the_part_of_a_long_line_that_matters_is_shown(compiled: bool) -> None:
         codec.decode_states(data, buffers, None, 17)
     assert caught.value.got == got
     assert caught.value.env_id == 1
+    data = b"before\n" * 9 + f"OBS=x,2;REW=0;DONE=0;ENV=1||{row(0)}".encode()
+    with pytest.raises(errors.MalformedMessage) as caught:
+        codec.decode_states(data, buffers, None, 63)
+    assert caught.value.env_id == 1  # places count from the line's start, wherever it stands
+
+
+def test_rlbase_says_how_many_numbers_came_where_that_can_be_told(compiled: bool) -> None:
+    codec, buffers = made(compiled, form=RLBASE, envs=1)
+    assert refused(codec, "0.5;1", buffers).message.endswith(": 0 came")
+    assert refused(codec, "1,2,3,4;1", buffers).message.endswith("wrong number of numbers")
 
 
 @pytest.mark.parametrize("info", ["%7B%22a%22%3A", "[1]", "null", "%7B%22a%22%3ANaN%7D", "%FF", "3"])

@@ -19,8 +19,7 @@ from ue_rl.errors import printable
 @click.option("--steps", type=click.IntRange(0), default=200, show_default=True, help="Steps with random actions.")
 @click.option("--timeout", type=float, default=10.0, show_default=True, help="Seconds to wait for each answer.")
 def inspect(host: str, port: int, transport: str, channel: str, steps: int, timeout: float) -> None:
-    """Connect to an engine, show its handshake, spaces, wiring and latency, and point out
-    limits that a user should know."""
+    """Connect to an engine, show its handshake, spaces, wiring and latency, and what limits its speed."""
     import numpy as np
     from rich.text import Text
 
@@ -46,7 +45,7 @@ def inspect(host: str, port: int, transport: str, channel: str, steps: int, time
         )
         for name, rows in obs.items() if isinstance(obs, dict) else [("observation", obs)]:
             first = rows[0].ravel()
-            table.add_row(f"first {name}", f"env 0: {first[:8].tolist()}{' ..' if len(first) > 8 else ''}")
+            table.add_row(f"first {printable(name)}", f"env 0: {first[:8].tolist()}{' ..' if len(first) > 8 else ''}")
         seconds = []
         env.action_space.seed(0)
         for _ in range(steps):

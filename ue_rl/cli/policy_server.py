@@ -40,7 +40,7 @@ _SECONDS = click.FloatRange(0.001)
     help="Seconds that an engine may leave its answers unread.",
 )  # fmt: skip
 @click.option(
-    "--reload-interval", type=_SECONDS, default=1.0, show_default=True, help="Seconds between two looks at MODEL.onnx."
+    "--reload-interval", type=_SECONDS, default=1.0, show_default=True, help="Seconds between two checks of MODEL.onnx."
 )
 @click.option(
     "--every", type=_SECONDS, default=5.0, show_default=True,

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from ue_rl.inference.server.server import PolicyServer
 
-LIVE_EVERY = 0.5  # seconds between two looks of the table
+LIVE_EVERY = 0.5  # seconds between two updates of the table
 
 
 def figures(server: PolicyServer) -> str:

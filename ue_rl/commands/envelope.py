@@ -156,7 +156,7 @@ def encode(method: int, payload: Any = None, correlation_id: int = 0, error: str
         builder = flatbuffers.Builder(256)
         builder.FinishSizePrefixed(envelope.Pack(builder))
         return bytes(builder.Output())[4:]
-    except Exception as wrong:  # whatever the generated code stumbles over: a field is wrong
+    except Exception as wrong:  # whatever the generated code raises: a field is wrong
         raise ConfigurationError(
             "a command cannot be written", fault="caller", field=type(payload).__name__, got=str(wrong),
             expected="a class of ue_rl.commands.messages(), with fields of its types",
@@ -217,7 +217,7 @@ def decode(data: bytes, fault: str = "engine") -> Command:
         return Command(
             int(envelope.correlationId), int(envelope.method), envelope.payload, None if error is None else text(error)
         )
-    except Exception as wrong:  # whatever the generated code stumbles over: these bytes are no envelope
+    except Exception as wrong:  # whatever the generated code raises: these bytes are no envelope
         raise MalformedMessage(
             "a command cannot be read", fault=fault, field="Envelope", expected="ue_rl/commands/command.fbs",
             got=f"{len(data)} bytes: {wrong}",
@@ -253,7 +253,7 @@ def write_within(
     Args:
         try_write: appends to the ring and wakes its reader; False: it is full.
         seconds: how long. name: of the ring. meanwhile: called while waiting; it reads the other ring, so that two
-            writers with full rings do not wait for each other, and looks after the reader.
+            writers with full rings do not wait for each other, and checks that the reader is alive.
 
     Raises:
         RingFull: no room within `seconds`; nothing was written.

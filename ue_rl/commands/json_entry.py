@@ -2,8 +2,8 @@
 
     "JSON"  method u32  env_id i32  text      little-endian; text: one JSON object
 
-They need no FlatBuffers, so that whatever a run over TCP carries goes over shared memory with the same packages. A
-FlatBuffer begins with an offset inside itself, which these first four bytes can never be.
+They need no FlatBuffers, so that shared memory carries all that TCP carries with the same packages installed. A
+FlatBuffer begins with an offset inside itself; read as one, these first four bytes would be 1.3 GB.
 """
 
 from __future__ import annotations

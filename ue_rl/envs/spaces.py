@@ -56,7 +56,7 @@ class ActionWriter:
                 MultiBinary: integers [num_envs, act_size].
 
         Raises:
-            ActionError: a wrong shape, a type that holds no numbers, NaN or infinity, or a choice that does not exist.
+            ActionError: a wrong shape, a type that is not numeric, NaN or infinity, or a choice that does not exist.
         """
         array = np.asarray(actions)
         if array.dtype == np.float32 and self._box and array.shape == self._shape:
@@ -69,7 +69,7 @@ class ActionWriter:
             )  # fmt: skip
         if array.dtype.kind not in "fiub":
             raise ActionError(
-                "the actions are no numbers", fault="policy", field="ACT", expected="floats or integers",
+                "actions must be numeric", fault="policy", field="ACT", expected="floats or integers",
                 got=str(array.dtype),
             )  # fmt: skip
         if self._box:
@@ -86,7 +86,7 @@ class ActionWriter:
             env, index = np.argwhere(~fits)[0]
             assert self._counts is not None
             raise ActionError(
-                "the action is no choice of its space", fault="policy", env_id=int(env), field="ACT",
+                "the action is not a choice of its space", fault="policy", env_id=int(env), field="ACT",
                 expected=f"an integer from 0 to {self._counts[index] - 1}", got=rows[env, index].item(),
                 cure="was the model trained on another action space?",
             )  # fmt: skip

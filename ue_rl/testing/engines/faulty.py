@@ -157,11 +157,14 @@ class FaultyEngine(EngineLoop):
 
     def _loop(self) -> None:
         while not self._stop.is_set():
-            for key, _ in self._selector.select():
+            ready = {key.fileobj for key, _ in self._selector.select()}
+            # In the order of the envs, whatever the selector's is: what a fault does to the envs behind it must not
+            # depend on that. New connections come last, so that the end of an old one is seen first.
+            for source in [*(sock for sock in self._partial if sock in ready), *(ready - set(self._partial))]:
                 if self._stop.is_set():
                     break
                 with contextlib.suppress(_Stopped):
-                    self._on_readable(key.fileobj)
+                    self._on_readable(source)
 
     def _on_readable(self, source: object) -> None:
         if source is self._listener:
