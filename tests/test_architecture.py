@@ -126,3 +126,14 @@ def test_no_file_is_a_stranger_to_its_room() -> None:
         link = ROOT / "ue_rl" / room
         assert link.is_symlink() or not link.exists()
         assert (ROOT / room / "__init__.py").exists()
+
+
+@pytest.mark.parametrize("path", files(), ids=place)
+def test_only_a_session_sets_its_state(path: Path) -> None:
+    if place(path) == "ue_rl/session.py":
+        return
+    for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+        if isinstance(node, ast.Attribute) and node.attr == "state" and not isinstance(node.ctx, ast.Load):
+            owner = node.value
+            name = owner.id if isinstance(owner, ast.Name) else getattr(owner, "attr", "")
+            assert not name.endswith("session"), f"{place(path)}:{node.lineno}"

@@ -30,4 +30,20 @@ static int get_array(PyObject *object, Py_buffer *view, const Dtype *dtype, int 
     return -1;
 }
 
+static inline void release_arrays(Py_buffer *views, int count)
+{
+    while (count) PyBuffer_Release(&views[--count]);
+}
+
+/* The same of several; bit i of `writable` is for the i-th. On failure none is held. */
+static inline int get_arrays(PyObject *const *objects, Py_buffer *views, const Dtype *const *dtypes, unsigned writable,
+                             int count)
+{
+    int held = 0;
+    while (held < count && !get_array(objects[held], &views[held], dtypes[held], writable >> held & 1)) held++;
+    if (held == count) return 0;
+    release_arrays(views, held);
+    return -1;
+}
+
 #endif

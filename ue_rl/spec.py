@@ -19,6 +19,8 @@ from ue_rl.errors import ConfigurationError
 PROTOCOL_VERSION = 1
 MAX_ENVS = 65_536
 MAX_NUMBERS = 16_777_216
+MAX_LISTED = 65_536  # numbers with the same bounds, listed one by one all the same: a short handshake must cost little
+MAX_SWITCHES = 262_144  # of a MULTI_BINARY, for the same reason
 MAX_SIDE = 65_535
 MAX_BYTES = 2**32  # of all envs' images in one step
 
@@ -56,42 +58,47 @@ class ActionKind(str, Enum):
 class ActionSpec:
     """One env's action space.
 
-    kind BOX: `low` and `high`, one float32 each per action number.
+    kind BOX: `low` and `high`, one float32 each per action number; where more than MAX_LISTED numbers have the same
+        bounds, one for all of them.
     kind DISCRETE / MULTI_DISCRETE: `counts`, the number of choices per action number (0-based on the wire).
     kind MULTI_BINARY: `counts` is (2,) * n.
+
+    `size` is how many numbers one action has on the wire (the ACT of the handshake); found where it is not given.
     """
 
     kind: ActionKind
     low: tuple[float, ...] = ()
     high: tuple[float, ...] = ()
     counts: tuple[int, ...] = ()
+    size: int = -1
 
     def __post_init__(self) -> None:
         if self.kind is ActionKind.BOX:
-            _check_bounds("ACT_SPACE", self.low, self.high)
-            if not self.low:
-                raise ConfigurationError("a BOX action space needs at least one number", field="ACT_SPACE")
+            size = len(self.low) if self.size < 0 else self.size
+            if not self.low or not size:
+                raise _invalid("ACT_SPACE", "a BOX action space needs at least one number")
+            _set_bounds(self, "ACT", size)
         else:
-            if not self.counts or any(n < 1 for n in self.counts):
-                raise ConfigurationError(
-                    "an action space needs one choice or more per number", field="ACT_SPACE", got=self.counts
-                )
-            if self.kind is ActionKind.DISCRETE and len(self.counts) != 1:
-                raise ConfigurationError("DISCRETE has one count", field="ACT_SPACE", got=self.counts)
-            if self.kind is ActionKind.MULTI_BINARY and any(n != 2 for n in self.counts):
-                raise ConfigurationError("MULTI_BINARY has two choices each", field="ACT_SPACE")
-            if any(n > 2**24 for n in self.counts):
-                raise ConfigurationError("more than 2**24 choices are not exact in float32", field="ACT_SPACE")
+            size = len(self.counts)
+            if not self.counts or min(self.counts) < 1:
+                raise _invalid("ACT_SPACE", "an action space needs one choice or more per number", got=self.counts)
+            if self.kind is ActionKind.DISCRETE and size != 1:
+                raise _invalid("ACT_SPACE", "DISCRETE has one count", got=self.counts)
+            if self.kind is ActionKind.MULTI_BINARY and self.counts.count(2) != size:
+                raise _invalid("ACT_SPACE", "MULTI_BINARY has two choices each")
+            if max(self.counts) > 2**24:
+                raise _invalid("ACT_SPACE", "more than 2**24 choices are not exact in float32")
+        object.__setattr__(self, "size", size)
 
     @property
-    def size(self) -> int:
-        """How many numbers one action has on the wire (the ACT of the handshake)."""
-        return len(self.low) if self.kind is ActionKind.BOX else len(self.counts)
+    def bounds(self) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+        """(low, high) of a BOX, each float32[size]."""
+        return np.full(self.size, self.low, np.float32), np.full(self.size, self.high, np.float32)
 
     @classmethod
     def box(cls, size: int, low: float = -1.0, high: float = 1.0) -> ActionSpec:
         """A Box of `size` numbers with the same bounds for all."""
-        return cls(ActionKind.BOX, low=(float(low),) * size, high=(float(high),) * size)
+        return cls(ActionKind.BOX, low=(float(low),), high=(float(high),), size=max(size, 0))
 
     @classmethod
     def discrete(cls, n: int) -> ActionSpec:
@@ -105,7 +112,9 @@ class ActionSpec:
 
     @classmethod
     def multi_binary(cls, n: int) -> ActionSpec:
-        """`n` switches."""
+        """`n` switches, at most MAX_SWITCHES."""
+        if n > MAX_SWITCHES:
+            raise _invalid("ACT_SPACE", "too many switches", f"at most {MAX_SWITCHES}", n)
         return cls(ActionKind.MULTI_BINARY, counts=(2,) * n)
 
 
@@ -135,10 +144,7 @@ class ImageSpec:
     def __post_init__(self) -> None:
         for n in self.size:
             if not isinstance(n, (int, np.integer)) or isinstance(n, bool) or not 1 <= n <= MAX_SIDE:
-                raise ConfigurationError(
-                    "invalid image size", field="IMAGE", expected=f"integers from 1 to {MAX_SIDE}",
-                    got=self.size,
-                )  # fmt: skip
+                raise _invalid("IMAGE", "invalid image size", f"integers from 1 to {MAX_SIDE}", self.size)
 
     @property
     def size(self) -> tuple[int, int, int]:
@@ -173,12 +179,8 @@ class ImageSpec:
         """
         match = _IMAGE.fullmatch(text)
         if match is None:
-            raise ConfigurationError(
-                "malformed IMAGE",
-                field="IMAGE",
-                expected="HWC(height,width,channels) or CHW(channels,height,width), and ,ONLY behind it or not",
-                got=text,
-            )
+            form = "HWC(height,width,channels) or CHW(channels,height,width), and ,ONLY behind it or not"
+            raise _invalid("IMAGE", "malformed IMAGE", form, text)
         order, sizes, only = match[1].upper(), [int(match[i]) for i in (2, 3, 4)], match[5] is not None
         if order == "CHW":
             return cls(sizes[1], sizes[2], sizes[0], channels_first=True, only=only)
@@ -205,7 +207,7 @@ class EnvSpec:
         env_type: MULTI, SINGLE or RLBASE.
         num_envs: envs behind the connection (ENV_COUNT; 1 unless MULTI).
         action: the action space; default Box(-1, 1), as the deployed plugin's trainer has it.
-        obs_low, obs_high: observation bounds, empty for unbounded.
+        obs_low, obs_high: observation bounds, empty for unbounded; listed as in ActionSpec. One may be given for all.
         version: protocol version; 0 for a peer that does not say, such as the deployed plugin.
         channel: the wirings the engine serves, None where it does not say.
         features: the optional abilities the engine offers, a subset of FEATURES.
@@ -236,42 +238,20 @@ class EnvSpec:
             ("ENV_COUNT", self.num_envs, MAX_ENVS),
         ):
             if not isinstance(value, (int, np.integer)) or isinstance(value, bool) or not 1 <= value <= top:
-                raise ConfigurationError(
-                    "size out of range", field=name, expected=f"an integer from 1 to {top}", got=value
-                )
+                raise _invalid(name, "size out of range", f"an integer from 1 to {top}", value)
         if self.num_envs * max(self.obs_size, self.act_size) > MAX_NUMBERS:
-            raise ConfigurationError(
-                "more numbers a step than allowed",
-                field="ENV_COUNT",
-                expected=f"at most {MAX_NUMBERS} in all",
-            )
+            raise _invalid("ENV_COUNT", "more numbers a step than allowed", f"at most {MAX_NUMBERS} in all")
         if self.image is not None and self.num_envs * self.image.nbytes > MAX_BYTES:
-            raise ConfigurationError(
-                "more bytes of images a step than allowed", field="IMAGE", expected=f"at most {MAX_BYTES} in all",
-                got=f"{self.num_envs} x {self.image.text()}",
-            )  # fmt: skip
+            got = f"{self.num_envs} x {self.image.text()}"
+            raise _invalid("IMAGE", "more bytes of images a step than allowed", f"at most {MAX_BYTES} in all", got)
         if self.env_type is not EnvType.MULTI and self.num_envs != 1:
-            raise ConfigurationError(
-                f"{self.env_type.value} has one env", field="ENV_COUNT", expected=1, got=self.num_envs
-            )
+            raise _invalid("ENV_COUNT", f"{self.env_type.value} has one env", 1, self.num_envs)
         if self.action is None:
             object.__setattr__(self, "action", ActionSpec.box(self.act_size))
         if self.action_spec.size != self.act_size:
-            raise ConfigurationError(
-                "ACT_SPACE and ACT disagree",
-                field="ACT_SPACE",
-                expected=self.act_size,
-                got=self.action_spec.size,
-            )
+            raise _invalid("ACT_SPACE", "ACT_SPACE and ACT disagree", self.act_size, self.action_spec.size)
         if self.obs_low or self.obs_high:
-            _check_bounds("OBS_SPACE", self.obs_low, self.obs_high)
-            if len(self.obs_low) != self.obs_size:
-                raise ConfigurationError(
-                    "OBS_SPACE and OBS disagree",
-                    field="OBS_SPACE",
-                    expected=self.obs_size,
-                    got=len(self.obs_low),
-                )
+            _set_bounds(self, "OBS", self.obs_size)
 
     @property
     def action_spec(self) -> ActionSpec:
@@ -289,17 +269,33 @@ class EnvSpec:
     @property
     def obs_bounds(self) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
         """(low, high), each float32[obs_size]; infinite where unbounded."""
-        if not self.obs_low:
-            inf = np.full(self.obs_size, np.inf, np.float32)
-            return -inf, inf
-        return np.array(self.obs_low, np.float32), np.array(self.obs_high, np.float32)
+        low, high = (self.obs_low, self.obs_high) if self.obs_low else (-np.inf, np.inf)
+        return np.full(self.obs_size, low, np.float32), np.full(self.obs_size, high, np.float32)
 
 
-def _check_bounds(name: str, low: tuple[float, ...], high: tuple[float, ...]) -> None:
+def _set_bounds(spec: ActionSpec | EnvSpec, name: str, size: int) -> None:
+    """Checks the bounds of `size` numbers, and lists one for each; where they are very many and all the same, one.
+
+    Args:
+        name: ACT or OBS. Given are bounds for each number, or one for all.
+    """
+    field, names = f"{name}_SPACE", ("low", "high") if isinstance(spec, ActionSpec) else ("obs_low", "obs_high")
+    low, high = (getattr(spec, key) for key in names)
     if len(low) != len(high):
-        raise ConfigurationError("low and high differ in length", field=name, expected=len(low), got=len(high))
-    for lo, hi in zip(low, high, strict=True):
-        if np.isnan(lo) or np.isnan(hi) or lo > hi or lo == np.inf or hi == -np.inf:
-            raise ConfigurationError(
-                "invalid bounds: low must not exceed high, nor be NaN", field=name, expected="low <= high", got=(lo, hi)
-            )
+        raise _invalid(field, "low and high differ in length", len(low), len(high))
+    lows, highs = np.array(low, np.float64), np.array(high, np.float64)
+    wrong = ~(lows <= highs) | (lows == np.inf) | (highs == -np.inf)
+    if wrong.any():
+        got = low[wrong.argmax()], high[wrong.argmax()]
+        raise _invalid(field, "invalid bounds: low must not exceed high, nor be NaN", "low <= high", got)
+    if len(low) not in (1, size):
+        raise _invalid(field, f"{field} and {name} disagree", size, len(low))
+    for key, values in zip(names, (low, high), strict=True):
+        if len(low) < size <= MAX_LISTED:
+            object.__setattr__(spec, key, values * size)
+        elif size > MAX_LISTED and len(set(zip(low, high, strict=True))) == 1:
+            object.__setattr__(spec, key, values[:1])
+
+
+def _invalid(field: str, what: str, expected: Any = None, got: Any = None) -> ConfigurationError:
+    return ConfigurationError(what, field=field, expected=expected, got=got)

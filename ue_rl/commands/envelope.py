@@ -57,33 +57,22 @@ class Method(IntEnum):
     DEBUG_DRAW = 112
 
 
-# What a request (or a message that wants no answer) carries, and its answer; the tables of the schema, without the T.
+# The answers that are not Empty. What a request (or a message that wants no answer) carries has the method's own name.
+_ANSWERS = {
+    Method.PING: "Ping",
+    Method.LIST_PARAMETERS: "Parameters",
+    Method.GET_PARAMETERS: "Parameters",
+    Method.GET_SCHEMA: "Schema",
+    Method.JOINT_STATE: "JointState",
+    Method.GET_TELEMETRY_SCHEMA: "TelemetrySchema",
+    Method.GET_SCENE_INFO: "SceneInfo",
+    Method.LIST_ENTITIES: "Entities",
+    Method.GET_ENTITY: "Entity",
+    Method.LIST_CAMERAS: "Cameras",
+}
+# (what a request carries, its answer): the tables of the schema, without the T.
 PAYLOADS: dict[int, tuple[str, str]] = {
-    Method.PING: ("Ping", "Ping"),
-    Method.CLOSE: ("Close", "Empty"),
-    Method.SET_TIME_SCALE: ("SetTimeScale", "Empty"),
-    Method.LIST_PARAMETERS: ("ListParameters", "Parameters"),
-    Method.GET_PARAMETERS: ("GetParameters", "Parameters"),
-    Method.SET_PARAMETERS: ("SetParameters", "Empty"),
-    Method.GET_SCHEMA: ("GetSchema", "Schema"),
-    Method.RESET_AGENT: ("ResetAgent", "Empty"),
-    Method.RESET_OPTIONS: ("ResetOptions", "Empty"),
-    Method.ENV_INFO: ("EnvInfo", "Empty"),
-    Method.JOINT_STATE: ("JointState", "JointState"),
-    Method.JOINT_CONTROL: ("JointControl", "Empty"),
-    Method.GET_TELEMETRY_SCHEMA: ("GetTelemetrySchema", "TelemetrySchema"),
-    Method.TELEMETRY_STREAM: ("TelemetryStream", "Empty"),
-    Method.TELEMETRY_FRAME: ("TelemetryFrame", "Empty"),
-    Method.GET_SCENE_INFO: ("GetSceneInfo", "SceneInfo"),
-    Method.LIST_ENTITIES: ("ListEntities", "Entities"),
-    Method.GET_ENTITY: ("GetEntity", "Entity"),
-    Method.SET_ENTITY: ("SetEntity", "Empty"),
-    Method.SET_SIMULATION_MODE: ("SetSimulationMode", "Empty"),
-    Method.LIST_CAMERAS: ("ListCameras", "Cameras"),
-    Method.STREAM_CAMERA: ("StreamCamera", "Empty"),
-    Method.STREAM_VIEWPORT: ("StreamViewport", "Empty"),
-    Method.IMAGE_FRAME: ("ImageFrame", "Empty"),
-    Method.DEBUG_DRAW: ("DebugDraw", "Empty"),
+    method: (method.name.title().replace("_", ""), _ANSWERS.get(method, "Empty")) for method in Method
 }
 
 _LAST_OF_COMMAND_FBS = 13  # the highest payload number of its union; physics.fbs has those above

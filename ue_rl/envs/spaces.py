@@ -29,7 +29,7 @@ def action_space(spec: EnvSpec) -> spaces.Space[Any]:
     """The handshake's action space; Box(-1, 1) where it says nothing."""
     action = spec.action_spec
     if action.kind is ActionKind.BOX:
-        return spaces.Box(np.array(action.low, np.float32), np.array(action.high, np.float32), dtype=np.float32)
+        return spaces.Box(*action.bounds, dtype=np.float32)
     if action.kind is ActionKind.DISCRETE:
         return spaces.Discrete(action.counts[0])
     if action.kind is ActionKind.MULTI_DISCRETE:

@@ -14,7 +14,7 @@
 #include <structmember.h>
 
 #include "../_arrays.h"
-#include "_atomics.h"
+#include "../_platform.h"
 #include "_checks.h"
 
 /* What a flag says to whoever publishes. Its owner writes it; the other side only takes ON_FUTEX back to AWAKE, so that a
@@ -39,7 +39,7 @@ typedef struct {
     int by_yield; /* waits in a row that ended with the first yield: the other side runs on this very core */
     unsigned long long waits, sleeps;
     /* bind(): what `ask` writes and `answer` checks */
-    Py_buffer actions, obs, rewards, dones, truncated;
+    Py_buffer bound[5];
     char *answered;
     unsigned long long expected, asked;
     char *holder; /* the word that says whose segment this is, or NULL, and what it must hold */
@@ -47,6 +47,10 @@ typedef struct {
     int busy;     /* calls that wait at this moment, without the GIL */
     int released; /* by another thread, or a signal handler, while they did */
 } Bell;
+
+/* The arrays in `bound`: what ask() writes, and a step from OBS on. */
+enum { ACTIONS, OBS, REWARDS, DONES, TRUNCATED };
+static const Dtype *const BOUND[] = {&FLOAT32, &FLOAT32, &FLOAT32, &UINT8, &UINT8};
 
 static char *place(Py_buffer *view, Py_ssize_t offset, Py_ssize_t size)
 {
@@ -104,9 +108,7 @@ static int bell_init(PyObject *base, PyObject *args, PyObject *kwargs)
 
 static void unbind(Bell *self)
 {
-    Py_buffer *all[] = {&self->actions, &self->obs, &self->rewards, &self->dones, &self->truncated};
-    size_t i;
-    for (i = 0; i < sizeof all / sizeof *all; i++) PyBuffer_Release(all[i]);
+    release_arrays(self->bound, 5);
     self->answered = self->holder = NULL;
 }
 
@@ -367,25 +369,33 @@ static PyObject *bell_wait(PyObject *base, PyObject *const *args, Py_ssize_t nar
 
 /* -- a whole step of the trainer's in two calls */
 
+/* Of obs, rewards, dones and truncated: an exception is set where they are not of the same envs. */
+static int disagree(const Py_buffer *step)
+{
+    if (step[1].len / 4 == step[2].len && step[2].len == step[3].len) return 0;
+    PyErr_SetString(PyExc_ValueError, "rewards, dones and truncated disagree");
+    return 1;
+}
+
+/* See bad_step. */
+static int bad_in(const Py_buffer *step, Py_ssize_t *bad)
+{
+    return bad_step(step[0].buf, step[0].len / 4, step[1].buf, step[2].buf, step[3].buf, step[2].len, bad);
+}
+
 static PyObject *bell_bind(PyObject *base, PyObject *args)
 {
     Bell *self = (Bell *)base;
-    PyObject *actions, *obs, *rewards, *dones, *truncated;
+    PyObject *arrays[5]; /* actions, obs, rewards, dones, truncated */
     Py_ssize_t answered, holder = 0;
     unsigned int holder_is = 0;
     if (!usable(self)) return NULL;
-    if (!PyArg_ParseTuple(args, "OOOOOn|nI", &actions, &obs, &rewards, &dones, &truncated, &answered, &holder, &holder_is))
+    if (!PyArg_ParseTuple(args, "OOOOOn|nI", arrays, arrays + 1, arrays + 2, arrays + 3, arrays + 4, &answered, &holder,
+                          &holder_is))
         return NULL;
     if (self->busy) return PyErr_Format(PyExc_RuntimeError, "another thread waits on this Bell");
     unbind(self);
-    if (get_array(actions, &self->actions, &FLOAT32, 1) || get_array(obs, &self->obs, &FLOAT32, 0) ||
-        get_array(rewards, &self->rewards, &FLOAT32, 0) || get_array(dones, &self->dones, &UINT8, 0) ||
-        get_array(truncated, &self->truncated, &UINT8, 0))
-        goto wrong;
-    if (self->dones.len != self->rewards.len / 4 || self->truncated.len != self->dones.len) {
-        PyErr_SetString(PyExc_ValueError, "rewards, dones and truncated disagree");
-        goto wrong;
-    }
+    if (get_arrays(arrays, self->bound, BOUND, 1 << ACTIONS, 5) || disagree(self->bound + OBS)) goto wrong;
     self->holder = place_optional(&self->view, holder);
     if (!PyErr_Occurred()) self->answered = place(&self->view, answered, 8);
     if (PyErr_Occurred()) goto wrong;
@@ -397,7 +407,7 @@ wrong:
     return NULL;
 }
 
-static int bound(Bell *self)
+static int is_bound(Bell *self)
 {
     if (!usable(self)) return 0;
     if (!self->answered) PyErr_SetString(PyExc_ValueError, "this Bell is not bound to arrays");
@@ -416,14 +426,14 @@ enum { ASKED = -1, UNASKED = -2, NOT_OURS = -3 };
 static PyObject *bell_ask(PyObject *base, PyObject *source)
 {
     Bell *self = (Bell *)base;
-    Py_buffer from;
+    Py_buffer from, *actions = &self->bound[ACTIONS];
     Py_ssize_t bad = -1;
-    if (!bound(self)) return NULL;
+    if (!is_bound(self)) return NULL;
     if (self->holder && load32(self->holder) != self->holder_is) return PyLong_FromLong(NOT_OURS);
     if (source != Py_None) {
         if (get_array(source, &from, &FLOAT32, 0)) return NULL;
-        if (same_shape(&from, &self->actions))
-            bad = first_bad(from.buf, from.buf == self->actions.buf ? NULL : self->actions.buf, from.len / 4);
+        if (same_shape(&from, actions))
+            bad = first_bad(from.buf, from.buf == actions->buf ? NULL : actions->buf, from.len / 4);
         else
             PyErr_SetString(PyExc_TypeError, "actions must be float32 [num_envs, act_size]");
         PyBuffer_Release(&from);
@@ -442,15 +452,14 @@ static PyObject *bell_answer(PyObject *base, PyObject *const *args, Py_ssize_t n
     Py_ssize_t bad;
     uint32_t pos;
     long slice;
-    if (!bound(self)) return NULL;
+    if (!is_bound(self)) return NULL;
     if (nargs != 2) return PyErr_Format(PyExc_TypeError, "answer takes 2 arguments");
     pos = as_u32(args[0]);
     slice = PyLong_AsLong(args[1]);
     if (PyErr_Occurred() || !wait_for(self, self->expected - 1, pos, slice)) return NULL;
     return PyBool_FromLong(load64(self->peer_seq) == self->expected && load64(self->answered) == self->asked &&
                            !(self->peer_ring && load32(self->peer_ring) != pos) &&
-                           bad_step(self->obs.buf, self->obs.len / 4, self->rewards.buf, self->dones.buf,
-                                    self->truncated.buf, self->dones.len, &bad) == 0);
+                           bad_in(self->bound + OBS, &bad) == 0);
 }
 
 /* The first line of a docstring is the signature that inspect and stubtest read. */
@@ -487,97 +496,53 @@ static PyType_Spec bell_spec = {"ue_rl.shm._sync.Bell", sizeof(Bell), 0, Py_TPFL
 
 /* -- single words: (buffer, offset, ..) */
 
-static char *word(PyObject *const *args, Py_ssize_t nargs, Py_ssize_t wanted, Py_buffer *view, Py_ssize_t size, int writes)
+typedef enum { LOAD_U32, LOAD_U64, STORE_U32, STORE_U64, INCREMENT_U64, COMPARE_EXCHANGE_U32 } WordCall;
+
+static inline PyObject *on_word(PyObject *const *args, Py_ssize_t nargs, WordCall call)
 {
+    const int loads = call == LOAD_U32 || call == LOAD_U64;
+    const int wide = call == LOAD_U64 || call == STORE_U64 || call == INCREMENT_U64;
+    const Py_ssize_t wanted = call == COMPARE_EXCHANGE_U32 ? 4 : call == STORE_U32 || call == STORE_U64 ? 3 : 2;
+    Py_buffer view;
     Py_ssize_t offset;
+    uint64_t value = 0;
+    uint32_t to = 0;
     char *at;
-    if (nargs != wanted) {
-        PyErr_Format(PyExc_TypeError, "%zd arguments expected", wanted);
-        return NULL;
-    }
+    if (nargs != wanted) return PyErr_Format(PyExc_TypeError, "%zd arguments expected", wanted);
     offset = PyLong_AsSsize_t(args[1]);
-    if (PyErr_Occurred() || PyObject_GetBuffer(args[0], view, PyBUF_SIMPLE)) return NULL;
-    at = place(view, offset, size);
-    if (at && writes && view->readonly) {
+    if ((offset < 0 && PyErr_Occurred()) || PyObject_GetBuffer(args[0], &view, PyBUF_SIMPLE)) return NULL;
+    at = place(&view, offset, wide ? 8 : 4);
+    if (at && !loads && view.readonly) {
         PyErr_SetString(PyExc_ValueError, "the buffer is read-only");
         at = NULL;
     }
-    if (!at) PyBuffer_Release(view);
-    return at;
+    if (at && wanted > 2) value = wide ? PyLong_AsUnsignedLongLong(args[2]) : as_u32(args[2]);
+    if (at && wanted > 3 && !PyErr_Occurred()) to = as_u32(args[3]);
+    if (!at || (wanted > 2 && PyErr_Occurred())) {
+        PyBuffer_Release(&view);
+        return NULL;
+    }
+    switch (call) {
+    case LOAD_U32: value = load32(at); break;
+    case LOAD_U64: value = load64(at); break;
+    case STORE_U32: store32(at, (uint32_t)value); break;
+    case STORE_U64: store64(at, value); break;
+    case INCREMENT_U64: value = increment64(at); break;
+    case COMPARE_EXCHANGE_U32: value = (uint64_t)swap32(at, (uint32_t)value, to); break;
+    }
+    PyBuffer_Release(&view);
+    if (wanted == 3) Py_RETURN_NONE;
+    return wanted == 4 ? PyBool_FromLong((long)value) : PyLong_FromUnsignedLongLong(value);
 }
 
-static PyObject *load_u32(PyObject *self, PyObject *const *args, Py_ssize_t nargs)
-{
-    Py_buffer view;
-    char *at = word(args, nargs, 2, &view, 4, 0);
-    uint32_t value;
-    if (!at) return NULL;
-    value = load32(at);
-    PyBuffer_Release(&view);
-    return PyLong_FromUnsignedLong(value);
-}
-
-static PyObject *load_u64(PyObject *self, PyObject *const *args, Py_ssize_t nargs)
-{
-    Py_buffer view;
-    char *at = word(args, nargs, 2, &view, 8, 0);
-    uint64_t value;
-    if (!at) return NULL;
-    value = load64(at);
-    PyBuffer_Release(&view);
-    return PyLong_FromUnsignedLongLong(value);
-}
-
-static PyObject *store_u32(PyObject *self, PyObject *const *args, Py_ssize_t nargs)
-{
-    Py_buffer view;
-    char *at = word(args, nargs, 3, &view, 4, 1);
-    uint32_t value;
-    if (!at) return NULL;
-    value = as_u32(args[2]);
-    if (!PyErr_Occurred()) store32(at, value);
-    PyBuffer_Release(&view);
-    if (PyErr_Occurred()) return NULL;
-    Py_RETURN_NONE;
-}
-
-static PyObject *store_u64(PyObject *self, PyObject *const *args, Py_ssize_t nargs)
-{
-    Py_buffer view;
-    char *at = word(args, nargs, 3, &view, 8, 1);
-    uint64_t value;
-    if (!at) return NULL;
-    value = PyLong_AsUnsignedLongLong(args[2]);
-    if (!PyErr_Occurred()) store64(at, value);
-    PyBuffer_Release(&view);
-    if (PyErr_Occurred()) return NULL;
-    Py_RETURN_NONE;
-}
-
-static PyObject *increment_u64(PyObject *self, PyObject *const *args, Py_ssize_t nargs)
-{
-    Py_buffer view;
-    char *at = word(args, nargs, 2, &view, 8, 1);
-    uint64_t value;
-    if (!at) return NULL;
-    value = increment64(at);
-    PyBuffer_Release(&view);
-    return PyLong_FromUnsignedLongLong(value);
-}
-
-static PyObject *compare_exchange_u32(PyObject *self, PyObject *const *args, Py_ssize_t nargs)
-{
-    Py_buffer view;
-    char *at = word(args, nargs, 4, &view, 4, 1);
-    uint32_t from, to = 0;
-    int done = 0;
-    if (!at) return NULL;
-    from = as_u32(args[2]);
-    if (!PyErr_Occurred()) to = as_u32(args[3]);
-    if (!PyErr_Occurred()) done = swap32(at, from, to);
-    PyBuffer_Release(&view);
-    return PyErr_Occurred() ? NULL : PyBool_FromLong(done);
-}
+#define WORD_CALL(name, call) \
+    static PyObject *name(PyObject *self, PyObject *const *args, Py_ssize_t nargs) { return on_word(args, nargs, call); }
+WORD_CALL(load_u32, LOAD_U32)
+WORD_CALL(load_u64, LOAD_U64)
+WORD_CALL(store_u32, STORE_U32)
+WORD_CALL(store_u64, STORE_U64)
+WORD_CALL(increment_u64, INCREMENT_U64)
+WORD_CALL(compare_exchange_u32, COMPARE_EXCHANGE_U32)
 
 /* -- checked copies, as functions */
 
@@ -593,36 +558,26 @@ static PyObject *first_nonfinite(PyObject *self, PyObject *array)
 
 static PyObject *copy_finite(PyObject *self, PyObject *const *args, Py_ssize_t nargs)
 {
-    Py_buffer to, from;
+    Py_buffer views[2], *to = views, *from = views + 1;
     Py_ssize_t bad = -1;
     if (nargs != 2) return PyErr_Format(PyExc_TypeError, "copy_finite takes 2 arguments");
-    if (get_array(args[0], &to, &FLOAT32, 1)) return NULL;
-    if (get_array(args[1], &from, &FLOAT32, 0) == 0) {
-        if (to.len != from.len) PyErr_Format(PyExc_ValueError, "%zd bytes into %zd", from.len, to.len);
-        else bad = first_bad(from.buf, from.buf == to.buf ? NULL : to.buf, to.len / 4);
-        PyBuffer_Release(&from);
-    }
-    PyBuffer_Release(&to);
+    if (get_arrays(args, views, BOUND, 1, 2)) return NULL;
+    if (to->len != from->len) PyErr_Format(PyExc_ValueError, "%zd bytes into %zd", from->len, to->len);
+    else bad = first_bad(from->buf, from->buf == to->buf ? NULL : to->buf, to->len / 4);
+    release_arrays(views, 2);
     return PyErr_Occurred() ? NULL : PyLong_FromSsize_t(bad);
 }
 
 /* 0, or (kind, index) of the first bad number; see bad_step. */
 static PyObject *check_step(PyObject *self, PyObject *const *args, Py_ssize_t nargs)
 {
-    static const Dtype *const dtypes[] = {&FLOAT32, &FLOAT32, &UINT8, &UINT8};
-    Py_buffer views[4]; /* obs, rewards, dones, truncated */
-    Py_ssize_t bad = -1, n;
-    int kind = 0, held = 0;
+    Py_buffer step[4];
+    Py_ssize_t bad = -1;
+    int kind = 0;
     if (nargs != 4) return PyErr_Format(PyExc_TypeError, "check_step takes 4 arguments");
-    while (held < 4 && !get_array(args[held], &views[held], dtypes[held], 0)) held++;
-    if (held == 4) {
-        n = views[1].len / 4;
-        if (views[2].len != n || views[3].len != n)
-            PyErr_SetString(PyExc_ValueError, "rewards, dones and truncated disagree");
-        else
-            kind = bad_step(views[0].buf, views[0].len / 4, views[1].buf, views[2].buf, views[3].buf, n, &bad);
-    }
-    while (held) PyBuffer_Release(&views[--held]);
+    if (get_arrays(args, step, BOUND + OBS, 0, 4)) return NULL;
+    if (!disagree(step)) kind = bad_in(step, &bad);
+    release_arrays(step, 4);
     if (PyErr_Occurred()) return NULL;
     return kind ? Py_BuildValue("(in)", kind, bad) : PyLong_FromLong(0);
 }

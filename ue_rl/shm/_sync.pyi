@@ -1,13 +1,11 @@
 from typing import Any, final
 
+from ue_rl.shm import bell
+
 HAS_FUTEX: int
 
 @final
-class Bell:
-    waits: int
-    sleeps: int
-    expected: int
-    asked: int
+class Bell(bell.Bell):  # type: ignore[misc]  # its methods are written in C
     def __init__(
         self,
         buffer: Any,
@@ -20,25 +18,6 @@ class Bell:
         spin_us: float = 50.0,
         futex: bool = True,
     ) -> None: ...
-    def publish(self) -> int: ...
-    def nudge(self) -> None: ...
-    def peek(self) -> int: ...
-    def wait(self, seq: int, pos: int = 0, slice_ms: int = 100, /) -> int: ...
-    def bind(
-        self,
-        actions: Any,
-        obs: Any,
-        rewards: Any,
-        dones: Any,
-        truncated: Any,
-        answered_seq: int,
-        holder: int = 0,
-        holder_is: int = 0,
-        /,
-    ) -> None: ...
-    def ask(self, actions: Any, /) -> int: ...
-    def answer(self, pos: int, slice_ms: int, /) -> bool: ...
-    def release(self) -> None: ...
 
 def load_u32(buffer: Any, offset: int, /) -> int: ...
 def load_u64(buffer: Any, offset: int, /) -> int: ...

@@ -181,37 +181,44 @@ class Header:
             _within("client_state", self.client_state, 0, 2)
             _within("config_size", self.config_size, 1, MAX_CONFIG)
 
+    def _layout(self) -> list[tuple[str, int, int]]:
+        """Of every region the field that says where it stands, its bytes and its alignment, in the usual order."""
+        n = self.num_envs
+        layout = [
+            ("obs_offset", 4 * n * self.obs_size, 4),
+            ("act_offset", 4 * n * self.act_size, 4),
+            ("rewards_offset", 4 * n, 4),
+            ("dones_offset", n, 1),
+            ("truncateds_at", n, 1),
+            ("resets_offset", n, 1),
+        ]
+        if self.cmd_ring_size:
+            layout += [("cmd_s2c_offset", self.cmd_ring_size, 8), ("cmd_c2s_offset", self.cmd_ring_size, 8)]
+        if self.image_offset:
+            layout.append(("image_offset", n * self.image_width * self.image_height * self.image_channels, 1))
+        if self.extended:
+            layout += [
+                ("ask_offset", n, 1),
+                ("answered_offset", n, 1),
+                ("seeds_offset", 8 * n, 8),
+                ("config_offset", self.config_size, 1),
+            ]
+        return layout
+
     def _regions(self, total: int) -> dict[str, tuple[int, int]]:
         """Every region, inside the segment, aligned, apart from all others."""
         if self.extended:
             _within("total_size", self.total_size, HEADER_SIZE, total)
             total = self.total_size
-        n = self.num_envs
-        wanted = [
-            ("obs_offset", self.obs_offset, 4 * n * self.obs_size, 4),
-            ("act_offset", self.act_offset, 4 * n * self.act_size, 4),
-            ("rewards_offset", self.rewards_offset, 4 * n, 4),
-            ("dones_offset", self.dones_offset, n, 1),
-            ("resets_offset", self.resets_offset, n, 1),
-        ]
-        if self.cmd_ring_size or self.cmd_s2c_offset or self.cmd_c2s_offset:
-            if not self.cmd_ring_size:
-                raise _bad("cmd_ring_size", "command rings without a size", "64 or more", 0)
-            wanted += [
-                ("cmd_s2c_offset", self.cmd_s2c_offset, self.cmd_ring_size, 8),
-                ("cmd_c2s_offset", self.cmd_c2s_offset, self.cmd_ring_size, 8),
-            ]
-        if self.image_offset:
-            pixels = n * self.image_width * self.image_height * self.image_channels
-            wanted.append(("image_offset", self.image_offset, pixels, 1))
-        if self.extended:
-            wanted += [
-                ("truncateds_at", self.dones_offset + self.truncateds_at, n, 1),
-                ("ask_offset", self.ask_offset, n, 1),
-                ("answered_offset", self.answered_offset, n, 1),
-                ("seeds_offset", self.seeds_offset, 8 * n, 8),
-                ("config_offset", self.config_offset, self.config_size, 1),
-            ]
+        if not self.cmd_ring_size and (self.cmd_s2c_offset or self.cmd_c2s_offset):
+            raise _bad("cmd_ring_size", "command rings without a size", "64 or more", 0)
+        wanted = []
+        for name, size, align in self._layout():
+            start = getattr(self, name)
+            if name != "truncateds_at":
+                wanted.append((name, start, size, align))
+            elif self.extended:
+                wanted.append((name, self.dones_offset + start, size, align))
         for name, start, size, align in wanted:
             if start < HEADER_SIZE or start + size > total:
                 raise _bad(name, "a region leaves the segment", f"{size} bytes within {HEADER_SIZE}..{total}", start)
@@ -269,36 +276,20 @@ def plan(
         ConfigurationError: an invalid field.
     """
     header = Header(num_envs=num_envs, obs_size=obs_size, act_size=act_size, cmd_ring_size=ring_size, **given)
-    at = HEADER_SIZE
-    sizes = {
-        "obs_offset": 4 * num_envs * obs_size,
-        "act_offset": 4 * num_envs * act_size,
-        "rewards_offset": 4 * num_envs,
-        "dones_offset": num_envs,
-        "truncateds": num_envs,
-        "resets_offset": num_envs,
-    }
-    if ring_size:
-        sizes |= {"cmd_s2c_offset": ring_size, "cmd_c2s_offset": ring_size}
     if image is not None:
         header.image_height, header.image_width, header.image_channels = image
-        sizes["image_offset"] = num_envs * image[0] * image[1] * image[2]
+        header.image_offset = HEADER_SIZE  # for now: there are images
     if config is not None:
         header.ext_magic, header.ext_version, header.config_size = EXT_MAGIC, EXT_VERSION, len(config)
-        sizes |= {
-            "ask_offset": num_envs,
-            "answered_offset": num_envs,
-            "seeds_offset": 8 * num_envs,
-            "config_offset": len(config),
-        }
-    for name, size in sizes.items():
-        if name == "truncateds":
-            header.truncateds_at = at - header.dones_offset if config is not None else 0
-        else:
-            setattr(header, name, at)
+    at = HEADER_SIZE
+    for name, size, _ in header._layout():
+        setattr(header, name, at - header.dones_offset if name == "truncateds_at" else at)
         at = aligned(at + size)
     total = aligned(at, 4096)
-    header.total_size = total if config is not None else 0
+    if config is None:  # those of a plain segment are found without their field
+        header.truncateds_at = 0
+    else:
+        header.total_size = total
     try:
         return Header.parse(header.pack(), total), total
     except SegmentInvalid as error:

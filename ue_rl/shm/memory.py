@@ -9,6 +9,8 @@ ue_rl/shm/segment.py makes and maps segments, ue_rl/shm/bell.py waits. Layout: d
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from types import ModuleType
 from typing import Any
 
@@ -58,28 +60,33 @@ class StepMemory:
     def __init__(self, memory: Any) -> None:
         self.words: ModuleType = load("sync")
         self.buffer = memory
+        # aligned words of the header, by their offset
+        self.load_u32: Callable[[int], int] = partial(self.words.load_u32, memory)
+        self.load_u64: Callable[[int], int] = partial(self.words.load_u64, memory)
+        self.store_u32: Callable[[int, int], None] = partial(self.words.store_u32, memory)
+        self.store_u64: Callable[[int, int], None] = partial(self.words.store_u64, memory)
         view = memoryview(memory).cast("B")
         self.header = header = Header.parse(view)
-        n = header.num_envs
-        self.obs: NDArray[np.float32] = self._array("obs", np.float32, (n, header.obs_size))
-        self.actions: NDArray[np.float32] = self._array("act", np.float32, (n, header.act_size))
-        self.rewards: NDArray[np.float32] = self._array("rewards", np.float32, (n,))
-        self.dones: NDArray[np.uint8] = self._array("dones", np.uint8, (n,))
-        self.resets: NDArray[np.uint8] = self._array("resets", np.uint8, (n,))
+        self.obs: NDArray[np.float32] = self._array("obs", np.float32, header.obs_size)
+        self.actions: NDArray[np.float32] = self._array("act", np.float32, header.act_size)
+        self.rewards: NDArray[np.float32] = self._array("rewards", np.float32)
+        self.dones: NDArray[np.uint8] = self._array("dones", np.uint8)
+        self.resets: NDArray[np.uint8] = self._array("resets", np.uint8)
+        has_truncated = "truncateds" in header.regions
         self.truncated: NDArray[np.uint8] = (
-            self._array("truncateds", np.uint8, (n,)) if "truncateds" in header.regions else np.zeros(n, np.uint8)
+            self._array("truncateds", np.uint8) if has_truncated else np.zeros(header.num_envs, np.uint8)
         )
-        self.image: NDArray[np.uint8] | None = (
-            self._array("image", np.uint8, header.image_shape) if header.image_offset else None
-        )
+        self.image: NDArray[np.uint8] | None = None
+        if header.image_offset:
+            self.image = self._array("image", np.uint8, *header.image_shape[1:])
         self.ask: NDArray[np.uint8] | None = None
         self.answered: NDArray[np.uint8] | None = None
         self.seeds: NDArray[np.int64] | None = None
         self.answered_seq: memoryview | None = None
         if header.extended:
-            self.ask = self._array("ask", np.uint8, (n,))
-            self.answered = self._array("answered", np.uint8, (n,))
-            self.seeds = self._array("seeds", np.int64, (n,))
+            self.ask = self._array("ask", np.uint8)
+            self.answered = self._array("answered", np.uint8)
+            self.seeds = self._array("seeds", np.int64)
             self.answered_seq = view[ANSWERED_SEQ : ANSWERED_SEQ + 8].cast("Q")
         self.s2c = self._ring(view, "cmd_s2c")
         self.c2s = self._ring(view, "cmd_c2s")
@@ -111,36 +118,13 @@ class StepMemory:
             )
         start, size = header.regions["config"]
         spec = decode_handshake(bytes(memoryview(self.buffer).cast("B")[start : start + size]))
-        for name in ("num_envs", "obs_size", "act_size"):
-            if getattr(spec, name) != getattr(header, name):
+        fields = [(name, getattr(header, name), getattr(spec, name)) for name in ("num_envs", "obs_size", "act_size")]
+        for name, expected, got in [*fields, ("IMAGE", ImageSpec.of(header), spec.image)]:
+            if got != expected:
                 raise SegmentInvalid(
-                    "the CONFIG line and the header disagree", fault="engine", field=name,
-                    expected=getattr(header, name), got=getattr(spec, name),
-                )  # fmt: skip
-        if spec.image != ImageSpec.of(header):
-            raise SegmentInvalid(
-                "the CONFIG line and the header disagree", fault="engine", field="IMAGE",
-                expected=ImageSpec.of(header), got=spec.image,
-            )  # fmt: skip
+                    "the CONFIG line and the header disagree", fault="engine", field=name, expected=expected, got=got
+                )
         return spec
-
-    # -- single words
-
-    def load_u32(self, offset: int) -> int:
-        """An aligned word of the header."""
-        return int(self.words.load_u32(self.buffer, offset))
-
-    def store_u32(self, offset: int, value: int) -> None:
-        """An aligned word of the header."""
-        self.words.store_u32(self.buffer, offset, value)
-
-    def load_u64(self, offset: int) -> int:
-        """An aligned word of the header."""
-        return int(self.words.load_u64(self.buffer, offset))
-
-    def store_u64(self, offset: int, value: int) -> None:
-        """An aligned word of the header."""
-        self.words.store_u64(self.buffer, offset, value)
 
     def bell(self, engine: bool, sock: Any = None, spin_us: float | None = None) -> Bell:
         """The Bell of one side: it publishes that side's counter and waits for the other's.
@@ -172,11 +156,12 @@ class StepMemory:
 
     # -- helpers
 
-    def _array(self, name: str, dtype: Any, shape: tuple[int, ...]) -> NDArray[Any]:
+    def _array(self, name: str, dtype: Any, *row: int) -> NDArray[Any]:
+        """One region as an array [num_envs, *row]."""
         start, size = self.header.regions[name]
         # frombuffer, not ndarray(buffer=..): it keeps the mapping alive for as long as the array lives
         flat: NDArray[Any] = np.frombuffer(self.buffer, np.uint8, size, start).view(dtype)
-        return flat.reshape(shape)
+        return flat.reshape(self.header.num_envs, *row)
 
     def _ring(self, view: memoryview, name: str) -> Ring | None:
         if name not in self.header.regions:

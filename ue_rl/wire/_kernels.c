@@ -62,7 +62,7 @@ typedef struct {
 
 static void release(Arrays *a)
 {
-    while (a->held) PyBuffer_Release(&a->column[--a->held]);
+    release_arrays(a->column, a->held);
     PyBuffer_Release(&a->first);
 }
 
@@ -644,31 +644,31 @@ static PyObject *separate_rows(const Arrays *a, int form, RowWriter *write_row)
     return failure;
 }
 
-static PyObject *encode_actions(PyObject *self, PyObject *const *args, Py_ssize_t nargs)
+/* args: the env ids, one array for each column, the form and, where `optional` is 1, whether each row is a line. */
+static PyObject *encode(PyObject *const *args, Py_ssize_t nargs, const Column *columns, int count, int optional,
+                        RowWriter *write_row)
 {
     Arrays a;
     PyObject *result;
     long form;
     int separate;
-    if (nargs != 4) return PyErr_Format(PyExc_TypeError, "encode_actions takes 4 arguments");
-    form = PyLong_AsLong(args[2]), separate = PyObject_IsTrue(args[3]);
-    if (PyErr_Occurred() || hold(&a, args, REQUEST, 1, 0)) return NULL;
-    result = (separate ? separate_rows : joined_rows)(&a, (int)form, write_action);
+    const int wanted = 2 + count + optional;
+    if (nargs != wanted) return PyErr_Format(PyExc_TypeError, "expected %d arguments, got %zd", wanted, nargs);
+    form = PyLong_AsLong(args[1 + count]), separate = optional && PyObject_IsTrue(args[2 + count]);
+    if (PyErr_Occurred() || hold(&a, args, columns, count, 0)) return NULL;
+    result = (separate ? separate_rows : joined_rows)(&a, (int)form, write_row);
     release(&a);
     return result;
 }
 
+static PyObject *encode_actions(PyObject *self, PyObject *const *args, Py_ssize_t nargs)
+{
+    return encode(args, nargs, REQUEST, 1, 1, write_action);
+}
+
 static PyObject *encode_states(PyObject *self, PyObject *const *args, Py_ssize_t nargs)
 {
-    Arrays a;
-    PyObject *result;
-    long form;
-    if (nargs != 6) return PyErr_Format(PyExc_TypeError, "encode_states takes 6 arguments");
-    form = PyLong_AsLong(args[5]);
-    if (PyErr_Occurred() || hold(&a, args, STATE, PENDING, 0)) return NULL;
-    result = joined_rows(&a, (int)form, write_state);
-    release(&a);
-    return result;
+    return encode(args, nargs, STATE, PENDING, 0, write_state);
 }
 
 /* The first line of a docstring is the signature that inspect and stubtest read. */

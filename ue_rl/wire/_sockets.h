@@ -6,15 +6,8 @@
 #include "../_arrays.h"
 
 #ifndef _WIN32
-#include <errno.h>
+#include "../_platform.h"
 #include <poll.h>
-#include <sched.h>
-#include <stdint.h>
-#include <sys/socket.h>
-#include <time.h>
-#ifndef MSG_NOSIGNAL
-#define MSG_NOSIGNAL 0 /* macOS: Python ignores SIGPIPE anyway */
-#endif
 
 /* A lock-step answer often comes within tens of microseconds, and waking a blocked process costs about as much. So a
  * wait may spin (poll the socket) before it blocks in poll(), for about twice what waits took lately and never longer
@@ -55,13 +48,6 @@ static void note_wait(int mode, int64_t ns)
     set(&usual_wait_ns[mode], usual + ((int32_t)(ns < LONGEST_NOTED_NS ? ns : LONGEST_NOTED_NS) - usual) / 4);
 }
 
-static int64_t now_ns(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
-}
-
 /* Bytes received, 0 at the end of the stream, -1 with errno; EAGAIN: nothing came in time. */
 static ssize_t receive_some(int fd, void *to, size_t room, long spin_us, int slice_ms)
 {
@@ -75,7 +61,7 @@ static ssize_t receive_some(int fd, void *to, size_t room, long spin_us, int sli
     usual = get(&usual_wait_ns[mode]);
     if (mode == SPINNING && usual < longest) spin = 2 * usual + 20000 < longest ? 2 * usual + 20000 : longest;
     while (now - begun < spin) {
-        sched_yield(); /* where the cores are taken, the engine may be waiting for this one */
+        yield_core(); /* where the cores are taken, the engine may be waiting for this one */
         n = recv(fd, to, room, MSG_DONTWAIT);
         now = now_ns();
         if (n >= 0 || (errno != EAGAIN && errno != EWOULDBLOCK)) {
@@ -138,38 +124,31 @@ static int receive_line(int fd, char *region, Py_ssize_t stride, int32_t *have, 
  * newline. Returns num_envs when done; otherwise the first unfinished env (see receive_line), or (-errno, env). */
 static PyObject *receive_lines(PyObject *self, PyObject *const *args, Py_ssize_t nargs)
 {
-    Py_buffer fds, data, fill, wanted;
-    Py_ssize_t stride, i = 0, n;
+    static const Dtype *const dtypes[] = {&INT32, &UINT8, &INT32, &UINT8};
+    Py_buffer views[4], *fds = views, *data = views + 1, *fill = views + 2, *wanted = views + 3;
+    Py_ssize_t stride, i, n;
     long spin, slice;
     int problem = 0;
     int64_t stop = 0;
     if (nargs != 7) return PyErr_Format(PyExc_TypeError, "receive_lines takes 7 arguments");
     stride = PyLong_AsSsize_t(args[2]), spin = PyLong_AsLong(args[5]), slice = PyLong_AsLong(args[6]);
-    if (PyErr_Occurred() || get_array(args[0], &fds, &INT32, 0)) return NULL;
-    if (PyObject_GetBuffer(args[1], &data, PyBUF_WRITABLE)) goto no_data;
-    if (get_array(args[3], &fill, &INT32, 1)) goto no_fill;
-    if (get_array(args[4], &wanted, &UINT8, 0)) goto no_wanted;
-    n = fds.len / 4;
-    if (fill.len != n * 4 || wanted.len != n || stride < 1 || stride > INT32_MAX || stride > data.len / (n ? n : 1))
+    if (PyErr_Occurred()) return NULL;
+    if (get_arrays((PyObject *const[]){args[0], args[1], args[3], args[4]}, views, dtypes, 6, 4)) return NULL;
+    n = fds->len / 4;
+    if (fill->len != n * 4 || wanted->len != n || stride < 1 || stride > INT32_MAX || stride > data->len / (n ? n : 1))
         PyErr_SetString(PyExc_ValueError, "fds, data, fill and wanted disagree");
     for (i = 0; !PyErr_Occurred() && i < n; i++)
-        if (((int32_t *)fill.buf)[i] > stride) PyErr_SetString(PyExc_ValueError, "fill is beyond its region");
+        if (((int32_t *)fill->buf)[i] > stride) PyErr_SetString(PyExc_ValueError, "fill is beyond its region");
     if (!PyErr_Occurred()) {
-        const uint8_t *want = wanted.buf;
+        const uint8_t *want = wanted->buf;
         Py_BEGIN_ALLOW_THREADS
         for (i = 0; i < n; i++)
-            if (want[i] && !receive_line(((int32_t *)fds.buf)[i], (char *)data.buf + i * stride, stride,
-                                         (int32_t *)fill.buf + i, spin, (int)slice, &stop, &problem))
+            if (want[i] && !receive_line(((int32_t *)fds->buf)[i], (char *)data->buf + i * stride, stride,
+                                         (int32_t *)fill->buf + i, spin, (int)slice, &stop, &problem))
                 break;
         Py_END_ALLOW_THREADS
     }
-    PyBuffer_Release(&wanted);
-no_wanted:
-    PyBuffer_Release(&fill);
-no_fill:
-    PyBuffer_Release(&data);
-no_data:
-    PyBuffer_Release(&fds);
+    release_arrays(views, 4);
     if (PyErr_Occurred()) return NULL;
     if (problem && !nothing_came(problem)) return Py_BuildValue("(in)", -problem, i);
     return PyLong_FromSsize_t(i);

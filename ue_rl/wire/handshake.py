@@ -9,7 +9,7 @@ from typing import TypeVar
 import numpy as np
 
 from ue_rl.errors import ConfigurationError, HandshakeError
-from ue_rl.spec import MAX_NUMBERS, PROTOCOL_VERSION, ActionKind, ActionSpec, Channel, EnvSpec, EnvType, ImageSpec
+from ue_rl.spec import PROTOCOL_VERSION, ActionKind, ActionSpec, Channel, EnvSpec, EnvType, ImageSpec
 from ue_rl.wire.kernels_pure import float32_text
 
 MAX_HANDSHAKE = 65_536
@@ -63,8 +63,6 @@ def decode_handshake(line: bytes | bytearray | memoryview) -> EnvSpec:
     keys = _keys(raw)
     try:
         return _spec_of(keys)
-    except HandshakeError:
-        raise
     except ConfigurationError as error:
         raise HandshakeError(
             f"invalid handshake: {error.message}", fault="engine", field=error.field,
@@ -90,20 +88,13 @@ def _keys(raw: bytes) -> dict[str, str]:
             "the first line is not a handshake", fault="engine", expected="CONFIG:OBS=..;ACT=..;.. in ASCII", got=raw,
             cure="is this port the game's, and did the game start its bridge in training mode?",
         )  # fmt: skip
-    return _split(text[7:], raw)
-
-
-def _split(text: str, raw: bytes) -> dict[str, str]:
     keys: dict[str, str] = {}
-    for part in text.split(";"):
-        if not part.strip():
-            continue
+    for part in filter(str.strip, text[7:].split(";")):
         key, equals, value = part.partition("=")
         key = key.strip().upper()
-        if not equals:
-            raise HandshakeError("a handshake field has no value", fault="engine", field=key, got=raw, cure=_CURE)
-        if key in keys and key in _KNOWN:
-            raise HandshakeError("a handshake key comes twice", fault="engine", field=key, got=raw, cure=_CURE)
+        if not equals or (key in keys and key in _KNOWN):
+            what = "a handshake key comes twice" if equals else "a handshake field has no value"
+            raise HandshakeError(what, fault="engine", field=key, got=raw, cure=_CURE)
         keys[key] = value.strip()
     return keys
 
@@ -124,7 +115,7 @@ def _spec_of(keys: dict[str, str]) -> EnvSpec:
         kind, body = _space_parts("OBS_SPACE", keys["OBS_SPACE"])
         if kind is not ActionKind.BOX:
             raise _bad("OBS_SPACE", "BOX(low:high,..)", keys["OBS_SPACE"])
-        low, high = _ranges("OBS_SPACE", body, obs_size)
+        low, high = _ranges("OBS_SPACE", body)
     features = frozenset(name.strip().upper() for name in keys.get("FEATURES", "").split(",") if name.strip())
     return EnvSpec(
         obs_size=obs_size,
@@ -184,8 +175,8 @@ def _space_parts(key: str, text: str) -> tuple[ActionKind, list[str]]:
 def _action(text: str, act_size: int) -> ActionSpec:
     kind, body = _space_parts("ACT_SPACE", text)
     if kind is ActionKind.BOX:
-        low, high = _ranges("ACT_SPACE", body, act_size)
-        return ActionSpec(kind, low=low, high=high)
+        low, high = _ranges("ACT_SPACE", body)
+        return ActionSpec(kind, low=low, high=high, size=act_size)
     if not all(part.isascii() and part.isdigit() and len(part) < 10 for part in body):
         raise _bad("ACT_SPACE", "integers", text)
     counts = tuple(int(part) for part in body)
@@ -196,7 +187,7 @@ def _action(text: str, act_size: int) -> ActionSpec:
     return ActionSpec(kind, counts=counts)
 
 
-def _ranges(key: str, body: list[str], size: int) -> tuple[tuple[float, ...], tuple[float, ...]]:
+def _ranges(key: str, body: list[str]) -> tuple[tuple[float, ...], tuple[float, ...]]:
     pairs = []
     for part in body:
         low, colon, high = part.partition(":")
@@ -206,10 +197,6 @@ def _ranges(key: str, body: list[str], size: int) -> tuple[tuple[float, ...], tu
             pairs.append((float(np.float32(float(low))), float(np.float32(float(high)))))
         except ValueError:
             raise _bad(key, "low:high", part) from None
-    if len(pairs) == 1:
-        if size > MAX_NUMBERS:  # before it is multiplied
-            raise _bad(key.removesuffix("_SPACE"), f"at most {MAX_NUMBERS}", str(size))
-        pairs *= size
     return tuple(p[0] for p in pairs), tuple(p[1] for p in pairs)
 
 
@@ -220,8 +207,10 @@ def _bound_text(value: float) -> str:
 
 
 def _ranges_text(low: tuple[float, ...], high: tuple[float, ...]) -> str:
-    pairs = [f"{_bound_text(lo)}:{_bound_text(hi)}" for lo, hi in zip(low, high, strict=True)]
-    return pairs[0] if len(set(pairs)) == 1 else ",".join(pairs)
+    pairs = list(zip(low, high, strict=True))
+    if len(set(pairs)) == 1:
+        del pairs[1:]
+    return ",".join(f"{_bound_text(lo)}:{_bound_text(hi)}" for lo, hi in pairs)
 
 
 def _space_text(action: ActionSpec) -> str:
