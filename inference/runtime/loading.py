@@ -54,8 +54,9 @@ class LoadedModel:
         self.observed = observed
         self.side_inputs = tuple(port for port in metadata.inputs if port.role != OBSERVATION) if metadata else ()
         self.state_inputs = metadata.ports(STATE) if metadata else ()
-        self._state_outputs = metadata.ports(STATE, "outputs") if metadata else ()
-        self._fetch = [output_name, *(port.name for port in self._state_outputs)]
+        state_outputs = metadata.ports(STATE, "outputs") if metadata else ()
+        self._state_names = [str(port.key) for port in state_outputs]
+        self._fetch = [output_name, *(port.name for port in state_outputs)]
         shapes = [shape for _, shape in observed.values()]
         self._sizes = [math.prod(dim for dim in shape if dim is not None) for shape in shapes]
         known = all(None not in shape for shape in shapes)
@@ -122,20 +123,19 @@ class LoadedModel:
 
     def run(self, feeds: dict[str, Floats], n: int, batch_size: int | None) -> tuple[Floats, dict[str, Floats]]:
         """The checked actions of `n` rows, at most `batch_size` per call of onnxruntime, and their new state."""
-        limit = self.fixed_batch or batch_size or max(n, 1)
+        if n == 0:
+            return np.zeros((0, self.act_size or 0), np.float32), self.zero_state(0)
+        limit = self.fixed_batch or batch_size or n
         if self.fixed_batch and n % limit:
             cure = "export the model with a dynamic batch"
             raise _mismatch("the model has a fixed batch", f"a multiple of {limit} rows", f"{n} rows", cure=cure)
-        pieces = [
-            self._call({name: array[at : at + limit] for name, array in feeds.items()} if n > limit else feeds)
-            for at in range(0, n, limit)
-        ]
-        if not pieces:
-            return np.zeros((0, self.act_size or 0), np.float32), self.zero_state(0)
-        joined = pieces[0] if len(pieces) == 1 else [np.concatenate(parts) for parts in zip(*pieces, strict=True)]
-        actions, *states = joined
-        self._check(actions, n)
-        return actions, {str(port.key): state for port, state in zip(self._state_outputs, states, strict=True)}
+        if n <= limit:
+            outputs = self._call(feeds)
+        else:
+            parts = [{name: array[at : at + limit] for name, array in feeds.items()} for at in range(0, n, limit)]
+            outputs = [np.concatenate(pieces) for pieces in zip(*map(self._call, parts), strict=True)]
+        self._check(outputs[0], n)
+        return outputs[0], dict(zip(self._state_names, outputs[1:], strict=True))
 
     def _call(self, feeds: dict[str, Floats]) -> list[Any]:
         try:

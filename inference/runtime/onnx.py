@@ -12,7 +12,7 @@ Calls with a state or a noise input (recurrent, stochastic) belong to one thread
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -212,9 +212,7 @@ class OnnxInference(StatefulInference):
         """
         model = self._loaded()
         feeds, n = model.as_feeds(observations)
-        return self._feed(
-            model, feeds, n, state, {NOISE: noise, ACTION_MASKS: action_masks, EPISODE_START: episode_start}
-        )
+        return self._feed(model, feeds, n, state, noise, action_masks, episode_start)
 
     def run_raw(self, feeds: dict[str, Floats], output: str) -> NDArray[Any]:
         """One output of the graph by its name, of inputs by their names; nothing is checked."""
@@ -231,11 +229,13 @@ class OnnxInference(StatefulInference):
         feeds: dict[str, Floats],
         n: int,
         state: State | None = None,
-        given: Mapping[str, NDArray[Any] | None] | None = None,
+        noise: NDArray[Any] | None = None,
+        masks: NDArray[Any] | None = None,
+        starts: NDArray[Any] | None = None,
     ) -> tuple[Floats, State]:
-        """Run `model` on observations in `feeds`; `given`: other inputs by role, in place of their defaults."""
-        given = given or {}
-        if given.get(ACTION_MASKS) is not None and all(port.role != ACTION_MASKS for port in model.side_inputs):
+        """Run `model` on observations in `feeds`; other inputs that are not given have their defaults."""
+        given = {NOISE: noise, ACTION_MASKS: masks, EPISODE_START: starts} if model.side_inputs else {}
+        if masks is not None and all(port.role != ACTION_MASKS for port in model.side_inputs):
             raise ModelMismatch(
                 "this policy takes no action masks", fault="caller", field="action_masks",
                 cure="export it with action_masks=True",

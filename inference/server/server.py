@@ -199,12 +199,13 @@ class PolicyServer:
         if self._timer is not None:
             self._timer.cancel()
         self._due = self._timer = None
-        ends = accumulate(len(ask.envs) for ask in self._waiting)
-        count = max(1, sum(end <= self.max_batch for end in ends))
-        batch, self._waiting = self._waiting[:count], self._waiting[count:]
-        self._waiting_rows -= sum(len(ask.envs) for ask in batch)
-        if self._waiting:
+        count = len(self._waiting)
+        if self._waiting_rows > self.max_batch:
+            ends = accumulate(len(ask.envs) for ask in self._waiting)
+            count = max(1, sum(end <= self.max_batch for end in ends))
             self._due = self.loop.call_soon(self._answer)
+        batch, self._waiting = self._waiting[:count], self._waiting[count:]
+        self._waiting_rows = sum([len(ask.envs) for ask in self._waiting])
         batch = [ask for ask in batch if ask.engine in self.engines]
         if batch:
             self._serve(batch)
