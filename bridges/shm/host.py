@@ -26,6 +26,7 @@ from ue_rl.bridges.shm.commands import answer_commands, default_dispatcher, send
 from ue_rl.bridges.shm.segment import make_segment
 from ue_rl.bridges.shm.steps import ShmSteps
 from ue_rl.bridges.tcp.session import who_failed
+from ue_rl.commands.dispatcher import Dispatcher
 from ue_rl.commands.envelope import encode, mismatch, write_within
 from ue_rl.errors import ConfigurationError, UeRlError
 from ue_rl.session import Event, Role, Session, State
@@ -45,6 +46,7 @@ class ShmHost:
         bridge: any bridge with a spec; put into training mode. With `spec.image` it draws into `outbox.image`.
         name: of the segment, or the path of a file; None: a fresh unique one.
         ring_size: bytes of each command ring.
+        dispatcher: the handlers of commands; None: those of bridges/shm/commands.py.
         tick_rate: ticks per second, in real time; None: as fast as requests come.
         spin_us: microseconds to spin before blocking while waiting for a request; None: see ue_rl/spin.py.
         gpu: the header's gpu_available (0, 1), gpu_obs_mode (0 CPU, 1 CUDA IPC, 2 Vulkan), gpu_obs_handle (64 bytes at
@@ -65,6 +67,7 @@ class ShmHost:
         *,
         name: str | None = None,
         ring_size: int = RING_SIZE,
+        dispatcher: Dispatcher | None = None,
         tick_rate: float | None = None,
         spin_us: float | None = None,
         gpu: dict[str, Any] | None = None,
@@ -90,7 +93,7 @@ class ShmHost:
         self._bell: Bell = None  # type: ignore[assignment]  # None while nobody is served
         try:
             self._steps = ShmSteps(bridge, self.memory)
-            self.dispatcher = default_dispatcher(bridge)
+            self.dispatcher = default_dispatcher(bridge) if dispatcher is None else dispatcher
             if not guest:  # a guest's trainer brings a socket
                 self._use(None)
                 bridge.start_training()

@@ -122,6 +122,12 @@ class BridgeServer:
         told = self.connection_made, self.data_received, self.connection_lost, self.clogging_changed
         return await self._loop.create_server(lambda: Connection(*told), self.host, port, backlog=backlog)
 
+    async def serve_forever(self) -> None:
+        """Serves until cancelled, then stops listening."""
+        assert self._server is not None
+        async with self._server:
+            await self._server.serve_forever()
+
     async def close(self) -> None:
         """Stops listening and closes every connection; idempotent."""
         if self._pacer is not None:

@@ -415,3 +415,16 @@ def test_a_program_that_ends_without_close_leaves_no_segment() -> None:
     name = out.stdout.strip()
     assert name.startswith("ue_rl_")
     assert not (SHM_DIR / name).exists()
+
+
+async def test_serving_for_ever_ends_with_its_task() -> None:
+    async with BridgeServer(Sum(), port=0) as server:
+        task = asyncio.create_task(server.serve_forever())
+        streams = await asyncio.open_connection("127.0.0.1", server.port)
+        assert (await asyncio.wait_for(streams[0].readline(), 5)).startswith(b"CONFIG:")
+        streams[1].close()
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        with pytest.raises(ConnectionRefusedError):
+            await asyncio.open_connection("127.0.0.1", server.port)

@@ -991,3 +991,10 @@ def test_answers_of_the_engine_are_decodable_by_anyone() -> None:
         start, _ = host.memory.header.regions["cmd_c2s"]
         envelope = M.Envelope.GetRootAs(bytes(host.memory.buffer)[start + 8 :], 4)
         assert (envelope.Method(), envelope.CorrelationId()) == (Method.PING, 0)
+
+
+def test_handlers_of_ones_own() -> None:
+    dispatcher = Dispatcher()
+    dispatcher.register(1000, lambda payload, command: None)
+    with ShmHost(Game(), dispatcher=dispatcher) as host:
+        assert host.dispatcher is dispatcher
