@@ -418,7 +418,7 @@ def test_a_program_that_ends_without_close_leaves_no_segment() -> None:
 
 
 async def test_serving_for_ever_ends_with_its_task() -> None:
-    async with BridgeServer(Sum(), port=0) as server:
+    async with BridgeServer(Sum(EnvSpec(2, 2)), port=0) as server:
         task = asyncio.create_task(server.serve_forever())
         streams = await asyncio.open_connection("127.0.0.1", server.port)
         assert (await asyncio.wait_for(streams[0].readline(), 5)).startswith(b"CONFIG:")
