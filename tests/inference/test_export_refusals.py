@@ -557,3 +557,29 @@ def test_dropout_is_off_in_the_file_and_on_again_in_the_model(path):
     model.policy.set_training_mode(True)
     export_onnx(model, path, allow_custom=True)
     assert model.policy.features_extractor.drop.training
+
+
+class Constant(BaseFeaturesExtractor):
+    """Multiplies by a matrix that is no parameter, and so stays float32 when the net is computed in float64."""
+
+    def __init__(self, space):
+        super().__init__(space, 4)
+        self.matrix = [th.randn(4, 4, generator=th.Generator().manual_seed(3))]
+
+    def forward(self, observations):
+        return observations @ self.matrix[0]
+
+
+def test_rounding_that_cannot_be_told_is_refused_with_what_to_do(path):
+    model = make(policy_kwargs={"net_arch": [16], "features_extractor_class": Constant})
+    export_onnx(model, path, allow_custom=True)  # the file is right
+    path.unlink()
+    with pytest.raises(ExportError, match="does not run in float64") as caught:
+        export_onnx(model, path, tolerance=1e-12, extreme_tolerance=1e-12, allow_custom=True)
+    assert "or pass a larger tolerance" in str(caught.value)
+    assert not path.exists()
+
+
+def test_the_report_of_a_discrete_policy_names_what_was_compared(path):
+    report = export_onnx(make(action=spaces.Discrete(3)), path)
+    assert {"typical", "extreme"} <= set(report.max_relative_difference)
