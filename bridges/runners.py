@@ -64,9 +64,12 @@ def run_loop(main: Coroutine[Any, Any, None]) -> None:
     try:
         loop.run_until_complete(task)
     except KeyboardInterrupt:
-        task.cancel()
         with contextlib.suppress(asyncio.CancelledError):
-            loop.run_until_complete(task)
+            if task.done():  # the interrupt came from within it; to wait for it again would never return
+                task.exception()  # so that asyncio does not log it as never retrieved
+            else:
+                task.cancel()
+                loop.run_until_complete(task)
         raise
     finally:
         loop.close()

@@ -13,6 +13,7 @@ that dies, or breaks the protocol, ends its session and nothing else.
 
 from __future__ import annotations
 
+import functools
 import logging
 import socket
 import threading
@@ -27,7 +28,7 @@ from ue_rl.bridges.shm.segment import make_segment
 from ue_rl.bridges.shm.steps import ShmSteps
 from ue_rl.bridges.tcp.session import who_failed
 from ue_rl.commands.dispatcher import Dispatcher
-from ue_rl.commands.envelope import encode, mismatch, write_within
+from ue_rl.commands.envelope import encode, messages, mismatch, write_within
 from ue_rl.errors import ConfigurationError, UeRlError
 from ue_rl.session import Event, Role, Session, State
 from ue_rl.shm.bell import Bell, set_slice
@@ -37,6 +38,17 @@ from ue_rl.spin import ENGINE_SLICE_MS
 _log = logging.getLogger("ue_rl.bridges.shm")
 
 _RING_SECONDS = 5.0
+
+
+@functools.cache
+def _can_encode() -> bool:
+    """Is flatbuffers installed? Where it is not, a game goes on without events, as it does over TCP; warns once."""
+    try:
+        messages()
+    except ConfigurationError as error:
+        _log.warning("events of the game are not sent: %s", error)
+        return False
+    return True
 
 
 class ShmHost:
@@ -163,7 +175,7 @@ class ShmHost:
                 that must not wait for it gives 0 and drops what does not fit.
 
         Returns:
-            False: nobody is attached, or left meanwhile; nothing was sent.
+            False: nobody is attached, or left meanwhile, or flatbuffers is not installed; nothing was sent.
 
         Raises:
             ConfigurationError: the payload is invalid, is not the one of `method`, or is too long for the ring.
@@ -171,6 +183,8 @@ class ShmHost:
         """
         session, ring = self._session, self.memory.s2c
         if ring is None:  # closed
+            return False
+        if not _can_encode():
             return False
         problem = mismatch(method, payload)
         if problem is not None:

@@ -109,10 +109,10 @@ class BridgeServer:
                 # A name with an IPv4 and an IPv6 address got two different free ports: both take the first.
                 self._server.close()
                 self._server = await self._listen(self._port)
+            self.bridge.start_training()
         except BaseException:
-            self.bridge.host = None
+            await self.close()
             raise
-        self.bridge.start_training()
         if self.tick_rate is not None:
             self._pacer = self._loop.create_task(self._tick_at_rate(self.tick_rate))
         _log.debug("listening on %s: %s", self.url, self.bridge.build_handshake())

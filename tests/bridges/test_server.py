@@ -428,3 +428,41 @@ async def test_serving_for_ever_ends_with_its_task() -> None:
             await task
         with pytest.raises(ConnectionRefusedError):
             await asyncio.open_connection("127.0.0.1", server.port)
+
+
+INTERRUPTED = """
+from ue_rl.bridges import VectorBridge, serve
+from ue_rl.spec import EnvSpec
+
+def interrupt(*_):
+    raise KeyboardInterrupt
+
+class Game(VectorBridge):
+    reset_envs = step_envs = None
+
+class Stubborn(Game):
+    start_training = interrupt
+
+for game, ready in ((Game(EnvSpec(1, 1)), interrupt), (Stubborn(EnvSpec(1, 1)), print)):
+    serve(game, port=0, ready=ready)
+    print("returned", game.host)
+"""
+
+
+def test_ctrl_c_ends_serve_also_while_its_own_task_runs() -> None:
+    out = subprocess.run([sys.executable, "-c", INTERRUPTED], capture_output=True, text=True, timeout=20, check=False)
+    assert (out.stdout.splitlines(), out.stderr) == (["returned None"] * 2, "")
+
+
+async def test_a_game_that_cannot_start_training_leaves_nothing_listening() -> None:
+    class Broken(Sum):
+        def start_training(self) -> None:
+            raise RuntimeError("no level is loaded")
+
+    game = Broken(EnvSpec(1, 1))
+    server = BridgeServer(game, port=0)
+    with pytest.raises(RuntimeError, match="no level"):
+        await server.start()
+    assert game.host is None
+    with pytest.raises(ConnectionRefusedError):
+        await dial(server)

@@ -64,6 +64,24 @@ def test_serve_hosts_says_who_connects_and_stops_with_ctrl_c(served: tuple[subpr
     assert "Traceback" not in output
 
 
+@pytest.mark.skipif(os.name != "posix", reason="sends SIGINT as a terminal would")
+def test_serve_stops_with_a_ctrl_c_that_comes_as_it_starts() -> None:
+    for _ in range(3):  # it lands where it likes
+        with subprocess.Popen(
+            [sys.executable, "-m", "ue_rl", "serve", *CART_POLE, "--port", "0"],
+            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+        ) as process:  # fmt: skip
+            try:
+                assert process.stdout is not None
+                assert "2 envs on tcp://" in process.stdout.readline()
+                process.send_signal(signal.SIGINT)
+                output, _ = process.communicate(timeout=10)
+            finally:
+                process.kill()
+        assert process.returncode == 0, output
+        assert output.endswith("stopped\n")
+
+
 @pytest.mark.parametrize(
     ("arguments", "text"),
     [

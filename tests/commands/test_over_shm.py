@@ -733,6 +733,43 @@ def test_infos_and_options_need_no_flatbuffers() -> None:
     assert not out.stderr
 
 
+EVENTS_WITHOUT_FLATBUFFERS = """
+import sys, logging
+sys.modules["flatbuffers"] = None
+logging.basicConfig(level="WARNING")
+import numpy as np
+import ue_rl
+from ue_rl.bridges import ShmUpgrader, VectorBridge, run_in_thread
+from ue_rl.spec import EnvSpec
+
+class Game(VectorBridge):
+    def reset_envs(self, env_ids, seeds, options):
+        pass
+
+    def step_envs(self, actions, env_ids):
+        print(self.send_event(1000))
+
+with run_in_thread(Game(EnvSpec(1, 1, num_envs=2)), upgrader=ShmUpgrader()) as server:
+    for transport in ("auto", "tcp"):
+        env = ue_rl.connect(server.url, transport, timeout=10)
+        print(env.transport.describe()["transport"])
+        env.reset()
+        for _ in range(2):
+            env.step(np.zeros((2, 1), np.float32))
+        env.close()
+"""
+
+
+def test_a_game_that_sends_events_goes_on_without_flatbuffers() -> None:
+    out = subprocess.run(
+        [sys.executable, "-c", EVENTS_WITHOUT_FLATBUFFERS], capture_output=True, text=True, timeout=120, check=False
+    )
+    assert out.returncode == 0, out.stderr
+    assert out.stdout.splitlines() == ["shared memory", "False", "False", "tcp", "False", "False"]
+    assert len(out.stderr.splitlines()) == 1
+    assert "need the package flatbuffers" in out.stderr
+
+
 def test_events_that_cannot_be_read_without_flatbuffers_are_dropped(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
