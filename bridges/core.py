@@ -172,7 +172,8 @@ class BridgeCore(abc.ABC):
             )
         with self.lock:
             self._switch(Mode.INFERENCE)
-            self._first_seeds = dict(enumerate(seeds or ()))
+            given = () if seeds is None else seeds
+            self._first_seeds = {env: None if seed is None else int(seed) for env, seed in enumerate(given)}
             self.new_episodes(None)
             self.begin_episodes()
 

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ue_rl.buffers import StepBuffers
-from ue_rl.errors import ActionError, ConfigurationError, UeRlError, UnsupportedByEngine
+from ue_rl.errors import ActionError, ConfigurationError, UeRlError, UnsupportedByEngine, shorten
 from ue_rl.session import Event, Session, State
 from ue_rl.spec import EnvSpec
 
@@ -130,7 +130,7 @@ class BaseTransport(abc.ABC):
 
     @abc.abstractmethod
     def _ask_resets(self, env_ids: Sequence[int] | None, seeds: Seeds, options: Options) -> None:
-        """Sends resets; the arguments were checked.
+        """Sends resets; the arguments were checked, and `seeds` and `options` are lists or None.
 
         Raises:
             ConfigurationError, UnsupportedByEngine: only before anything was sent. Anything else makes the connection
@@ -211,6 +211,7 @@ class BaseTransport(abc.ABC):
     def reset(self, env_ids: Sequence[int] | None = None, seeds: Seeds = None, options: Options = None) -> None:
         """See Transport.reset."""
         self._session.require(_ASK)
+        seeds, options = _listed("SEED", seeds), _listed("OPTIONS", options)
         check_reset(self.spec, env_ids, seeds, options)
         self._session.on(_ASK)
         try:
@@ -275,6 +276,21 @@ class BaseTransport(abc.ABC):
         self.fail(error if named else f"{type(error).__name__}: {error}")
 
 
+def _listed(field: str, values: Any) -> list[Any] | None:
+    """Seeds or options as a list, whatever sequence they came in (an array, a tuple); None where there are none."""
+    if values is None:
+        return None
+    try:
+        if isinstance(values, Mapping):  # a list of it would be its keys
+            raise TypeError
+        return list(values) or None
+    except TypeError:
+        raise ConfigurationError(
+            f"{field} is not a sequence", fault="caller", field=field, expected="one entry for each env that is reset",
+            got=values, cure=f"pass a list, such as [{shorten(values)}]",
+        ) from None  # fmt: skip
+
+
 def check_reset(spec: EnvSpec, env_ids: Sequence[int] | None, seeds: Seeds, options: Options) -> None:
     """Checks the arguments of a reset.
 
@@ -294,7 +310,7 @@ def check_reset(spec: EnvSpec, env_ids: Sequence[int] | None, seeds: Seeds, opti
         count = len(ids)
     given: tuple[tuple[str, Sequence[object] | None], ...] = (("SEED", seeds), ("OPTIONS", options))
     for feature, values in given:
-        if not values:
+        if values is None:
             continue
         if len(values) != count:
             raise ConfigurationError(

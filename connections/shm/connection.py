@@ -40,8 +40,9 @@ from ue_rl.spec import EnvSpec
 from ue_rl.transport import BaseTransport, Options, Seeds, check_actions
 from ue_rl.wire.codec import nonfinite_action
 
-# By the segment's token: which connection of this process holds it. A pid alone does not tell two of them apart.
-_holders: weakref.WeakValueDictionary[bytes, SharedMemoryConnection] = weakref.WeakValueDictionary()
+# By Segment.identity: which connection of this process holds it. A pid alone does not tell two of them apart, and the
+# token may be zero in every segment.
+_holders: weakref.WeakValueDictionary[tuple[int, int] | str, SharedMemoryConnection] = weakref.WeakValueDictionary()
 
 
 class SharedMemoryConnection(BaseTransport):
@@ -266,8 +267,8 @@ class SharedMemoryConnection(BaseTransport):
         attach.claim(memory, self.connect_timeout)
         self._claimed = True
         if memory.header.extended:
-            earlier = _holders.get(memory.header.token)
-            _holders[memory.header.token] = self
+            earlier = _holders.get(segment.identity)
+            _holders[segment.identity] = self
             if earlier is not None:
                 earlier._replaced()
         return memory

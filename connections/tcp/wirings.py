@@ -95,7 +95,9 @@ class PerEnvWiring:
         """See SharedWiring."""
         ids = range(len(self.links)) if env_ids is None else env_ids
         lines = [
-            self._codec.encode_reset_line(seeds[n] if seeds else None, options[n] if options else None, env)
+            self._codec.encode_reset_line(
+                None if seeds is None else seeds[n], None if options is None else options[n], env
+            )
             for n, env in enumerate(ids)
         ]  # all of them before the first is sent: an option may be no JSON
         for env, line in zip(ids, lines, strict=True):

@@ -157,7 +157,7 @@ def test_the_exported_policy_earns_in_inference_mode_what_sb3_says(
         env.close()
     bridge = GymnasiumBridge(env_id, n)
     bridge.set_inference_interface(OnnxInference(path))
-    bridge.start_inference(seeds=[100, 101, 102])
+    bridge.start_inference(seeds=np.array([100, 101, 102]))
     got: list[tuple[float, int]] = []
     returns, steps, finished = np.zeros(n), np.zeros(n, int), np.zeros(n, int)
     while len(got) < episodes:

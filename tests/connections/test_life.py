@@ -157,6 +157,31 @@ def test_options_that_are_no_json_cost_nothing_and_numpy_is_written(carrier: str
         assert step(connection) == [1] * N
 
 
+@every_carrier
+def test_seeds_and_options_may_be_any_sequence(carrier: str) -> None:
+    bridge = Sum()
+    with CARRIERS[carrier](bridge) as connection:
+        for seeds in (np.array([5, 6]), (5, 6), range(5, 7)):
+            connection.reset(None, seeds, ({"a": 1}, None))  # type: ignore[arg-type]
+            connection.receive()
+            came = sorted((row for reset in bridge.resets for row in zip(*reset, strict=True)), key=lambda row: row[0])
+            assert came == [(0, 5, {"a": 1}), (1, 6, None)]
+            bridge.resets.clear()
+        connection.reset(np.array([1]), np.array([7]), np.array([{"a": 1}]))  # type: ignore[arg-type]
+        connection.receive()
+        ids, given, options = bridge.resets[-1]
+        assert (ids, given, list(options)) == ([1], [7], [{"a": 1}])
+        for empty in ([], np.array([]), ()):  # as if none were given
+            connection.reset(None, empty, [])  # type: ignore[arg-type]
+            connection.receive()
+        for bad in (7, {"a": 1}):
+            with pytest.raises(errors.ConfigurationError, match="SEED is not a sequence"):
+                connection.reset(None, bad)  # type: ignore[arg-type]
+            with pytest.raises(errors.ConfigurationError, match="OPTIONS is not a sequence"):
+                connection.reset(None, None, bad)  # type: ignore[arg-type]
+        assert step(connection) == [1] * N
+
+
 def test_a_vec_env_takes_numpy_options_and_survives_those_that_are_no_json() -> None:
     bridge = Sum()
     with CARRIERS["shared channel"](bridge) as connection:

@@ -122,6 +122,22 @@ def test_copy_false_gives_the_segments_arrays(copy: bool) -> None:
         assert (first == kept).all() == copy
 
 
+def test_two_engines_without_tokens_are_two_engines() -> None:
+    """By name the token is unused, and may be zero in every segment (docs/shared-memory.md, section 7)."""
+    with run_shm_in_thread(Sum()) as one, run_shm_in_thread(Sum()) as other:
+        for host in (one, other):
+            with contextlib.closing(Segment.open(host.name)) as mapped:
+                mapped.memory[224:240] = bytes(16)
+        with (
+            SharedMemoryConnection(one.name, timeout=5) as first,
+            SharedMemoryConnection(other.name, timeout=5) as second,
+        ):
+            assert first.memory.header.token == second.memory.header.token == bytes(16)
+            for connection in (first, second, first):
+                reset(connection)
+                assert step(connection) == [1] * N
+
+
 def test_names_urls_and_the_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     with run_shm_in_thread(Sum()) as host:
         monkeypatch.setenv("LUCKY_SHM_NAME", host.name)

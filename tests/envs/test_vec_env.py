@@ -401,6 +401,7 @@ def test_vector_env_resets_by_mask_where_autoreset_is_off() -> None:
     env = ue_rl.UnrealVectorEnv(
         MemoryTransport(GymnasiumBridge(maker("box"), N)), autoreset_mode=AutoresetMode.DISABLED
     )
+    np.testing.assert_array_equal(env.reset(seed=np.int64(1))[0], env.reset(seed=np.array([1, 2, 3]))[0])
     before = env.reset(seed=[1, 2, 3])[0]
     after = env.reset(seed=[1, 7, 8], options={"reset_mask": np.array([True, False, True])})[0]
     np.testing.assert_array_equal(after[:2], before[:2])

@@ -62,6 +62,7 @@ def test_resets_in_every_combination(compiled: bool) -> None:
     assert (
         codec.encode_resets(None, [7, None, 0]) == b"ACT=RESET;ENV=0;SEED=7||ACT=RESET;ENV=1||ACT=RESET;ENV=2;SEED=0\n"
     )
+    assert codec.encode_resets([2, 0], np.array([7, 8])) == b"ACT=RESET;ENV=2;SEED=7||ACT=RESET;ENV=0;SEED=8\n"
     assert codec.encode_resets([1], None, [{"a": 1}]) == b"ACT=RESET;ENV=1;OPTIONS=%7B%22a%22%3A1%7D\n"
     assert codec.encode_resets(None, None, [None, {}, None]).count(b"OPTIONS=%7B%7D") == 1
     assert codec.encode_resets([1], [3], [{"a": 1}]) == b"ACT=RESET;ENV=1;SEED=3;OPTIONS=%7B%22a%22%3A1%7D\n"

@@ -67,6 +67,8 @@ class UnrealVectorEnv(gym.vector.VectorEnv[Any, NDArray[Any], NDArray[Any]]):
         mask = np.asarray(options.pop("reset_mask", np.ones(self.num_envs, np.bool_)))
         if mask.shape != (self.num_envs,) or mask.dtype != np.bool_ or not mask.any():
             raise ConfigurationError("a reset mask has a bool per env, one of them True", field="reset_mask", got=mask)
+        if isinstance(seed, np.integer):
+            seed = int(seed)
         super().reset(seed=seed if isinstance(seed, int) else None)
         if isinstance(seed, int):
             seed = [seed + i for i in range(self.num_envs)]

@@ -52,12 +52,14 @@ class Segment:
 
     Attributes:
         name: what the other side opens. size: bytes. owner: made here, to be unlinked here.
-        memory: the mapping (an mmap).
+        memory: the mapping (an mmap). identity: two segments of this process are the same memory where theirs are
+            equal: device and inode of the file, or the name where there is no file.
     """
 
     def __init__(self, name: str, memory: mmap.mmap, size: int, owner: bool) -> None:
         self.name, self.memory, self.size, self.owner = name, memory, size, owner
         self._closed = False
+        self.identity: tuple[int, int] | str = _identity(name) or name
         self._maker = (os.getpid(), _identity(name)) if owner else None
 
     @classmethod

@@ -108,8 +108,8 @@ class MemoryTransport(BaseTransport):
             return
         inbox = self.bridge.inbox
         for n, env in enumerate(range(self.spec.num_envs) if env_ids is None else env_ids):
-            seed = seeds[n] if seeds else None
-            given = options[n] if options else None
+            seed = None if seeds is None else seeds[n]
+            given = None if options is None else options[n]
             inbox.command[env] = ActionBatch.RESET
             inbox.seeds[env] = -1 if seed is None else seed
             if given is not None:

@@ -135,7 +135,7 @@ class Codec:
             return self._reset_all
         ids = range(self.spec.num_envs) if env_ids is None else env_ids
         rows = [
-            self._reset_row(env, seeds[n] if seeds else None, options[n] if options else None)
+            self._reset_row(env, None if seeds is None else seeds[n], None if options is None else options[n])
             for n, env in enumerate(ids)
         ]
         return b"||".join(rows) + b"\n"
