@@ -39,7 +39,7 @@ def open_engine(
         options: timeout, connect_timeout, wait.
 
     Raises:
-        ConfigurationError: an invalid argument. UnsupportedByEngine: transport="shm", but shared memory is impossible.
+        ConfigurationError: an invalid argument. UnsupportedByEngine: transport="shm" without shared memory here.
         Also what Transport.connect raises.
     """
     if transport not in TRANSPORTS:
