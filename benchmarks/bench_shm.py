@@ -173,7 +173,7 @@ def bench_step(repeats: int) -> None:
         }
         for name, transport in transports.items():
             enter(contextlib.closing(transport))
-            # a scheduler takes some milliseconds to see that two who look all the time want a core each
+            # the scheduler takes some milliseconds to give each of two spinning processes a core
             contenders[name] = functools.partial(step_times, transport, 40_000 if "spinning" in name else 3_000)
         us = in_turn(contenders, repeats)
     spin, echo = (us[name][0] for name in list(us)[:2])

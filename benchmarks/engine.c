@@ -6,11 +6,11 @@
  *
  * Prints "PORT <n>" and serves clients one after the other until its standard input closes.
  *
- * Nothing is simulated: the state rows are prepared once, and a request costs a look at its bytes. A line that asks all envs
- * (as many rows as there are envs) is answered with one prepared line; a line that asks for some is answered for the ENVs that it
- * names. Rows asked are always counted, so a client that asks for too little or too much gets stuck or a wrong count.
- * Requests are not checked. The wiring is the client's choice: a line on the first connection is the shared channel, a second
- * connection means per-env sockets.
+ * Nothing is simulated: the state rows are prepared once, and a request costs one pass over its bytes. A line that asks
+ * all envs (as many rows as there are envs) is answered with one prepared line; a line that asks for some is answered
+ * for the ENVs that it names. Rows asked are always counted, so a client that asks for too little or too much gets
+ * stuck or a wrong count. Requests are not checked. The wiring is the client's choice: a line on the first connection
+ * is the shared channel, a second connection means per-env sockets.
  *
  * Build: cc -O3 -march=native -o engine engine.c     (POSIX: Linux, macOS, BSD)
  */
@@ -75,7 +75,8 @@ static void prepare_rows(void)
     for (int i = 0; i < envs; i++) {
         char *p = rows[i] = need(one);
         p += sprintf(p, "OBS=");
-        for (int k = 0; k < obs; k++) p += sprintf(p, "%s%.6g", k ? "," : "", ((i * 37 + k * 101) % 1999 - 999) / 1013.0);
+        for (int k = 0; k < obs; k++)
+            p += sprintf(p, "%s%.6g", k ? "," : "", ((i * 37 + k * 101) % 1999 - 999) / 1013.0);
         p += sprintf(p, ";REW=%.2g;DONE=0;ENV=%d", (i % 7) / 8.0, i);
         row_len[i] = (size_t)(p - rows[i]);
         if (i) {
@@ -130,7 +131,8 @@ static int answer_batch(int fd, const char *line, size_t size)
     return write_all(fd, out, (size_t)(p - out));
 }
 
-/* Reads once and answers every whole line: 1 if something came, 0 if not; -1 where the client has gone or makes no sense. */
+/* Reads once and answers every whole line. Returns 1 if something came, 0 if not, -1 where the client has gone or what
+ * it sent cannot be read. */
 static int serve(struct peer *peer, char *buffer)
 {
     ssize_t got = recv(peer->fd, buffer + peer->held, BUFFER - peer->held, MSG_DONTWAIT);
@@ -180,8 +182,8 @@ static int welcome(int listener)
     peer_count++;
     if (!bare_request && peer_count == 1) {
         char text[160];
-        int n = snprintf(text, sizeof text, "CONFIG:OBS=%d;ACT=%d;ENV_TYPE=MULTI;ENV_COUNT=%d;VERSION=1;CHANNEL=ANY\n", obs,
-                         act, envs);
+        int n = snprintf(text, sizeof text, "CONFIG:OBS=%d;ACT=%d;ENV_TYPE=MULTI;ENV_COUNT=%d;VERSION=1;CHANNEL=ANY\n",
+                         obs, act, envs);
         return write_all(fd, text, (size_t)n);
     }
     return 0;
@@ -206,7 +208,8 @@ int main(int argc, char **argv)
             bare_request = (size_t)atol(argv[++i]);
             bare_reply = (size_t)atol(argv[++i]);
         } else {
-            fprintf(stderr, "usage: engine [--envs N] [--obs N] [--act N] [--port P] | --bare REQUEST REPLY [--port P]\n");
+            fprintf(stderr,
+                    "usage: engine [--envs N] [--obs N] [--act N] [--port P] | --bare REQUEST REPLY [--port P]\n");
             return 2;
         }
     }

@@ -1,6 +1,6 @@
 /* What two processes cannot do without: the floors that benchmarks/bench_shm.py compares with.
  *
- *   spin ROUNDS            ping-pong over two counters in shared memory, both sides looking all the time
+ *   spin ROUNDS            ping-pong over two counters in shared memory, both sides spinning all the time
  *   echo ROUNDS BYTES      ping-pong of so many bytes over a TCP socket on loopback, both sides blocking
  *   copy ROUNDS UP DOWN    spin, with a memcpy of UP bytes by the one side and of DOWN bytes by the other
  *
@@ -37,7 +37,7 @@ static int order(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-static void look(uint64_t *word, uint64_t until)
+static void spin_until(uint64_t *word, uint64_t until)
 {
     while (__atomic_load_n(word, __ATOMIC_ACQUIRE) < until) {
 #if defined(__x86_64__)
@@ -98,7 +98,7 @@ int main(int argc, char **argv)
             for (;;) all(there, line, bytes, 0), all(there, line, bytes, 1);
         }
         for (uint64_t i = 1; i <= (uint64_t)rounds; i++) {
-            look(&seq[0], i);
+            spin_until(&seq[0], i);
             if (down) memcpy(back, theirs, down);
             __atomic_store_n(&seq[16], i, __ATOMIC_RELEASE);
         }
@@ -113,7 +113,7 @@ int main(int argc, char **argv)
         } else {
             if (up) memcpy(to, mine, up);
             __atomic_store_n(&seq[0], i, __ATOMIC_RELEASE);
-            look(&seq[16], i);
+            spin_until(&seq[16], i);
         }
         took[i - 1] = now() - begun;
     }

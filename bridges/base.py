@@ -12,11 +12,12 @@ from __future__ import annotations
 from dataclasses import replace
 
 from ue_rl.bridges.core import BridgeCore, Mode
+from ue_rl.bridges.hosting import PolicyInterface
 from ue_rl.bridges.runners import ThreadHandle, run_in_thread
 from ue_rl.bridges.tcp.server import BridgeServer
 from ue_rl.spec import EnvSpec, EnvType
 
-__all__ = ["BaseBridge", "Mode"]
+__all__ = ["BaseBridge", "Mode", "PolicyInterface"]
 
 
 class BaseBridge(BridgeCore):

@@ -5,8 +5,8 @@ They see the core (ue_rl/*.py) and nothing of the other rooms; UnrealVecEnv sees
 
 from __future__ import annotations
 
-from ue_rl.connections.opening import open_engine, open_tcp
+from ue_rl.connections.opening import open_engine
 from ue_rl.connections.shm.connection import SharedMemoryConnection
-from ue_rl.connections.tcp.connection import MultiTcpConnection, SingleTcpConnection
+from ue_rl.connections.tcp.connection import MultiTcpConnection, SingleTcpConnection, open_tcp
 
 __all__ = ["MultiTcpConnection", "SharedMemoryConnection", "SingleTcpConnection", "open_engine", "open_tcp"]

@@ -11,7 +11,7 @@ from typing import Any
 
 from ue_rl.connections.shm.connection import SharedMemoryConnection
 from ue_rl.connections.shm.upgrade import UpgradeRefused
-from ue_rl.connections.tcp.connection import MultiTcpConnection, SingleTcpConnection, go_on, shake_hands
+from ue_rl.connections.tcp.connection import MultiTcpConnection, SingleTcpConnection, go_on, open_tcp, shake_hands
 from ue_rl.errors import ConfigurationError
 
 _log = logging.getLogger("ue_rl.connections")
@@ -39,7 +39,7 @@ def open_engine(
         options: timeout, connect_timeout, wait.
 
     Raises:
-        ConfigurationError: an invalid argument. UnsupportedByEngine: transport="shm", but shared memory is impossible.
+        ConfigurationError: an invalid argument. UnsupportedByEngine: transport="shm" without shared memory here.
         Also what Transport.connect raises.
     """
     if transport not in TRANSPORTS:
@@ -56,9 +56,11 @@ def open_engine(
         connection.connect()
         return connection
     text = {**options, "channel": channel, "compiled": compiled}
+    if transport == "tcp" or channel != "auto":
+        return open_tcp(host, port, **text)
     probe = MultiTcpConnection(host, port, **text)  # checks the options before anything is dialled
     link, spec = shake_hands(host, port, probe.connect_timeout, probe.wait)
-    if transport == "auto" and channel == "auto" and spec.shm is not None:
+    if spec.shm is not None:
         try:
             return SharedMemoryConnection.upgrade(link, spec, spin_us=spin_us, **options)
         except UpgradeRefused as why:
@@ -67,10 +69,3 @@ def open_engine(
             link.close()
             raise
     return go_on(link, spec, host, port, **text)
-
-
-def open_tcp(host: str, port: int, **options: Any) -> MultiTcpConnection | SingleTcpConnection:
-    """A connected TCP transport, of the kind that the engine's handshake asks for; options as of `open_engine`."""
-    connection = open_engine(host, port, transport="tcp", **options)
-    assert not isinstance(connection, SharedMemoryConnection)
-    return connection

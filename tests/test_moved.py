@@ -34,7 +34,8 @@ def test_the_finder_is_installed_once() -> None:
 
 
 @pytest.mark.parametrize(
-    "package", ["ue_rl", "ue_rl.bridges", "ue_rl.inference", "ue_rl.inference.export", "ue_rl.testing"]
+    "package",
+    ["ue_rl", "ue_rl.bridges", "ue_rl.connections.tcp", "ue_rl.inference", "ue_rl.inference.export", "ue_rl.testing"],
 )
 def test_every_public_name_is_there_and_an_unknown_one_is_not(package: str) -> None:
     module = importlib.import_module(package)
@@ -44,6 +45,20 @@ def test_every_public_name_is_there_and_an_unknown_one_is_not(package: str) -> N
     assert set(module.__all__) <= set(dir(module))
     with pytest.raises(AttributeError, match="no attribute 'Nothing'"):
         _ = module.Nothing
+
+
+def test_former_names_of_modules_that_became_packages() -> None:
+    from ue_rl.bridges.base import PolicyInterface
+    from ue_rl.commands import json_object, json_text, method_name, mismatch, write_within
+    from ue_rl.connections import opening
+    from ue_rl.connections.tcp import MultiTcpConnection, SingleTcpConnection, TcpConnection, open_tcp, shake_hands
+
+    assert issubclass(MultiTcpConnection, TcpConnection)
+    assert issubclass(SingleTcpConnection, TcpConnection)
+    assert open_tcp is opening.open_tcp
+    for function in (json_object, json_text, method_name, mismatch, write_within, shake_hands):
+        assert callable(function)
+    assert PolicyInterface.__name__ == "PolicyInterface"
 
 
 def test_the_packages_are_names_of_ue_rl() -> None:

@@ -19,7 +19,8 @@ static const Dtype INT32 = {"int32", "il", 4};
 static int get_array(PyObject *object, Py_buffer *view, const Dtype *dtype, int writable)
 {
     const char *format;
-    if (PyObject_GetBuffer(object, view, PyBUF_C_CONTIGUOUS | PyBUF_FORMAT | (writable ? PyBUF_WRITABLE : 0))) return -1;
+    int flags = PyBUF_C_CONTIGUOUS | PyBUF_FORMAT | (writable ? PyBUF_WRITABLE : 0);
+    if (PyObject_GetBuffer(object, view, flags)) return -1;
     format = view->format ? view->format : "B";
     if (*format == '@' || *format == '=') format++;
     if (view->itemsize == dtype->itemsize && *format && !format[1] && strchr(dtype->formats, *format) &&

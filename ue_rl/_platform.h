@@ -40,10 +40,19 @@ static inline void full_fence(void) { MemoryBarrier(); }
 #else
 static inline uint32_t load32(volatile void *p) { return __atomic_load_n((volatile uint32_t *)p, __ATOMIC_ACQUIRE); }
 static inline uint64_t load64(volatile void *p) { return __atomic_load_n((volatile uint64_t *)p, __ATOMIC_ACQUIRE); }
-static inline void store32(volatile void *p, uint32_t v) { __atomic_store_n((volatile uint32_t *)p, v, __ATOMIC_RELEASE); }
-static inline void store64(volatile void *p, uint64_t v) { __atomic_store_n((volatile uint64_t *)p, v, __ATOMIC_RELEASE); }
+static inline void store32(volatile void *p, uint32_t v)
+{
+    __atomic_store_n((volatile uint32_t *)p, v, __ATOMIC_RELEASE);
+}
+static inline void store64(volatile void *p, uint64_t v)
+{
+    __atomic_store_n((volatile uint64_t *)p, v, __ATOMIC_RELEASE);
+}
 /* By one only: GCC 12.2 was seen to return twice the old value for a variable summand. */
-static inline uint64_t increment64(volatile void *p) { return __atomic_add_fetch((volatile uint64_t *)p, 1, __ATOMIC_SEQ_CST); }
+static inline uint64_t increment64(volatile void *p)
+{
+    return __atomic_add_fetch((volatile uint64_t *)p, 1, __ATOMIC_SEQ_CST);
+}
 static inline int swap32(volatile void *p, uint32_t from, uint32_t to)
 {
     return __atomic_compare_exchange_n((volatile uint32_t *)p, &from, to, 0, __ATOMIC_SEQ_CST, __ATOMIC_ACQUIRE);

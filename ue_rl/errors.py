@@ -9,7 +9,7 @@
     │   ├── RingFull                the other side does not read its commands (also a TimeoutError)
     │   └── ConnectionUnusable      used after close() or after a failure
     ├── ProtocolError               the peer sent something that docs/protocol.md does not allow
-    │   ├── HandshakeError          the CONFIG line is missing, malformed or asks for the impossible
+    │   ├── HandshakeError          the CONFIG line is missing or malformed, or its values are not allowed
     │   ├── MalformedMessage        an unparsable number, a missing or repeated field, a broken row
     │   ├── LineTooLong             no newline within the limit
     │   ├── WrongCount              a vector with too few or too many numbers
@@ -154,7 +154,7 @@ class ProtocolError(UeRlError):
 
 
 class HandshakeError(ProtocolError):
-    """The CONFIG line is missing, malformed or asks for the impossible."""
+    """The CONFIG line is missing or malformed, or its values are not allowed together or by this library."""
 
 
 class MalformedMessage(ProtocolError):

@@ -234,7 +234,7 @@ class SharedMemoryConnection(BaseTransport):
     def _open(self) -> EnvSpec:
         if self._greeted is not None:
             return self._take_offer(*self._greeted)
-        load("sync")  # raises where shared memory is impossible, before anything is waited for or dialled
+        load("sync")  # raises where shared memory is not available, before anything is waited for or dialled
         if self._engine is None:
             memory = self._map(attach.open_segment(self.name, self.wait))
             return self._begin(memory.spec(), None)

@@ -25,6 +25,7 @@ import ue_rl.training
 from ue_rl import errors
 from ue_rl.bridges import GymnasiumBridge, run_in_process, run_in_thread
 from ue_rl.cli import cli
+from ue_rl.inference import ExportReport
 from ue_rl.testing import Fault, FaultKind, FaultyEngine, Script
 from ue_rl.training import Report, TrainOptions, learner
 from ue_rl.training.directory import RunDirectory, write_whole
@@ -73,6 +74,19 @@ def test_a_run_leaves_everything_in_one_directory(tmp_path: Path) -> None:
     assert yaml.safe_load(run.config.read_text())["seed"] == 1
     for name in ("model.zip", "curves.png", "evaluation", "last 100 episodes"):
         assert name in output
+
+
+def test_an_export_that_only_rounding_tells_apart_is_said_to_be_equal(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    common = [*TINY[:-2], "--eval-episodes", "0", "--log-dir", str(tmp_path)]
+
+    def shown() -> str:
+        return " ".join(ok(*common).replace("│", " ").split())
+
+    assert "equal to predict(), largest difference" in shown()
+    monkeypatch.setattr(ExportReport, "reason", "rounding")
+    assert "equal to predict() but for the rounding of float32; largest difference" in shown()
 
 
 def test_same_seed_same_run(tmp_path: Path) -> None:
@@ -379,6 +393,10 @@ def test_ctrl_c_saves_the_model(tmp_path: Path) -> None:
     assert process.returncode == 130, output
     assert "stopped by Ctrl-C" in output
     assert "Traceback" not in output
+    log = (tmp_path / "c" / "run.log").read_text()
+    assert re.search(r"WARNING .*stopped by Ctrl-C after \d+ env-steps", log), log
+    assert "ERROR" not in log
+    assert "KeyboardInterrupt" not in log
     assert PPO.load(tmp_path / "c" / "model.zip").num_timesteps > 0
 
 

@@ -84,7 +84,10 @@ class Learner:
             if model.num_timesteps == first:
                 raise
             stopped = error
-            _log.error("stopped after %d env-steps: %s %s", model.num_timesteps, type(error).__name__, error)
+            if isinstance(error, KeyboardInterrupt):
+                _log.warning("stopped by Ctrl-C after %d env-steps", model.num_timesteps)
+            else:
+                _log.error("stopped after %d env-steps: %s: %s", model.num_timesteps, type(error).__name__, error)
         finally:
             self.begun = model.num_timesteps > first
             episodes.close()
@@ -131,8 +134,11 @@ class Learner:
         except ExportError as error:
             _log.error("no ONNX file: %s", error)
             return f"not exported: {error}"
-        _log.info("exported %s, largest difference %g", path, report.max_abs_difference)
-        return f"{path} (differs from predict() by at most {report.max_abs_difference:.1g})"
+        _log.info("exported %s", report)
+        largest = f"largest difference {report.max_abs_difference:.1g}"
+        if report.reason == "rounding":
+            return f"{path} (equal to predict() but for the rounding of float32; {largest})"
+        return f"{path} (equal to predict(), {largest})"
 
     def _evaluate(self) -> tuple[float, float] | None:
         o = self.options

@@ -9,9 +9,10 @@
 # The same seed and actions give the same run to the bit. Three things in the scene are there for that:
 # - the pole weighs 0.125 kg: Godot takes the mass times and through the area of the body's bounding box when it works
 #   out the inertia, in its first tick, at whatever angle the pole then has; only a power of two survives that exactly;
-# - the pole comes after the cart: Godot goes through a body's constraints by memory address, and begins with the body that
-#   came into the tree last. The pole has one constraint, so addresses decide nothing;
-# - the cart's shape is disabled (nothing collides here), so that cart and pole are no pair of shapes: a further constraint.
+# - the pole comes after the cart: Godot goes through a body's constraints by memory address, and begins with the body
+#   that came into the tree last. The pole has one constraint, so addresses decide nothing;
+# - the cart's shape is disabled (nothing collides here), so that cart and pole are no pair of shapes: that would be a
+#   further constraint.
 extends Node2D
 
 const FORCE = 1000.0  # px kg/s^2: 10 N

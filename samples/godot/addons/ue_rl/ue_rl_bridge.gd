@@ -21,7 +21,7 @@
 extends Node
 
 const CONFIG = "CONFIG:OBS=%d;ACT=%d;ENV_TYPE=MULTI;ENV_COUNT=%d;VERSION=1;CHANNEL=ANY;ACT_SPACE=%s;FEATURES=SEED,TRUNC"
-const SPIN_USEC = 60  # look without sleeping for so long after the last message: the shortest sleep takes as long
+const SPIN_USEC = 60  # spin for so long after the last message: the shortest sleep takes as long
 const BREATHE_USEC = 50000  # hand the frame back to Godot so often while the trainer is busy learning
 const GATHER_USEC = 400  # per-env sockets: wait so long for the other envs' lines before a tick
 const MAX_FLOAT32 = 3.4028235e38
