@@ -47,6 +47,7 @@ def serve(
     arguments = json_object(kwargs, "kwargs")
     from ue_rl.bridges import GymnasiumBridge, ShmUpgrader, serve_shm
     from ue_rl.bridges import serve as serve_tcp
+    from ue_rl.bridges.hosting import Closes
     from ue_rl.compiled import load
 
     if shm or shm_name is not None:
@@ -82,9 +83,8 @@ def serve(
                 raise cannot_listen(host, port, error, cure) from error
         click.echo("stopped")
     finally:
-        close = getattr(hosted, "close", None)
-        if close is not None:
-            close()
+        if isinstance(hosted, Closes):
+            hosted.close()
 
 
 def _bridge_class(name: str) -> Any:
