@@ -126,6 +126,15 @@ class HearsClose(Protocol):
 
 
 @runtime_checkable
+class Closes(Protocol):
+    """A game that holds something to be given back, as GymnasiumBridge its envs."""
+
+    def close(self) -> None:
+        """Called by `ue-rl serve` once it has stopped serving."""
+        ...
+
+
+@runtime_checkable
 class RegistersCommands(Protocol):
     """A game with command handlers of its own."""
 

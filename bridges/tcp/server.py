@@ -42,7 +42,7 @@ class BridgeServer:
         upgrader: offers every trainer another carrier (bridges/tcp/session.py); None: text only.
 
     Raises:
-        ConfigurationError: a tick rate that is not positive. OSError from `start`: the address cannot be listened on.
+        ConfigurationError: an invalid tick rate or port. OSError from `start`: the address cannot be listened on.
     """
 
     def __init__(
@@ -51,6 +51,8 @@ class BridgeServer:
     ) -> None:  # fmt: skip
         if tick_rate is not None and not tick_rate > 0:
             raise ConfigurationError("a tick rate must be positive", fault="caller", field="tick_rate", got=tick_rate)
+        if not 0 <= port <= 65535:
+            raise ConfigurationError("no such port", fault="caller", field="port", expected="0 to 65535", got=port)
         self.bridge, self.host, self.tick_rate = bridge, host, tick_rate
         self._asked_port = port
         self._upgrader = upgrader
@@ -204,7 +206,7 @@ class BridgeServer:
         """Ends the session if the bridge has been switched since it began: its requests are void."""
         if self._session is None or self.bridge.switches == self._switches:
             return False
-        self._end_session("the game left training mode", logging.WARNING)
+        self._end_session("the game left training mode, or was given other sizes", logging.WARNING)
         return True
 
     def data_received(self, connection: Connection, data: bytes | memoryview) -> None:

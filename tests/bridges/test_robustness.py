@@ -250,7 +250,7 @@ async def test_start_training_again_does_not_forget_a_waiting_trainer() -> None:
         trainer[1].close()
 
 
-async def test_new_sizes_end_the_session_and_a_bridge_has_one_server() -> None:
+async def test_new_sizes_end_the_session_and_a_bridge_has_one_server(caplog: pytest.LogCaptureFixture) -> None:
     hosted = bridge(2)
     async with hosting(hosted) as server:
         with pytest.raises(errors.ConfigurationError, match="hosted already"):
@@ -261,6 +261,7 @@ async def test_new_sizes_end_the_session_and_a_bridge_has_one_server() -> None:
         hosted.initialize_environments(3)
         await say(trainer, RESET_BOTH)
         assert await is_closed_by_the_server(trainer)
+        assert "or was given other sizes" in caplog.text
         following = await dial(server)
         assert "ENV_COUNT=3" in await line(following)
         following[1].close()

@@ -350,6 +350,9 @@ async def test_close_is_idempotent_and_a_taken_port_is_an_error() -> None:
     assert await is_closed_by_the_server(trainer)
     with pytest.raises(errors.ConfigurationError, match="tick rate"):
         BridgeServer(bridge(), tick_rate=0)
+    for port in (-1, 99999):
+        with pytest.raises(errors.ConfigurationError, match=f"port.*got {port}"):
+            run_in_thread(bridge(), port=port)
 
 
 def test_runners_hand_on_what_went_wrong() -> None:

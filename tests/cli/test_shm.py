@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import signal
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -83,6 +85,27 @@ def test_wrong_words() -> None:
     assert "text carries no images" in result.output
     result = CliRunner().invoke(cli, ["serve", "--env", "CartPole-v1", "--shm-name", ""])
     assert isinstance(result.exception, ConfigurationError)  # and is not served over TCP instead
+
+
+def test_where_shared_memory_is_impossible_serve_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("UE_RL_PURE", "1")
+    words = [sys.executable, "-m", "ue_rl", "serve", *CART_POLE, "--shm", "--port", "0"]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
+        try:
+            assert process.stdout is not None
+            output = "".join(itertools.takewhile(lambda line: not line.startswith("CONFIG:"), process.stdout))
+            output += stop(process)
+        finally:
+            process.kill()
+    assert "trainers are served text only" in output
+    assert "UE_RL_PURE is set" in output
+    assert "on offer" not in output
+    for more in (["--shm-name", "x"], ["--shm", "--images"]):
+        with monkeypatch.context() as patch:
+            patch.setattr("ue_rl.bridges.GymnasiumBridge", None)  # is not made first
+            result = CliRunner().invoke(cli, ["serve", *CART_POLE, *more])
+        assert isinstance(result.exception, ConfigurationError), more
+        assert "needs ue_rl's compiled module" in str(result.exception)
 
 
 def test_addresses() -> None:

@@ -12,9 +12,12 @@ from click.testing import CliRunner
 
 import ue_rl
 from ue_rl import errors
+from ue_rl.bridges import GymnasiumBridge
+from ue_rl.bridges.hosting import Closes
 from ue_rl.cli import COMMANDS, cli
 from ue_rl.cli.inspect import notes
 from ue_rl.testing import FaultyEngine, PluginStandIn, Script
+from ue_rl.testing.do_nothing import DoNothingBridge
 from ue_rl.wire.handshake import decode_handshake
 
 CART_POLE = ["--env", "CartPole-v1", "--num-envs", "2"]
@@ -96,6 +99,23 @@ def test_serve_refuses_by_name(arguments: list[str], text: str) -> None:
     result = CliRunner().invoke(cli, ["serve", *arguments])
     assert isinstance(result.exception, errors.UeRlError)
     assert text in str(result.exception)
+
+
+def test_serve_closes_a_bridge_that_can_be_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Closing(DoNothingBridge):
+        def close(self) -> None:
+            closed.append(self.num_envs)
+
+    closed: list[int] = []
+    assert issubclass(GymnasiumBridge, Closes)
+    assert not issubclass(DoNothingBridge, Closes)
+    monkeypatch.setattr("ue_rl.bridges.serve", lambda *_, **__: None)
+    for made in (DoNothingBridge, Closing):
+        monkeypatch.setattr("ue_rl.testing.do_nothing.DoNothingBridge", made)
+        words = ["serve", "--bridge", "ue_rl.testing.do_nothing:DoNothingBridge", "--num-envs", "3"]
+        result = CliRunner().invoke(cli, words)
+        assert result.exit_code == 0, result.exception
+    assert closed == [3]
 
 
 def test_serve_says_that_a_port_is_taken() -> None:

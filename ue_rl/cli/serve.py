@@ -47,6 +47,17 @@ def serve(
     arguments = json_object(kwargs, "kwargs")
     from ue_rl.bridges import GymnasiumBridge, ShmUpgrader, serve_shm
     from ue_rl.bridges import serve as serve_tcp
+    from ue_rl.bridges.hosting import Closes
+    from ue_rl.compiled import load
+
+    if shm or shm_name is not None:
+        try:
+            load("sync")
+        except ConfigurationError as error:
+            if shm_name is not None or images:  # nothing that text could carry
+                raise
+            shm = False
+            click.echo(f"no shared memory is offered, trainers are served text only: {error}")
 
     hosted: Any
     if env is not None:
@@ -72,9 +83,8 @@ def serve(
                 raise cannot_listen(host, port, error, cure) from error
         click.echo("stopped")
     finally:
-        close = getattr(hosted, "close", None)
-        if close is not None:
-            close()
+        if isinstance(hosted, Closes):
+            hosted.close()
 
 
 def _bridge_class(name: str) -> Any:
