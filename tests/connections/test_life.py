@@ -182,6 +182,19 @@ def test_seeds_and_options_may_be_any_sequence(carrier: str) -> None:
         assert step(connection) == [1] * N
 
 
+@pytest.mark.parametrize("carrier", ["shared channel", "shared channel, pure", "env sockets", "env sockets, pure"])
+def test_options_longer_than_a_line_cost_nothing(carrier: str) -> None:
+    bridge = Sum()
+    with CARRIERS[carrier](bridge) as connection:
+        with pytest.raises(errors.ConfigurationError, match="longer than") as caught:
+            connection.reset([0, 1], None, [{"a": 1}, {"long": "x" * 200_000}])
+        assert (caught.value.env_id, caught.value.field, caught.value.fault) == (1, "OPTIONS", "caller")
+        assert bridge.resets == []
+        connection.reset([0, 1], None, [{"a": 1}, {"b": "x" * 60_000}])
+        connection.receive()
+        assert step(connection) == [1] * N
+
+
 def test_a_vec_env_takes_numpy_options_and_survives_those_that_are_no_json() -> None:
     bridge = Sum()
     with CARRIERS["shared channel"](bridge) as connection:
