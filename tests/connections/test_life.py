@@ -122,7 +122,7 @@ def test_an_action_that_is_refused_costs_nothing(carrier: str) -> None:
                 assert (caught.value.env_id, caught.value.fault) == (env, "policy")
         with pytest.raises(errors.ActionError, match="as one array"):
             connection.send_actions(ones()[:1])
-        with pytest.raises(errors.UnexpectedMessage, match="ANSWERED while READY"):
+        with pytest.raises(errors.UnexpectedMessage, match="nothing was asked"):
             connection.receive()
         assert step(connection, 2) == [3] * N
         connection.reset([1])
