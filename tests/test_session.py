@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ue_rl.errors import ConnectionUnusable, UnexpectedMessage
+from ue_rl.errors import ConnectionUnusable, NonFiniteValue, UnexpectedMessage
 from ue_rl.session import Event, Role, Session, State
 
 PATHS: dict[State, tuple[Event, ...]] = {
@@ -28,8 +28,8 @@ FOLLOWING = {
 REFUSED = {
     State.NEW: (ConnectionUnusable, "not open yet"),
     State.HANDSHAKE: (ConnectionUnusable, "not open yet"),
-    State.READY: (UnexpectedMessage, "{event} while READY"),
-    State.ASKED: (UnexpectedMessage, "{event} while ASKED"),
+    State.READY: (UnexpectedMessage, "nothing was asked|is open already"),
+    State.ASKED: (UnexpectedMessage, "a request is still unanswered|is open already"),
     State.CLOSED: (ConnectionUnusable, "was closed"),
     State.FAILED: (ConnectionUnusable, "failed before: out of order"),
 }
@@ -54,7 +54,7 @@ def test_each_event_in_each_state(role: Role, state: State, event: Event) -> Non
     if following is None:
         kind, text = REFUSED[state]
         for call in (session.require, session.on):
-            with pytest.raises(kind, match=text.format(event=event.name)) as caught:
+            with pytest.raises(kind, match=text) as caught:
                 call(event)
             assert type(caught.value) is kind
             assert caught.value.fault == ("caller" if role is Role.TRAINER else "trainer")
@@ -66,6 +66,32 @@ def test_each_event_in_each_state(role: Role, state: State, event: Event) -> Non
     assert session.state is following
     if event is Event.FAIL:  # the first reason is the one that helps
         assert session.reason == {State.CLOSED: None, State.FAILED: "out of order"}.get(state, "the last straw")
+
+
+def test_what_was_called_out_of_order_names_the_call_that_belongs_before_it() -> None:
+    with pytest.raises(UnexpectedMessage) as caught:
+        at(Role.TRAINER, State.READY).require(Event.ANSWERED)
+    assert str(caught.value) == (
+        "receive() was called, but nothing was asked [at fault: caller]. Call send_actions() or reset() first"
+    )
+    with pytest.raises(UnexpectedMessage) as caught:
+        at(Role.TRAINER, State.ASKED).require(Event.ASK)
+    assert str(caught.value) == "a request is still unanswered [at fault: caller]. Call receive() first"
+
+
+@pytest.mark.parametrize("role", Role, ids=lambda role: role.name)
+def test_after_a_failure_who_was_at_fault_then_is_named_alone(role: Role) -> None:
+    session = Session(role)
+    first = NonFiniteValue("a value is NaN", fault="engine", env_id=3, field="OBS", got="nan", cure="mend the game")
+    session.on(Event.FAIL, first)
+    session.on(Event.FAIL, "what followed")
+    with pytest.raises(ConnectionUnusable) as caught:
+        session.require(Event.ASK)
+    assert str(caught.value) == (
+        "this connection failed before: a value is NaN (env 3, field OBS); got nan [at fault: engine]. "
+        "Mend the game. Connect again"
+    )
+    assert caught.value.fault == "engine"
 
 
 def test_a_session_is_a_trainers_by_default() -> None:

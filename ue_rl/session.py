@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from enum import Enum, IntEnum, auto
+from typing import Any
 
-from ue_rl.errors import ConnectionUnusable, UnexpectedMessage
+from ue_rl.errors import ConnectionUnusable, UeRlError, UnexpectedMessage
 
 
 class Role(Enum):
@@ -54,6 +55,7 @@ _ENGINE: dict[tuple[State, Event], State] = {
 }
 
 
+_PARTS = ("message", "fault", "env_id", "field", "expected", "got", "cure")
 _ENDED = (State.CLOSED, State.FAILED)
 
 
@@ -78,7 +80,7 @@ class Session:
         state: where it stands; only this class sets it. reason: why it failed; None where it has not.
     """
 
-    __slots__ = ("_role", "_row", "_rows", "reason", "state")
+    __slots__ = ("_cause", "_role", "_row", "_rows", "reason", "state")
 
     def __init__(self, role: Role = Role.TRAINER) -> None:
         self._role = role
@@ -86,6 +88,7 @@ class Session:
         self._row = self._rows[State.NEW]  # that of `state`: this lookup is in every step
         self.state = State.NEW
         self.reason: str | None = None
+        self._cause: dict[str, Any] = {}  # the parts of the first error; not the error, whose traceback holds frames
 
     def on(self, event: Event, reason: object = None) -> None:
         """Takes an event; `reason` is for FAIL: the first one is what every later refusal says.
@@ -99,6 +102,8 @@ class Session:
             raise self._refusal(event)
         if reason is not None and following is not self.state:
             self.reason = str(reason)
+            if isinstance(reason, UeRlError):
+                self._cause = {part: getattr(reason, part) for part in _PARTS}
         self.state = following
         self._row = self._rows[following]
 
@@ -110,14 +115,20 @@ class Session:
     def _refusal(self, event: Event) -> ConnectionUnusable | UnexpectedMessage:
         state, fault = self.state, "caller" if self._role is Role.TRAINER else "trainer"
         if state is State.FAILED:
-            return ConnectionUnusable(
-                f"this connection failed before: {self.reason}", fault=fault, cure="connect again"
-            )
+            cause: dict[str, Any] = {"message": self.reason, **self._cause}
+            cause["fault"] = cause.get("fault") or fault
+            cause["cure"] = f"{cause['cure']}. Connect again" if cause.get("cure") else "connect again"
+            return ConnectionUnusable(f"this connection failed before: {cause.pop('message')}", **cause)
         if state is State.CLOSED:
             return ConnectionUnusable("this connection was closed", fault=fault, cure="connect again")
         if state in (State.NEW, State.HANDSHAKE):
             return ConnectionUnusable("this connection is not open yet", fault=fault, cure="call connect() first")
+        if event in (Event.CONNECT, Event.CONFIG):
+            return UnexpectedMessage("this connection is open already", fault=fault, cure="connect only once")
+        if state is State.ASKED:
+            return UnexpectedMessage("a request is still unanswered", fault=fault, cure="call receive() first")
+        if self._role is Role.ENGINE:
+            return UnexpectedMessage("an answer was given, but nothing was asked", fault=fault)
         return UnexpectedMessage(
-            f"{event.name} while {state.name}", fault=fault,
-            cure="receive the answers of one request before the next one is sent",
-        )  # fmt: skip
+            "receive() was called, but nothing was asked", fault=fault, cure="call send_actions() or reset() first"
+        )

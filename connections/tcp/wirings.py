@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from ue_rl.buffers import StepBuffers
 from ue_rl.compiled import load
 from ue_rl.connections.tcp.link import Link, readable
-from ue_rl.errors import EngineTimeout, LineTooLong, UeRlError
+from ue_rl.errors import ConfigurationError, EngineTimeout, LineTooLong, UeRlError
 from ue_rl.spin import TCP_SLICE_MS, TRAINER_SPIN_US
 from ue_rl.transport import Options, Seeds
 from ue_rl.wire import Codec
@@ -46,7 +46,12 @@ class SharedWiring:
 
     def send_resets(self, env_ids: Sequence[int] | None, seeds: Seeds, options: Options, deadline: float) -> None:
         """Asks `env_ids` (None: all) for a new episode; a ConfigurationError comes before anything was sent."""
-        self._link.send(self._codec.encode_resets(env_ids, seeds, options), deadline)
+        line = self._codec.encode_resets(env_ids, seeds, options)
+        if len(line) > self._codec.max_line:
+            lengths = [len(self._codec.encode_reset_line(None, given)) for given in options or ()]
+            longest = lengths.index(max(lengths)) if lengths else 0
+            raise _too_long(line, self._codec, longest if env_ids is None else env_ids[longest])
+        self._link.send(line, deadline)
 
     def receive(self, due: int, deadline: float) -> None:
         """Receives until `due` pending envs have answered."""
@@ -99,7 +104,10 @@ class PerEnvWiring:
                 None if seeds is None else seeds[n], None if options is None else options[n], env
             )
             for n, env in enumerate(ids)
-        ]  # all of them before the first is sent: an option may be no JSON
+        ]  # all of them before the first is sent: an option may be no JSON, or too long
+        for env, line in zip(ids, lines, strict=True):
+            if len(line) > self._codec.max_line:
+                raise _too_long(line, self._codec, env)
         for env, line in zip(ids, lines, strict=True):
             self._send(env, line, deadline)
 
@@ -180,6 +188,15 @@ class PerEnvWiring:
         for i, count in enumerate(self._fill.tolist()):
             data[i * wider : i * wider + count] = self._data[i * self._stride : i * self._stride + count]
         self._data, self._stride = data, wider
+
+
+def _too_long(line: bytes, codec: Codec, env: int) -> ConfigurationError:
+    """The engine would take a longer line for a broken one, and end the session."""
+    return ConfigurationError(
+        "the reset options make the message longer than the engine reads", fault="caller", env_id=int(env),
+        field="OPTIONS", expected=f"at most {codec.max_line} bytes in one line", got=f"{len(line)} bytes",
+        cure="send less with a reset",
+    )  # fmt: skip
 
 
 Wiring = SharedWiring | PerEnvWiring

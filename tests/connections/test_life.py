@@ -122,7 +122,7 @@ def test_an_action_that_is_refused_costs_nothing(carrier: str) -> None:
                 assert (caught.value.env_id, caught.value.fault) == (env, "policy")
         with pytest.raises(errors.ActionError, match="as one array"):
             connection.send_actions(ones()[:1])
-        with pytest.raises(errors.UnexpectedMessage, match="ANSWERED while READY"):
+        with pytest.raises(errors.UnexpectedMessage, match="nothing was asked"):
             connection.receive()
         assert step(connection, 2) == [3] * N
         connection.reset([1])
@@ -179,6 +179,19 @@ def test_seeds_and_options_may_be_any_sequence(carrier: str) -> None:
                 connection.reset(None, bad)  # type: ignore[arg-type]
             with pytest.raises(errors.ConfigurationError, match="OPTIONS is not a sequence"):
                 connection.reset(None, None, bad)  # type: ignore[arg-type]
+        assert step(connection) == [1] * N
+
+
+@pytest.mark.parametrize("carrier", ["shared channel", "shared channel, pure", "env sockets", "env sockets, pure"])
+def test_options_longer_than_a_line_cost_nothing(carrier: str) -> None:
+    bridge = Sum()
+    with CARRIERS[carrier](bridge) as connection:
+        with pytest.raises(errors.ConfigurationError, match="longer than") as caught:
+            connection.reset([0, 1], None, [{"a": 1}, {"long": "x" * 200_000}])
+        assert (caught.value.env_id, caught.value.field, caught.value.fault) == (1, "OPTIONS", "caller")
+        assert bridge.resets == []
+        connection.reset([0, 1], None, [{"a": 1}, {"b": "x" * 60_000}])
+        connection.receive()
         assert step(connection) == [1] * N
 
 

@@ -221,7 +221,7 @@ def test_life_cycle_is_checked() -> None:
         connection = MultiTcpConnection("127.0.0.1", port, channel="shared", timeout=5)
         assert connection.connect() == connection.connect()
         connection.reset()
-        with pytest.raises(errors.UnexpectedMessage, match="ASK while ASKED"):
+        with pytest.raises(errors.UnexpectedMessage, match="still unanswered"):
             connection.send_actions(np.zeros((2, 1), np.float32))
         connection.receive()
         with pytest.raises(errors.UnexpectedMessage):
