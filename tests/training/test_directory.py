@@ -54,6 +54,35 @@ def test_a_named_run_is_not_overwritten_unless_forced(tmp_path: Path) -> None:
     assert [path.name for path in run.path.iterdir()] == ["checkpoints"]
 
 
+def test_an_overwritten_run_stands_aside_until_it_is_removed_or_put_back(tmp_path: Path) -> None:
+    a_run(tmp_path, "mine")
+    (tmp_path / "mine.1").mkdir()  # somebody else's
+    run = RunDirectory.create(tmp_path, "mine", "walk", force=True)
+    assert run.replaced == tmp_path / "mine.2"
+    run.discard()
+    assert run.replaced is None
+    assert (tmp_path / "mine" / "model.zip").exists()
+    assert not run.checkpoints.exists()
+    run = RunDirectory.create(tmp_path, "mine", "walk", force=True)
+    run.remove_replaced()
+    run.discard()
+    assert [path.name for path in tmp_path.iterdir()] == ["mine.1"]
+
+
+def test_an_overwritten_run_is_back_where_the_new_folder_cannot_be_made(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    a_run(tmp_path, "mine")
+
+    def full(*_: object, **__: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(Path, "mkdir", full)
+    with pytest.raises(ConfigurationError, match="cannot be written"):
+        RunDirectory.create(tmp_path, "mine", "walk", force=True)
+    assert (tmp_path / "mine" / "model.zip").exists()
+
+
 def test_force_takes_no_folder_that_is_not_a_run(tmp_path: Path) -> None:
     (tmp_path / "photos").mkdir()
     (tmp_path / "photos" / "cat.png").write_bytes(b"cat")

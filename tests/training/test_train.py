@@ -137,6 +137,7 @@ def test_existing_runs_are_protected(tmp_path: Path) -> None:
     (tmp_path / "x" / "mark").touch()
     ok(*common, "--force")
     assert not (tmp_path / "x" / "mark").exists()
+    assert [path.name for path in tmp_path.iterdir()] == ["x"]
     (tmp_path / "precious").mkdir()
     (tmp_path / "precious" / "thesis.txt").touch()
     assert "is not a run" in str(refused(*TINY, "--log-dir", str(tmp_path), "--run-id", "precious", "--force"))
@@ -267,6 +268,23 @@ def test_an_engine_that_dies_before_the_first_step_leaves_everything_as_it_was(t
         error = refused("--resume", "--port", str(engine.port), *common, "--timesteps", "256")
     assert isinstance(error, errors.EngineDisconnected)
     assert {path: path.stat().st_mtime_ns for path in kept} == kept
+
+
+def test_an_overwritten_run_is_as_it_was_if_the_new_one_saves_no_model(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    common = ["--log-dir", str(tmp_path), "--run-id", "x", "--no-export", *TINY]
+    ok(*common)
+    before = {path: path.read_bytes() for path in sorted((tmp_path / "x").rglob("*")) if path.is_file()}
+    assert isinstance(refused(*common, "--force", "--port", "1"), errors.EngineUnreachable)
+
+    def broken(self: PPO, path: Any) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(PPO, "save", broken)
+    assert isinstance(train(*common, "--force").exception, OSError)
+    assert {path: path.read_bytes() for path in sorted((tmp_path / "x").rglob("*")) if path.is_file()} == before
+    assert [path.name for path in tmp_path.iterdir()] == ["x"]
 
 
 def test_an_engines_text_is_printed_as_it_is(tmp_path: Path) -> None:

@@ -7,7 +7,8 @@
 #define FINITE_BLOCK 4096
 
 /* Wider vectors where the processor has them, chosen when the module is loaded (GCC on glibc). */
-#if defined(__x86_64__) && defined(__GLIBC__) && defined(__GNUC__) && !defined(__clang__) && !defined(__SANITIZE_ADDRESS__)
+#if defined(__x86_64__) && defined(__GLIBC__) && defined(__GNUC__) && !defined(__clang__) && \
+    !defined(__SANITIZE_ADDRESS__)
 #define WIDE __attribute__((target_clones("avx512f", "avx2", "default")))
 #else
 #define WIDE
@@ -35,9 +36,10 @@ static Py_ssize_t first_bad(const uint32_t *from, uint32_t *to, Py_ssize_t count
     return -1;
 }
 
-/* 0 if all is well; else the kind of the first bad number, obs (1), rewards (2), dones (3), truncated (4), and its index. */
-static int bad_step(const uint32_t *obs, Py_ssize_t numbers, const uint32_t *rewards, const uint8_t *done, const uint8_t *limit,
-                    Py_ssize_t n, Py_ssize_t *bad)
+/* 0 if all is well; else the kind of the first bad number, obs (1), rewards (2), dones (3), truncated (4), and its
+ * index. */
+static int bad_step(const uint32_t *obs, Py_ssize_t numbers, const uint32_t *rewards, const uint8_t *done,
+                    const uint8_t *limit, Py_ssize_t n, Py_ssize_t *bad)
 {
     uint8_t odd = 0;
     Py_ssize_t i;

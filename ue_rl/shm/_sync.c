@@ -1,7 +1,8 @@
 /* What Python cannot do on shared memory, or not fast: atomic words, waiting without the GIL, checked copies.
  *
  * Offsets are bytes into a buffer that the caller keeps mapped. Every function checks range and alignment and raises
- * ValueError; nothing here trusts what the other process has written. ue_rl/shm/bell.py says what each method of Bell means.
+ * ValueError; nothing here trusts what the other process has written. ue_rl/shm/bell.py says what each method of Bell
+ * means.
  */
 #define PY_SSIZE_T_CLEAN
 #if !defined(_WIN32) && !defined(_GNU_SOURCE)
@@ -17,9 +18,10 @@
 #include "../_platform.h"
 #include "_checks.h"
 
-/* What a flag says to whoever publishes. Its owner writes it; the other side only takes ON_FUTEX back to AWAKE, so that a
- * wake-up that comes before the sleeper has reached FUTEX_WAIT is not lost: the futex no longer holds what it expects. */
-enum { AWAKE = 0, ON_FUTEX = 1, ON_SOCKET = 2, ALWAYS_RING = 3 }; /* 3: an engine that can neither wait on nor wake a futex */
+/* What a flag says to whoever publishes. Its owner writes it; the other side only takes ON_FUTEX back to AWAKE, so that
+ * a wake-up that comes before the sleeper has reached FUTEX_WAIT is not lost: the futex no longer holds what it
+ * expects. ALWAYS_RING: an engine that can neither wait on nor wake a futex. */
+enum { AWAKE = 0, ON_FUTEX = 1, ON_SOCKET = 2, ALWAYS_RING = 3 };
 
 /* Nanoseconds. A nap is a fifth of the wait so far. DESCHEDULED: a yield that took this long gave the core to another
  * process; then this side spins only briefly for QUIET. BRIEF: how long it spins where spinning has failed before. */
@@ -74,14 +76,15 @@ static uint32_t as_u32(PyObject *number)
 
 static int bell_init(PyObject *base, PyObject *args, PyObject *kwargs)
 {
-    static char *names[] = {"buffer", "own_seq", "peer_seq", "own_flag", "peer_flag", "peer_ring", "sock", "spin_us", "futex", NULL};
+    static char *names[] = {"buffer", "own_seq", "peer_seq", "own_flag", "peer_flag", "peer_ring",
+                            "sock", "spin_us", "futex", NULL};
     Bell *self = (Bell *)base;
     PyObject *buffer, *sock = Py_None;
     Py_ssize_t own_seq, peer_seq, own_flag = 0, peer_flag = 0, peer_ring = 0;
     double spin_us = 50.0;
     int futex = 1;
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "Onn|nnnOdp", names, &buffer, &own_seq, &peer_seq, &own_flag, &peer_flag,
-                                     &peer_ring, &sock, &spin_us, &futex))
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "Onn|nnnOdp", names, &buffer, &own_seq, &peer_seq, &own_flag,
+                                     &peer_flag, &peer_ring, &sock, &spin_us, &futex))
         return -1;
     if (self->view.obj) {
         PyErr_SetString(PyExc_RuntimeError, "a Bell is initialised once");
@@ -145,13 +148,14 @@ static int usable(Bell *self)
 
 /* -- publishing
  *
- * Why no wake-up is lost. The sleeper stores its flag, fences, and loads the counter; it blocks only if the counter has not
- * moved. The publisher increments the counter, fences, and loads the flag; it rings only if the flag is not AWAKE. Both
- * fences are sequentially consistent, so one of them comes first in the single order of all such fences (C11 7.17.4), and
- * what was stored before the first is seen by every load after the second. If the sleeper's comes first, the publisher
- * sees the flag and rings; if the publisher's comes first, the sleeper sees the counter and does not block. Without a fence
- * each side's store may wait in its store buffer while its load is done already, on x86 too, and both miss.
- * A ring that comes before the sleeper blocks stays: as a byte in the socket, or as AWAKE in the futex's word.
+ * Why no wake-up is lost. The sleeper stores its flag, fences, and loads the counter; it blocks only if the counter has
+ * not moved. The publisher increments the counter, fences, and loads the flag; it rings only if the flag is not AWAKE.
+ * Both fences are sequentially consistent, so one of them comes first in the single order of all such fences (C11
+ * 7.17.4), and what was stored before the first is seen by every load after the second. If the sleeper's comes first,
+ * the publisher sees the flag and rings; if the publisher's comes first, the sleeper sees the counter and does not
+ * block. Without a fence each side's store may wait in its store buffer while its load is done already, on x86 too, and
+ * both miss. A ring that comes before the sleeper blocks stays: as a byte in the socket, or as AWAKE in the futex's
+ * word.
  */
 
 static int ring_socket(Bell *self)
@@ -228,7 +232,8 @@ static int spin(Bell *self, uint64_t seq, uint32_t pos)
         if (moved(self, seq, pos)) return 1;
         self->by_yield = 0;
     }
-    /* After eight failures the other side takes longer than spinning lasts: spin briefly, in full in one of 32 waits. */
+    /* After eight failures the other side takes longer than spinning lasts: spin briefly, in full in one of 32
+     * waits. */
     if (self->failed_spins >= 8 && self->waits % 32 && longest > BRIEF) longest = BRIEF;
     for (i = 0; i < 64; i++) {
         if (moved(self, seq, pos)) return 1;
@@ -260,8 +265,8 @@ static int spin(Bell *self, uint64_t seq, uint32_t pos)
     return 0;
 }
 
-/* Blocks until a doorbell comes or the socket's timeout (set_slice in bell.py) is over. 1: the peer closed the socket; -1:
- * an exception is set. On Windows this needs the GIL. */
+/* Blocks until a doorbell comes or the socket's timeout (set_slice in bell.py) is over. 1: the peer closed the socket;
+ * -1: an exception is set. On Windows this needs the GIL. */
 static int block_on_socket(Bell *self, uint64_t seq, uint32_t pos)
 {
     int outcome = 0;
@@ -271,7 +276,8 @@ static int block_on_socket(Bell *self, uint64_t seq, uint32_t pos)
 #ifdef _WIN32
         PyObject *got = PyObject_CallMethod(self->sock, "recv", "i", 64);
         if (got) outcome = PyBytes_Check(got) && PyBytes_GET_SIZE(got) == 0;
-        else if (PyErr_ExceptionMatches(PyExc_TimeoutError) || PyErr_ExceptionMatches(PyExc_BlockingIOError)) PyErr_Clear();
+        else if (PyErr_ExceptionMatches(PyExc_TimeoutError) || PyErr_ExceptionMatches(PyExc_BlockingIOError))
+            PyErr_Clear();
         else if (PyErr_ExceptionMatches(PyExc_OSError)) outcome = 1, PyErr_Clear();
         else outcome = -1;
         Py_XDECREF(got);
@@ -282,7 +288,8 @@ static int block_on_socket(Bell *self, uint64_t seq, uint32_t pos)
 #endif
     }
     store32(self->own_flag, AWAKE);
-    return outcome == 1 && moved(self, seq, pos) ? 0 : outcome; /* what the peer published before it closed still counts */
+    /* what the peer published before it closed still counts */
+    return outcome == 1 && moved(self, seq, pos) ? 0 : outcome;
 }
 
 /* Blocks for `slice_ms` at most: on the futex, or in naps where the other side wakes none. */
@@ -315,7 +322,8 @@ static int wait_held(Bell *self, uint64_t seq, uint32_t pos, long slice)
     int outcome = 0, sleeps = 0, i;
     int on_socket = self->own_flag && self->fd >= 0;
     self->waits++;
-    for (i = 0; i < 16 && !moved(self, seq, pos); i++) relax(); /* letting go of the GIL costs more than a quick answer */
+    /* letting go of the GIL costs more than a quick answer */
+    for (i = 0; i < 16 && !moved(self, seq, pos); i++) relax();
     if (i == 16) {
         Py_BEGIN_ALLOW_THREADS
         sleeps = !spin(self, seq, pos) && slice > 0;
@@ -334,7 +342,8 @@ static int wait_held(Bell *self, uint64_t seq, uint32_t pos, long slice)
     return !outcome;
 }
 
-/* As wait_held. The memory stays mapped until the wait is over, where another thread or a signal handler releases it. */
+/* As wait_held. The memory stays mapped until the wait is over, where another thread or a signal handler releases
+ * it. */
 static int wait_for(Bell *self, uint64_t seq, uint32_t pos, long slice)
 {
     int fine;
@@ -466,14 +475,16 @@ static PyObject *bell_answer(PyObject *base, PyObject *const *args, Py_ssize_t n
 #define DOC(signature, text) signature "\n--\n\n" text
 #define FAST(name, function, doc) {name, (PyCFunction)(void (*)(void))function, METH_FASTCALL, doc}
 static PyMethodDef bell_methods[] = {
-    {"publish", bell_publish, METH_NOARGS, DOC("publish($self, /)", "Increments this side's counter, wakes the other side.")},
+    {"publish", bell_publish, METH_NOARGS,
+     DOC("publish($self, /)", "Increments this side's counter, wakes the other side.")},
     {"nudge", bell_nudge, METH_NOARGS, DOC("nudge($self, /)", "Wakes the other side if it sleeps.")},
     {"peek", bell_peek, METH_NOARGS, DOC("peek($self, /)", "The other side's counter.")},
     FAST("wait", bell_wait, DOC("wait($self, seq, pos=0, slice_ms=100, /)", "The other side's counter.")),
     {"bind", bell_bind, METH_VARARGS,
      DOC("bind($self, actions, obs, rewards, dones, truncated, answered_seq, holder=0, holder_is=0, /)",
          "What ask writes and answer checks.")},
-    {"ask", bell_ask, METH_O, DOC("ask($self, actions, /)", "-1: asked; -2: unasked; -3: not ours; else a bad number's index.")},
+    {"ask", bell_ask, METH_O,
+     DOC("ask($self, actions, /)", "-1: asked; -2: unasked; -3: not ours; else a bad number's index.")},
     FAST("answer", bell_answer, DOC("answer($self, pos, slice_ms, /)", "Is the right answer there?")),
     {"release", bell_release, METH_NOARGS, DOC("release($self, /)", "Lets go of buffer and socket.")},
     {NULL, NULL, 0, NULL}};
@@ -536,7 +547,10 @@ static inline PyObject *on_word(PyObject *const *args, Py_ssize_t nargs, WordCal
 }
 
 #define WORD_CALL(name, call) \
-    static PyObject *name(PyObject *self, PyObject *const *args, Py_ssize_t nargs) { return on_word(args, nargs, call); }
+    static PyObject *name(PyObject *self, PyObject *const *args, Py_ssize_t nargs) \
+    { \
+        return on_word(args, nargs, call); \
+    }
 WORD_CALL(load_u32, LOAD_U32)
 WORD_CALL(load_u64, LOAD_U64)
 WORD_CALL(store_u32, STORE_U32)
@@ -608,6 +622,7 @@ static int exec_module(PyObject *module)
 }
 
 static PyModuleDef_Slot slots[] = {{Py_mod_exec, exec_module}, {0, NULL}};
-static PyModuleDef module_def = {PyModuleDef_HEAD_INIT, "_sync", "See ue_rl/shm/bell.py.", 0, methods, slots, NULL, NULL, NULL};
+static PyModuleDef module_def = {PyModuleDef_HEAD_INIT, "_sync", "See ue_rl/shm/bell.py.",
+                                0, methods, slots, NULL, NULL, NULL};
 
 PyMODINIT_FUNC PyInit__sync(void) { return PyModuleDef_Init(&module_def); }

@@ -6,6 +6,8 @@ progress*.csv  curves.png  run.log  events.out.tfevents.* (TensorBoard)
 
 from __future__ import annotations
 
+import itertools
+import logging
 import os
 import shutil
 from collections.abc import Callable
@@ -16,13 +18,20 @@ import yaml
 
 from ue_rl.errors import ConfigurationError
 
+_log = logging.getLogger(__name__)
+
 
 class RunDirectory:
     """The paths of one run.
 
     Args:
         path: its folder.
+
+    Attributes:
+        replaced: where the run stands aside that this one overwrites; None where there is none, or no longer.
     """
+
+    replaced: Path | None = None
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -40,6 +49,8 @@ class RunDirectory:
     def create(cls, log_dir: Path, run_id: str | None, name: str, force: bool) -> RunDirectory:
         """A fresh directory `run_id`, or `name` with the next free number.
 
+        A run that is overwritten is renamed: `remove_replaced` deletes it, `discard` puts it back.
+
         Raises:
             ConfigurationError: the run exists already and `force` is off, or the folder cannot be written.
         """
@@ -47,7 +58,8 @@ class RunDirectory:
             ends = [path.name.removeprefix(f"{name}-") for path in log_dir.glob(f"{name}-*")]
             run_id = f"{name}-{max((int(end) for end in ends if end.isdigit()), default=0) + 1}"
         run = cls(log_dir / run_id)
-        if run.path.exists() and any(run.path.iterdir()):
+        occupied = run.path.exists() and any(run.path.iterdir())
+        if occupied:
             if not force:
                 raise ConfigurationError(
                     f"the run {run.path} exists already", field="run_id",
@@ -58,10 +70,14 @@ class RunDirectory:
                     f"{run.path} is not a run: it has no config.yaml", field="run_id",
                     cure="--force only overwrites runs; choose another --run-id",
                 )  # fmt: skip
-            shutil.rmtree(run.path)
         try:
+            if occupied:
+                names = (run.path.with_name(f"{run_id}.{number}") for number in itertools.count(1))
+                run.replaced = run.path.rename(next(path for path in names if not path.exists()))
             run.checkpoints.mkdir(parents=True)
         except OSError as error:
+            if run.replaced:
+                run.discard()
             raise ConfigurationError(f"{run.path} cannot be written", field="log_dir", got=str(error)) from error
         return run
 
@@ -88,6 +104,24 @@ class RunDirectory:
                 cure="check --log-dir and --run-id, or start anew with --force",
             )  # fmt: skip
         return run
+
+    def remove_replaced(self) -> None:
+        """Deletes the run that this one overwrites: this one has a model of its own now."""
+        if self.replaced:
+            shutil.rmtree(self.replaced, ignore_errors=True)
+            if self.replaced.exists():
+                _log.warning("the run that was overwritten could not be deleted: %s", self.replaced)
+            self.replaced = None
+
+    def discard(self) -> None:
+        """Deletes this run, and puts back the one that it was to overwrite."""
+        shutil.rmtree(self.path, ignore_errors=True)
+        if self.replaced:
+            try:
+                self.replaced.rename(self.path)
+            except OSError as error:
+                _log.error("the run before is kept in %s; it could not be renamed back: %s", self.replaced, error)
+            self.replaced = None
 
     def read_config(self) -> dict[str, Any]:
         """The options that the run was started with."""

@@ -112,6 +112,7 @@ class Learner:
     def _save(self, path: Path) -> None:
         """Model and statistics."""
         write_whole(path, self.model.save)
+        self.run.remove_replaced()
         stats = self.model.get_vec_normalize_env()
         if stats is not None:
             target = self.run.normalize if path == self.run.model else path.with_name(f"{path.stem}_vecnormalize.pkl")

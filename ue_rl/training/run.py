@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import os
-import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -25,7 +24,8 @@ def train(
     Args:
         options: resolved options.
         resume: continue this run instead of starting a new one; see RunDirectory.existing.
-        force: overwrite the run `options.run_id` if there is one.
+        force: overwrite the run `options.run_id` if there is one. It is deleted when the new run has saved its first
+            model, and is back in its place if the new run fails before.
         report: is told what happens.
 
     Raises:
@@ -58,8 +58,8 @@ def train(
                 learner = Learner(options, run, vec_env, resume=resume is not None, report=report)
                 return learner.learn()
     except BaseException:
-        if resume is None and not (learner and learner.begun):
-            shutil.rmtree(run.path, ignore_errors=True)
+        if resume is None and (run.replaced or not (learner and learner.begun)):
+            run.discard()
         raise
 
 

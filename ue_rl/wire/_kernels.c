@@ -127,7 +127,8 @@ static int field_of(const char *p, size_t n)
 {
     static const struct { const char *name; size_t length; int field; } NAMES[] = {
         {"OBS", 3, F_OBS}, {"REW", 3, F_REW}, {"DONE", 4, F_DONE}, {"ENV", 3, F_ENV}, {"ACT", 3, F_ACT},
-        {"TRUNC", 5, F_TRUNC}, {"INFO", 4, F_INFO}, {"SEED", 4, F_SEED}, {"OPTIONS", 7, F_OPTIONS}, {"RESET", 5, F_RESET}};
+        {"TRUNC", 5, F_TRUNC}, {"INFO", 4, F_INFO}, {"SEED", 4, F_SEED},
+        {"OPTIONS", 7, F_OPTIONS}, {"RESET", 5, F_RESET}};
     size_t i;
     for (i = 0; i < sizeof NAMES / sizeof *NAMES; i++)
         if (NAMES[i].length == n && is_word(p, n, NAMES[i].name)) return NAMES[i].field;
@@ -250,7 +251,8 @@ static PyObject *finish(Reader *r, int failed)
     return PyLong_FromSsize_t(r->json ? -r->rows : r->rows);
 }
 
-/* Reads one field's value. Returns 1 where a ";" must follow, 0 where the next field may follow directly, -1 on failure. */
+/* Reads one field's value. Returns 1 where a ";" must follow, 0 where the next field may follow directly, -1 on
+ * failure. */
 static int read_value(Reader *r, const char **pp, const char *end, int field, Row *row)
 {
     const char *value = *pp, *p = skip_space(value, end);
@@ -415,7 +417,8 @@ static int store_request(Reader *r, const char *at, const Row *row)
     uint8_t *command = (uint8_t *)a->column[COMMAND].buf + env;
     if (*command) return fail(&r->failure, REPEATED_ENV, env, F_ENV, at, env);
     *command = row->reset ? 2 : 1;
-    if (!row->reset) memcpy((float *)a->column[ACTIONS].buf + env * a->size, r->numbers, (size_t)a->size * sizeof(float));
+    if (!row->reset)
+        memcpy((float *)a->column[ACTIONS].buf + env * a->size, r->numbers, (size_t)a->size * sizeof(float));
     ((int64_t *)a->column[SEEDS].buf)[env] = row->seed;
     span[0] = (int32_t)row->json_start, span[1] = (int32_t)row->json_end;
     return 0;
@@ -426,7 +429,8 @@ static const char *row_end(const char *p, const char *end, const char **next)
 {
     const char *bar = memchr(p, '|', (size_t)(end - p));
     *next = NULL;
-    if (bar == NULL || bar + 1 >= end || bar[1] != '|') return end; /* a single bar is left for the row reader to refuse */
+    /* a single bar is left for the row reader to refuse */
+    if (bar == NULL || bar + 1 >= end || bar[1] != '|') return end;
     *next = bar + 2;
     return bar;
 }
@@ -503,8 +507,9 @@ static int decode_regions(Reader *r, Py_ssize_t stride, const int32_t *fill)
     return 0;
 }
 
-/* decode_state_lines(data, obs, rewards, dones, truncated, pending, spans, stride, fill, form): line i, of fill[i] bytes
- * with its newline, stands at data[i * stride] and came on env i's own socket; 0 bytes: nothing came, env skipped. */
+/* decode_state_lines(data, obs, rewards, dones, truncated, pending, spans, stride, fill, form): line i, of fill[i]
+ * bytes with its newline, stands at data[i * stride] and came on env i's own socket; 0 bytes: nothing came, env
+ * skipped. */
 static PyObject *decode_state_lines(PyObject *self, PyObject *const *args, Py_ssize_t nargs)
 {
     Arrays a;
@@ -672,7 +677,8 @@ static PyObject *encode_states(PyObject *self, PyObject *const *args, Py_ssize_t
 }
 
 /* The first line of a docstring is the signature that inspect and stubtest read. */
-#define FAST(name, args) {#name, (PyCFunction)(void (*)(void))name, METH_FASTCALL, #name "($module, " args ", /)\n--\n\n"}
+#define FAST(name, args) \
+    {#name, (PyCFunction)(void (*)(void))name, METH_FASTCALL, #name "($module, " args ", /)\n--\n\n"}
 #define STATES "data, obs, rewards, dones, truncated, pending, spans, "
 static PyMethodDef METHODS[] = {
     FAST(decode_states, STATES "start, end, form, only_env"),

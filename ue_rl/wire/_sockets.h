@@ -12,9 +12,9 @@
 /* A lock-step answer often comes within tens of microseconds, and waking a blocked process costs about as much. So a
  * wait may spin (poll the socket) before it blocks in poll(), for about twice what waits took lately and never longer
  * than `spin` microseconds; not at all where they take longer than that. Where the cores are busy, spinning keeps the
- * engine from its core and makes everything slower: so both ways are tried, and the one with the quicker answers is used.
- * Every wait ends after `slice` milliseconds, so that Python can check its deadline and signals. The GIL is released
- * throughout.
+ * engine from its core and makes everything slower: so both ways are tried, and the one with the quicker answers is
+ * used. Every wait ends after `slice` milliseconds, so that Python can check its deadline and signals. The GIL is
+ * released throughout.
  *
  * The figures are hints over all waits of the process. Its threads share them without a lock: each access is a relaxed
  * atomic one, and an update that two threads make at once may be lost.
@@ -99,8 +99,8 @@ static PyObject *receive(PyObject *self, PyObject *const *args, Py_ssize_t nargs
     return PyErr_SetFromErrno(PyExc_OSError);
 }
 
-/* Receives into one env's region until it ends in a newline: 1. Otherwise 0: after `slice` without a byte, at *stop, where
- * the region is full, where the stream ended (*have becomes -1 - *have), or with *problem set. */
+/* Receives into one env's region until it ends in a newline: 1. Otherwise 0: after `slice` without a byte, at *stop,
+ * where the region is full, where the stream ended (*have becomes -1 - *have), or with *problem set. */
 static int receive_line(int fd, char *region, Py_ssize_t stride, int32_t *have, long spin, int slice, int64_t *stop,
                         int *problem)
 {
@@ -120,8 +120,8 @@ static int receive_line(int fd, char *region, Py_ssize_t stride, int32_t *have, 
     return *have > 0 && region[*have - 1] == '\n';
 }
 
-/* receive_lines(fds, data, stride, fill, wanted, spin_us, slice_ms): receives until each wanted socket's region ends in a
- * newline. Returns num_envs when done; otherwise the first unfinished env (see receive_line), or (-errno, env). */
+/* receive_lines(fds, data, stride, fill, wanted, spin_us, slice_ms): receives until each wanted socket's region ends in
+ * a newline. Returns num_envs when done; otherwise the first unfinished env (see receive_line), or (-errno, env). */
 static PyObject *receive_lines(PyObject *self, PyObject *const *args, Py_ssize_t nargs)
 {
     static const Dtype *const dtypes[] = {&INT32, &UINT8, &INT32, &UINT8};
@@ -154,8 +154,8 @@ static PyObject *receive_lines(PyObject *self, PyObject *const *args, Py_ssize_t
     return PyLong_FromSsize_t(i);
 }
 
-/* send_lines(fds, lines): how many lines were sent whole, in order; the next one was not sent at all, or (i, sent) where
- * only a part of it was. */
+/* send_lines(fds, lines): how many lines were sent whole, in order; the next one was not sent at all, or (i, sent)
+ * where only a part of it was. */
 static PyObject *send_lines(PyObject *self, PyObject *const *args, Py_ssize_t nargs)
 {
     Py_buffer fds;
