@@ -23,7 +23,7 @@ class ActionCheck:
     def __init__(self, spec: EnvSpec) -> None:
         self._size = spec.act_size
         self._last = np.array(spec.action_spec.counts, np.float32) - np.float32(1)
-        self._space = f"{spec.action_spec.kind.value} {spec.action_spec.counts}"
+        self._space = " and ".join(f"an integer from 0 to {count - 1}" for count in spec.action_spec.counts)
         self.has_choices = len(self._last) > 0
 
     def of_model(self, given: Any, env_ids: Sequence[int]) -> NDArray[np.float32]:
@@ -48,7 +48,7 @@ class ActionCheck:
         actions = np.ascontiguousarray(actions, np.float32)
         problem, expected_row, fits = "the model gave an action that is not a finite number", None, np.isfinite(actions)
         if self.has_choices and fits.all():
-            problem, expected_row = "the model's action is no choice of the action space", self._space
+            problem, expected_row = "the model's action is not a choice of its space", self._space
             fits = self._are_choices(actions)
         rows = fits.all(axis=1)
         if not rows.all():
@@ -74,7 +74,7 @@ class ActionCheck:
         if wrong.any():
             env = int(wrong.argmax())
             raise MalformedMessage(
-                "the action is no choice of the action space", fault="trainer", env_id=env, field="ACT",
+                "the action is not a choice of its space", fault="trainer", env_id=env, field="ACT",
                 expected=self._space, got=inbox.actions[env].tolist(),
             )  # fmt: skip
 

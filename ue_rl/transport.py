@@ -314,8 +314,9 @@ def check_reset(spec: EnvSpec, env_ids: Sequence[int] | None, seeds: Seeds, opti
             continue
         if len(values) != count:
             raise ConfigurationError(
-                "one for each env that is reset", fault="caller", field=feature, expected=count, got=len(values)
-            )
+                f"{feature} needs one value for each env that is reset", fault="caller", field=feature,
+                expected=count, got=len(values), cure="use None for an env without a value",
+            )  # fmt: skip
         if feature not in spec.features and any(value is not None for value in values):
             raise UnsupportedByEngine(
                 f"the engine does not take {feature} on a reset", fault="caller", field=feature,
@@ -325,7 +326,7 @@ def check_reset(spec: EnvSpec, env_ids: Sequence[int] | None, seeds: Seeds, opti
     for seed in seeds or ():
         if seed is not None and (not isinstance(seed, (int, np.integer)) or int(seed) not in _SEEDS):
             raise ConfigurationError(
-                "not a seed", fault="caller", field="seed", expected="an integer from 0 to 2**63 - 1", got=seed
+                "invalid seed", fault="caller", field="seed", expected="an integer from 0 to 2**63 - 1", got=seed
             )
 
 
@@ -335,7 +336,7 @@ def check_actions(spec: EnvSpec, actions: Any) -> None:
     if not isinstance(actions, np.ndarray) or actions.dtype != np.float32 or actions.shape != shape:
         got = f"{actions.dtype} {actions.shape}" if isinstance(actions, np.ndarray) else type(actions).__name__
         raise ActionError(
-            "a transport takes actions as one array", fault="caller", field="ACT", expected=f"float32 {shape}",
+            "the actions have a wrong dtype or shape", fault="caller", field="ACT", expected=f"float32 {shape}",
             got=got, cure="ue_rl.envs.spaces.ActionWriter makes it, as UnrealVecEnv does",
         )  # fmt: skip
     if not actions.flags.c_contiguous:

@@ -316,9 +316,8 @@ class ShmCommands:
             left = deadline - time.monotonic()
             if left <= 0:
                 raise EngineTimeout(
-                    "the engine did not send what was waited for in time", fault="engine", expected=what,
-                    cure="does its tick poll the command ring?",
-                )  # fmt: skip
+                    f"the engine did not send {what}", fault="engine", cure="does its tick poll the command ring?"
+                )
             milliseconds = min(TRAINER_SLICE_MS, int(left * 1000) + 1)
             self._or_dead(lambda: self._wait(milliseconds))  # noqa: B023 - called at once
 

@@ -164,7 +164,10 @@ async def test_an_action_that_is_no_choice_is_refused_not_rounded(value: str, ca
             assert await is_closed_by_the_server(trainer)
         (record,) = caplog.records
         assert "broke the protocol" in record.getMessage()
-        assert "no choice of the action space (env 1, field ACT)" in record.getMessage()
+        assert (
+            "the action is not a choice of its space (env 1, field ACT); expected an integer from 0 to 1"
+            in record.getMessage()
+        )
         assert hosted.outbox.obs.tolist() == [[0], [0]]  # nothing was applied
 
 

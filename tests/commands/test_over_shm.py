@@ -505,7 +505,7 @@ def test_events_that_nobody_takes_are_dropped_oldest_first(monkeypatch: pytest.M
 
 def test_waiting_for_an_event_has_a_deadline() -> None:
     with unhosted(Game()) as (_, connection):
-        with pytest.raises(errors.EngineTimeout, match=r"a message within 0\.01 s"):
+        with pytest.raises(errors.EngineTimeout, match=r"did not send a message within 0\.01 s"):
             connection.commands.wait_event(0.01)
         connection.commands.ping()
 
@@ -517,7 +517,9 @@ def test_a_request_without_an_answer(slack: float) -> None:
     with unhosted(Game(), ticking=False) as (_, connection):
         for timeout in (0, 0.02):
             begun = time.monotonic()
-            with pytest.raises(errors.EngineTimeout, match=f"an answer to method PING within {timeout:g} s") as caught:
+            with pytest.raises(
+                errors.EngineTimeout, match=f"did not send an answer to method PING within {timeout:g} s"
+            ) as caught:
                 connection.commands.request(Method.PING, M.PingT(stamp=1), timeout=timeout)
             assert caught.value.fault == "engine"
             assert timeout <= time.monotonic() - begun < 2 * slack

@@ -446,7 +446,7 @@ def test_requests_that_cannot_be_are_refused_before_anything_is_sent(kind: str) 
                 with pytest.raises(errors.ConfigurationError, match=r"cannot be reset.*0 to 2, each once"):
                     connection.reset(env_ids)  # type: ignore[arg-type]
             for seed in (-1, 2**63, 0.5, "7"):
-                with pytest.raises(errors.ConfigurationError, match=r"not a seed.*2\*\*63 - 1"):
+                with pytest.raises(errors.ConfigurationError, match=r"invalid seed.*2\*\*63 - 1"):
                     connection.reset(None, [None, seed, None])  # type: ignore[list-item]
             good = np.zeros((3, 1), np.float32)
             for wrong in (good.astype(np.int32), good.astype(np.float64), good[:2], good.T, good.ravel(), None):

@@ -121,6 +121,9 @@ def test_files_that_are_no_segments_are_refused(tmp_path: Path, monkeypatch: pyt
         Segment.open(str(small))
     with pytest.raises(errors.EngineUnreachable, match="cannot be mapped"):
         Segment.open(str(tmp_path))
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(errors.SegmentInvalid, match="is not a regular file"):
+        Segment.open(str(tmp_path / "pipe"))
     with engine(str(tmp_path / "real")):
         (tmp_path / "link").symlink_to(tmp_path / "real")
         with pytest.raises(errors.EngineUnreachable):

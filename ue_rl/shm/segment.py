@@ -274,7 +274,12 @@ def _open(name: str) -> tuple[mmap.mmap, int]:
                 expected=os.getuid(), got=facts.st_uid,
             )  # fmt: skip
         if is_path(name) and not stat.S_ISREG(facts.st_mode):
-            raise SegmentInvalid(f"{name!r} is no file", fault="caller", field="name")
+            raise SegmentInvalid(
+                f"{name!r} is not a regular file",
+                fault="caller",
+                field="name",
+                cure="give the path of a segment's file",
+            )
         if facts.st_size < HEADER_SIZE:
             raise SegmentInvalid(
                 f"the segment {name!r} is smaller than its header", fault="engine", field="size",
