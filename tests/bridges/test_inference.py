@@ -119,7 +119,7 @@ def test_a_choice_that_does_not_exist_is_refused() -> None:
     policy.answer = np.array([[2.0]])
     bridge.set_inference_interface(policy)
     bridge.start_inference()
-    with pytest.raises(errors.ModelOutputError, match="not a choice of its space.*expected an integer from 0 to 1"):
+    with pytest.raises(errors.ModelOutputError, match=r"not a choice of its space.*expected an integer from 0 to 1"):
         bridge.update_rl(0)
 
 
