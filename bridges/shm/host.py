@@ -38,6 +38,8 @@ from ue_rl.spin import ENGINE_SLICE_MS
 _log = logging.getLogger("ue_rl.bridges.shm")
 
 _RING_SECONDS = 5.0
+# Enum members are slow to look up, and these are needed in every step.
+_ASK, _ANSWERED, _SERVING_STATES = Event.ASK, Event.ANSWERED, (State.READY, State.ASKED)
 
 
 @functools.cache
@@ -267,7 +269,7 @@ class ShmHost:
             self._greet()
             if not self._serving:  # request from an evicted trainer: ignore
                 return False
-        self._session.on(Event.ASK)
+        self._session.on(_ASK)
         if self.memory.c2s is not None and self.memory.c2s.has_news():
             self._answer_commands()
         return True
@@ -285,7 +287,7 @@ class ShmHost:
                 return False
             if bridge.outbox.infos:
                 send_infos(self.memory, bridge, lambda data: self._write(data, self._between_infos))
-            self._session.on(Event.ANSWERED)
+            self._session.on(_ANSWERED)
             self._bell.publish()
         return True
 
@@ -302,7 +304,7 @@ class ShmHost:
     @property
     def _serving(self) -> bool:
         """Is a trainer attached?"""
-        return State.READY <= self._session.state <= State.ASKED
+        return self._session.state in _SERVING_STATES
 
     def _greet(self) -> None:
         """Begins a session if a trainer has attached."""
