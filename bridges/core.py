@@ -113,10 +113,9 @@ class BridgeCore(abc.ABC):
             self.switches += self._spec is not None
             self._spec = spec
             self.check = ActionCheck(spec)
-            self.inbox = ActionBatch(spec.num_envs, spec.act_size)
-            image = None if spec.image is None else spec.image.shape
-            self.outbox = StepBuffers(spec.num_envs, spec.obs_size, image)
-            self.answered = np.zeros(spec.num_envs, np.uint8)
+            self.inbox = ActionBatch.of(spec)
+            self.outbox = StepBuffers.of(spec)
+            self.answered = np.zeros(spec.num_rows, np.uint8)
             self.forget_requests()
 
     def build_handshake(self) -> str:

@@ -10,16 +10,17 @@ from __future__ import annotations
 
 import abc
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ue_rl.buffers import StepBuffers
+from ue_rl.buffers import Resets, StepBuffers
 from ue_rl.errors import ActionError, ConfigurationError, UeRlError, UnsupportedByEngine, shorten
 from ue_rl.session import Event, Session, State
 from ue_rl.spec import EnvSpec
+from ue_rl.wire.calls import understood
 
 _log = logging.getLogger("ue_rl.connections")
 
@@ -49,11 +50,17 @@ class Transport(Protocol):
         """
         ...
 
-    def send_actions(self, actions: NDArray[np.float32]) -> None:
-        """Ask every env for one step. `actions`: float32 [num_envs, act_size], finite, C-contiguous.
+    def send_actions(self, actions: NDArray[np.float32], resets: Sequence[int] | None = None) -> None:
+        """Ask every env for one step, or, those in `resets`, for a new episode: one request, one round trip.
+
+        Args:
+            actions: float32 [num_rows, act_size], finite, C-contiguous. Rows of envs that are reset are ignored, and,
+                with agents, rows of agents that are not there (`buffers.present`) or whose episode is over.
+            resets: env ids; None or none: every env takes a step.
 
         Raises:
-            ActionError: they are not; nothing was sent and the connection is as it was.
+            ActionError: they are not; ConfigurationError: a wrong env id, or, with agents, an env in which nobody can
+                act any more and that is not reset. Nothing was sent and the connection is as it was.
         """
         ...
 
@@ -74,6 +81,15 @@ class Transport(Protocol):
         """
         ...
 
+    def call(self, line: str) -> str:
+        """Send a request beside the steps (ue_rl/wire/calls.py), wait for its answer and return that.
+
+        Raises:
+            UnsupportedByEngine: the carrier or the engine has no such requests. CommandFailed: the engine refused, with
+                its reason; the connection is as it was.
+        """
+        ...
+
     def close(self) -> None:
         """Let go of everything; idempotent, never raises."""
         ...
@@ -86,7 +102,7 @@ class Transport(Protocol):
 class BaseTransport(abc.ABC):
     """The life of a connection, and the checks of what its caller gives it.
 
-    A carrier implements `_open`, `_ask`, `_ask_resets`, `_collect`, `_drop` and `describe`.
+    A carrier implements `_open`, `_ask`, `_ask_resets`, `_collect`, `_drop` and `describe`, and `_call` where it can.
 
     Args:
         timeout: seconds for a step or reset to be answered.
@@ -95,6 +111,8 @@ class BaseTransport(abc.ABC):
 
     Attributes:
         buffers: the arrays of the last answer; made by `_open`. carries: what it is, for error messages.
+        draw_parameters: asked with an env id before each of its resets, also those within a step: values for the game's
+            parameters that go with the reset, None for none. Set by who randomises the game, see ue_rl.randomize.
 
     Raises:
         ConfigurationError: a deadline is not positive and finite.
@@ -113,6 +131,8 @@ class BaseTransport(abc.ABC):
         self.connect_timeout = timeout if connect_timeout is None else connect_timeout
         self._session = Session()
         self._spec: EnvSpec | None = None
+        self._agents = 1
+        self.draw_parameters: Callable[[int], Mapping[str, float] | None] | None = None
 
     # -- what a carrier implements
 
@@ -121,16 +141,21 @@ class BaseTransport(abc.ABC):
         """Connects, shakes hands and makes `buffers`."""
 
     @abc.abstractmethod
-    def _ask(self, actions: NDArray[np.float32]) -> None:
-        """Sends a step of all envs. Calls `check_actions` where its encoder does not check them as strictly.
+    def _ask(self, actions: NDArray[np.float32], resets: Resets | None) -> None:
+        """Sends a step of all envs but those that are reset.
+
+        Calls `check_actions` where its encoder does not check them as strictly.
+
+        Args:
+            resets: checked, never of all envs; None in the usual case.
 
         Raises:
             ActionError: only before anything was sent. Anything else makes the connection dead.
         """
 
     @abc.abstractmethod
-    def _ask_resets(self, env_ids: Sequence[int] | None, seeds: Seeds, options: Options) -> None:
-        """Sends resets; the arguments were checked, and `seeds` and `options` are lists or None.
+    def _ask_resets(self, resets: Resets) -> None:
+        """Sends resets; they were checked.
 
         Raises:
             ConfigurationError, UnsupportedByEngine: only before anything was sent. Anything else makes the connection
@@ -140,6 +165,14 @@ class BaseTransport(abc.ABC):
     @abc.abstractmethod
     def _collect(self) -> None:
         """Waits until every asked env has answered into `buffers`."""
+
+    def _call(self, line: bytes) -> bytes:
+        """Sends a request beside the steps, without its line ending, and waits for its answer, which is returned so."""
+        raise UnsupportedByEngine(
+            f"{self.carries} has no requests beside the steps",
+            fault="caller",
+            field=line[:40].decode("ascii", "replace"),
+        )
 
     @abc.abstractmethod
     def _drop(self) -> None:
@@ -169,7 +202,7 @@ class BaseTransport(abc.ABC):
             except BaseException as error:
                 self._died(error)
                 raise
-            self._spec = spec
+            self._spec, self._agents = spec, spec.agents_per_env
             _log.info("%s", self.describe())
         return self._spec
 
@@ -194,14 +227,23 @@ class BaseTransport(abc.ABC):
 
     # -- requests and answers
 
-    def send_actions(self, actions: NDArray[np.float32]) -> None:
+    def send_actions(self, actions: NDArray[np.float32], resets: Sequence[int] | None = None) -> None:
         """See Transport.send_actions."""
+        if resets is not None and len(resets):
+            self._session.require(_ASK)
+            check_reset(self.spec, resets, None, None)
+            if len(resets) == self.spec.num_envs:
+                self.reset()
+                return
+            given: Resets | None = self._resets(list(resets), None, None)
+        else:
+            given = None
         self._session.on(_ASK)
         try:
             if self.buffers.infos:
                 self.buffers.infos.clear()
-            self._ask(actions)
-        except ActionError:  # nothing was sent
+            self._ask(actions, given)
+        except (ActionError, ConfigurationError):  # nothing was sent
             self._session.on(Event.WITHDRAW)
             raise
         except BaseException as error:
@@ -213,16 +255,31 @@ class BaseTransport(abc.ABC):
         self._session.require(_ASK)
         seeds, options = _listed("SEED", seeds), _listed("OPTIONS", options)
         check_reset(self.spec, env_ids, seeds, options)
+        given = self._resets(env_ids, seeds, options)
         self._session.on(_ASK)
         try:
             self.buffers.infos.clear()
-            self._ask_resets(env_ids, seeds, options)
+            self._ask_resets(given)
         except (ConfigurationError, UnsupportedByEngine):  # nothing was sent
             self._session.on(Event.WITHDRAW)
             raise
         except BaseException as error:
             self._died(error)
             raise
+
+    def call(self, line: str) -> str:
+        """See Transport.call."""
+        self._session.on(_ASK)
+        try:
+            answer = self._call(line.encode("ascii"))
+        except (UnsupportedByEngine, ConfigurationError):  # nothing was sent
+            self._session.on(Event.WITHDRAW)
+            raise
+        except BaseException as error:
+            self._died(error)
+            raise
+        self._session.on(_ANSWERED)
+        return understood(line, answer)
 
     def receive(self) -> StepBuffers:
         """See Transport.receive."""
@@ -250,15 +307,54 @@ class BaseTransport(abc.ABC):
 
     # -- helpers
 
-    def _expect(self, env_ids: Sequence[int] | None) -> int:
-        """Notes in `buffers.pending` who is asked (None: all); how many they are."""
-        pending = self.buffers.pending
-        if env_ids is None:
+    def _resets(self, env_ids: Sequence[int] | None, seeds: Seeds, options: Options) -> Resets:
+        draw = self.draw_parameters
+        if draw is None:
+            return Resets(env_ids, seeds, options)
+        envs = range(self.spec.num_envs) if env_ids is None else env_ids
+        return Resets(env_ids, seeds, options, [draw(int(env)) for env in envs])
+
+    def _expect(self, resets: Resets | None, steps: bool) -> int:
+        """Notes in `buffers.pending` whose answers are awaited; of how many envs.
+
+        Args:
+            steps: all envs but those in `resets` take a step.
+
+        Raises:
+            ConfigurationError: an env with agents is to take a step, but none of them can act any more.
+        """
+        pending, per_env = self.buffers.pending, self._agents
+        env_ids = None if resets is None else resets.env_ids
+        everybody = steps or env_ids is None
+        if per_env > 1:
+            return self._expect_agents(pending.reshape(-1, per_env), env_ids, resets is not None, steps)
+        if everybody:
             pending[:] = 1
             return len(pending)
         pending[:] = 0
         pending[np.asarray(env_ids, np.intp)] = 1
-        return len(env_ids)
+        return len(pending) if env_ids is None else len(env_ids)
+
+    def _expect_agents(
+        self, pending: NDArray[np.uint8], env_ids: Sequence[int] | None, resets: bool, steps: bool
+    ) -> int:
+        """`_expect` for [num_envs, agents]: an agent that acts must answer, any other one may turn up (2)."""
+        reset = np.zeros(len(pending), np.bool_)
+        if resets:
+            reset[slice(None) if env_ids is None else np.asarray(env_ids, np.intp)] = True
+        asked = reset | steps
+        pending[:] = np.where(asked[:, None], 2, 0)
+        if steps:
+            act = live_agents(self.buffers).reshape(pending.shape) & ~reset[:, None]
+            stuck = ~act.any(axis=1) & ~reset
+            if stuck.any():
+                pending[:] = 0
+                raise ConfigurationError(
+                    "nobody in this env can act any more: its episode is over", env_id=int(stuck.argmax()),
+                    cure="reset it: send_actions(actions, resets=[..]) or reset([..])",
+                )  # fmt: skip
+            pending[act] = 1
+        return int(np.count_nonzero(asked))
 
     def _died(self, error: BaseException) -> None:
         """Makes the connection dead because of what escaped.
@@ -274,6 +370,12 @@ class BaseTransport(abc.ABC):
         if self._session.state is State.CLOSED or (self._session.state is State.FAILED and not named):
             self._session.require(_ASK)
         self.fail(error if named else f"{type(error).__name__}: {error}")
+
+
+def live_agents(buffers: StepBuffers) -> NDArray[np.bool_]:
+    """Which rows can act, bool [num_rows]: their agent is there, and its episode is not over."""
+    live: NDArray[np.bool_] = (buffers.present != 0) & (buffers.dones == 0)
+    return live
 
 
 def _listed(field: str, values: Any) -> list[Any] | None:
@@ -332,7 +434,7 @@ def check_reset(spec: EnvSpec, env_ids: Sequence[int] | None, seeds: Seeds, opti
 
 def check_actions(spec: EnvSpec, actions: Any) -> None:
     """Raises ActionError where `actions` is not the array that a transport takes; no other dtype is converted."""
-    shape = (spec.num_envs, spec.act_size)
+    shape = (spec.num_rows, spec.act_size)
     if not isinstance(actions, np.ndarray) or actions.dtype != np.float32 or actions.shape != shape:
         got = f"{actions.dtype} {actions.shape}" if isinstance(actions, np.ndarray) else type(actions).__name__
         raise ActionError(

@@ -13,13 +13,13 @@ from __future__ import annotations
 import os
 import socket
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ue_rl.buffers import ActionBatch, StepBuffers
+from ue_rl.buffers import ActionBatch, Resets, StepBuffers
 from ue_rl.compiled import load
 from ue_rl.connections.shm import attach
 from ue_rl.connections.shm.commands import ShmCommands
@@ -29,7 +29,7 @@ from ue_rl.connections.shm.upgrade import UpgradeRefused, check_offered, propose
 from ue_rl.connections.shm.waiting import EngineWatch, bad_state, slice_of, unasked
 from ue_rl.connections.tcp.connection import shake_hands
 from ue_rl.connections.tcp.link import Link, engine_gone
-from ue_rl.errors import UeRlError
+from ue_rl.errors import UeRlError, UnsupportedByEngine
 from ue_rl.session import Event
 from ue_rl.shm.bell import ASKED, NOT_OURS, Bell, set_slice
 from ue_rl.shm.header import ANSWERED_SEQ, CLIENT_PID
@@ -37,7 +37,7 @@ from ue_rl.shm.memory import StepMemory
 from ue_rl.shm.offer import parse_offer
 from ue_rl.shm.segment import Segment
 from ue_rl.spec import EnvSpec
-from ue_rl.transport import BaseTransport, Options, Seeds, check_actions
+from ue_rl.transport import BaseTransport, check_actions
 from ue_rl.wire.codec import nonfinite_action
 
 # By Segment.identity: which connection of this process holds it. A pid alone does not tell two of them apart, and the
@@ -150,11 +150,17 @@ class SharedMemoryConnection(BaseTransport):
 
     # -- requests and answers
 
-    def _ask(self, actions: NDArray[np.float32]) -> None:
+    def _ask(self, actions: NDArray[np.float32], resets: Resets | None) -> None:
+        if resets is not None:
+            self._ask_mixed(actions, resets)
+            return
         if self._mixed:
             self._ask_all()
         if actions is None:  # Bell.ask(None) means that the actions are already in the segment
             check_actions(self.spec, actions)
+        self._ring_bell(actions)
+
+    def _ring_bell(self, actions: NDArray[np.float32]) -> None:
         try:
             outcome = self._bell.ask(actions)
         except (TypeError, ValueError, BufferError):
@@ -165,31 +171,65 @@ class SharedMemoryConnection(BaseTransport):
         if outcome != ASKED:
             raise self._refused(outcome)
 
-    def _ask_resets(self, env_ids: Sequence[int] | None, seeds: Seeds, options: Options) -> None:
-        memory, ids = self.memory, range(self.spec.num_envs) if env_ids is None else env_ids
-        entries = [
-            self._commands.options_entry(int(env), option)
-            for env, option in zip(ids, options or (), strict=False)
-            if option is not None
-        ]
+    def _ask_resets(self, resets: Resets) -> None:
+        rows, entries = self._reset_rows(resets)
         self._refuse_evicted()
         self._mixed = True
-        rows = np.asarray(ids, np.intp)
         if self._plain is not None:
             self._plain.ask_resets(rows)
         else:
-            assert memory.ask is not None
-            assert memory.seeds is not None
-            memory.ask[:] = ActionBatch.NOTHING
-            memory.ask[rows] = ActionBatch.RESET
-            memory.resets[:] = 0
-            memory.resets[rows] = 1
-            memory.seeds[rows] = -1 if seeds is None else [-1 if seed is None else seed for seed in seeds]
+            assert self.memory.ask is not None
+            self.memory.ask[:] = ActionBatch.NOTHING
+            self.memory.resets[:] = 0
+            self._note_resets(rows, resets)
         for entry in entries:
             self._commands.send_entry(entry)
         outcome = self._bell.ask(None)
         if outcome != ASKED:
             raise self._refused(outcome)
+
+    def _ask_mixed(self, actions: NDArray[np.float32], resets: Resets) -> None:
+        """A step of some envs and a new episode of the others."""
+        if self._plain is not None:
+            raise UnsupportedByEngine(
+                "a segment of the plain layout steps or resets all its envs at once", field="resets", got=resets.env_ids
+            )
+        check_actions(self.spec, actions)
+        rows, entries = self._reset_rows(resets)
+        finite = np.asarray(np.isfinite(actions).all(axis=1))
+        finite[rows] = True  # not used
+        if not finite.all():
+            env = int(finite.argmin())
+            raise nonfinite_action(actions, env, int(np.isfinite(actions[env]).argmin()))
+        self._refuse_evicted()
+        self._mixed = True
+        assert self.memory.ask is not None
+        self.memory.ask[:] = ActionBatch.STEP
+        self.memory.resets[:] = 0
+        self._note_resets(rows, resets)
+        for entry in entries:
+            self._commands.send_entry(entry)
+        actions = actions.copy()
+        actions[rows] = 0
+        self._ring_bell(actions)
+
+    def _reset_rows(self, resets: Resets) -> tuple[NDArray[np.intp], list[bytes]]:
+        """The rows that are reset, and the ring entries that go with it."""
+        ids = range(self.spec.num_envs) if resets.env_ids is None else resets.env_ids
+        entries = [
+            self._commands.options_entry(int(env), option)
+            for env, option in zip(ids, resets.options or (), strict=False)
+            if option is not None
+        ]
+        return np.asarray(ids, np.intp), entries
+
+    def _note_resets(self, rows: NDArray[np.intp], resets: Resets) -> None:
+        memory, seeds = self.memory, resets.seeds
+        assert memory.ask is not None
+        assert memory.seeds is not None
+        memory.ask[rows] = ActionBatch.RESET
+        memory.resets[rows] = 1
+        memory.seeds[rows] = -1 if seeds is None else [-1 if seed is None else seed for seed in seeds]
 
     def _ask_all(self) -> None:
         """Every env takes a step, as it does in every further one until a reset is asked."""

@@ -9,13 +9,12 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ue_rl.buffers import StepBuffers
+from ue_rl.buffers import Resets, StepBuffers
 from ue_rl.connections.tcp.link import Link, dial, engine_late
 from ue_rl.connections.tcp.wirings import PerEnvWiring, SharedWiring, Wiring
 from ue_rl.errors import (
@@ -28,7 +27,7 @@ from ue_rl.errors import (
     UnsupportedByEngine,
 )
 from ue_rl.spec import Channel, EnvSpec, EnvType
-from ue_rl.transport import BaseTransport, Options, Seeds, check_actions
+from ue_rl.transport import BaseTransport, check_actions
 from ue_rl.wire import MAX_HANDSHAKE, Codec, decode_handshake
 
 CHANNELS = ("auto", "shared", "per_env")
@@ -93,7 +92,7 @@ class TcpConnection(BaseTransport):
                 "transport='auto' or 'shm'",
             )  # fmt: skip
         self._codec = Codec(spec, compiled=self._compiled)
-        self.buffers = StepBuffers(spec.num_envs, spec.obs_size)
+        self.buffers = StepBuffers.of(spec)
         self._wiring = self._choose(self._admin, spec)
         return spec
 
@@ -149,16 +148,16 @@ class TcpConnection(BaseTransport):
 
     # -- requests and answers
 
-    def _ask(self, actions: NDArray[np.float32]) -> None:
+    def _ask(self, actions: NDArray[np.float32], resets: Resets | None) -> None:
         check_actions(self.spec, actions)
-        wiring = self._ready_wiring(thorough=False)
-        self._due = self._expect(None)
-        wiring.send_actions(actions, time.monotonic() + self.timeout)
+        wiring = self._ready_wiring(thorough=resets is not None)
+        self._due = self._expect(resets, steps=True)
+        wiring.send(actions, resets, time.monotonic() + self.timeout)
 
-    def _ask_resets(self, env_ids: Sequence[int] | None, seeds: Seeds, options: Options) -> None:
+    def _ask_resets(self, resets: Resets) -> None:
         wiring = self._ready_wiring(thorough=True)
-        self._due = self._expect(env_ids)
-        wiring.send_resets(env_ids, seeds, options, time.monotonic() + self.timeout)
+        self._due = self._expect(resets, steps=False)
+        wiring.send(None, resets, time.monotonic() + self.timeout)
 
     def _collect(self) -> None:
         assert self._wiring is not None
@@ -206,7 +205,7 @@ class SingleTcpConnection(TcpConnection):
     def _open(self) -> EnvSpec:
         spec = super()._open()
         if spec.env_type is EnvType.RLBASE:
-            self._due = self._expect(None)
+            self._due = self._expect(None, steps=False)
             self._collect()  # RLBASE: the engine speaks first, one state before anything was asked
         return spec
 

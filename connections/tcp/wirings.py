@@ -8,17 +8,15 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ue_rl.buffers import StepBuffers
+from ue_rl.buffers import Resets, StepBuffers
 from ue_rl.compiled import load
 from ue_rl.connections.tcp.link import Link, readable
 from ue_rl.errors import ConfigurationError, EngineTimeout, LineTooLong, UeRlError
 from ue_rl.spin import TCP_SLICE_MS, TRAINER_SPIN_US
-from ue_rl.transport import Options, Seeds
 from ue_rl.wire import Codec
 
 
@@ -40,17 +38,17 @@ class SharedWiring:
         thorough = thorough or len(self._buffers.pending) == 1
         return len(self._link.lines) > 0 or (thorough and self._readable())
 
-    def send_actions(self, actions: NDArray[np.float32], deadline: float) -> None:
-        """Asks every env for a step; an ActionError comes before anything was sent."""
-        self._link.send(self._codec.encode_actions(actions), deadline)
+    def send(self, actions: NDArray[np.float32] | None, resets: Resets | None, deadline: float) -> None:
+        """Asks for a step, for resets, or for both, as Codec.encode_request; it raises before anything is sent.
 
-    def send_resets(self, env_ids: Sequence[int] | None, seeds: Seeds, options: Options, deadline: float) -> None:
-        """Asks `env_ids` (None: all) for a new episode; a ConfigurationError comes before anything was sent."""
-        line = self._codec.encode_resets(env_ids, seeds, options)
-        if len(line) > self._codec.max_line:
-            lengths = [len(self._codec.encode_reset_line(None, given)) for given in options or ()]
+        Raises:
+            ConfigurationError: also where the options of a reset make the line too long.
+        """
+        line = self._codec.encode_request(actions, resets, self._buffers)
+        if resets is not None and len(line) > self._codec.max_line:
+            lengths = [len(self._codec.encode_reset_line(None, given)) for given in resets.options or ()]
             longest = lengths.index(max(lengths)) if lengths else 0
-            raise _too_long(line, self._codec, longest if env_ids is None else env_ids[longest])
+            raise _too_long(line, self._codec, longest if resets.env_ids is None else resets.env_ids[longest])
         self._link.send(line, deadline)
 
     def receive(self, due: int, deadline: float) -> None:
@@ -86,30 +84,30 @@ class PerEnvWiring:
         """See SharedWiring. An answer too many would shift this env's rollout by a step, silently."""
         return self._readable() or (self._fast is None and any(len(link.lines) for link in self.links))
 
-    def send_actions(self, actions: NDArray[np.float32], deadline: float) -> None:
+    def send(self, actions: NDArray[np.float32] | None, resets: Resets | None, deadline: float) -> None:
         """See SharedWiring."""
-        lines = self._codec.encode_action_lines(actions)
+        lines = {} if actions is None else dict(enumerate(self._codec.encode_action_lines(actions)))
+        if resets is not None:
+            lines |= self._reset_lines(resets)  # all of them before the first is sent
         done, part = 0, 0
-        if self._fast is not None:
-            sent = self._fast.send_lines(self._fds, lines)
+        if self._fast is not None and len(lines) == len(self.links):
+            sent = self._fast.send_lines(self._fds, [lines[env] for env in range(len(lines))])
             done, part = sent if isinstance(sent, tuple) else (sent, 0)
-        for env in range(done, len(lines)):
-            self._send(env, lines[env][part:] if env == done else lines[env], deadline)
+        for n, (env, line) in enumerate(sorted(lines.items())):
+            if n >= done:
+                self._send(env, line[part:] if n == done else line, deadline)
 
-    def send_resets(self, env_ids: Sequence[int] | None, seeds: Seeds, options: Options, deadline: float) -> None:
-        """See SharedWiring."""
-        ids = range(len(self.links)) if env_ids is None else env_ids
-        lines = [
-            self._codec.encode_reset_line(
-                None if seeds is None else seeds[n], None if options is None else options[n], env
+    def _reset_lines(self, resets: Resets) -> dict[int, bytes]:
+        lines = {}
+        for n, env in enumerate(range(len(self.links)) if resets.env_ids is None else resets.env_ids):
+            seed, options, parameters = (
+                None if given is None else given[n] for given in (resets.seeds, resets.options, resets.parameters)
             )
-            for n, env in enumerate(ids)
-        ]  # all of them before the first is sent: an option may be no JSON, or too long
-        for env, line in zip(ids, lines, strict=True):
+            line = self._codec.encode_reset_line(seed, options, env, parameters)  # type: ignore[arg-type]
             if len(line) > self._codec.max_line:
                 raise _too_long(line, self._codec, env)
-        for env, line in zip(ids, lines, strict=True):
-            self._send(env, line, deadline)
+            lines[int(env)] = line
+        return lines
 
     def _send(self, env: int, line: bytes, deadline: float) -> None:
         try:

@@ -8,16 +8,15 @@ copied in either case. A bridge that does not answer within `max_ticks` is an En
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ue_rl.buffers import ActionBatch, StepBuffers
+from ue_rl.buffers import ActionBatch, Resets, StepBuffers
 from ue_rl.errors import EngineTimeout
 from ue_rl.spec import EnvSpec
-from ue_rl.transport import BaseTransport, Options, Seeds, check_actions
+from ue_rl.transport import BaseTransport, check_actions
 from ue_rl.wire import Codec, decode_handshake, encode_handshake
 
 __all__ = ["BridgeLike", "MemoryTransport"]
@@ -87,33 +86,43 @@ class MemoryTransport(BaseTransport):
             self._engine_codec = Codec(spec, compiled=self.compiled)
             spec = decode_handshake(line)
         self._codec = Codec(spec, compiled=self.compiled)
-        self.buffers = StepBuffers(spec.num_envs, spec.obs_size, None if spec.image is None else spec.image.shape)
+        self.buffers = StepBuffers.of(spec)
         return spec
 
-    def _ask(self, actions: NDArray[np.float32]) -> None:
+    def _ask(self, actions: NDArray[np.float32], resets: Resets | None) -> None:
         check_actions(self.spec, actions)
-        line = self._codec.encode_actions(actions)  # in either case: it refuses what is not finite
-        self._expect(None)
-        if self.through_codec:
-            self._to_engine(line)
-        else:
-            self.bridge.inbox.actions[:] = actions
-            self.bridge.inbox.command[:] = ActionBatch.STEP
-
-    def _ask_resets(self, env_ids: Sequence[int] | None, seeds: Seeds, options: Options) -> None:
-        line = self._codec.encode_resets(env_ids, seeds, options)
-        self._expect(env_ids)
+        line = self._codec.encode_request(
+            actions, resets, self.buffers
+        )  # in either case: it refuses what is not finite
+        self._expect(resets, steps=True)
         if self.through_codec:
             self._to_engine(line)
             return
         inbox = self.bridge.inbox
-        for n, env in enumerate(range(self.spec.num_envs) if env_ids is None else env_ids):
-            seed = None if seeds is None else seeds[n]
-            given = None if options is None else options[n]
-            inbox.command[env] = ActionBatch.RESET
-            inbox.seeds[env] = -1 if seed is None else seed
-            if given is not None:
-                inbox.options[env] = dict(given)
+        inbox.actions[:] = actions
+        inbox.command[:] = np.where(self.buffers.pending == 1, ActionBatch.STEP, ActionBatch.NOTHING)
+        if resets is not None:
+            self._copy_resets(resets)
+
+    def _ask_resets(self, resets: Resets) -> None:
+        line = self._codec.encode_request(None, resets, self.buffers)
+        self._expect(resets, steps=False)
+        if self.through_codec:
+            self._to_engine(line)
+        else:
+            self._copy_resets(resets)
+
+    def _copy_resets(self, resets: Resets) -> None:
+        inbox, per_env = self.bridge.inbox, self.spec.agents_per_env
+        for n, env in enumerate(range(self.spec.num_envs) if resets.env_ids is None else resets.env_ids):
+            row = env * per_env
+            inbox.command[row : row + per_env] = ActionBatch.RESET
+            seed = None if resets.seeds is None else resets.seeds[n]
+            inbox.seeds[row] = -1 if seed is None else seed
+            for given, into in ((resets.options, inbox.options), (resets.parameters, inbox.parameters)):
+                value = None if given is None else given[n]
+                if value is not None:
+                    into[row] = dict(value)
 
     def _collect(self) -> None:
         for _ in range(self.max_ticks):

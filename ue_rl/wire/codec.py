@@ -15,7 +15,7 @@ from urllib.parse import quote, unquote_to_bytes
 import numpy as np
 from numpy.typing import NDArray
 
-from ue_rl.buffers import ActionBatch, StepBuffers
+from ue_rl.buffers import ActionBatch, Resets, StepBuffers
 from ue_rl.compiled import load, name_of
 from ue_rl.errors import (
     ActionError,
@@ -30,6 +30,7 @@ from ue_rl.errors import (
 from ue_rl.json_text import json_object, json_text
 from ue_rl.spec import EnvSpec, EnvType
 from ue_rl.wire import kernels_pure as k
+from ue_rl.wire.space_text import name_text
 
 __all__ = ["Codec", "line_limit"]
 
@@ -59,7 +60,7 @@ _KIND: dict[int, tuple[type[ProtocolError], str]] = {
 
 
 def line_limit(spec: EnvSpec) -> int:
-    """The longest line, in bytes, that a reader must take (docs/protocol.md, section 7)."""
+    """The longest line, in bytes, that a reader must take (docs/protocol.md, section 9)."""
     numbers = spec.num_envs * max(spec.obs_size + 1, spec.act_size)
     json_room = 65_536 if spec.features & {"INFO", "OPTIONS"} else 64
     return 1024 + 48 * numbers + json_room * spec.num_envs
@@ -123,28 +124,51 @@ class Codec:
         env_ids: Sequence[int] | None = None,
         seeds: Sequence[int | None] | None = None,
         options: Sequence[Mapping[str, Any] | None] | None = None,
+        parameters: Sequence[Mapping[str, float] | None] | None = None,
     ) -> bytes:
-        """One line asking `env_ids` (None: all) for a new episode; `seeds` and `options` align with them.
+        """One line asking `env_ids` (None: all) for a new episode; `seeds`, `options` and `parameters` align with them.
 
         Raises:
             ConfigurationError: an option is no JSON.
         """
-        if env_ids is None and seeds is None and options is None:
+        if env_ids is None and seeds is None and options is None and parameters is None:
             if self._reset_all is None:
-                self._reset_all = b"||".join(self._reset_row(int(i), None, None) for i in self._all) + b"\n"
+                self._reset_all = b"||".join(self._reset_row(int(i)) for i in self._all) + b"\n"
             return self._reset_all
         ids = range(self.spec.num_envs) if env_ids is None else env_ids
+        given = [seeds, options, parameters]
         rows = [
-            self._reset_row(env, None if seeds is None else seeds[n], None if options is None else options[n])
+            self._reset_row(env, *(None if values is None else values[n] for values in given))  # type: ignore[arg-type]
             for n, env in enumerate(ids)
         ]
         return b"||".join(rows) + b"\n"
 
     def encode_reset_line(
-        self, seed: int | None = None, options: Mapping[str, Any] | None = None, env_id: int | None = None
-    ) -> bytes:
+        self, seed: int | None = None, options: Mapping[str, Any] | None = None, env_id: int | None = None,
+        parameters: Mapping[str, float] | None = None,
+    ) -> bytes:  # fmt: skip
         """One env's reset for its own socket: no ENV. `env_id`: for errors only."""
-        return self._reset_row(env_id, seed, options, named=False) + b"\n"
+        return self._reset_row(env_id, seed, options, parameters, named=False) + b"\n"
+
+    def encode_request(self, actions: NDArray[np.float32] | None, resets: Resets | None, buffers: StepBuffers) -> bytes:
+        """One line for a step, for resets, or for both: envs in `resets` begin a new episode, the others take a step.
+
+        Args:
+            actions: float32 [num_rows, act_size]; None: nobody takes a step.
+            buffers: of the last answer.
+
+        Raises:
+            ActionError: an action is NaN or infinite. ConfigurationError: an option is no JSON.
+        """
+        if resets is None:
+            assert actions is not None
+            return self.encode_actions(actions)
+        line = self.encode_resets(resets.env_ids, resets.seeds, resets.options, resets.parameters)
+        if actions is None:
+            return line
+        stepping = np.ones(self.spec.num_envs, np.bool_)
+        stepping[np.asarray(resets.env_ids, np.intp)] = False
+        return self.encode_actions(actions, np.flatnonzero(stepping).astype(np.int32))[:-1] + b"||" + line
 
     def decode_states(
         self,
@@ -288,8 +312,9 @@ class Codec:
         return self._all if env_ids is None else np.ascontiguousarray(env_ids, np.int32)
 
     def _reset_row(
-        self, env: int | None, seed: int | None, options: Mapping[str, Any] | None, named: bool = True
-    ) -> bytes:
+        self, env: int | None, seed: int | None = None, options: Mapping[str, Any] | None = None,
+        parameters: Mapping[str, float] | None = None, named: bool = True,
+    ) -> bytes:  # fmt: skip
         if self.form == k.FORM_RLBASE:
             return b"RESET"
         text = "ACT=RESET"
@@ -299,6 +324,8 @@ class Codec:
             text += f";SEED={seed}"
         if options is not None:
             text += f";OPTIONS={quote(json_text(options, 'OPTIONS', env), safe='')}"
+        if parameters:
+            text += f";SET={','.join(f'{name_text(name)}:{value!r}' for name, value in parameters.items())}"
         return text.encode()
 
     def _encode_with_infos(

@@ -4,20 +4,33 @@ from __future__ import annotations
 
 import re
 from enum import Enum
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 
 from ue_rl.errors import ConfigurationError, HandshakeError
-from ue_rl.spec import PROTOCOL_VERSION, ActionKind, ActionSpec, Channel, EnvSpec, EnvType, ImageSpec
-from ue_rl.wire.kernels_pure import float32_text
+from ue_rl.space_tree import Leaf, LeafKind, Space
+from ue_rl.spec import (
+    PROTOCOL_VERSION,
+    ActionKind,
+    ActionSpec,
+    AgentGroup,
+    Channel,
+    EnvSpec,
+    EnvType,
+    ImageSpec,
+    Parameter,
+)
+from ue_rl.wire.space_text import bound_text, name_text, read_name, read_space, space_text
 
 MAX_HANDSHAKE = 65_536
 
+_ONE_AGENT = ("OBS", "ACT", "ACT_SPACE", "OBS_SPACE", "OBS_NAMES", "ACT_NAMES")  # may stand for one group: OBS.goalie
 _KNOWN = frozenset(
-    {"OBS", "ACT", "ENV_TYPE", "ENV_COUNT", "VERSION", "CHANNEL", "ACT_SPACE", "OBS_SPACE", "FEATURES", "IMAGE", "SHM"}
+    {*_ONE_AGENT, "ENV_TYPE", "ENV_COUNT", "VERSION", "CHANNEL", "FEATURES", "IMAGE", "SHM", "PARAMS", "AGENTS"}
 )
 _SPACE = re.compile(r"\s*([A-Za-z_]+)\s*\(([^()]*)\)\s*")
+_FORMS = "BOX(..), DISCRETE(n), MULTI_DISCRETE(n,..), MULTI_BINARY(n), DICT(name:..,..) or TUPLE(..,..)"
 _CURE = "check the engine's handshake against docs/protocol.md, section 3"
 
 
@@ -25,7 +38,7 @@ def encode_handshake(spec: EnvSpec) -> bytes:
     """The CONFIG line of `spec`, with its newline. Extension keys appear only where they say something.
 
     Raises:
-        ConfigurationError: images with version 0, which has no word for them.
+        ConfigurationError: images with version 0, which has no word for them; a line longer than MAX_HANDSHAKE.
     """
     if spec.image is not None and not spec.version:
         raise ConfigurationError(
@@ -39,17 +52,25 @@ def encode_handshake(spec: EnvSpec) -> bytes:
         fields.append(f"VERSION={spec.version}")
         if spec.channel is not None:
             fields.append(f"CHANNEL={spec.channel.value}")
-        if spec.action_spec != ActionSpec.box(spec.act_size):
-            fields.append(f"ACT_SPACE={_space_text(spec.action_spec)}")
-        if spec.obs_low:
-            fields.append(f"OBS_SPACE=BOX({_ranges_text(spec.obs_low, spec.obs_high)})")
+        fields += _space_fields(spec)
         if spec.features:
             fields.append(f"FEATURES={','.join(sorted(spec.features))}")
         if spec.image is not None:
             fields.append(f"IMAGE={spec.image.text()}")
+        fields += _name_fields(spec)
+        if spec.parameters:
+            fields.append(f"PARAMS={','.join(map(_parameter_text, spec.parameters))}")
+        if spec.groups:
+            fields += _group_fields(spec)
         if spec.shm:
             fields.append(f"SHM={spec.shm}")
-    return f"CONFIG:{';'.join(fields)}\n".encode()
+    line = f"CONFIG:{';'.join(fields)}\n".encode("ascii")
+    if len(line) > MAX_HANDSHAKE:
+        raise ConfigurationError(
+            "the handshake is longer than a reader takes", field="CONFIG", expected=f"at most {MAX_HANDSHAKE} bytes",
+            got=len(line), cure="say less: leave OBS_NAMES out, or give the numbers of a BOX the same bounds",
+        )  # fmt: skip
+    return line
 
 
 def decode_handshake(line: bytes | bytearray | memoryview) -> EnvSpec:
@@ -92,7 +113,7 @@ def _keys(raw: bytes) -> dict[str, str]:
     for part in filter(str.strip, text[7:].split(";")):
         key, equals, value = part.partition("=")
         key = key.strip().upper()
-        if not equals or (key in keys and key in _KNOWN):
+        if not equals or (key in keys and key.partition(".")[0] in _KNOWN):
             what = "a handshake key comes twice" if equals else "a handshake field has no value"
             raise HandshakeError(what, fault="engine", field=key, got=raw, cure=_CURE)
         keys[key] = value.strip()
@@ -109,28 +130,92 @@ def _spec_of(keys: dict[str, str]) -> EnvSpec:
             "the engine speaks a newer protocol", fault="caller", field="VERSION",
             expected=f"at most {PROTOCOL_VERSION}", got=version, cure="upgrade ue_rl",
         )  # fmt: skip
-    low: tuple[float, ...] = ()
-    high: tuple[float, ...] = ()
-    if "OBS_SPACE" in keys:
-        kind, body = _space_parts("OBS_SPACE", keys["OBS_SPACE"])
-        if kind is not ActionKind.BOX:
-            raise _bad("OBS_SPACE", "BOX(low:high,..)", keys["OBS_SPACE"])
-        low, high = _ranges("OBS_SPACE", body)
     features = frozenset(name.strip().upper() for name in keys.get("FEATURES", "").split(",") if name.strip())
+    groups = _groups(keys) if "AGENTS" in keys else ()
     return EnvSpec(
         obs_size=obs_size,
         act_size=act_size,
         env_type=env_type,
         num_envs=num_envs,
-        action=_action(keys["ACT_SPACE"], act_size) if "ACT_SPACE" in keys else None,
-        obs_low=low,
-        obs_high=high,
         version=version,
         channel=_choice(keys, "CHANNEL", Channel, Channel.ANY) if "CHANNEL" in keys else None,
         features=features,
         image=ImageSpec.parse(keys["IMAGE"]) if "IMAGE" in keys else None,
         shm=keys.get("SHM") or None,
+        parameters=_parameters(keys["PARAMS"]) if "PARAMS" in keys else (),
+        groups=groups,
+        unknown=tuple(sorted(set(keys) - _KNOWN - _of_groups(groups))),
+        **({} if groups else _spaces(keys, obs_size, act_size)),
     )
+
+
+def _spaces(keys: dict[str, str], obs_size: int, act_size: int) -> dict[str, Any]:
+    """Of one env, or of one agent: action, observation space and names, as arguments of EnvSpec."""
+    spaces: dict[str, Any] = {"action": _action(keys["ACT_SPACE"], act_size) if "ACT_SPACE" in keys else None}
+    if "OBS_SPACE" in keys:
+        text = keys["OBS_SPACE"]
+        plain = _SPACE.fullmatch(text)
+        if plain is not None and plain.group(1).upper() == ActionKind.BOX.value:
+            spaces["obs_low"], spaces["obs_high"] = _ranges("OBS_SPACE", _space_parts("OBS_SPACE", text)[1])
+        else:
+            spaces["obs_space"] = _tree("OBS_SPACE", text)
+    for key, name in (("OBS_NAMES", "obs_names"), ("ACT_NAMES", "act_names")):
+        if key in keys:
+            spaces[name] = tuple(_named(key, text) for text in keys[key].split(","))
+    return spaces
+
+
+def _groups(keys: dict[str, str]) -> tuple[AgentGroup, ...]:
+    """The groups of AGENTS; what a group does not say for itself is what the handshake says without a group's name."""
+    groups = []
+    for part in keys["AGENTS"].split(","):
+        text, colon, count = part.partition(":")
+        if not colon or not (count.strip().isdigit() and count.isascii() and len(count) < 10):
+            raise _bad("AGENTS", "name:count,..", part)
+        name = _named("AGENTS", text)
+        own = {key: keys.get(f"{key}.{text.strip().upper()}", keys.get(key)) for key in _ONE_AGENT}
+        given = {key: value for key, value in own.items() if value is not None}
+        sizes = _integer(given, "OBS"), _integer(given, "ACT")
+        groups.append(AgentGroup(name, int(count), EnvSpec(*sizes, **_spaces(given, *sizes))))
+    return tuple(groups)
+
+
+def _of_groups(groups: tuple[AgentGroup, ...]) -> set[str]:
+    return {f"{key}.{name_text(group.name).upper()}" for key in _ONE_AGENT for group in groups}
+
+
+def _parameters(text: str) -> tuple[Parameter, ...]:
+    parameters = []
+    for part in text.split(","):
+        name, *numbers = part.split(":")
+        try:
+            if len(numbers) not in (1, 3):
+                raise ValueError
+            parameters.append(Parameter(_named("PARAMS", name), *map(float, numbers)))
+        except ValueError:
+            raise _bad("PARAMS", "name:value or name:value:low:high, ..", part) from None
+    return tuple(parameters)
+
+
+def _named(key: str, text: str) -> str:
+    try:
+        return read_name(text)
+    except ConfigurationError as error:
+        raise _bad(key, error.message, text) from error
+
+
+def _tree(key: str, text: str) -> Space:
+    try:
+        return read_space(text)
+    except ConfigurationError as error:
+        raise HandshakeError(
+            error.message,
+            fault="engine",
+            field=key,
+            expected=error.expected or _FORMS,
+            got=error.got or text,
+            cure=_CURE,
+        ) from error
 
 
 def _bad(key: str, expected: str, got: str | None) -> HandshakeError:
@@ -168,11 +253,17 @@ def _space_parts(key: str, text: str) -> tuple[ActionKind, list[str]]:
     match = _SPACE.fullmatch(text)
     name = match.group(1).upper() if match else ""
     if match is None or name not in ActionKind.__members__:
-        raise _bad(key, "BOX(..), DISCRETE(n), MULTI_DISCRETE(n,..) or MULTI_BINARY(n)", text)
+        raise _bad(key, _FORMS, text)
     return ActionKind(name), [part.strip() for part in match.group(2).split(",")]
 
 
 def _action(text: str, act_size: int) -> ActionSpec:
+    plain = _SPACE.fullmatch(text)
+    if plain is None or (":" in text and plain.group(1).upper() != ActionKind.BOX.value):
+        tree = _tree("ACT_SPACE", text)
+        if tree.size != act_size:
+            raise _bad("ACT_SPACE", f"{act_size} numbers, as ACT says", text)
+        return ActionSpec.of(tree)
     kind, body = _space_parts("ACT_SPACE", text)
     if kind is ActionKind.BOX:
         low, high = _ranges("ACT_SPACE", body)
@@ -200,22 +291,58 @@ def _ranges(key: str, body: list[str]) -> tuple[tuple[float, ...], tuple[float, 
     return tuple(p[0] for p in pairs), tuple(p[1] for p in pairs)
 
 
-def _bound_text(value: float) -> str:
-    if np.isinf(value):
-        return "inf" if value > 0 else "-inf"
-    return float32_text(np.float32(value))
+# -- writing
+
+
+def _space_fields(spec: EnvSpec, suffix: str = "") -> list[str]:
+    """ACT_SPACE and OBS_SPACE where they say something. `suffix`: of a group's keys."""
+    fields = []
+    if spec.action_spec != ActionSpec.box(spec.act_size):
+        fields.append(f"ACT_SPACE{suffix}={_action_text(spec.action_spec)}")
+    if spec.obs_low:
+        fields.append(f"OBS_SPACE{suffix}=BOX({_ranges_text(spec.obs_low, spec.obs_high)})")
+    elif spec.obs_space is not None:
+        fields.append(f"OBS_SPACE{suffix}={space_text(spec.obs_space)}")
+    return fields
+
+
+def _name_fields(spec: EnvSpec, suffix: str = "") -> list[str]:
+    named = (("OBS_NAMES", spec.obs_names), ("ACT_NAMES", spec.act_names))
+    return [f"{key}{suffix}={','.join(map(name_text, names))}" for key, names in named if names]
+
+
+def _group_fields(spec: EnvSpec) -> list[str]:
+    """AGENTS, and what its groups do not have in common."""
+    groups = [(name_text(group.name), group) for group in spec.groups]
+    fields = [f"AGENTS={','.join(f'{name}:{group.count}' for name, group in groups)}"]
+    differ = any(group.spec != spec.groups[0].spec for group in spec.groups)
+    for name, group in groups:
+        one = group.spec
+        sizes = (("OBS", one.obs_size, spec.obs_size), ("ACT", one.act_size, spec.act_size))
+        fields += [f"{key}.{name}={own}" for key, own, common in sizes if own != common]
+        if differ:
+            fields += [*_space_fields(one, f".{name}"), *_name_fields(one, f".{name}")]
+    return fields
+
+
+def _parameter_text(parameter: Parameter) -> str:
+    bounds = () if np.isinf([parameter.low, parameter.high]).all() else (parameter.low, parameter.high)
+    return ":".join([name_text(parameter.name), *(repr(float(number)) for number in (parameter.value, *bounds))])
 
 
 def _ranges_text(low: tuple[float, ...], high: tuple[float, ...]) -> str:
     pairs = list(zip(low, high, strict=True))
     if len(set(pairs)) == 1:
         del pairs[1:]
-    return ",".join(f"{_bound_text(lo)}:{_bound_text(hi)}" for lo, hi in pairs)
+    return ",".join(f"{bound_text(lo)}:{bound_text(hi)}" for lo, hi in pairs)
 
 
-def _space_text(action: ActionSpec) -> str:
+def _action_text(action: ActionSpec) -> str:
+    if action.space is not None:
+        return space_text(action.space)
     if action.kind is ActionKind.BOX:
         return f"BOX({_ranges_text(action.low, action.high)})"
     if action.kind is ActionKind.MULTI_BINARY:
         return f"MULTI_BINARY({action.size})"
-    return f"{action.kind.value}({','.join(map(str, action.counts))})"
+    shape = () if action.kind is ActionKind.DISCRETE else (action.size,)
+    return space_text(Leaf(LeafKind(action.kind.value), shape, counts=action.counts, starts=action.starts))
