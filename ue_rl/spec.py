@@ -19,8 +19,8 @@ from ue_rl.errors import ConfigurationError
 from ue_rl.space_tree import Leaf, LeafKind, Space, bounds, leaves
 
 __all__ = [
-    "FEATURES", "MAX_BYTES", "MAX_ENVS", "MAX_LISTED", "MAX_NUMBERS", "MAX_SWITCHES", "PROTOCOL_VERSION", "ActionKind", "ActionSpec",
-    "AgentGroup", "Channel", "EnvSpec", "EnvType", "ImageSpec", "Parameter",
+    "FEATURES", "MAX_BYTES", "MAX_ENVS", "MAX_LISTED", "MAX_NUMBERS", "MAX_SWITCHES", "PROTOCOL_VERSION",
+    "ActionKind", "ActionSpec", "AgentGroup", "Channel", "EnvSpec", "EnvType", "ImageSpec", "Parameter",
 ]  # fmt: skip
 
 PROTOCOL_VERSION = 1
