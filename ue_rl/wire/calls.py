@@ -33,6 +33,7 @@ from ue_rl.errors import (
     UnknownEnv,
     WrongCount,
 )
+from ue_rl.spec import EnvSpec
 from ue_rl.wire.kernels_pure import FORM_RLBASE
 from ue_rl.wire.notices import MAX_TEXT, ended_by
 from ue_rl.wire.settings import names_text, number_text, read_names, read_number, read_settings, settings_text
@@ -191,6 +192,11 @@ def read_rewards(text: str, count: int) -> NDArray[np.float32]:
 def is_call(line: bytes | bytearray | memoryview) -> bool:
     """Does a trainer's line ask for something beside the steps? Its first word says so."""
     return _CALL.match(bytes(line[:64])) is not None
+
+
+def takes_calls(spec: EnvSpec) -> bool:
+    """Does the engine announce any call?"""
+    return bool(spec.parameters) or not spec.features.isdisjoint(("TIME_SCALE", "PAUSE", "RENDER", "GOAL_REWARD"))
 
 
 def read_call(line: bytes | bytearray | memoryview, num_envs: int | None = None) -> Call:
