@@ -21,6 +21,7 @@ from ue_rl.spec import (
     ImageSpec,
     Parameter,
 )
+from ue_rl.wire.settings import number_text
 from ue_rl.wire.space_text import bound_text, name_text, read_name, read_space, space_text
 
 MAX_HANDSHAKE = 65_536
@@ -175,8 +176,12 @@ def _groups(keys: dict[str, str]) -> tuple[AgentGroup, ...]:
         name = _named("AGENTS", text)
         own = {key: keys.get(f"{key}.{text.strip().upper()}", keys.get(key)) for key in _ONE_AGENT}
         given = {key: value for key, value in own.items() if value is not None}
-        sizes = _integer(given, "OBS"), _integer(given, "ACT")
-        groups.append(AgentGroup(name, int(count), EnvSpec(*sizes, **_spaces(given, *sizes))))
+        try:
+            sizes = _integer(given, "OBS"), _integer(given, "ACT")
+            groups.append(AgentGroup(name, int(count), EnvSpec(*sizes, **_spaces(given, *sizes))))
+        except (HandshakeError, ConfigurationError) as error:
+            error.field = f"{error.field}, AGENTS {text.strip()}"
+            raise
     return tuple(groups)
 
 
@@ -327,7 +332,11 @@ def _group_fields(spec: EnvSpec) -> list[str]:
 
 def _parameter_text(parameter: Parameter) -> str:
     bounds = () if np.isinf([parameter.low, parameter.high]).all() else (parameter.low, parameter.high)
-    return ":".join([name_text(parameter.name), *(repr(float(number)) for number in (parameter.value, *bounds))])
+    return ":".join([name_text(parameter.name), *map(_parameter_number, (parameter.value, *bounds))])
+
+
+def _parameter_number(value: float) -> str:
+    return number_text(value) if np.isfinite(value) else bound_text(value)
 
 
 def _ranges_text(low: tuple[float, ...], high: tuple[float, ...]) -> str:
