@@ -50,7 +50,7 @@ class EngineSession:
         on_finish: Callable[[EngineSession], None] = lambda session: None,
     ) -> None:  # fmt: skip
         self.bridge, self.tick_rate, self._on_finish = bridge, tick_rate, on_finish
-        spec = bridge.spec
+        spec = bridge.announce()
         self.codec = Codec(spec)
         self._order = Session(Role.ENGINE)
         self._upgrade: Upgrade | None = None
