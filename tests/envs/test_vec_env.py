@@ -291,7 +291,7 @@ def test_evaluation_reports_the_return_of_the_game(opened: Any) -> None:
             returns, lengths = evaluate_policy(model, normalized, n_eval_episodes=3, return_episode_rewards=True)
         assert isinstance(returns, list)
         assert isinstance(lengths, list)
-        return pytest.approx(returns, rel=1e-4), lengths
+        return returns, lengths
 
     returns, lengths = evaluated(opened("Pendulum-v1"))
     expected = evaluated(DummyVecEnv([lambda: Monitor(gym.make("Pendulum-v1"))] * N))

@@ -1,4 +1,3 @@
-# mypy: disable-error-code=no-any-return
 """EngineControls: what every env class offers beside the steps: parameters, time scale, pause, pictures, goal rewards.
 
 Each method is a round trip of its own, between two steps. What the engine does not announce is refused by name.
@@ -12,6 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ue_rl.engine_calls import EngineCalls
 from ue_rl.envs.spaces import observation_tree
 from ue_rl.errors import ConfigurationError, UnsupportedByEngine
 from ue_rl.randomize import Randomizer, Ranges, randomize
@@ -24,12 +24,6 @@ GoalReward = Callable[[Any, Any, Any], Any]
 RENDER_FPS = 30
 
 
-def _calls(transport: Transport) -> Any:
-    from ue_rl.engine_calls import EngineCalls  # type: ignore[import-not-found,unused-ignore]
-
-    return EngineCalls(transport)
-
-
 class EngineControls:
     """For a class that has a connected `transport`."""
 
@@ -37,15 +31,15 @@ class EngineControls:
 
     def list_params(self) -> dict[str, Parameter]:
         """Name -> parameter with its value now (of env 0) and its range; {} where the game has none."""
-        return _calls(self.transport).list_parameters()
+        return EngineCalls(self.transport).list_parameters()
 
     def get_params(self, names: Iterable[str] | None = None, env_id: int | None = None) -> dict[str, float]:
         """The values now; see EngineCalls.get_parameters for arguments and errors."""
-        return _calls(self.transport).get_parameters(names, env_id)
+        return EngineCalls(self.transport).get_parameters(names, env_id)
 
     def set_params(self, values: Mapping[str, float], env_id: int | None = None) -> dict[str, float]:
         """Sets them at once, in all envs or in one; see EngineCalls.set_parameters for what comes back and errors."""
-        return _calls(self.transport).set_parameters(values, env_id)
+        return EngineCalls(self.transport).set_parameters(values, env_id)
 
     def randomize(self, ranges: Ranges | None, seed: int | None = None) -> Randomizer | None:
         """Draws parameters anew for each episode; see ue_rl.randomize."""
@@ -53,18 +47,18 @@ class EngineControls:
 
     def set_time_scale(self, scale: float) -> None:
         """Runs the game at `scale` times real time; see EngineCalls.set_time_scale for errors."""
-        _calls(self.transport).set_time_scale(scale)
+        EngineCalls(self.transport).set_time_scale(scale)
 
     def pause(self) -> None:
         """Stops the game between two steps; see EngineCalls.pause for errors."""
-        _calls(self.transport).pause()
+        EngineCalls(self.transport).pause()
 
     def resume(self) -> None:
         """Lets the game go on; see EngineCalls.resume for errors."""
-        _calls(self.transport).resume()
+        EngineCalls(self.transport).resume()
 
     def _picture(self, env_id: int) -> NDArray[np.uint8]:
-        return _calls(self.transport).render(env_id)
+        return EngineCalls(self.transport).render(env_id)
 
 
 def check_render_mode(spec: EnvSpec, render_mode: str | None) -> str | None:
@@ -101,7 +95,7 @@ def goal_reward(transport: Transport, given: GoalReward | None = None, zero_base
         """The engine's rewards, float32 [n], of goals [n, ...]; of one pair a float."""
         single = np.ndim(achieved) <= len(goal.shape)
         rows = [np.asarray(goals, np.float32).reshape(-1, goal.size) + starts for goals in (achieved, desired)]
-        rewards = _calls(transport).compute_reward(*rows)
+        rewards = EngineCalls(transport).compute_reward(*rows)
         return float(rewards[0]) if single else rewards
 
     return compute_reward
