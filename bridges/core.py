@@ -192,7 +192,7 @@ class BridgeCore(abc.ABC):
             self.caller = threading.get_ident()
             try:
                 if self.mode is Mode.TRAINING:
-                    self.check.of_trainer(self.inbox)
+                    self.check.of_trainer(self.inbox, self.outbox)
                     self.tick_training(delta)
                 elif self.mode is Mode.INFERENCE:
                     self.tick_inference(delta)
@@ -219,7 +219,7 @@ class BridgeCore(abc.ABC):
     def tick_step_all(self, delta: float) -> bool:
         """See `step_all`; a subclass that has nothing to look up per env may do it in less."""
         self.inbox.command[:] = ActionBatch.STEP
-        self.check.of_trainer(self.inbox)
+        self.check.of_trainer(self.inbox, self.outbox)
         self.tick_training(delta)
         if self.busy:
             return False
