@@ -245,7 +245,7 @@ class BridgeCore(abc.ABC):
                 if self.mode is Mode.TRAINING:
                     if self.paused and not self.busy:
                         return
-                    self.check.of_trainer(self.inbox)
+                    self.check.of_trainer(self.inbox, self.outbox)
                     if self.inbox.parameters:
                         self._set_parameters()
                     self.tick_training(delta)
@@ -274,7 +274,7 @@ class BridgeCore(abc.ABC):
     def tick_step_all(self, delta: float) -> bool:
         """See `step_all`; a subclass that has nothing to look up per env may do it in less."""
         self.inbox.command[:] = ActionBatch.STEP
-        self.check.of_trainer(self.inbox)
+        self.check.of_trainer(self.inbox, self.outbox)
         self.tick_training(delta)
         if self.busy:
             return False
