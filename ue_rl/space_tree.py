@@ -170,7 +170,7 @@ def bounds(space: Space) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
         elif leaf.kind is not LeafKind.IMAGE:
             first = np.full(leaf.size, leaf.starts or (0,), np.float32)
             lows.append(first)
-            highs.append(first + choices(leaf) - np.float32(1))
+            highs.append(first + (choices(leaf) - 1).astype(np.float32))
     return np.concatenate([*lows, np.zeros(0, np.float32)]), np.concatenate([*highs, np.zeros(0, np.float32)])
 
 

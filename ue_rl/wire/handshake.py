@@ -175,8 +175,12 @@ def _groups(keys: dict[str, str]) -> tuple[AgentGroup, ...]:
         name = _named("AGENTS", text)
         own = {key: keys.get(f"{key}.{text.strip().upper()}", keys.get(key)) for key in _ONE_AGENT}
         given = {key: value for key, value in own.items() if value is not None}
-        sizes = _integer(given, "OBS"), _integer(given, "ACT")
-        groups.append(AgentGroup(name, int(count), EnvSpec(*sizes, **_spaces(given, *sizes))))
+        try:
+            sizes = _integer(given, "OBS"), _integer(given, "ACT")
+            groups.append(AgentGroup(name, int(count), EnvSpec(*sizes, **_spaces(given, *sizes))))
+        except (HandshakeError, ConfigurationError) as error:
+            error.field = f"{error.field}, AGENTS {text.strip()}"
+            raise
     return tuple(groups)
 
 

@@ -18,7 +18,7 @@ from ue_rl.wire.kernels_pure import float32_text
 MAX_SIZE = 16_777_216
 _WORD = re.compile(r"\s*([A-Za-z_][A-Za-z_0-9]*)\s*")
 _OPEN = re.compile(r"\(\s*")
-_NAME = re.compile(r"\s*([^\s:,()\[\];|=]+)\s*:\s*")
+_NAME = re.compile(r"\s*([^\s:,();|=]+)\s*:\s*")
 _BODY = re.compile(r"\(([^()]*)\)")
 _SHAPE = re.compile(r"\s*\[([0-9,\s]*)\]")
 _INTEGER = re.compile(r"\s*([+-]?[0-9]{1,19})\s*")
@@ -57,9 +57,9 @@ def read_space(text: str) -> Space:
     Raises:
         ConfigurationError: not such a text, or a space that cannot be.
     """
-    reader = _Reader(text)
+    reader = _Reader(text.strip())
     space = reader.space(1)
-    if reader.at != len(text.rstrip()):
+    if reader.at != len(reader.text):
         raise reader.wrong("the end of the space")
     return space
 
