@@ -1,4 +1,4 @@
-"""Buffers for Stable-Baselines3 that leave out inactive rows (ue_rl/agents/vec_env.py): only true steps are learnt from.
+"""Buffers for Stable-Baselines3 that leave out inactive rows (see GroupVecEnv): only true steps are learnt from.
 
     PPO("MlpPolicy", env, rollout_buffer_class=ActiveRolloutBuffer).learn(100_000, callback=ActiveRows())
     SAC("MlpPolicy", env, replay_buffer_class=ActiveReplayBuffer).learn(100_000)

@@ -32,7 +32,8 @@ class GroupTransport:
 
     Attributes:
         spec: group_spec(group) of the engine's spec. engine_spec: the engine's own.
-        group: the learner's. part: the learner's rows. `part.acted` is False for the rows that were inactive in the last step.
+        group: the learner's.
+        part: the learner's rows. `part.acted` is False for those that were inactive in the last step.
         on_reset: called with env ids just before they begin new episodes.
 
     Raises:
@@ -40,9 +41,7 @@ class GroupTransport:
             several. Also what transport.connect() raises.
     """
 
-    def __init__(
-        self, transport: Transport, group: str | None = None, others: Mapping[str, Any] | None = None
-    ) -> None:
+    def __init__(self, transport: Transport, group: str | None = None, others: Mapping[str, Any] | None = None) -> None:
         self._adopt(transport)
         names = [g.name for g in self.engine_spec.groups]
         if group is None and len(names) != 1:

@@ -152,7 +152,7 @@ class AgentsEnv:
 
 
 def _mask(space: spaces.Space[Any], flags: NDArray[np.uint8]) -> Any:
-    """The flags as `space.sample(mask=..)` takes them: an array, or for MultiDiscrete a tuple of one for each number."""
+    """The flags as `space.sample(mask=..)` takes them: an array, for MultiDiscrete a tuple of one for each number."""
     flags = flags.astype(np.int8)
     if isinstance(space, spaces.MultiDiscrete):
         return tuple(np.split(flags, np.cumsum(space.nvec.reshape(-1))[:-1]))

@@ -85,9 +85,7 @@ class Part:
             array[mine] = 0
         self._observe(buffers, np.flatnonzero(mine & live[self.rows]), live[self.rows])
 
-    def _observe(
-        self, buffers: StepBuffers, chosen: slice | NDArray[np.intp], live: NDArray[np.bool_]
-    ) -> None:
+    def _observe(self, buffers: StepBuffers, chosen: slice | NDArray[np.intp], live: NDArray[np.bool_]) -> None:
         mine, rows = self.buffers, self.rows[chosen]
         mine.obs[chosen] = buffers.obs[rows, : self.spec.obs_size]
         mine.present[:] = live | self.acted

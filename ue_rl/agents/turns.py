@@ -53,5 +53,8 @@ def _group_env(group: str, model: Any) -> GroupVecEnv:
             "the model's env is not a GroupVecEnv", fault="caller", field="models", got=type(unwrapped).__name__
         )
     if unwrapped.transport.group != group:
-        raise ConfigurationError("the model's env is another group's", fault="caller", field="models", expected=group, got=unwrapped.transport.group)
+        raise ConfigurationError(
+            "the model's env is another group's", fault="caller", field="models", expected=group,
+            got=unwrapped.transport.group,
+        )  # fmt: skip
     return unwrapped

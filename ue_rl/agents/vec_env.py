@@ -70,6 +70,8 @@ class GroupVecEnv(UnrealVecEnv):
             self._returns[waiting] = 0
             self._started[waiting] = self._steps
             dones[waiting] = True
-            for row in waiting:
-                infos[row]["inactive"] = True
+            begun = self.transport.buffers.infos
+            for row in waiting:  # what it is told already belongs to its next episode
+                self.reset_infos[row] = dict(begun.get(row) or infos[row])
+                infos[row] = {"inactive": True}
         return obs, rewards, dones, infos
