@@ -45,3 +45,4 @@ __getattr__, __dir__, __all__ = lazy(
         "vec_env": "GroupVecEnv",
     },
 )
+__all__ = [name for name in __all__ if name not in ("UnrealParallelEnv", "UnrealMultiAgentEnv")]  # need more packages

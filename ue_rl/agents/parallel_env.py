@@ -6,10 +6,13 @@ from collections.abc import Mapping
 from typing import Any
 
 from gymnasium import spaces
-from pettingzoo import ParallelEnv
-
 from ue_rl.agents.multi_agent_env import AgentsEnv
 from ue_rl.transport import Transport
+
+try:
+    from pettingzoo import ParallelEnv
+except ImportError as error:
+    raise ImportError("UnrealParallelEnv needs PettingZoo: pip install 'ue_rl[agents]'") from error
 
 
 class UnrealParallelEnv(ParallelEnv[str, Any, Any]):

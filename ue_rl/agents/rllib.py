@@ -9,10 +9,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from ray.rllib.env.multi_agent_env import MultiAgentEnv  # type: ignore[import-not-found]
-
 from ue_rl.agents.multi_agent_env import AgentsEnv
 from ue_rl.transport import Transport
+
+try:
+    from ray.rllib.env.multi_agent_env import MultiAgentEnv  # type: ignore[import-not-found]
+except ImportError as error:
+    raise ImportError("UnrealMultiAgentEnv needs RLlib: pip install 'ray[rllib]'") from error
 
 
 class UnrealMultiAgentEnv(MultiAgentEnv):  # type: ignore[misc]
