@@ -142,6 +142,11 @@ class GymnasiumBridge(VectorBridge):
                 if info:
                     self._note(env, info)
 
+    def offered(self) -> frozenset[str]:
+        """See BridgeCore: pictures only of envs that were made to give them."""
+        pictures = getattr(self.envs[0], "render_mode", None) == "rgb_array"
+        return super().offered() - (frozenset() if pictures else {"RENDER"})
+
     def render(self, env_id: int = 0) -> NDArray[np.uint8] | None:
         """The env's picture, uint8 [height, width, 3], where it was made with render_mode="rgb_array"."""
         try:

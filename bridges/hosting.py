@@ -105,6 +105,33 @@ class ScalesTime(Protocol):
 
 
 @runtime_checkable
+class Pauses(Protocol):
+    """A game with a clock of its own that a trainer may stop."""
+
+    def set_paused(self, paused: bool) -> None:
+        """False also where the trainer goes without having let the game go on. See also `paused` of BridgeCore."""
+        ...
+
+
+@runtime_checkable
+class Renders(Protocol):
+    """A game that can show an env."""
+
+    def render(self, env_id: int) -> NDArray[np.uint8] | None:
+        """uint8 [height, width, 3]; None: there is no picture now. The env id has been checked."""
+        ...
+
+
+@runtime_checkable
+class ComputesRewards(Protocol):
+    """A game with goals: its reward depends on nothing but what was achieved and what was desired (HER)."""
+
+    def compute_reward(self, achieved: NDArray[np.float32], desired: NDArray[np.float32]) -> Any:
+        """Goals, float32 [n, k] each -> n rewards."""
+        ...
+
+
+@runtime_checkable
 class BeginsContracts(Protocol):
     """A game that takes seed, parameters and ranges of an episode in one message."""
 

@@ -26,12 +26,22 @@ from ue_rl.bridges.hosting import (
 )
 from ue_rl.commands.dispatcher import Dispatcher
 from ue_rl.commands.envelope import Command, Method, messages, text
-from ue_rl.commands.json_entry import check_object, is_json, json_entry, read_json_entry
+from ue_rl.commands.json_entry import (
+    ENV_INFO,
+    RESET_OPTIONS,
+    RESET_PARAMETERS,
+    check_object,
+    is_json,
+    json_entry,
+    read_json_entry,
+)
 from ue_rl.errors import ConfigurationError, MalformedMessage, UnknownEnv, UnsupportedByEngine
 from ue_rl.shm.memory import StepMemory
 from ue_rl.wire.handshake import encode_handshake
 
 _log = logging.getLogger("ue_rl.bridges.shm")
+
+_OF_RESETS = (RESET_OPTIONS, RESET_PARAMETERS)
 
 Parameters = dict[str, tuple[float, float, float]]
 
@@ -77,8 +87,8 @@ def answer_commands(
         count, taken = count + 1, taken + len(data)
         with bridge.lock:
             if is_json(data):
-                env_id, options = read_json_entry(data, Method.RESET_OPTIONS, bridge.num_envs)
-                bridge.inbox.options[env_id] = options
+                method, row, value = read_json_entry(data, _OF_RESETS, bridge.spec.num_rows)
+                (bridge.inbox.options if method == RESET_OPTIONS else bridge.inbox.parameters)[row] = value
                 continue
             before, bridge.caller = bridge.caller, threading.get_ident()
             try:
@@ -101,8 +111,8 @@ def send_infos(memory: StepMemory, bridge: BridgeCore, write: Callable[[bytes], 
     """
     infos = bridge.outbox.infos
     if memory.s2c is not None:
-        for env, info in infos.items():
-            write(json_entry(Method.ENV_INFO, env, info, memory.s2c.max_payload))
+        for row, info in infos.items():
+            write(json_entry(ENV_INFO, row, info, memory.s2c.max_payload))
     infos.clear()
 
 
@@ -193,10 +203,8 @@ class _Handlers:
         game.begin_contract(None if contract.seed < 0 else int(contract.seed), parameters, ranges, env_ids)
 
     def reset_options(self, payload: Any, command: Command) -> Any:
-        env, options = check_object(
-            Method.RESET_OPTIONS, int(payload.envId), payload.json or b"", self._bridge.num_envs
-        )
-        self._bridge.inbox.options[env] = options
+        row, options = check_object(RESET_OPTIONS, int(payload.envId), payload.json or b"", self._bridge.spec.num_rows)
+        self._bridge.inbox.options[row] = options
 
     def _check_env(self, env_id: int) -> None:
         if not 0 <= env_id < self._bridge.num_envs:

@@ -91,7 +91,7 @@ class ShmHost:
             raise ConfigurationError("a tick rate must be positive", fault="caller", field="tick_rate", got=tick_rate)
         if not guest and bridge.host is not None:
             raise ConfigurationError("this bridge is hosted already", fault="caller", cure="close its server first")
-        self._spec = spec = bridge.spec
+        self._spec = spec = bridge.announce()
         self.bridge, self.tick_rate, self._spin_us = bridge, tick_rate, spin_us
         self._segment, self.memory = make_segment(spec, name=name, ring_size=ring_size, gpu=gpu)
         self.sessions = 0

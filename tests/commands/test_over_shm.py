@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import subprocess
 import sys
 import threading
@@ -586,7 +587,7 @@ def lonely(incoming: Any, out: Any = ...) -> ShmCommands:
         check=nothing,
         fail=fail,
         infos={},
-        num_envs=1,
+        num_rows=1,
         timeout=5,
     )
 
@@ -945,7 +946,8 @@ def test_before_and_after(session: Session) -> None:
 def test_an_engine_without_rings() -> None:
     """A plain producer may have none."""
     commands = lonely(None, None)
-    for call in (commands.ping, lambda: commands.send(2000), lambda: commands.options_entry(0, {"a": 1})):
+    options = functools.partial(commands.reset_entry, Method.RESET_OPTIONS, 0, {"a": 1})
+    for call in (commands.ping, lambda: commands.send(2000), options):
         with pytest.raises(errors.UnsupportedByEngine, match="no command rings"):
             call()
     assert commands.poll() == []
