@@ -188,8 +188,8 @@ class LeafNet(nn.Module):
             rows = rows.permute(0, 3, 1, 2)
         if self.normalized:
             rows = th.clamp((rows.double() - self.mean) / self.std, -self.clip, self.clip).float()
-        if self.leaf.starts:
-            rows = rows - self.starts
+        if self.leaf.starts:  # the zeros that a graph is converted and tried out with are no choices of the engine
+            rows = th.clamp(rows - self.starts, min=0.0)
         if isinstance(self.leaf.space, spaces.Discrete):
             rows = rows[:, 0]
         out = preprocess_obs(rows, self.leaf.policy_space, normalize_images=self.normalize_images)

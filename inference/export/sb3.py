@@ -92,9 +92,19 @@ class Sb3Inference(StatefulInference):
             raise ModelMismatch("the model cannot take these observations", fault="caller", got=str(error)) from error
         states = zip(_STATE_NAMES, after or (), strict=False)
         return (
-            np.asarray(actions, np.float32).reshape(_rows(observations), -1),
+            self._sent(np.asarray(actions).reshape(_rows(observations), -1)),
             {name: array.swapaxes(0, 1) for name, array in states},
         )
+
+    def _sent(self, actions: NDArray[Any]) -> NDArray[np.float32]:
+        """predict()'s actions as an engine gets them."""
+        from ue_rl.inference.export.observations import starts_of
+
+        space = self._model.action_space
+        if hasattr(space, "decode"):  # a HybridBox
+            actions = space.decode(actions)
+        starts = starts_of(space)
+        return np.asarray(actions + np.array(starts) if starts else actions, np.float32)
 
 
 def _rows(observations: Observations) -> int:
