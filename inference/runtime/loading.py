@@ -168,6 +168,10 @@ class LoadedModel:
                 return self._split(observations)
             array = _as_rows(observations, self._name, self._row_shape)
             return {self._name: array}, len(array)
+        parts = self.metadata.observation_space.get("spaces", {}) if self.metadata and self.metadata.flat_input else {}
+        if parts and set(observations) == set(parts):  # one input for all of them, in the order of the engine's row
+            rows = [np.asarray(observations[key]) for key in parts]
+            return self.as_feeds(np.concatenate([part.reshape(len(part), -1) for part in rows], axis=1))
         if set(observations) != set(self.observed):
             raise ModelMismatch(
                 "the keys of the observation differ from the model's", fault="caller", field="observations",
