@@ -439,7 +439,7 @@ def check_actions(spec: EnvSpec, actions: Any) -> None:
         got = f"{actions.dtype} {actions.shape}" if isinstance(actions, np.ndarray) else type(actions).__name__
         raise ActionError(
             "the actions have a wrong dtype or shape", fault="caller", field="ACT", expected=f"float32 {shape}",
-            got=got, cure="ue_rl.envs.spaces.ActionWriter makes it, as UnrealVecEnv does",
+            got=got, cure="ue_rl.envs.actions.ActionWriter makes it, as UnrealVecEnv does",
         )  # fmt: skip
     if not actions.flags.c_contiguous:
         raise ActionError(

@@ -15,13 +15,16 @@ from ue_rl.cli.common import console, json_object, two_columns
 from ue_rl.errors import ConfigurationError
 from ue_rl.training.directory import RunDirectory
 from ue_rl.training.options import parse_setting, resolve
+from ue_rl.training.parameters import parse_param
 from ue_rl.training.report import Outcome, Report
 from ue_rl.training.run import train as run_training
 
 
 @click.command(short_help="Train a policy.")
 @click.option("--config", type=click.Path(path_type=Path), help="A YAML file: ours, or the Unreal plugin's own.")
-@click.option("--algo", help="ppo (default), a2c, sac, td3, ddpg, dqn; sb3-contrib: trpo, tqc, qrdqn, recurrentppo.")
+@click.option(
+    "--algo", help="ppo (default), a2c, sac, td3, ddpg, dqn; sb3-contrib: trpo, tqc, qrdqn, recurrentppo, maskable_ppo."
+)
 @click.option("--env", help="Gymnasium id for the embedded engine.  [default: CartPole-v1]")
 @click.option("--env-kwargs", help="JSON object for gymnasium.make.")
 @click.option("--num-envs", type=int, help="Envs of the embedded engine.  [default: 8]")
@@ -44,6 +47,11 @@ from ue_rl.training.run import train as run_training
 @click.option("--set", "settings", multiple=True, metavar="KEY=VALUE", help="Any further argument of the algorithm.")
 @click.option("--normalize/--no-normalize", default=None, help="VecNormalize, saved with the model.")
 @click.option("--max-episode-steps", type=int, help="Cut episodes after this many steps.")
+@click.option(
+    "--param", "params", multiple=True, metavar="NAME=VALUE",
+    help="A parameter of the game, or NAME=LOW..HIGH: drawn anew for each episode.",
+)  # fmt: skip
+@click.option("--time-scale", type=float, help="How fast the game runs, 1 is real time.")
 @click.option("--device", help="cpu, cuda or auto.")
 @click.option("--threads", type=int, help="torch's threads.  [default: half the cores]")
 @click.option("--log-dir", help="Where runs are kept.  [default: runs]")
@@ -57,7 +65,9 @@ from ue_rl.training.run import train as run_training
 )
 @click.option("--export/--no-export", default=None, help="Write model.onnx, at the end and with each checkpoint.")
 @click.option("--verbose", type=int, help="SB3's verbosity.")
-def train(config: Path | None, resume: bool, force: bool, settings: tuple[str, ...], **flags: Any) -> None:
+def train(
+    config: Path | None, resume: bool, force: bool, settings: tuple[str, ...], params: tuple[str, ...], **flags: Any
+) -> None:  # fmt: skip
     """Train a policy, in a running engine or in an embedded one.
 
     Without arguments: PPO on CartPole-v1, hosted by an embedded engine and reached over shared memory.
@@ -65,6 +75,7 @@ def train(config: Path | None, resume: bool, force: bool, settings: tuple[str, .
     if resume and force:
         raise ConfigurationError("--resume and --force exclude each other", cure="continue the run, or overwrite it")
     flags["hyperparameters"] = _hyperparameters(flags, settings)
+    flags["params"] = dict(parse_param(text) for text in params)
     if flags["env_kwargs"] is not None:
         flags["env_kwargs"] = json_object(flags["env_kwargs"], "env_kwargs")
     options, run = resolve(flags, config), None
@@ -110,6 +121,9 @@ class _Shown(Report):
 
     def connected(self, num_envs: int, facts: Mapping[str, str]) -> None:
         self.screen.print(f"{num_envs} envs: {', '.join(f'{key} {value}' for key, value in facts.items())}")
+
+    def said(self, text: str) -> None:
+        self.screen.print(text, soft_wrap=True)
 
     def progress(self, env_steps: int, total: int, mean_return: float | None) -> None:
         now = time.monotonic()

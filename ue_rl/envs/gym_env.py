@@ -10,12 +10,12 @@ from contextlib import suppress
 from typing import Any, SupportsFloat
 
 import gymnasium as gym
-import numpy as np
 from gymnasium import spaces
 
 from ue_rl.buffers import StepBuffers
+from ue_rl.envs.actions import ActionWriter
 from ue_rl.envs.observations import Observation, Observations
-from ue_rl.envs.spaces import ActionWriter, action_space, observation_space
+from ue_rl.envs.spaces import action_space, observation_space
 from ue_rl.errors import ConfigurationError, UnexpectedMessage
 from ue_rl.transport import Options, Seeds, Transport
 
@@ -80,7 +80,7 @@ class UnrealEnv(gym.Env[Any, Any]):
         Raises:
             ActionError: a wrong shape, NaN, or a choice that does not exist.
         """
-        self.transport.send_actions(self._writer(np.asarray(action)[None]))
+        self.transport.send_actions(self._writer.one(action))
         buffers = self.transport.receive()
         done, truncated = bool(buffers.dones[0]), bool(buffers.truncated[0])
         info = dict(buffers.infos.get(0, {}))

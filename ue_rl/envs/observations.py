@@ -1,60 +1,140 @@
-"""Observations: the part of a transport's buffers that a user sees: numbers, an image, or both as a dict.
+"""Observations: a transport's flat rows and images -> what a user sees: arrays, dicts, tuples.
 
 The transport writes into its buffers again at the next step, and SB3 keeps the last observation: copies are given out
-unless the caller asked for the buffers themselves.
+unless the caller asked for the buffers themselves. The float32 parts of a Dict are views into one copy of all rows,
+which costs no more than that copy; only integers are converted.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
 
 from ue_rl.buffers import StepBuffers
+from ue_rl.envs.spaces import observation_tree
+from ue_rl.space_tree import Leaf, LeafKind, Space
 from ue_rl.spec import EnvSpec
 
-# float32 [num_envs, obs_size]; uint8 [num_envs, *image shape]; or {"obs": .., "image": ..} of both
+# Arrays [num_envs, ...], or dicts and tuples of them, as the observation space says.
 Observation = Any
+Rows: TypeAlias = NDArray[np.float32]
+Image: TypeAlias = "NDArray[np.uint8] | None"
+_Reader: TypeAlias = "Callable[[Rows, Image], Any]"
 
 
 class Observations:
     """Reads observations out of StepBuffers.
 
     Args:
-        spec: of the session. copy: give out copies; otherwise the transport's own arrays, good until its next request.
+        spec: of the session.
+        copy: give out copies; otherwise float32 parts and images are the transport's own arrays, good until its next
+            request.
+        zero_based: choices count from 0, as in `observation_space(spec, zero_based=True)`.
     """
 
-    def __init__(self, spec: EnvSpec, copy: bool = True) -> None:
-        self._image = spec.image
+    def __init__(self, spec: EnvSpec, copy: bool = True, zero_based: bool = False) -> None:
+        tree = observation_tree(spec)
         self._copy = copy
+        self._tree = None if tree is None else _reader(tree, zero_based)
 
     def read(self, buffers: StepBuffers) -> Observation:
         """All envs' observations."""
-        if self._image is None:  # in every step: without a call and a look at the type
-            return buffers.obs.copy() if self._copy else buffers.obs
-        shown = self._shown(buffers)
-        if not self._copy:
-            return shown
-        return {key: rows.copy() for key, rows in shown.items()} if isinstance(shown, dict) else shown.copy()
+        rows, tree = buffers.obs, self._tree
+        if tree is None:
+            return rows.copy() if self._copy else rows
+        image = buffers.image
+        if self._copy:
+            return tree(rows.copy(), image if image is None else image.copy())
+        return tree(rows, image)
+
+    def of_rows(self, rows: Rows, image: Image = None) -> Observation:
+        """The observations of these rows, float32 [n, obs_size]; float32 parts and images are views of them."""
+        return rows if self._tree is None else self._tree(rows, image)
 
     def row(self, observation: Observation, env: int) -> Observation:
         """A copy of one env's observation out of what `read` gave."""
         if isinstance(observation, dict):
-            return {key: rows[env].copy() for key, rows in observation.items()}
+            return {name: self.row(part, env) for name, part in observation.items()}
+        if isinstance(observation, tuple):
+            return tuple(self.row(part, env) for part in observation)
         return observation[env].copy()
 
     def put(self, observation: Observation, buffers: StepBuffers, envs: Sequence[int]) -> None:
         """Takes these envs' rows over into what `read` gave before."""
-        if not self._copy:
-            return  # they are the same arrays
-        shown = self._shown(buffers)
-        if isinstance(shown, dict):
-            for key, rows in shown.items():
-                observation[key][envs] = rows[envs]
-        else:
-            observation[envs] = shown[envs]
+        if self._tree is None:
+            if self._copy:  # else they are the same array
+                observation[envs] = buffers.obs[envs]
+            return
+        image = buffers.image
+        _assign(observation, envs, self._tree(buffers.obs[envs], image if image is None else image[envs]))
 
-    def _shown(self, buffers: StepBuffers) -> Observation:
-        """The transport's own arrays."""
-        if self._image is None:
-            return buffers.obs
-        return buffers.image if self._image.only else {"obs": buffers.obs, "image": buffers.image}
+
+def _assign(observation: Observation, envs: Sequence[int], new: Observation) -> None:
+    if isinstance(observation, dict):
+        for name, part in new.items():
+            _assign(observation[name], envs, part)
+    elif isinstance(observation, tuple):
+        for old, part in zip(observation, new, strict=True):
+            _assign(old, envs, part)
+    else:
+        observation[envs] = new
+
+
+def _reader(space: Space, zero_based: bool) -> _Reader:
+    """From the rows of one part, float32 [n, space.size], and the image to what a user sees of it."""
+    if isinstance(space, Leaf):
+        convert = _convert(space, zero_based) or _as_it_is
+        if space.kind is LeafKind.IMAGE or space.shape:
+            return convert
+        return lambda rows, image: convert(rows[:, 0], image)  # a number that is not in an array
+    cuts: list[tuple[str, Any]] = []
+    more: list[tuple[str, _Reader]] = []
+    at = 0
+    for name, part in space.parts:
+        single = isinstance(part, Leaf) and not part.shape and part.kind is not LeafKind.IMAGE
+        cuts.append((name, (slice(None), at if single else slice(at, at + part.size))))
+        reader = _convert(part, zero_based) if isinstance(part, Leaf) else _reader(part, zero_based)
+        if reader is not None:
+            more.append((name, reader))
+        at += part.size
+
+    def read(rows: Rows, image: Image) -> dict[str, Any]:
+        parts: dict[str, Any] = {name: rows[cut] for name, cut in cuts}
+        for name, convert in more:
+            parts[name] = convert(parts[name], image)
+        return parts
+
+    if space.named:
+        return read
+    return lambda rows, image: tuple(read(rows, image).values())
+
+
+def _as_it_is(rows: Rows, image: Image) -> Rows:
+    return rows
+
+
+def _convert(leaf: Leaf, zero_based: bool) -> _Reader | None:
+    """From a leaf's numbers, float32 [n, size] or, of a leaf without a shape, [n]; None where they are it already."""
+    shape = leaf.shape
+    if leaf.kind is LeafKind.IMAGE:
+        return lambda rows, image: image
+    if leaf.kind is LeafKind.BOX and leaf.dtype == "float32":
+        return None if len(shape) < 2 else lambda rows, image: rows.reshape((len(rows), *shape))
+    if leaf.kind is LeafKind.BOX:
+        dtype = np.dtype(leaf.dtype)
+    else:
+        dtype = np.dtype(np.int8 if leaf.kind is LeafKind.MULTI_BINARY else np.int64)
+    starts: Any = np.array(leaf.starts, np.int64) if zero_based and leaf.starts else None
+    if starts is not None and not shape:
+        starts = starts[0]
+
+    def convert(rows: Rows, image: Image) -> NDArray[Any]:
+        whole = rows.astype(dtype)
+        if starts is not None:
+            whole -= starts
+        return whole if len(shape) < 2 else whole.reshape((len(whole), *shape))
+
+    return convert

@@ -1,92 +1,94 @@
-"""EnvSpec -> Gymnasium spaces, and a policy's actions -> the wire's float32 rows."""
+"""EnvSpec -> Gymnasium spaces.
+
+A tree of the handshake becomes the Gymnasium space of the same form: DICT a Dict in the engine's order, TUPLE a Tuple,
+BOX a Box of its shape and dtype, DISCRETE a Discrete, MULTI_DISCRETE a MultiDiscrete, MULTI_BINARY a MultiBinary, IMAGE
+a Box uint8 0..255 of the handshake's IMAGE.
+"""
 
 from __future__ import annotations
 
+import inspect
 from typing import Any
 
 import numpy as np
 from gymnasium import spaces
-from numpy.typing import NDArray
 
-from ue_rl.errors import ActionError
-from ue_rl.spec import ActionKind, EnvSpec
+from ue_rl.envs.actions import ActionWriter
+from ue_rl.envs.hybrid_box import HybridBox
+from ue_rl.space_tree import Branch, Leaf, LeafKind, Space, box
+from ue_rl.spec import ActionKind, EnvSpec, ImageSpec
+
+__all__ = ["ActionWriter", "action_space", "gymnasium_space", "observation_space", "observation_tree"]
+
+# Gymnasium sorts the keys of a Dict, and again when it makes a batch of it; older versions cannot be told otherwise.
+_ORDER: dict[str, Any] = {"sort_keys": False} if "sort_keys" in inspect.signature(spaces.Dict).parameters else {}
 
 
-def observation_space(spec: EnvSpec) -> spaces.Box | spaces.Dict:
-    """Box float32 [obs_size] with the handshake's bounds, infinite where it has none.
+def observation_tree(spec: EnvSpec) -> Space | None:
+    """What an observation is, where it is more than one float32 row; None: it is that row.
 
-    With an image: Dict {"obs": that, "image": Box uint8 0..255}, or the image alone where the handshake says ONLY.
+    An image without a space of its own stands beside the row as {"obs": .., "image": ..}, or alone where the handshake
+    says ONLY.
     """
+    if spec.obs_space is not None or spec.image is None:
+        return spec.obs_space
+    image = Leaf(LeafKind.IMAGE)
+    if spec.image.only:
+        return image
     low, high = spec.obs_bounds
-    numbers = spaces.Box(low, high, dtype=np.float32)
-    if spec.image is None:
-        return numbers
-    image = spaces.Box(0, 255, spec.image.shape, np.uint8)
-    return image if spec.image.only else spaces.Dict({"obs": numbers, "image": image})
+    return Branch((("obs", box((spec.obs_size,), low, high)), ("image", image)))
 
 
-def action_space(spec: EnvSpec) -> spaces.Space[Any]:
-    """The handshake's action space; Box(-1, 1) where it says nothing."""
+def observation_space(spec: EnvSpec, zero_based: bool = False) -> spaces.Space[Any]:
+    """The engine's observation space; without OBS_SPACE a Box float32 [obs_size].
+
+    Args:
+        zero_based: choices count from 0 whatever the engine counts from, for Stable-Baselines3, which knows no start.
+    """
+    tree = observation_tree(spec)
+    if tree is None:
+        low, high = spec.obs_bounds
+        return spaces.Box(low, high, dtype=np.float32)
+    return gymnasium_space(tree, spec.image, zero_based)
+
+
+def action_space(spec: EnvSpec, zero_based: bool = False) -> spaces.Space[Any]:
+    """The engine's action space; Box(-1, 1) float32 [act_size] where it says nothing.
+
+    Args:
+        zero_based: as Stable-Baselines3 needs it: choices count from 0, and a Dict or Tuple is a HybridBox.
+    """
     action = spec.action_spec
+    if action.space is not None:
+        if action.kind is ActionKind.HYBRID and zero_based:
+            return HybridBox(action.space)
+        return gymnasium_space(action.space, None, zero_based)
+    starts = np.zeros(action.size, np.int64) if zero_based or not action.starts else np.array(action.starts, np.int64)
     if action.kind is ActionKind.BOX:
         return spaces.Box(*action.bounds, dtype=np.float32)
     if action.kind is ActionKind.DISCRETE:
-        return spaces.Discrete(action.counts[0])
+        return spaces.Discrete(action.counts[0], start=int(starts[0]))
     if action.kind is ActionKind.MULTI_DISCRETE:
-        return spaces.MultiDiscrete(list(action.counts))
+        return spaces.MultiDiscrete(np.array(action.counts), start=starts)
     return spaces.MultiBinary(len(action.counts))
 
 
-class ActionWriter:
-    """Checks a batch of actions and gives the float32 rows that go over the wire."""
-
-    def __init__(self, spec: EnvSpec) -> None:
-        action = spec.action_spec
-        self._box = action.kind is ActionKind.BOX
-        self._wire_shape = (spec.num_envs, spec.act_size)
-        self._shape = (spec.num_envs,) if action.kind is ActionKind.DISCRETE else self._wire_shape
-        self._counts = None if self._box else np.array(action.counts, np.int64)
-
-    def __call__(self, actions: Any) -> NDArray[np.float32]:
-        """`actions` as float32 [num_envs, act_size], C-contiguous.
-
-        Args:
-            actions: Box: floats [num_envs, act_size]; Discrete: integers [num_envs]; MultiDiscrete and
-                MultiBinary: integers [num_envs, act_size].
-
-        Raises:
-            ActionError: a wrong shape, a type that is not numeric, NaN or infinity, or a choice that does not exist.
-        """
-        array = np.asarray(actions)
-        if array.dtype == np.float32 and self._box and array.shape == self._shape:
-            return np.ascontiguousarray(array)
-        if array.shape != self._shape:
-            raise ActionError(
-                "the actions have the wrong shape", fault="policy", field="ACT",
-                expected=self._shape, got=array.shape,
-                cure="one row per env: was the model trained on another action space?",
-            )  # fmt: skip
-        if array.dtype.kind not in "fiub":
-            raise ActionError(
-                "actions must be numeric", fault="policy", field="ACT", expected="floats or integers",
-                got=str(array.dtype),
-            )  # fmt: skip
-        if self._box:
-            with np.errstate(over="ignore"):
-                return np.ascontiguousarray(array, np.float32)
-        return self._choices(array)
-
-    def _choices(self, array: NDArray[Any]) -> NDArray[np.float32]:
-        rows = array.reshape(self._wire_shape)
-        fits = (rows >= 0) & (rows < self._counts)
-        if rows.dtype.kind == "f":
-            fits &= rows == np.floor(rows)
-        if not fits.all():
-            env, index = np.argwhere(~fits)[0]
-            assert self._counts is not None
-            raise ActionError(
-                "the action is not a choice of its space", fault="policy", env_id=int(env), field="ACT",
-                expected=f"an integer from 0 to {self._counts[index] - 1}", got=rows[env, index].item(),
-                cure="was the model trained on another action space?",
-            )  # fmt: skip
-        return np.ascontiguousarray(rows, np.float32)
+def gymnasium_space(tree: Space, image: ImageSpec | None = None, zero_based: bool = False) -> spaces.Space[Any]:
+    """The Gymnasium space of a tree; `image` is what its IMAGE leaf stands for."""
+    if isinstance(tree, Branch):
+        parts = [(name, gymnasium_space(part, image, zero_based)) for name, part in tree.parts]
+        return spaces.Dict(parts, **_ORDER) if tree.named else spaces.Tuple([part for _, part in parts])
+    if tree.kind is LeafKind.IMAGE:
+        assert image is not None  # EnvSpec has checked that
+        return spaces.Box(0, 255, image.shape, np.uint8)
+    if tree.kind is LeafKind.BOX:
+        dtype = np.dtype(tree.dtype)
+        low, high = (np.full(tree.size, bound, dtype).reshape(tree.shape) for bound in (tree.low, tree.high))
+        return spaces.Box(low, high, tree.shape, dtype.type)
+    if tree.kind is LeafKind.MULTI_BINARY:
+        return spaces.MultiBinary(tree.size if len(tree.shape) == 1 else tree.shape)
+    starts = np.zeros(tree.size, np.int64) if zero_based or not tree.starts else np.array(tree.starts, np.int64)
+    if tree.kind is LeafKind.DISCRETE:
+        return spaces.Discrete(tree.counts[0], start=int(starts[0]))
+    counts = np.array(tree.counts, np.int64).reshape(tree.shape)
+    return spaces.MultiDiscrete(counts, start=starts.reshape(tree.shape))

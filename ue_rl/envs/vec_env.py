@@ -19,9 +19,10 @@ from numpy.typing import NDArray
 from stable_baselines3.common.vec_env.base_vec_env import VecEnv, VecEnvIndices, VecEnvStepReturn
 
 from ue_rl.buffers import StepBuffers
+from ue_rl.envs.actions import ActionWriter
 from ue_rl.envs.gym_env import start_episodes
 from ue_rl.envs.observations import Observation, Observations
-from ue_rl.envs.spaces import ActionWriter, action_space, observation_space
+from ue_rl.envs.spaces import action_space, observation_space
 from ue_rl.errors import ConfigurationError, UnsupportedByEngine
 from ue_rl.spec import EnvSpec
 from ue_rl.transport import Transport
@@ -66,15 +67,17 @@ class UnrealVecEnv(VecEnv):
         self.max_episode_steps = max_episode_steps
         self.render_mode = self.spec = None
         n = self.engine_spec.num_envs
-        self._writer = ActionWriter(self.engine_spec)
-        self._observations = Observations(self.engine_spec, copy)
+        self._writer = ActionWriter(self.engine_spec, zero_based=True)
+        self._observations = Observations(self.engine_spec, copy, zero_based=True)
         self._monitor = monitor
         self._begun = time.time()
         self._returns = np.zeros(n, np.float64)
         self._steps = 0
         self._started = np.zeros(n, np.int64)  # the step at which each env's episode began
         self._told: set[str] = set()
-        super().__init__(n, observation_space(self.engine_spec), action_space(self.engine_spec))
+        super().__init__(
+            n, observation_space(self.engine_spec, zero_based=True), action_space(self.engine_spec, zero_based=True)
+        )
 
     # -- the step
 
@@ -94,7 +97,7 @@ class UnrealVecEnv(VecEnv):
         return self._observations.read(buffers)
 
     def step_async(self, actions: Any) -> None:
-        """Sends one action per env; see ue_rl.envs.spaces.ActionWriter for shapes and errors."""
+        """Sends one action per env; see ue_rl.envs.actions.ActionWriter for shapes and errors."""
         self.transport.send_actions(self._writer(actions))
 
     def step_wait(self) -> VecEnvStepReturn:

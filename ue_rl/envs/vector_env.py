@@ -11,9 +11,10 @@ from gymnasium.vector import AutoresetMode
 from gymnasium.vector.utils import batch_space
 from numpy.typing import NDArray
 
+from ue_rl.envs.actions import ActionWriter
 from ue_rl.envs.gym_env import start_episodes
 from ue_rl.envs.observations import Observation, Observations
-from ue_rl.envs.spaces import ActionWriter, action_space, observation_space
+from ue_rl.envs.spaces import action_space, observation_space
 from ue_rl.errors import ConfigurationError
 from ue_rl.transport import Transport
 

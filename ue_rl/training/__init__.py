@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING
 from ue_rl.lazy import lazy
 
 if TYPE_CHECKING:
+    from ue_rl.training.callbacks import EngineNumbers as EngineNumbers
+    from ue_rl.training.curriculum import Curriculum as Curriculum
     from ue_rl.training.directory import RunDirectory as RunDirectory
     from ue_rl.training.options import TrainOptions as TrainOptions
     from ue_rl.training.report import Outcome as Outcome
@@ -20,5 +22,12 @@ if TYPE_CHECKING:
 
 __getattr__, __dir__, __all__ = lazy(
     __name__,
-    {"directory": "RunDirectory", "options": "TrainOptions", "report": "Outcome Report", "run": "train"},
+    {
+        "callbacks": "EngineNumbers",
+        "curriculum": "Curriculum",
+        "directory": "RunDirectory",
+        "options": "TrainOptions",
+        "report": "Outcome Report",
+        "run": "train",
+    },
 )

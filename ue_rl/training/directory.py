@@ -1,7 +1,7 @@
 """One directory per run: its paths, and how a run is created, found and written.
 
-config.yaml  model.zip  model.onnx  vecnormalize.pkl  replay_buffer.pkl  checkpoints/  episodes.csv
-progress*.csv  curves.png  run.log  events.out.tfevents.* (TensorBoard)
+config.yaml  model.zip  model.onnx  vecnormalize.pkl  replay_buffer.pkl  curriculum.json  checkpoints/
+episodes.csv  progress*.csv  curves.png  run.log  events.out.tfevents.* (TensorBoard)
 """
 
 from __future__ import annotations
@@ -40,6 +40,7 @@ class RunDirectory:
         self.onnx = path / "model.onnx"
         self.normalize = path / "vecnormalize.pkl"
         self.replay = path / "replay_buffer.pkl"
+        self.curriculum = path / "curriculum.json"
         self.checkpoints = path / "checkpoints"
         self.episodes = path / "episodes.csv"
         self.curves = path / "curves.png"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import itertools
+import json
 import logging
 import time
 import warnings
@@ -17,13 +18,16 @@ from stable_baselines3.common.callbacks import CallbackList
 from stable_baselines3.common.evaluation import evaluate_policy
 from stable_baselines3.common.logger import Logger, make_output_format
 from stable_baselines3.common.off_policy_algorithm import OffPolicyAlgorithm
+from stable_baselines3.common.preprocessing import is_image_space
 from stable_baselines3.common.vec_env import VecEnv, VecNormalize
 
 from ue_rl.errors import ConfigurationError, ExportError, UeRlError
-from ue_rl.training.callbacks import Checkpoints, EpisodeLog
+from ue_rl.training.callbacks import Checkpoints, EngineNumbers, EpisodeLog
+from ue_rl.training.curriculum import Curriculum
 from ue_rl.training.curves import draw_curves
 from ue_rl.training.directory import RunDirectory, write_whole
 from ue_rl.training.options import ALGORITHMS, CLASS_NAMES, TrainOptions, tuned_for
+from ue_rl.training.parameters import Draws, as_ranges, check_ranges, shown
 from ue_rl.training.report import Outcome, Report
 
 _log = logging.getLogger(__name__)
@@ -54,6 +58,7 @@ class Learner:
         self.options, self.run, self.report = options, run, report
         self.begun = False
         self._resume = resume
+        self.curriculum = _prepared(options, run, vec_env, resume, report)
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", message="the engine takes no seeds")
             self.env = _normalized(options, run, vec_env, resume)
@@ -72,12 +77,15 @@ class Learner:
         """
         o, run, model = self.options, self.run, self.model
         episodes = EpisodeLog(run.episodes, self.report, o.timesteps)
+        callbacks = [episodes, Checkpoints(o.save_freq, self._checkpoint), EngineNumbers()]
+        if self.curriculum is not None:
+            callbacks.append(self.curriculum)
         first, begun_at = model.num_timesteps, time.monotonic()
         stopped: BaseException | None = None
         try:
             model.learn(
                 o.timesteps - first,
-                callback=CallbackList([episodes, Checkpoints(o.save_freq, self._checkpoint)]),
+                callback=CallbackList(callbacks),
                 reset_num_timesteps=not self._resume,
             )
         except (KeyboardInterrupt, UeRlError) as error:
@@ -114,6 +122,11 @@ class Learner:
         write_whole(path, self.model.save)
         self.run.remove_replaced()
         stats = self.model.get_vec_normalize_env()
+        if (
+            self.curriculum is not None and path == self.run.model
+        ):  # as old as the model: a resumed run goes on with both
+            state = json.dumps(self.curriculum.state(), indent=2)
+            write_whole(self.run.curriculum, lambda half: half.write_text(state, "utf-8"))
         if stats is not None:
             target = self.run.normalize if path == self.run.model else path.with_name(f"{path.stem}_vecnormalize.pkl")
             write_whole(target, lambda half: stats.save(str(half)))
@@ -152,13 +165,53 @@ class Learner:
         if o.seed is not None:
             self.env.seed(o.seed + 1_000_000)
         try:
-            returns, _ = evaluate_policy(
+            returns, _ = _evaluation_of(o.algo)(
                 self.model, self.env, n_eval_episodes=count, deterministic=True, return_episode_rewards=True, warn=False
             )
         except UeRlError as error:
             _log.error("not evaluated: %s", error)
             return None
         return float(np.mean(returns)), float(np.std(returns))
+
+
+def _prepared(
+    options: TrainOptions, run: RunDirectory, vec_env: VecEnv, resume: bool, report: Report
+) -> Curriculum | None:
+    """Sets what the options say of the game itself, before its first episode; the curriculum, if there is one.
+
+    Raises:
+        UnsupportedByEngine: the engine has no parameters. ConfigurationError: not these. An engine that has no time
+            scale is only told of: it changes how long a run takes, not what it learns.
+    """
+    engine: Any = vec_env.unwrapped
+    spec, transport = engine.engine_spec, engine.transport
+    ranges = as_ranges(options.params, "params")
+    if ranges:
+        check_ranges(spec, ranges, "params")
+        draws = Draws(options.seed)
+        transport.draw_parameters = lambda env_id: draws(env_id, ranges)
+        _log.info("parameters: %s", ", ".join(f"{name} {shown(*value)}" for name, value in ranges.items()))
+    if options.time_scale is not None:
+        if "TIME_SCALE" in spec.features:
+            transport.call(f"TIME_SCALE={float(options.time_scale)!r}")
+        else:
+            text = (
+                "the engine does not change its speed (no FEATURES=TIME_SCALE in its handshake): time_scale is left out"
+            )
+            _log.warning(text)
+            report.said(text)
+    if options.curriculum is None:
+        return None
+    curriculum = Curriculum(options.curriculum, seed=options.seed, timesteps=options.timesteps, tell=report.said)
+    if resume and run.curriculum.exists():
+        try:
+            curriculum.restore(json.loads(run.curriculum.read_text("utf-8")))
+        except (ValueError, AttributeError, TypeError) as error:
+            raise ConfigurationError(
+                f"{run.curriculum} cannot be read", got=str(error), cure="delete it to begin with the first lesson"
+            ) from error
+    curriculum.attach(vec_env)
+    return curriculum
 
 
 def _normalized(options: TrainOptions, run: RunDirectory, vec_env: VecEnv, resume: bool) -> VecEnv:
@@ -191,11 +244,14 @@ def _new_model(options: TrainOptions, env: VecEnv) -> BaseAlgorithm:
         model = _loaded(o, Path(o.init_from), env)
         model.num_timesteps = 0
         return model
-    kind = _algorithm(o.algo, env.action_space)
+    kind = _algorithm(o.algo, env)
     policy = o.policy if o.policy != "auto" else _policy_for(o.algo, env.observation_space)
+    arguments = tuned_for(o)
+    if o.her is not None:
+        arguments |= _hindsight(o.her, env.observation_space)
     try:
-        return kind(policy, env, seed=o.seed, device=o.device, verbose=o.verbose, **tuned_for(o))  # type: ignore[no-any-return]
-    except (TypeError, ValueError, AssertionError) as error:
+        return kind(policy, env, seed=o.seed, device=o.device, verbose=o.verbose, **arguments)  # type: ignore[no-any-return]
+    except (TypeError, ValueError, AssertionError, RuntimeError) as error:
         raise ConfigurationError(
             f"{o.algo} does not take these arguments", field="hyperparameters", got=str(error),
             cure=f"see the parameters of {kind.__name__} in the documentation of {ALGORITHMS[o.algo]}",
@@ -203,7 +259,7 @@ def _new_model(options: TrainOptions, env: VecEnv) -> BaseAlgorithm:
 
 
 def _loaded(options: TrainOptions, path: Path, env: VecEnv) -> BaseAlgorithm:
-    kind = _algorithm(options.algo, env.action_space)
+    kind = _algorithm(options.algo, env)
     try:
         return kind.load(path, env=env, device=options.device)  # type: ignore[no-any-return]
     except (OSError, ValueError, KeyError) as error:
@@ -221,13 +277,21 @@ def _tables(run: RunDirectory, verbose: int) -> Logger:
     return Logger(str(run.path), [make_output_format(name, str(run.path), suffix) for name in formats])
 
 
-def _algorithm(name: str, space: spaces.Space[Any]) -> Any:
-    """SB3's class of that name, if it can act in `space`."""
-    needed = _ACTION_SPACES.get(name)
+def _algorithm(name: str, env: VecEnv) -> Any:
+    """SB3's class of that name, if it can act in `env`."""
+    needed, space = _ACTION_SPACES.get(name), env.action_space
     if needed is not None and not isinstance(space, needed):
         raise ConfigurationError(
             f"{name} needs a {needed.__name__} action space", field="algo", got=f"the engine's {type(space).__name__}",
             cure="use ppo or a2c; for a Box also sac or td3; for a Discrete space (ACT_SPACE=DISCRETE(n)) also dqn",
+        )  # fmt: skip
+    engine: Any = env.unwrapped
+    masked = engine.engine_spec.mask_size > 0
+    if name == "maskable_ppo" and not masked:
+        raise ConfigurationError(
+            "maskable_ppo needs action masks", field="algo",
+            expected="FEATURES=MASK in the handshake, and choices in ACT_SPACE",
+            got=sorted(engine.engine_spec.features), cure="use ppo, or teach the engine to send MASK",
         )  # fmt: skip
     try:
         module = importlib.import_module(ALGORITHMS[name])
@@ -240,6 +304,32 @@ def _policy_for(algo: str, space: spaces.Space[Any]) -> str:
     kind = "Mlp"
     if isinstance(space, spaces.Dict):
         kind = "MultiInput"
-    elif isinstance(space, spaces.Box) and len(space.shape) == 3:
+    elif isinstance(space, spaces.Tuple):
+        raise ConfigurationError(
+            "Stable-Baselines3 has no policies for Tuple observations", field="OBS_SPACE", got=space,
+            cure="announce a DICT in OBS_SPACE, or train from Python behind a wrapper that flattens it",
+        )  # fmt: skip
+    elif is_image_space(space):
         kind = "Cnn"
     return f"{kind}LstmPolicy" if algo == "recurrentppo" else f"{kind}Policy"
+
+
+def _hindsight(her: dict[str, Any], space: spaces.Space[Any]) -> dict[str, Any]:
+    """SB3's replay buffer for goals, as arguments of an algorithm."""
+    from stable_baselines3 import HerReplayBuffer
+
+    goal = ("observation", "achieved_goal", "desired_goal")
+    if not isinstance(space, spaces.Dict) or not set(goal) <= set(space.spaces):
+        raise ConfigurationError(
+            "HER needs goals in the observation", field="her", expected=f"a DICT with {', '.join(goal)}", got=space
+        )
+    return {"replay_buffer_class": HerReplayBuffer, "replay_buffer_kwargs": dict(her)}
+
+
+def _evaluation_of(algo: str) -> Any:
+    """evaluate_policy, or sb3-contrib's, which gives the policy the masks."""
+    if algo == "maskable_ppo":
+        from sb3_contrib.common.maskable.evaluation import evaluate_policy as evaluate_masked
+
+        return evaluate_masked
+    return evaluate_policy

@@ -6,7 +6,6 @@ trainer (`model:`, `total_timesteps:`, `common_parameters:`, `on_policy:` ..). U
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, fields
@@ -16,12 +15,16 @@ from typing import Any
 import yaml
 
 from ue_rl.errors import ConfigurationError
+from ue_rl.training.lessons import parse_curriculum
+from ue_rl.training.parameters import as_ranges, nearest
 
 ALGORITHMS = {
     **dict.fromkeys(("ppo", "a2c", "sac", "td3", "ddpg", "dqn"), "stable_baselines3"),
-    **dict.fromkeys(("trpo", "tqc", "qrdqn", "recurrentppo"), "sb3_contrib"),
+    **dict.fromkeys(("trpo", "tqc", "qrdqn", "recurrentppo", "maskable_ppo"), "sb3_contrib"),
 }  # the module that each is imported from
-CLASS_NAMES = {"qrdqn": "QRDQN", "recurrentppo": "RecurrentPPO"}
+CLASS_NAMES = {"qrdqn": "QRDQN", "recurrentppo": "RecurrentPPO", "maskable_ppo": "MaskablePPO"}
+OFF_POLICY = ("sac", "td3", "ddpg", "dqn", "tqc", "qrdqn")
+GOAL_STRATEGIES = ("future", "final", "episode")
 DEFAULT_ENV = "CartPole-v1"
 
 # Hyperparameters that are known to solve a task; what the user gives wins.
@@ -62,6 +65,10 @@ class TrainOptions:
     eval_episodes: int | None = None
     init_from: str | None = None
     verbose: int = 0
+    params: dict[str, Any] = field(default_factory=dict)
+    time_scale: float | None = None
+    curriculum: Any = None
+    her: dict[str, Any] | None = None
     hyperparameters: dict[str, Any] = field(default_factory=dict)
 
     @property
@@ -85,7 +92,14 @@ class TrainOptions:
 
     def as_yaml(self) -> str:
         """The whole of it as a YAML file that `--config` reads back."""
-        return yaml.safe_dump(asdict(self), sort_keys=False)
+        return yaml.safe_dump(_plain(asdict(self)), sort_keys=False)
+
+
+def _plain(value: Any) -> Any:
+    """Tuples, which a script may give, as lists: YAML has no others."""
+    if isinstance(value, Mapping):
+        return {key: _plain(v) for key, v in value.items()}
+    return [_plain(v) for v in value] if isinstance(value, (list, tuple)) else value
 
 
 FIELD_NAMES = [f.name for f in fields(TrainOptions)]
@@ -97,20 +111,16 @@ def resolve(flags: Mapping[str, Any], config: Path | None, base: Mapping[str, An
     Raises:
         ConfigurationError: an unknown key, a value of the wrong type, an algorithm that does not exist.
     """
-    values: dict[str, Any] = dict(base or {})
-    hyper = dict(values.pop("hyperparameters", {}))
-    if config is not None:
-        given = read_config(config)
-        hyper |= given.pop("hyperparameters", {})
-        values |= given
-    values |= {key: value for key, value in flags.items() if value is not None}
-    hyper |= values.pop("hyperparameters", {})
-    options = TrainOptions(**values, hyperparameters=hyper)
+    layers = [dict(base or {}), read_config(config) if config is not None else {}]
+    layers.append({key: value for key, value in flags.items() if value is not None})
+    merged = {name: _merged(layers, name) for name in ("hyperparameters", "params")}
+    values = {key: value for layer in layers for key, value in layer.items()}
+    options = TrainOptions(**{**values, **merged})
     options.algo = str(options.algo).lower()
     if options.algo not in ALGORITHMS:
         raise ConfigurationError(
             "no such algorithm", fault="caller", field="algo", expected=", ".join(ALGORITHMS), got=options.algo,
-            cure=_nearest(options.algo, list(ALGORITHMS)),
+            cure=nearest(options.algo, list(ALGORITHMS)),
         )  # fmt: skip
     for name in ("timesteps", "num_envs", "save_freq"):
         value = getattr(options, name)
@@ -121,7 +131,48 @@ def resolve(flags: Mapping[str, Any], config: Path | None, base: Mapping[str, An
             "an embedded env and a running engine exclude each other", field="env",
             cure="give either --env, or --host and --port",
         )  # fmt: skip
+    _check_extras(options)
     return options
+
+
+def _merged(layers: list[dict[str, Any]], name: str) -> dict[str, Any]:
+    """A mapping that several layers have a part of: the later one wins key by key."""
+    whole: dict[str, Any] = {}
+    for layer in layers:
+        part = layer.pop(name, None) or {}
+        if not isinstance(part, Mapping):
+            raise ConfigurationError("a mapping is due", field=name, got=part)
+        whole |= part
+    return whole
+
+
+def _check_extras(options: TrainOptions) -> None:
+    """What can be said of parameters, curriculum and HER before an engine is there."""
+    as_ranges(options.params, "params")
+    if options.curriculum is not None:
+        parse_curriculum(options.curriculum)
+    scale = options.time_scale
+    if scale is not None and not (isinstance(scale, (int, float)) and 0 < scale < float("inf")):
+        raise ConfigurationError("a time scale is positive", field="time_scale", expected="1 is real time", got=scale)
+    if options.her is None:
+        return
+    if options.algo not in OFF_POLICY:
+        raise ConfigurationError(
+            "HER needs an algorithm with a replay buffer", field="her", expected=", ".join(OFF_POLICY), got=options.algo
+        )
+    if not isinstance(options.her, Mapping):
+        raise ConfigurationError("her is a mapping", field="her", expected="{n_sampled_goal: 4}", got=options.her)
+    known = ("n_sampled_goal", "goal_selection_strategy", "copy_info_dict")
+    for key in options.her:
+        if key not in known:
+            raise ConfigurationError(
+                "HER has no such argument", field=f"her.{key}", expected=", ".join(known), cure=nearest(str(key), known)
+            )
+    strategy = options.her.get("goal_selection_strategy", "future")
+    if strategy not in GOAL_STRATEGIES:
+        raise ConfigurationError(
+            "no such strategy", field="her.goal_selection_strategy", expected=", ".join(GOAL_STRATEGIES), got=strategy
+        )
 
 
 def read_config(path: Path) -> dict[str, Any]:
@@ -161,7 +212,7 @@ def _from_plugin(content: dict[str, Any], path: Path) -> dict[str, Any]:
     common = sections["common_parameters"]
     taken = ("learning_rate", "gamma") if algo == "a2c" else ("learning_rate", "gamma", "batch_size")
     hyper = {key: common[key] for key in taken if key in common}
-    kind = content.get("on_policy" if algo in ("ppo", "a2c", "trpo", "recurrentppo") else "off_policy") or {}
+    kind = content.get("off_policy" if algo in OFF_POLICY else "on_policy") or {}
     hyper |= {key: value for key, value in kind.items() if not isinstance(value, dict) and key not in ALGORITHMS}
     hyper |= kind.get(algo) or {}
     values: dict[str, Any] = {"algo": algo, "host": "127.0.0.1", "hyperparameters": hyper}
@@ -184,13 +235,8 @@ def _refuse_unknown(section: str, given: dict[str, Any], allowed: list[str], pat
         if key not in allowed:
             raise ConfigurationError(
                 f"{path.name} has an unknown key", field=f"{section}.{key}" if section else str(key),
-                expected=", ".join(allowed), cure=_nearest(str(key), allowed),
+                expected=", ".join(allowed), cure=nearest(str(key), allowed),
             )  # fmt: skip
-
-
-def _nearest(word: str, words: list[str]) -> str | None:
-    close = difflib.get_close_matches(word, words, n=1)
-    return f"did you mean {close[0]!r}?" if close else None
 
 
 def schedule(value: Any) -> Any:

@@ -17,6 +17,9 @@ class Report:
     def connected(self, num_envs: int, facts: Mapping[str, str]) -> None:
         """The engine answers; `facts` are those of Transport.describe()."""
 
+    def said(self, text: str) -> None:
+        """A sentence worth showing: a lesson of the curriculum begins, or the engine cannot do what was asked for."""
+
     def progress(self, env_steps: int, total: int, mean_return: float | None) -> None:
         """At the first step, about five times a second, and once more at the end of learning.
 

@@ -1,0 +1,136 @@
+"""ActionWriter: a policy's actions -> the wire's float32 rows."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ue_rl.envs.hybrid_box import HybridBox, part_of
+from ue_rl.errors import ActionError
+from ue_rl.space_tree import Leaf, LeafKind, leaves
+from ue_rl.spec import ActionKind, ActionSpec, EnvSpec
+
+
+class ActionWriter:
+    """Checks a batch of actions and gives the float32 rows that go over the wire.
+
+    Args:
+        spec: of the session.
+        zero_based: the actions are of `action_space(spec, zero_based=True)`, as Stable-Baselines3 gives them.
+    """
+
+    def __init__(self, spec: EnvSpec, zero_based: bool = False) -> None:
+        action = spec.action_spec
+        self._wire_shape = (spec.num_envs, spec.act_size)
+        self._hybrid = HybridBox(action.space) if action.kind is ActionKind.HYBRID and action.space else None
+        self._zero_based = zero_based
+        tree = action.space or _leaf(action)
+        self._parts = [
+            (path, _LeafWriter(leaf, spec.num_envs, zero_based, path), slice(at, at + leaf.size))
+            for path, leaf, at in leaves(tree)
+        ]
+        self._plain = action.kind is ActionKind.BOX and action.space is None
+        self._one = self._parts[0][1]
+
+    def __call__(self, actions: Any) -> NDArray[np.float32]:
+        """`actions` as float32 [num_envs, act_size], C-contiguous.
+
+        Args:
+            actions: as the batched action space: Box: numbers [num_envs, *shape]; Discrete: integers [num_envs];
+                MultiDiscrete and MultiBinary: integers [num_envs, *shape]; Dict and Tuple: a dict or tuple of these.
+
+        Raises:
+            ActionError: a wrong shape, a type that is not numeric, NaN or infinity, or a choice that does not exist.
+        """
+        if self._plain:
+            array = np.asarray(actions)
+            if array.dtype == np.float32 and array.shape == self._wire_shape:
+                return np.ascontiguousarray(array)
+        if self._hybrid is None:
+            return self._one(actions)
+        if self._zero_based:
+            rows = self._hybrid.decode(actions)
+            if len(rows) != self._wire_shape[0]:
+                raise _wrong_shape((self._wire_shape[0], *self._hybrid.low.shape), np.shape(actions), ())
+            return rows
+        rows = np.empty(self._wire_shape, np.float32)
+        for path, writer, columns in self._parts:
+            rows[:, columns] = writer(part_of(actions, path))
+        return rows
+
+    def one(self, action: Any) -> NDArray[np.float32]:
+        """The row [1, act_size] of one env's action, where the spec has one env; see `__call__`."""
+        if self._hybrid is None:
+            return self._one(np.asarray(action)[None])
+        rows = np.empty(self._wire_shape, np.float32)
+        for path, writer, columns in self._parts:
+            rows[:, columns] = writer(np.asarray(part_of(action, path))[None])
+        return rows
+
+
+class _LeafWriter:
+    """The actions of one leaf, [num_envs, *leaf.shape] -> float32 [num_envs, leaf.size]."""
+
+    def __init__(self, leaf: Leaf, num_envs: int, zero_based: bool, path: tuple[str, ...]) -> None:
+        self._path = path
+        self._shape = (num_envs, *leaf.shape)
+        self._rows = (num_envs, leaf.size)
+        self._box = leaf.kind is LeafKind.BOX
+        counts = (2,) if leaf.kind is LeafKind.MULTI_BINARY else leaf.counts
+        starts = np.array(leaf.starts or (0,), np.int64)
+        self._first = np.zeros(1, np.int64) if zero_based else starts
+        self._end = self._first + np.array(counts or (0,), np.int64)
+        self._add = starts if zero_based and leaf.starts else None
+
+    def __call__(self, actions: Any) -> NDArray[np.float32]:
+        array = np.asarray(actions)
+        if array.shape != self._shape:
+            raise _wrong_shape(self._shape, array.shape, self._path)
+        if array.dtype.kind not in "fiub":
+            raise ActionError(
+                "actions must be numeric", fault="policy", field=_field(self._path), expected="floats or integers",
+                got=str(array.dtype),
+            )  # fmt: skip
+        rows = array.reshape(self._rows)
+        if self._box:
+            with np.errstate(over="ignore"):
+                return np.ascontiguousarray(rows, np.float32)
+        fits = (rows >= self._first) & (rows < self._end)
+        if rows.dtype.kind == "f":
+            fits &= rows == np.floor(rows)
+        if not fits.all():
+            raise self._no_choice(rows, fits)
+        if self._add is not None:
+            rows = rows + self._add
+        return np.ascontiguousarray(rows, np.float32)
+
+    def _no_choice(self, rows: NDArray[Any], fits: NDArray[np.bool_]) -> ActionError:
+        env, index = np.argwhere(~fits)[0].tolist()
+        first, end = (int(np.broadcast_to(ends, self._rows[1:])[index]) for ends in (self._first, self._end))
+        return ActionError(
+            "the action is not a choice of its space", fault="policy", env_id=env, field=_field(self._path),
+            expected=f"an integer from {first} to {end - 1}", got=rows[env, index].item(),
+            cure="was the model trained on another action space?",
+        )  # fmt: skip
+
+
+def _leaf(action: ActionSpec) -> Leaf:
+    """An action space without a tree, as one leaf: a row of numbers, or one choice."""
+    kind = LeafKind(action.kind.value)
+    if kind is LeafKind.BOX:
+        return Leaf(kind, (action.size,), "float32", (-np.inf,), (np.inf,))  # bounds are not checked
+    shape = () if kind is LeafKind.DISCRETE else (action.size,)
+    return Leaf(kind, shape, counts=() if kind is LeafKind.MULTI_BINARY else action.counts, starts=action.starts)
+
+
+def _field(path: tuple[str, ...]) -> str:
+    return ".".join(("ACT", *path))
+
+
+def _wrong_shape(expected: tuple[int, ...], got: tuple[int, ...], path: tuple[str, ...]) -> ActionError:
+    return ActionError(
+        "the actions have the wrong shape", fault="policy", field=_field(path), expected=expected, got=got,
+        cure="one row per env: was the model trained on another action space?",
+    )  # fmt: skip

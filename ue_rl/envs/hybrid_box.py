@@ -1,0 +1,156 @@
+"""HybridBox: an action that is a Dict or Tuple as one Box, for Stable-Baselines3, which knows no hybrid actions.
+
+The numbers stand in the order of the tree's leaves:
+
+    BOX             its own numbers, as they are, with their bounds
+    DISCRETE(n)     n numbers -1..1: the greatest one is the choice, of equals the first
+    MULTI_DISCRETE  the same for each of its numbers, one after the other
+    MULTI_BINARY    a number -1..1 for each flag: on where it is greater than 0
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from gymnasium import spaces
+from numpy.typing import NDArray
+
+from ue_rl.errors import ActionError
+from ue_rl.space_tree import LeafKind, Space, leaves
+
+
+@dataclass(frozen=True)
+class HybridPart:
+    """Where one stretch of numbers stands.
+
+    Attributes:
+        kind: BOX (`size` numbers as they are), MULTI_BINARY (`size` flags) or DISCRETE (one choice of `size`).
+        box: index of the first number in the Box. row: of the first one in the wire's row.
+        size: numbers in the Box. start: the lowest choice of a DISCRETE.
+    """
+
+    kind: LeafKind
+    box: int
+    row: int
+    size: int
+    start: int = 0
+
+
+def hybrid_parts(tree: Space) -> tuple[HybridPart, ...]:
+    """The stretches of a hybrid action, in the Box's order; what an exported model needs to do as `decode` does."""
+    parts: list[HybridPart] = []
+    at = 0
+    for _, leaf, row in leaves(tree):
+        if leaf.kind in (LeafKind.BOX, LeafKind.MULTI_BINARY):
+            parts.append(HybridPart(leaf.kind, at, row, leaf.size))
+            at += leaf.size
+            continue
+        for index, count in enumerate(leaf.counts):
+            start = leaf.starts[index] if leaf.starts else 0
+            parts.append(HybridPart(LeafKind.DISCRETE, at, row + index, count, start))
+            at += count
+    return tuple(parts)
+
+
+class HybridBox(spaces.Box):
+    """A Box float32 [size] that remembers which hybrid action it stands for.
+
+    Args:
+        tree: a Branch, as the handshake's ACT_SPACE has it.
+
+    Attributes:
+        tree: the same. parts: what each stretch of numbers means.
+    """
+
+    def __init__(self, tree: Space) -> None:
+        self.tree = tree
+        self.parts = hybrid_parts(tree)
+        size = sum(part.size for part in self.parts)
+        low, high = np.full(size, -1, np.float32), np.full(size, 1, np.float32)
+        at = 0
+        for _, leaf, _ in leaves(tree):
+            if leaf.kind is LeafKind.BOX:
+                low[at : at + leaf.size], high[at : at + leaf.size] = leaf.low, leaf.high
+            at += sum(leaf.counts) or leaf.size
+        super().__init__(low, high, dtype=np.float32)
+
+    def decode(self, actions: Any) -> NDArray[np.float32]:
+        """The wire's rows, float32 [n, tree.size], of actions [n, size].
+
+        Raises:
+            ActionError: a wrong shape, not numbers, NaN or infinity.
+        """
+        given = np.asarray(actions)
+        size = self.low.shape[0]
+        if given.ndim != 2 or given.shape[1] != size or given.dtype.kind not in "fiub":
+            raise ActionError(
+                "the actions do not fit the Box of this hybrid action space", fault="policy", field="ACT",
+                expected=f"numbers [n, {size}]", got=f"{given.dtype} {list(given.shape)}",
+            )  # fmt: skip
+        with np.errstate(over="ignore"):
+            given = given.astype(np.float32, copy=False)
+        finite = np.isfinite(given)
+        if not finite.all():
+            env, index = np.argwhere(~finite)[0].tolist()
+            raise ActionError(
+                "the policy's action is not a finite number", fault="policy", env_id=env, field="ACT",
+                got=given[env, index].item(), cure="training has probably diverged: lower the learning rate",
+            )  # fmt: skip
+        rows = np.empty((len(given), self.tree.size), np.float32)
+        for part in self.parts:
+            numbers = given[:, part.box : part.box + part.size]
+            if part.kind is LeafKind.DISCRETE:
+                rows[:, part.row] = numbers.argmax(axis=1) + part.start
+            else:
+                rows[:, part.row : part.row + part.size] = numbers > 0 if part.kind is not LeafKind.BOX else numbers
+        return rows
+
+    def encode(self, action: Any) -> NDArray[np.float32]:
+        """One action as Gymnasium has it (a dict or tuple, choices counted as the engine does), float32 [size].
+
+        A choice becomes 1 among -1, a flag 1 or -1; `decode` gives it back.
+        """
+        row = np.empty(self.tree.size, np.float32)
+        for path, leaf, at in leaves(self.tree):
+            row[at : at + leaf.size] = np.ravel(part_of(action, path))
+        encoded = np.full(self.low.shape, -1, np.float32)
+        for part in self.parts:
+            where = slice(part.box, part.box + part.size)
+            if part.kind is LeafKind.DISCRETE:
+                encoded[part.box + int(row[part.row]) - part.start] = 1
+            elif part.kind is LeafKind.MULTI_BINARY:
+                encoded[where][row[part.row : part.row + part.size] > 0] = 1
+            else:
+                encoded[where] = row[part.row : part.row + part.size]
+        return encoded
+
+    def __eq__(self, other: object) -> bool:
+        """A HybridBox of the same tree."""
+        return isinstance(other, HybridBox) and self.tree == other.tree
+
+    __hash__ = None  # type: ignore[assignment]  # as every Box
+
+    def __repr__(self) -> str:
+        """The Box and the names of what it stands for."""
+        names = ", ".join(f"{'.'.join(path)}: {leaf.kind.value}" for path, leaf, _ in leaves(self.tree))
+        return f"HybridBox({self.low.shape[0]} numbers; {names})"
+
+
+def part_of(value: Any, path: tuple[str, ...]) -> Any:
+    """The part of a nested dict or tuple at `path`; a tuple's parts are named 0, 1, ..
+
+    Raises:
+        ActionError: there is none.
+    """
+    for name in path:
+        try:
+            value = value[int(name)] if isinstance(value, (tuple, list)) else value[name]
+        except (KeyError, IndexError, TypeError, ValueError):
+            got = sorted(map(str, value)) if isinstance(value, dict) else type(value).__name__
+            raise ActionError(
+                "an action lacks a part", fault="policy", field="ACT", expected=".".join(path), got=got,
+                cure="give a dict or tuple as the action space says, each part with a row for each env",
+            ) from None  # fmt: skip
+    return value

@@ -1,0 +1,181 @@
+"""Curriculum: a callback of Stable-Baselines3 that raises the game's difficulty lesson by lesson.
+
+from ue_rl.training import Curriculum
+
+model.learn(100_000, callback=Curriculum([
+    {"name": "near", "params": {"distance": 2},
+     "completion_criteria": {"measure": "success", "threshold": 0.8, "min_lesson_length": 50}},
+    {"name": "far", "params": {"distance": [5, 10]}},
+]))
+
+A lesson's parameters go with the resets from then on: an episode under way ends as it began, and counts for no lesson.
+Source of the words and of the smoothing: ML-Agents, "environment parameters and curriculum".
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+from stable_baselines3.common.callbacks import BaseCallback
+from stable_baselines3.common.vec_env import VecEnv
+
+from ue_rl.errors import ConfigurationError
+from ue_rl.training.lessons import Course, parse_curriculum, ranges_of
+from ue_rl.training.parameters import Draws, check_ranges
+
+_log = logging.getLogger(__name__)
+
+
+class Curriculum(BaseCallback):
+    """See the module.
+
+    Args:
+        lessons: as ue_rl.training.lessons describes them, or such a `curriculum:` read from YAML.
+        seed: of what is drawn from ranges; None: another one each time.
+        timesteps: env-steps of the whole run, for the measure `progress`; None: those given to learn().
+        tell: called with a sentence at the beginning of each lesson.
+
+    Attributes:
+        courses: the lessons, and which of them holds now.
+
+    Raises:
+        ConfigurationError: the lessons are malformed. At the beginning of learn(), or in `attach`: also where the
+            engine has no such parameter; UnsupportedByEngine where it has none at all.
+    """
+
+    def __init__(
+        self,
+        lessons: Any,
+        *,
+        seed: int | None = None,
+        timesteps: int | None = None,
+        tell: Callable[[str], object] = lambda text: None,
+    ) -> None:
+        super().__init__()
+        self.courses: list[Course] = parse_curriculum(lessons)
+        self._draws, self._timesteps, self._tell_user = Draws(seed), timesteps, tell
+        self._below: Callable[[int], Mapping[str, float] | None] | None = None
+        self._attached = False
+        self._told = False
+
+    def attach(self, env: VecEnv) -> None:
+        """Sets the parameters from the next reset on; learn() does it by itself, but after its own first reset.
+
+        Args:
+            env: a connected UnrealVecEnv, in wrappers or not.
+        """
+        inner: Any = env.unwrapped
+        transport, spec = getattr(inner, "transport", None), getattr(inner, "engine_spec", None)
+        if transport is None or spec is None:
+            raise ConfigurationError(
+                "a curriculum needs an engine's env", fault="caller", field="env", expected="UnrealVecEnv",
+                got=type(inner).__name__, cure="make it with ue_rl.connect",
+            )  # fmt: skip
+        for where, ranges in ranges_of(self.courses):
+            check_ranges(spec, ranges, where)
+        self._below, transport.draw_parameters = transport.draw_parameters, self.draw
+        self._attached = True
+        for course in self.courses:
+            self._announce(str(course))
+
+    def draw(self, env_id: int) -> dict[str, float]:
+        """The parameters of this env's next episode: those of whoever drew before, under those of the lessons."""
+        below = (self._below(env_id) if self._below else None) or {}
+        ranges = {name: value for course in self.courses for name, value in course.params.items()}
+        return {**below, **self._draws(env_id, ranges)}
+
+    def state(self) -> dict[str, Any]:
+        """Where the run is in its lessons, as JSON values."""
+        return {course.key: {"lesson": course.at, "name": course.lesson.name} for course in self.courses}
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Goes on in the lessons that `state()` named; lessons that exist no longer are begun anew."""
+        for course in self.courses:
+            names = [lesson.name for lesson in course.lessons]
+            was = state.get(course.key) or {}
+            if was.get("name") in names:
+                at = int(was.get("lesson", 0))
+                course.at = at if at < len(names) and names[at] == was["name"] else names.index(was["name"])
+
+    # -- what Stable-Baselines3 calls
+
+    def _on_training_start(self) -> None:
+        first = not self._attached
+        if first:
+            self.attach(self.training_env)
+        num_envs = self.training_env.num_envs
+        # Episodes that began before the lesson did; learn() has reset the envs already where nobody called attach().
+        self._stale = {course.key: np.full(num_envs, first) for course in self.courses}
+        self._returns = {course.key: self._window(course) for course in self.courses}
+        self._record()
+
+    def _on_step(self) -> bool:
+        infos = self.locals["infos"]
+        ended = [(row, infos[row]) for row in np.flatnonzero(self.locals["dones"]).tolist()]
+        for course in self.courses:
+            criteria = course.lesson.criteria
+            if course.is_last or criteria is None:
+                continue
+            window, stale = self._returns[course.key], self._stale[course.key]
+            fresh = 0
+            for row, info in ended:
+                if stale[row]:
+                    stale[row] = False
+                    continue
+                value = self._value(criteria.measure, info)
+                if value is not None:
+                    fresh += 1
+                    window.append(value)
+            if len(window) < criteria.min_lesson_length or not (fresh or criteria.measure == "progress"):
+                continue
+            measure = self._progress() if criteria.measure == "progress" else float(np.mean(window))
+            if course.advance(measure):
+                self._returns[course.key] = self._window(course)
+                stale[:] = True
+                why = f"{criteria.measure} {measure:.3g} of {criteria.threshold:g}"
+                self._announce(f"{course}, from {self.num_timesteps} env-steps on ({why})")
+                self._record()
+        return True
+
+    def _on_rollout_end(self) -> None:
+        self._record()
+
+    # -- helpers
+
+    def _value(self, measure: str, info: Mapping[str, Any]) -> float | None:
+        """What an episode that has just ended counts; None where the env does not say, which is told once."""
+        if measure == "progress":
+            return 0.0
+        if measure == "reward" and "episode" in info:
+            return float(info["episode"]["r"])
+        if measure == "success" and "is_success" in info:
+            return float(bool(info["is_success"]))
+        if not self._told:
+            self._told = True
+            needed = "an env with monitor=True" if measure == "reward" else "is_success in the engine's INFO"
+            text = f"the curriculum stays where it is: its measure {measure!r} needs {needed} at an episode's end"
+            _log.warning(text)
+            self._tell_user(text)
+        return None
+
+    def _progress(self) -> float:
+        total = self._timesteps or int(getattr(self.model, "_total_timesteps", 0))
+        return self.num_timesteps / max(total, 1)
+
+    @staticmethod
+    def _window(course: Course) -> deque[float]:
+        criteria = course.lesson.criteria
+        return deque(maxlen=criteria.min_lesson_length if criteria else 1)
+
+    def _record(self) -> None:
+        for course in self.courses:
+            name = f"curriculum/{course.key}" if course.key else "curriculum"
+            self.logger.record(f"{name}/lesson", course.at + 1)
+
+    def _announce(self, text: str) -> None:
+        _log.info("%s", text)
+        self._tell_user(text)

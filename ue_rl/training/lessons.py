@@ -1,0 +1,193 @@
+"""The lessons of a curriculum, as a YAML file or a script gives them; the words are those of ML-Agents. No SB3 here.
+
+A list of lessons for all parameters together, or a mapping of parameters to such lists:
+
+    curriculum:
+      - name: near
+        params: {distance: 2}
+        completion_criteria: {measure: success, threshold: 0.8, min_lesson_length: 50}
+      - name: far
+        params: {distance: [5, 10]}
+
+    curriculum:
+      gravity:
+        - {value: 3, completion_criteria: {measure: progress, threshold: 0.3}}
+        - {value: [3, 9.8]}
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from ue_rl.errors import ConfigurationError
+from ue_rl.training.parameters import Range, as_ranges, nearest, shown
+
+MEASURES = ("reward", "progress", "success")
+_LESSON_KEYS = ("name", "params", "value", "completion_criteria")
+
+
+@dataclass(frozen=True)
+class Criteria:
+    """When a lesson is learnt: the measure exceeds the threshold.
+
+    Args:
+        measure: reward: mean return of the last `min_lesson_length` episodes; success: the share of them whose info
+            has a true `is_success`; progress: the share of the run's env-steps that are done, from 0 to 1.
+        threshold: see measure. min_lesson_length: episodes, of all envs together, that a lesson has at least.
+        signal_smoothing: count the measure of the check before by a quarter (reward and success).
+    """
+
+    measure: str
+    threshold: float
+    min_lesson_length: int = 1
+    signal_smoothing: bool = True
+
+    def __post_init__(self) -> None:
+        if self.measure not in MEASURES:
+            cure = nearest(str(self.measure), MEASURES)
+            raise _invalid("no such measure", "measure", ", ".join(MEASURES), self.measure, cure)
+        number = isinstance(self.threshold, (int, float)) and not isinstance(self.threshold, bool)
+        if not number or not math.isfinite(self.threshold):
+            raise _invalid("a threshold is a number", "threshold", got=self.threshold)
+        if self.measure != "reward" and not 0 <= self.threshold < 1:
+            raise _invalid(
+                "this threshold is a share that can be exceeded", "threshold", "0 to below 1", self.threshold
+            )
+        length = self.min_lesson_length
+        if not isinstance(length, int) or isinstance(length, bool) or length < 1:
+            raise _invalid("a number of episodes is due", "min_lesson_length", "1 or more", length)
+        if not isinstance(self.signal_smoothing, bool):
+            raise _invalid("true or false is due", "signal_smoothing", got=self.signal_smoothing)
+
+
+@dataclass(frozen=True)
+class Lesson:
+    """Parameters that hold until the criteria are met; the last lesson has none."""
+
+    name: str
+    params: Mapping[str, Range]
+    criteria: Criteria | None = None
+
+
+@dataclass
+class Course:
+    """Lessons one after the other, and where a run is in them.
+
+    Attributes:
+        key: the parameter that they are about; "" for all. at: index of the present lesson.
+        smoothed: the measure of the check before, None at the beginning of a lesson.
+    """
+
+    key: str
+    lessons: tuple[Lesson, ...]
+    at: int = 0
+    smoothed: float | None = field(default=None)
+
+    @property
+    def lesson(self) -> Lesson:
+        """The present one."""
+        return self.lessons[self.at]
+
+    @property
+    def params(self) -> dict[str, Range]:
+        """What holds now: what a lesson does not name stays as in the lessons before it."""
+        return {name: value for lesson in self.lessons[: self.at + 1] for name, value in lesson.params.items()}
+
+    @property
+    def is_last(self) -> bool:
+        """Whether no lesson follows."""
+        return self.at == len(self.lessons) - 1
+
+    def advance(self, measure: float) -> bool:
+        """Goes on to the next lesson if `measure` meets the criteria; whether it did."""
+        criteria = self.lesson.criteria
+        if self.is_last or criteria is None:
+            return False
+        if criteria.signal_smoothing and criteria.measure != "progress":
+            # ML-Agents begins with 0, which hides a threshold below it; the first measure counts as it is here.
+            measure = measure if self.smoothed is None else 0.25 * self.smoothed + 0.75 * measure
+            self.smoothed = measure
+        if not measure > criteria.threshold:
+            return False
+        self.at, self.smoothed = self.at + 1, None
+        return True
+
+    def __str__(self) -> str:
+        values = ", ".join(f"{name} {shown(*value)}" for name, value in self.params.items())
+        about = f"{self.key}: " if self.key else ""
+        return f"{about}lesson {self.at + 1} of {len(self.lessons)}, {self.lesson.name!r}: {values}"
+
+
+def parse_curriculum(given: Any) -> list[Course]:
+    """The courses of a `curriculum:`; see the module.
+
+    Raises:
+        ConfigurationError: an unknown key, a lesson without parameters or criteria, or what Criteria refuses.
+    """
+    if isinstance(given, Mapping) and set(given) == {"lessons"}:
+        given = given["lessons"]
+    if isinstance(given, Mapping):
+        courses = []
+        for name, lessons in given.items():
+            if isinstance(lessons, Mapping) and len(lessons) == 1 and set(lessons) <= {"lessons", "curriculum"}:
+                lessons = next(iter(lessons.values()))
+            courses.append(_course(lessons, str(name)))
+        return courses
+    return [_course(given, "")]
+
+
+def ranges_of(courses: Iterable[Course]) -> list[tuple[str, Mapping[str, Range]]]:
+    """(where, parameters) of every lesson, to be checked against the engine."""
+    return [(f"curriculum, lesson {lesson.name!r}", lesson.params) for course in courses for lesson in course.lessons]
+
+
+def _course(lessons: Any, key: str) -> Course:
+    if not isinstance(lessons, (list, tuple)) or not lessons:
+        raise _invalid("a curriculum is a list of lessons", key or "curriculum", got=lessons)
+    made = [_lesson(lesson, key, number) for number, lesson in enumerate(lessons, 1)]
+    for lesson in made[:-1]:
+        if lesson.criteria is None:
+            raise _invalid(
+                f"the lesson {lesson.name!r} never ends", "completion_criteria",
+                cure="say when it is learnt; only the last lesson needs no completion_criteria",
+            )  # fmt: skip
+    return Course(key, tuple(made))
+
+
+def _lesson(given: Any, key: str, number: int) -> Lesson:
+    where = f"{key}.lesson {number}" if key else f"lesson {number}"
+    if not isinstance(given, Mapping):
+        raise _invalid("a lesson is a mapping", where, ", ".join(_LESSON_KEYS), given)
+    _refuse_unknown(given, _LESSON_KEYS, where)
+    if key and ("value" in given) == ("params" in given):
+        raise _invalid(f"a lesson of one parameter has its value: {key}", where, "value: a number or [low, high]")
+    if not key and ("value" in given or not given.get("params")):
+        raise _invalid("a lesson has its parameters", where, "params: {name: value}", dict(given))
+    params = as_ranges({key: given["value"]} if "value" in given else given["params"], where)
+    if key and set(params) != {key}:
+        raise _invalid("a lesson of another parameter", where, key, ", ".join(params))
+    criteria = given.get("completion_criteria")
+    if criteria is not None:
+        if not isinstance(criteria, Mapping) or not {"measure", "threshold"} <= set(criteria):
+            raise _invalid("completion_criteria has a measure and a threshold", where, got=criteria)
+        _refuse_unknown(criteria, tuple(Criteria.__dataclass_fields__), where)
+        criteria = Criteria(**criteria)
+    return Lesson(str(given.get("name", f"lesson {number}")), params, criteria)
+
+
+def _refuse_unknown(given: Mapping[str, Any], known: tuple[str, ...], where: str) -> None:
+    for name in given:
+        if name not in known:
+            raise _invalid("an unknown key", f"{where}.{name}", ", ".join(known), cure=nearest(str(name), known))
+
+
+def _invalid(
+    what: str, where: str, expected: Any = None, got: Any = None, cure: str | None = None
+) -> ConfigurationError:
+    return ConfigurationError(
+        what, fault="caller", field=where if where.startswith("curriculum") else f"curriculum: {where}",
+        expected=expected, got=got, cure=cure,
+    )  # fmt: skip
