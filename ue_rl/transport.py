@@ -107,7 +107,7 @@ class BaseTransport(abc.ABC):
     Args:
         timeout: seconds for a step or reset to be answered.
         connect_timeout: seconds for connecting and, again, for the handshake; None: `timeout`.
-        wait: keep trying to connect this many seconds while nobody is there.
+        wait: keep trying to connect this many seconds while nobody is there, or another trainer is served.
 
     Attributes:
         buffers: the arrays of the last answer; made by `_open`. carries: what it is, for error messages.

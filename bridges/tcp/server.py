@@ -24,9 +24,11 @@ from ue_rl.bridges.tcp.connection import Connection, gives_sockets_away
 from ue_rl.bridges.tcp.session import EngineSession, who_failed
 from ue_rl.errors import ConfigurationError, UeRlError
 from ue_rl.spin import DESCHEDULED, LONGEST_SPIN, SERVER_SLICE_MS, SERVER_TURN
+from ue_rl.wire.notices import busy_line, error_line
 
 _log = logging.getLogger("ue_rl.bridges.tcp.server")
 
+_STOPPED = "the engine was stopped"
 MAX_WAITING = 16  # trainers that wait for the one before them; more are refused
 _yield_core: Callable[[], None] = getattr(os, "sched_yield", lambda: None)  # the trainer may wait for this core
 
@@ -75,6 +77,7 @@ class BridgeServer:
         self._space = memoryview(bytearray(65_536))
         self._pacer: asyncio.Task[None] | None = None
         self._switches = 0
+        self._began = 0.0
         self.sessions = 0
 
     # -- life cycle
@@ -140,6 +143,11 @@ class BridgeServer:
             self._pacer = None
         if self._server is not None:
             self._server.close()
+        if self._session is not None:
+            self._session.tell_why(_STOPPED)
+            if self._session.speaks_notices:
+                for connection in self._waiting:
+                    connection.write(error_line(_STOPPED))
         for connection in [*self._members, *self._waiting]:
             connection.drop()
         session, self._members, self._session = self._session, [], None
@@ -170,38 +178,75 @@ class BridgeServer:
         while len(self._waiting) > most:
             connection = self._waiting.pop()
             _log.warning("a trainer from %s was refused: %s", connection.peer, why)
+            if "ERROR" in self.bridge.spec.features and not connection.told:
+                connection.write(error_line(why))
             connection.drop()
 
     def _adopt(self) -> None:
         while self._waiting:
-            if self._session is None:
-                if self.bridge.mode is Mode.INFERENCE:
-                    self._refuse(0, "the bridge is in inference mode")
-                    return
-                self.bridge.start_training()
-                self._switches = self.bridge.switches
-                self._session = EngineSession(self.bridge, self._upgrader, self.tick_rate, self._finished)
-                self._poller = select.poll() if hasattr(select, "poll") else None
-                self._by_fd = {}
-                self._clogged = False
-                self.sessions += 1
-            elif self._session.full:
-                self._refuse(MAX_WAITING, f"{MAX_WAITING} wait already")  # these, until this trainer has gone
+            if self._session is not None and self._session.full:
+                self._tell_busy()
+                self._refuse(MAX_WAITING, f"{MAX_WAITING} trainers wait already")  # these, until this one has gone
                 return
-            connection = self._waiting.popleft()
-            if connection.gone:
-                continue
-            self._members.append(connection)  # before it is greeted: it may not read even that
-            connection.place = self._session.add(connection)
-            if connection.place == 0:
-                _log.info("session %d: a trainer connected from %s", self.sessions, connection.peer)
-            if self._poller is not None:
-                self._by_fd[connection.fd] = connection
-                self._poller.register(connection.fd, select.POLLIN)
-            self.data_received(connection, connection.early)
-            connection.early = b""
-            if self._session is not None and self.bridge.busy:
-                self._request_tick()
+            if self._session is None and self.bridge.mode is Mode.INFERENCE:
+                self._refuse(0, "the bridge is in inference mode")
+                return
+            connection = self._next_connection()
+            if connection is None:
+                return
+            if self._session is None:
+                self._begin_session()
+            self._take(connection)
+
+    def _next_connection(self) -> Connection | None:
+        """The first connection of the next session, or an env socket of this one; None: what waits belongs to others.
+
+        A socket that was closed again (a port probe, what is left of a trainer that died while it connected) is
+        dropped, and so opens no session that the next trainer's sockets would fall into.
+        """
+        for connection in [*self._waiting]:
+            if connection.gone or connection.closed_by_peer():
+                self._waiting.remove(connection)
+                connection.drop()
+            elif self._session is None or not connection.told:
+                self._waiting.remove(connection)
+                return connection
+        return None
+
+    def _begin_session(self) -> None:
+        self.bridge.start_training()
+        self._switches = self.bridge.switches
+        self._session = EngineSession(self.bridge, self._upgrader, self.tick_rate, self._finished)
+        self._poller = select.poll() if hasattr(select, "poll") else None
+        self._by_fd = {}
+        self._clogged = False
+        self._began = time.monotonic()
+        self.sessions += 1
+
+    def _take(self, connection: Connection) -> None:
+        session = self._session
+        assert session is not None
+        self._members.append(connection)  # before it is greeted: it may not read even that
+        connection.place = session.add(connection)
+        if connection.place == 0:
+            _log.info("session %d: a trainer connected from %s", self.sessions, connection.peer)
+        if self._poller is not None:
+            self._by_fd[connection.fd] = connection
+            self._poller.register(connection.fd, select.POLLIN)
+        self.data_received(connection, connection.early)
+        connection.early = b""
+        if self._session is not None and self.bridge.busy:
+            self._request_tick()
+
+    def _tell_busy(self) -> None:
+        """Whoever waits for another trainer to go is told so, once."""
+        session = self._session
+        assert session is not None
+        for connection in self._waiting:
+            if not connection.told:
+                connection.told = True
+                if session.speaks_notices:
+                    connection.write(busy_line(time.monotonic() - self._began, self._members[0].peer))
 
     def _left_training(self) -> bool:
         """Ends the session if the bridge has been switched since it began: its requests are void."""
@@ -219,7 +264,8 @@ class BridgeServer:
         try:
             self._feed(session, connection.place, data)
         except UeRlError as error:  # without the lock: an upgrade's thread may need it before it can end
-            self._end_session(f"the trainer broke the protocol: {error}", logging.ERROR)
+            told = f"the trainer broke the protocol: {error.plain()}"
+            self._end_session(f"the trainer broke the protocol: {error}", logging.ERROR, told=told)
 
     def _feed(self, session: EngineSession, place: int, data: bytes | memoryview) -> None:
         with self.bridge.lock:  # the game may switch the mode in another thread
@@ -248,11 +294,13 @@ class BridgeServer:
         for member in self._members:
             member.pause_reading(self._clogged)
 
-    def _end_session(self, why: str, level: int, error: Exception | None = None) -> None:
+    def _end_session(self, why: str, level: int, error: Exception | None = None, told: str | None = None) -> None:
+        """Why, for the log; `error`: a bug of the game, with its traceback. `told`: for the trainer, if it differs."""
         _log.log(level, "session %d ended: %s", self.sessions, why, exc_info=error)
         session, self._session = self._session, None
         members, self._members = self._members, []
         if session is not None:
+            session.tell_why(why if told is None else told)
             session.close()
         for member in members:
             member.place = -1
@@ -300,7 +348,8 @@ class BridgeServer:
                 if session is not None:
                     session.answer()
         except Exception as error:  # noqa: BLE001 - logged, a bug with its traceback: it must not stop the server
-            self._end_session(who_failed(error), logging.ERROR, None if isinstance(error, UeRlError) else error)
+            bug = None if isinstance(error, UeRlError) else error
+            self._end_session(who_failed(error), logging.ERROR, bug, who_failed(error, plain=True))
             return
         if session is None:
             return

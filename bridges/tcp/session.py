@@ -19,6 +19,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ue_rl.bridges.calls import answer_call, takes_calls
 from ue_rl.bridges.core import BridgeCore
@@ -29,6 +30,7 @@ from ue_rl.spec import Channel, EnvType
 from ue_rl.wire import Codec, encode_handshake
 from ue_rl.wire.calls import CALL_LIMIT, is_call
 from ue_rl.wire.lines import LineBuffer
+from ue_rl.wire.notices import error_line
 
 if TYPE_CHECKING:
     from ue_rl.bridges.tcp.connection import Connection
@@ -70,6 +72,7 @@ class EngineSession:
         self._queues = spec.env_type is EnvType.RLBASE
         one_socket = self._queues or spec.channel is Channel.SHARED or bool(spec.groups)
         self._env_sockets = 0 if one_socket else spec.num_envs
+        self._agents = spec.agents_per_env
         self._hears_calls = spec.version > 0 and not self._queues
 
     @property
@@ -81,6 +84,11 @@ class EngineSession:
     def full(self) -> bool:
         """No further connection belongs to this session."""
         return bool(self._writers) and (self.shared or len(self._writers) > self._env_sockets)
+
+    @property
+    def speaks_notices(self) -> bool:
+        """May lines be sent that version 1 does not know: BUSY to whoever waits, ERROR at the end?"""
+        return "ERROR" in self.codec.spec.features
 
     @property
     def upgraded(self) -> bool:
@@ -128,6 +136,10 @@ class EngineSession:
             self._order.on(Event.CONFIG)
             for each in range(1, len(self._lines)):  # also what came before the last one was there
                 self._take_lines(each)
+        elif place == 0 and len(lines) and self.bridge.spec.channel is not Channel.PER_ENV:
+            lines.check_limit()
+            if b"\n" in _unread(lines):  # an empty line: there will be no env sockets
+                self._env_sockets = 0
         else:
             lines.check_limit()  # nothing is read yet: what waits must not grow without end
 
@@ -200,6 +212,11 @@ class EngineSession:
         """See UpgradableSession.finish."""
         self._on_finish(self)
 
+    def tell_why(self, why: str) -> None:
+        """Says why the session ends, where the handshake announced that and the connection is still text."""
+        if self.speaks_notices and self._writers and not self.upgraded:
+            self._writers[0].write(error_line(why))
+
     def close(self) -> None:
         """The trainer has gone or was sent away; idempotent."""
         self._order.on(Event.CLOSE)
@@ -241,6 +258,8 @@ class EngineSession:
     def answer(self) -> None:
         """Sends the answered rows of the bridge's outbox and clears their marks.
 
+        With agents the rows of an env wait until all that were asked have been answered: they go in one line.
+
         Raises:
             ProtocolError: a request that waited is wrong.
         """
@@ -249,15 +268,17 @@ class EngineSession:
         count = np.count_nonzero(answered)
         if not count:
             return
+        if self._agents > 1:
+            self._answer_agents()
+            return
         out = bridge.outbox
-        infos = out.infos or None
+        infos, state = out.infos or None, (out.obs, out.rewards, out.dones, out.truncated)
         if len(self._writers) == 1:
             ids = None if count == len(answered) else np.flatnonzero(answered).astype(np.int32)
-            self._writers[0].write(self.codec.encode_states(out.obs, out.rewards, out.dones, out.truncated, ids, infos))
+            self._writers[0].write(self.codec.encode_states(*state, ids, infos, out.masks))
         else:
             for env in np.flatnonzero(answered).tolist():
-                line = self.codec.encode_states(out.obs, out.rewards, out.dones, out.truncated, (env,), infos)
-                self._writers[env + 1].write(line)
+                self._writers[env + 1].write(self.codec.encode_states(*state, (env,), infos, out.masks))
         answered[:] = 0
         if infos:
             out.infos.clear()
@@ -266,13 +287,31 @@ class EngineSession:
             if self._queues:
                 self._take_lines(0)
 
+    def _answer_agents(self) -> None:
+        bridge, out = self.bridge, self.bridge.outbox
+        answered = bridge.answered.reshape(-1, self._agents)
+        waiting: NDArray[np.bool_] = bridge.inbox.command.reshape(answered.shape).max(axis=1) != 0
+        rows = np.flatnonzero((answered != 0) & ~waiting[:, None]).astype(np.int32)
+        if len(rows):
+            infos = {row: out.infos.pop(row) for row in rows.tolist() if row in out.infos} if out.infos else None
+            line = self.codec.encode_states(out.obs, out.rewards, out.dones, out.truncated, rows, infos, out.masks)
+            self._writers[0].write(line)
+            answered[~waiting] = 0
+        if not self.finished and not bridge.busy:
+            self._order.on(Event.ANSWERED)
 
-def who_failed(error: Exception) -> str:
-    """Why a session ends, for the log: the trainer, or the game that the bridge belongs to."""
+
+def who_failed(error: Exception, plain: bool = False) -> str:
+    """Why a session ends: the trainer, or the game that the bridge belongs to.
+
+    Args:
+        plain: for the trainer, else for the log: without the cure, which is for the engine's author.
+    """
     if not isinstance(error, UeRlError):
         return f"the game's code failed: {error!r}"
     trainers = isinstance(error, ProtocolError) and error.fault == "trainer"
-    return f"{'the trainer broke the protocol' if trainers else 'the game cannot go on'}: {error}"
+    said = error.plain() if plain else str(error)
+    return f"{'the trainer broke the protocol' if trainers else 'the game cannot go on'}: {said}"
 
 
 def _unread(lines: LineBuffer) -> bytes:
