@@ -15,16 +15,15 @@ import logging
 import os
 import select
 import time
-from collections import deque
 from collections.abc import Callable
 
 from ue_rl.bridges.core import BridgeCore, Mode
 from ue_rl.bridges.hosting import Upgrader
 from ue_rl.bridges.tcp.connection import Connection, gives_sockets_away
+from ue_rl.bridges.tcp.queue import Queue
 from ue_rl.bridges.tcp.session import EngineSession, who_failed
 from ue_rl.errors import ConfigurationError, UeRlError
 from ue_rl.spin import DESCHEDULED, LONGEST_SPIN, SERVER_SLICE_MS, SERVER_TURN
-from ue_rl.wire.notices import busy_line, error_line
 
 _log = logging.getLogger("ue_rl.bridges.tcp.server")
 
@@ -62,7 +61,7 @@ class BridgeServer:
         self._port: int | None = None
         self._session: EngineSession | None = None
         self._members: list[Connection] = []
-        self._waiting: deque[Connection] = deque()
+        self._waiting = Queue()
         self._tick_due = False
         self._last_tick = time.perf_counter()
         self._answered_at = 0.0
@@ -106,9 +105,9 @@ class BridgeServer:
             self._upgrader = None
         if self.bridge.host is not None:
             raise ConfigurationError("this bridge is hosted already", fault="caller", cure="close its server first")
+        self.bridge.announce()
         self.bridge.host = self
         try:
-            self.bridge.announce()
             self._server = await self._listen(self._asked_port)
             self._port = _ports(self._server)[0]
             if len(set(_ports(self._server))) > 1:
@@ -145,15 +144,12 @@ class BridgeServer:
             self._server.close()
         if self._session is not None:
             self._session.tell_why(_STOPPED)
-            if self._session.speaks_notices:
-                for connection in self._waiting:
-                    connection.write(error_line(_STOPPED))
-        for connection in [*self._members, *self._waiting]:
+        self._waiting.close(_STOPPED, self._speaks)
+        for connection in self._members:
             connection.drop()
         session, self._members, self._session = self._session, [], None
         if session is not None:
             session.close()
-        self._waiting.clear()
         if self.bridge.host is self:
             self.bridge.host = None
 
@@ -170,48 +166,30 @@ class BridgeServer:
 
     def connection_made(self, connection: Connection) -> None:
         """A socket was accepted. Adopted one turn of the loop later, so that a pending disconnect is handled first."""
-        self._waiting.append(connection)
+        self._waiting.add(connection)
         self._loop.call_soon(self._adopt)
 
-    def _refuse(self, most: int, why: str) -> None:
-        """Closes the connections that came last, until `most` wait: they are told at once instead of by silence."""
-        while len(self._waiting) > most:
-            connection = self._waiting.pop()
-            _log.warning("a trainer from %s was refused: %s", connection.peer, why)
-            if "ERROR" in self.bridge.spec.features and not connection.told:
-                connection.write(error_line(why))
-            connection.drop()
+    @property
+    def _speaks(self) -> bool:
+        return "ERROR" in self.bridge.spec.features
 
     def _adopt(self) -> None:
         while self._waiting:
-            if self._session is not None and self._session.full:
-                self._tell_busy()
-                self._refuse(MAX_WAITING, f"{MAX_WAITING} trainers wait already")  # these, until this one has gone
+            session = self._session
+            if session is not None and session.full:
+                since = time.monotonic() - self._began
+                self._waiting.tell_busy(since, self._members[0].peer, session.speaks_notices)
+                self._waiting.refuse(MAX_WAITING, f"{MAX_WAITING} trainers wait already", session.speaks_notices)
                 return
-            if self._session is None and self.bridge.mode is Mode.INFERENCE:
-                self._refuse(0, "the bridge is in inference mode")
+            if session is None and self.bridge.mode is Mode.INFERENCE:
+                self._waiting.refuse(0, "the bridge is in inference mode", self._speaks)
                 return
-            connection = self._next_connection()
+            connection = self._waiting.next(first=session is None)
             if connection is None:
                 return
-            if self._session is None:
+            if session is None:
                 self._begin_session()
             self._take(connection)
-
-    def _next_connection(self) -> Connection | None:
-        """The first connection of the next session, or an env socket of this one; None: what waits belongs to others.
-
-        A socket that was closed again (a port probe, what is left of a trainer that died while it connected) is
-        dropped, and so opens no session that the next trainer's sockets would fall into.
-        """
-        for connection in [*self._waiting]:
-            if connection.gone or connection.closed_by_peer():
-                self._waiting.remove(connection)
-                connection.drop()
-            elif self._session is None or not connection.told:
-                self._waiting.remove(connection)
-                return connection
-        return None
 
     def _begin_session(self) -> None:
         self.bridge.start_training()
@@ -238,16 +216,6 @@ class BridgeServer:
         if self._session is not None and self.bridge.busy:
             self._request_tick()
 
-    def _tell_busy(self) -> None:
-        """Whoever waits for another trainer to go is told so, once."""
-        session = self._session
-        assert session is not None
-        for connection in self._waiting:
-            if not connection.told:
-                connection.told = True
-                if session.speaks_notices:
-                    connection.write(busy_line(time.monotonic() - self._began, self._members[0].peer))
-
     def _left_training(self) -> bool:
         """Ends the session if the bridge has been switched since it began: its requests are void."""
         if self._session is None or self.bridge.switches == self._switches:
@@ -264,8 +232,8 @@ class BridgeServer:
         try:
             self._feed(session, connection.place, data)
         except UeRlError as error:  # without the lock: an upgrade's thread may need it before it can end
-            told = f"the trainer broke the protocol: {error.plain()}"
-            self._end_session(f"the trainer broke the protocol: {error}", logging.ERROR, told=told)
+            why = "the trainer broke the protocol"
+            self._end_session(f"{why}: {error}", logging.ERROR, told=f"{why}: {error.plain()}")
 
     def _feed(self, session: EngineSession, place: int, data: bytes | memoryview) -> None:
         with self.bridge.lock:  # the game may switch the mode in another thread
@@ -285,7 +253,7 @@ class BridgeServer:
         connection.gone = True
         if connection in self._members:
             self._end_session("the trainer has gone", logging.INFO)
-        elif connection in self._waiting:
+        else:
             self._waiting.remove(connection)
 
     def clogging_changed(self) -> None:

@@ -84,6 +84,7 @@ class TcpConnection(BaseTransport):
 
     def _open(self) -> EnvSpec:
         self._admin, spec = self._greeted or shake_hands(self.host, self.port, self.connect_timeout, self.wait)
+        self.handshake = self._admin.greeting
         if spec.env_type not in self._types:
             raise HandshakeError(
                 f"{type(self).__name__} cannot serve this engine", fault="caller", field="ENV_TYPE",
@@ -313,7 +314,9 @@ def _handshake(link: Link, timeout: float, wait_until: float) -> EnvSpec:
         line = bytes(link.lines.data[start:end])
         notice = notice_of(line)
         if notice is None:
-            return decode_handshake(line)
+            spec = decode_handshake(line)
+            link.greeting = line.decode("ascii").strip()
+            return spec
         if (ended := ended_by(line)) is not None:
             raise ended
         busy = _busy(link, notice[2])

@@ -32,11 +32,15 @@ class Link:
     Args:
         sock: a connected TCP socket; owned from now on.
         max_line: the limit for received lines, in bytes.
+
+    Attributes:
+        greeting: the handshake as the engine sent it, where it came here.
     """
 
     def __init__(self, sock: socket.socket, max_line: int) -> None:
         self.sock = sock
         self.lines = LineBuffer(max_line)
+        self.greeting = ""
         self._pid = os.getpid()
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         sock.setblocking(True)
@@ -139,7 +143,7 @@ class Link:
         self.sock.close()
 
     def gone(self, error: OSError | None) -> EngineDisconnected:
-        """The error for a peer that closed (`error` None) or a socket that failed; with the engine's reason if it gave one."""
+        """The error for a peer that closed (`error` None) or a socket that failed; with its reason if it gave one."""
         unfinished = len(self.lines)
         ended = self.last_words()
         if ended is not None:
