@@ -9,7 +9,6 @@ A row is an env's or, where the engine has agents, an agent's: ue_rl.spec.EnvSpe
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 from urllib.parse import quote, unquote_to_bytes
@@ -19,56 +18,21 @@ from numpy.typing import NDArray
 
 from ue_rl.buffers import ActionBatch, Resets, StepBuffers
 from ue_rl.compiled import load, name_of
-from ue_rl.errors import (
-    ActionError,
-    ConfigurationError,
-    MalformedMessage,
-    NonFiniteValue,
-    ProtocolError,
-    RepeatedEnv,
-    UeRlError,
-    UnknownEnv,
-    WrongCount,
-    shorten,
-)
+from ue_rl.errors import ConfigurationError, MalformedMessage
 from ue_rl.json_text import json_object, json_text
-from ue_rl.space_tree import choices
 from ue_rl.spec import EnvSpec, EnvType
 from ue_rl.wire import kernels_pure as k
-from ue_rl.wire.notices import ended_by
+from ue_rl.wire.agent_rows import end_answers, layouts, live_rows
+from ue_rl.wire.refusals import nonfinite_action, nonfinite_state, refusal
 from ue_rl.wire.settings import read_settings, settings_text
 
-__all__ = ["MAX_LINE", "Codec", "line_limit"]
+__all__ = ["MAX_LINE", "Codec", "line_limit", "nonfinite_action"]
 
 MAX_LINE = 2**30  # bytes, whatever a session's sizes are
 
 _FORMS = {EnvType.MULTI: k.FORM_MULTI, EnvType.SINGLE: k.FORM_SINGLE, EnvType.RLBASE: k.FORM_RLBASE}
 _FIRST = np.zeros(1, np.intp)  # the env ids of a line of one env
 _FIRST.flags.writeable = False
-_ENV = re.compile(rb"(?:^|[;|])\s*ENV\s*=\s*(\d{1,9})\s*(?:;|$|\|)", re.IGNORECASE)
-_AGENT = re.compile(rb"(?:^|[;|])\s*AGENT\s*=\s*(\d{1,9})\s*(?:;|$|\|)", re.IGNORECASE)
-_NAN_CURE = "look for a division by zero or an unset value in the {who}"
-_KIND: dict[int, tuple[type[ProtocolError], str]] = {
-    k.BAD_NUMBER: (MalformedMessage, "a number was expected"),
-    k.WRONG_COUNT: (WrongCount, "a vector has the wrong number of numbers"),
-    k.NON_FINITE: (NonFiniteValue, "a value is NaN, infinite or beyond float32"),
-    k.UNKNOWN_ENV: (UnknownEnv, "the env id does not exist"),
-    k.REPEATED_ENV: (RepeatedEnv, "an env answered that was not asked, or answered twice"),
-    k.MISSING_FIELD: (MalformedMessage, "a required field is missing"),
-    k.REPEATED_FIELD: (MalformedMessage, "a field comes twice in one row"),
-    k.BAD_FLAG: (MalformedMessage, "a flag is neither 0 nor 1"),
-    k.NOT_A_FIELD: (MalformedMessage, "the text is not a field of the protocol"),
-    k.TRUNC_WITHOUT_DONE: (MalformedMessage, "TRUNC=1 came with DONE=0"),
-    k.RUN_TOGETHER: (
-        MalformedMessage,
-        "the last observation and the reward run together and cannot be told apart",
-    ),
-    k.BAD_INTEGER: (MalformedMessage, "a non-negative integer was expected"),
-    k.OTHER_ENV: (UnknownEnv, "the line came on another env's socket"),
-    k.UNKNOWN_AGENT: (UnknownEnv, "the env has no such agent"),
-    k.RESET_OF_AGENT: (MalformedMessage, "an agent cannot be reset alone"),
-    k.NO_CHOICE: (MalformedMessage, "an action mask leaves a number without a choice"),
-}
 
 
 def line_limit(spec: EnvSpec) -> int:
@@ -97,7 +61,7 @@ class Codec:
         self.form = _FORMS[spec.env_type]
         self._state_form = self.form + (k.AGENTS if spec.groups else 0)
         self._request_form = self._state_form + (k.SETTINGS if spec.parameters else 0)
-        self._layout, self._act_layout = _layouts(spec)  # None where the handshake's sizes say all
+        self._layout, self._act_layout = layouts(spec)  # None where the handshake's sizes say all
         self._masked = spec.mask_size > 0
         self._decode_states = module.decode_states
         self._decode_state_lines: Any = getattr(module, "decode_state_lines", None)
@@ -179,21 +143,15 @@ class Codec:
         """
         if resets is None:
             assert actions is not None
-            return self.encode_actions(actions, self._live(buffers) if self.spec.groups else None)
+            return self.encode_actions(actions, live_rows(buffers, self.spec) if self.spec.groups else None)
         line = self.encode_resets(resets.env_ids, resets.seeds, resets.options, resets.parameters)
         if actions is None:
             return line
         stepping = np.ones(self.spec.num_envs, np.bool_)
         stepping[np.asarray(resets.env_ids, np.intp)] = False
-        asked = self._live(buffers, stepping) if self.spec.groups else np.flatnonzero(stepping).astype(np.int32)
+        groups = self.spec.groups
+        asked = live_rows(buffers, self.spec, stepping) if groups else np.flatnonzero(stepping).astype(np.int32)
         return self.encode_actions(actions, asked)[:-1] + b"||" + line if len(asked) else line
-
-    def _live(self, buffers: StepBuffers, stepping: NDArray[np.bool_] | None = None) -> NDArray[np.int32]:
-        """The rows of agents that can act (ue_rl.transport.live_agents), of envs that take a step."""
-        live = (buffers.present != 0) & (buffers.dones == 0)
-        if stepping is not None:
-            live &= np.repeat(stepping, self.spec.agents_per_env)
-        return np.flatnonzero(live).astype(np.int32)
 
     def decode_states(
         self,
@@ -226,32 +184,7 @@ class Codec:
         )  # fmt: skip
         if not isinstance(rows, int) or rows <= 0:
             rows = self._look_closer(rows, data, start, end, buffers)
-        return rows if pending is None else self._end_answers(buffers, pending, data, start, end)
-
-    def _end_answers(
-        self, buffers: StepBuffers, before: NDArray[np.uint8], data: Any, start: int, end: int
-    ) -> int:  # fmt: skip
-        """Ends the answers of the envs in a line with agents; `before`: `pending` as it was before the line.
-
-        Raises:
-            MalformedMessage: an agent that acted is missing.
-        """
-        per_env = self.spec.agents_per_env
-        pending = buffers.pending.reshape(-1, per_env)
-        came = (before.reshape(-1, per_env) != 0) & (pending == 0)
-        envs = np.flatnonzero(came.any(axis=1))
-        missing = pending[envs] == 1
-        if missing.any():
-            at, agent = np.argwhere(missing)[0]
-            raise MalformedMessage(
-                f"an agent that acted is missing from its env's answer: {self.spec.agent_names[agent]}", fault="engine",
-                env_id=int(envs[at]), field="AGENT", expected=f"AGENT={agent} in the line that answers for its env",
-                got=bytes(data[start:end]),
-                cure="put all agents of an env into one line; DONE=1 ends an agent's part in the episode",
-            )  # fmt: skip
-        buffers.present.reshape(-1, per_env)[envs] = came[envs]
-        pending[envs] = 0
-        return len(envs)
+        return rows if pending is None else end_answers(self.spec, buffers, pending, bytes(data[start:end]))
 
     def decode_state_lines(self, data: bytearray, stride: int, fill: NDArray[np.int32], buffers: StepBuffers) -> int:
         """Reads the lines of all env sockets at once (compiled kernels on POSIX only); otherwise as `decode_states`.
@@ -302,13 +235,7 @@ class Codec:
         )
         if isinstance(line, bytes):
             return line
-        _, row, field, _, index = line
-        raise NonFiniteValue(
-            f"the game produced a value that is not a finite number{_agent(self.spec, row)}", fault="engine",
-            env_id=row // self.spec.agents_per_env, field=k.FIELDS[field], expected="finite float32",
-            got=f"{obs[row, index] if field == k.F_OBS else rewards[row]} at index {index}",
-            cure=_NAN_CURE.format(who="game's state or reward"),
-        )  # fmt: skip
+        raise nonfinite_state(obs, rewards, line, self.spec)
 
     def decode_observations(
         self, data: Any, obs: NDArray[np.float32], resets: NDArray[np.uint8], start: int = 0, end: int | None = None,
@@ -338,7 +265,8 @@ class Codec:
             data, obs, rewards, resets, truncated, pending, spans, masks, self._layout, start, end, form, -1
         )
         if isinstance(rows, tuple):
-            raise self._refusal(rows, data, start, end, "engine")
+            spans[:] = 0
+            raise refusal(self.spec, rows, data, start, end, "engine")
         if n == 1:
             return _FIRST
         envs = np.flatnonzero(pending == 0)
@@ -433,9 +361,10 @@ class Codec:
         """For a decoder's result that is not the usual one: a failure, or rows with INFO, OPTIONS or SET."""
         asked = isinstance(into, ActionBatch)
         fault = "trainer" if asked else "engine"
-        if isinstance(rows, tuple):
-            raise self._refusal(rows, data, start, end, fault)
         spans = self._ask_spans if asked else self._spans
+        if isinstance(rows, tuple):
+            spans[:] = 0
+            raise refusal(self.spec, rows, data, start, end, fault)
         places = spans.copy()
         spans[:] = 0  # or the next line's would be read from these places
         field, values = ("OPTIONS", into.options) if isinstance(into, ActionBatch) else ("INFO", into.infos)
@@ -471,123 +400,9 @@ class Codec:
                 )  # fmt: skip
         return settings
 
-    def _refusal(self, failure: k.Failure, data: Any, start: int, end: int, fault: str) -> UeRlError:
-        """The error for a decoder's failure in the line data[start:end]."""
-        code, env, field_id, at, got = failure
-        self._spans[:] = self._ask_spans[:] = 0
-        kind, message = _KIND[code]
-        field = k.FIELDS[field_id]
-        line = bytes(data[start:end])
-        if fault == "engine" and (ended := ended_by(line, env if env >= 0 else None)):
-            return ended
-        if env < 0 and self.form == k.FORM_MULTI:
-            env = self._named(_ENV, line, at - start, self.spec.num_envs)
-        agent = self._named(_AGENT, line, at - start, self.spec.agents_per_env) if self.spec.groups else -1
-        expected: str | None = None
-        cure: str | None = None
-        if code == k.WRONG_COUNT:
-            expected, cure = self._wanted(field, max(agent, 0))
-            message += f": {got} came" if got >= 0 else ""
-        elif code == k.NON_FINITE:
-            cure = _NAN_CURE.format(who="game's state or reward" if fault == "engine" else "policy")
-        elif code == k.UNKNOWN_ENV:
-            expected = f"0 to {self.spec.num_envs - 1}"
-            env, message = -1, f"{message}: {env}"
-        elif code == k.OTHER_ENV:
-            expected, message = f"ENV={env} or no ENV", f"{message}: it names env {got}"
-            cure = "an env socket's id is the order in which it was accepted"
-        elif code == k.RUN_TOGETHER:
-            cure = "end the game's state string with ';'"
-        elif code == k.UNKNOWN_AGENT:
-            expected, message = f"0 to {self.spec.agents_per_env - 1}", f"{message}: {got}"
-        elif code == k.RESET_OF_AGENT:
-            expected = "ACT=RESET without AGENT: it is for the whole env"
-        elif code == k.NO_CHOICE:
-            expected, message = "a choice at least for each number, unless DONE=1", f"{message}: number {got}"
-        if code == k.REPEATED_ENV and fault == "trainer":
-            message = "an env was asked again before it had answered"
-        elif code == k.REPEATED_ENV and self.spec.groups:
-            message = "an agent answered whose answer was not awaited, or answered twice"
-        if agent >= 0:
-            message += f" (agent {self.spec.agent_names[agent]})"
-        return kind(
-            message,
-            fault=fault,
-            env_id=env if env >= 0 else None,
-            field=field,
-            expected=expected,
-            got=_around(line, at - start),
-            cure=cure,
-        )
-
-    def _named(self, key: re.Pattern[bytes], line: bytes, at: int, count: int) -> int:
-        """The env or agent that the row around `at` names, -1 for none: in a row, it stands behind what was refused."""
-        end = line.find(b"||", at)
-        found = key.search(line, line.rfind(b"||", 0, at) + 1, len(line) if end < 0 else end)
-        number = int(found.group(1)) if found else -1
-        return number if number < count else -1
-
-    def _wanted(self, field: str, agent: int) -> tuple[str, str]:
-        """How many numbers a field should have had, and what to do about it."""
-        spec = self.spec
-        if field == "MASK":
-            flags = spec.mask_size if self._layout is None else int(self._layout[agent if spec.groups else 0, 1])
-            return f"{flags} flags", "MASK has one flag for each choice of each number of ACT_SPACE"
-        layout, size = (self._layout, spec.obs_size) if field == "OBS" else (self._act_layout, spec.act_size)
-        count = int(layout[agent, 0]) if spec.groups and layout is not None else size
-        return f"{count} numbers", "the handshake's OBS and ACT must be what the game sends and takes"
-
-
-def _layouts(spec: EnvSpec) -> tuple[NDArray[np.int32] | None, NDArray[np.int32] | None]:
-    """What the kernels are told of states' and of requests' rows; None where there is nothing to tell."""
-    masked = spec.mask_size > 0
-    if not spec.groups and not masked:
-        return None, None
-    ones = [group.spec for group in spec.groups for _ in range(group.count)] or [spec]
-    counts = {id(one): _choices(one) for one in ones} if masked else {}
-    width = max((len(found) for found in counts.values()), default=0)
-    states, requests = np.zeros((len(ones), 2 + width), np.int32), np.zeros((len(ones), 2), np.int32)
-    for row, one in enumerate(ones):
-        states[row, 0], requests[row, 0] = one.obs_size, one.act_size
-        if masked:
-            found = counts[id(one)]
-            states[row, 1], states[row, 2 : 2 + len(found)] = found.sum(), found
-    return states, requests if spec.groups else None
-
-
-def _choices(one: EnvSpec) -> NDArray[np.int64]:
-    """How many choices each number of an action has that has some."""
-    action = one.action_spec
-    counts = np.array(action.counts, np.int64) if action.space is None else choices(action.space)
-    return counts[counts > 0]
-
-
-def _agent(spec: EnvSpec, row: int) -> str:
-    """Which agent a row is, for an error; "" without agents."""
-    return f" (agent {spec.agent_names[row % spec.agents_per_env]})" if spec.groups else ""
-
 
 def _line(data: Any, start: int, end: int | None) -> tuple[int, int]:
     end = len(data) if end is None else end
     if end > start and data[end - 1] == 0x0A:
         end -= 1
     return start, end
-
-
-def _around(line: bytes, at: int, before: int = 40) -> str:
-    """The line cut to the part that matters, with where it stands."""
-    if at <= before:
-        return shorten(line)
-    return f"...{shorten(line[at - before :])} (from byte {at - before} of {len(line)})"
-
-
-def nonfinite_action(actions: NDArray[np.float32], row: int, index: int, spec: EnvSpec | None = None) -> ActionError:
-    """The error for number `index` of a row of actions float32 [num_rows, act_size]. `spec`: None without agents."""
-    of = "" if spec is None else _agent(spec, row)
-    return ActionError(
-        f"the policy gave an action that is not a finite number{of}", fault="policy",
-        env_id=row if spec is None else row // spec.agents_per_env, field="ACT",
-        expected="finite float32", got=f"{actions[row, index]} at index {index}",
-        cure="training has diverged, or an observation was not normalised: lower the learning rate, "
-        "wrap the env in VecNormalize, look for huge observations",
-    )  # fmt: skip
