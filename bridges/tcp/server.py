@@ -240,6 +240,8 @@ class BridgeServer:
             if self._left_training():
                 return
             session.feed(place, data)
+            if session.strangers:
+                self._give_back(session)
             if self.tick_rate is None and self.bridge.busy:
                 think = min(time.perf_counter() - self._answered_at, 2 * LONGEST_SPIN)  # a pause to learn counts little
                 self._usual_think += (think - self._usual_think) / 8
@@ -247,6 +249,18 @@ class BridgeServer:
                     self._tick()
                 else:
                     self._request_tick()  # once all sockets that are readable now have been read
+
+    def _give_back(self, session: EngineSession) -> None:
+        """Connections that were no env sockets of this session wait for a session of their own."""
+        for connection in session.strangers:
+            self._members.remove(connection)
+            connection.place = -1
+            if self._poller is not None:
+                self._poller.unregister(connection.fd)
+                del self._by_fd[connection.fd]
+            self._waiting.add(connection)
+        session.strangers.clear()
+        self._loop.call_soon(self._adopt)
 
     def connection_lost(self, connection: Connection) -> None:
         """A socket was closed by the other side."""

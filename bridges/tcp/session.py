@@ -35,6 +35,7 @@ from ue_rl.wire.notices import error_line
 if TYPE_CHECKING:
     from ue_rl.bridges.tcp.connection import Connection
 
+_LF = 0x0A
 _ACT = b"Aa"  # what a request begins with
 MAX_QUEUED = 65_536  # bytes of requests that an RLBASE trainer may send ahead of the answers
 
@@ -51,6 +52,10 @@ class EngineSession:
         upgrader: makes the offer of another carrier; None: no offer. None is made either to RLBASE or in version 0.
         tick_rate: the server's ticks per second; None: as requests come.
         on_finish: told by an upgrade, from any thread, that its trainer has gone.
+
+    Attributes:
+        strangers: connections that were taken for env sockets, until the trainer said that it has none; for the server
+            to take away.
     """
 
     def __init__(
@@ -69,6 +74,8 @@ class EngineSession:
         self._handshake = encode_handshake(replace(spec, shm=offer))
         self._writers: list[Connection] = []
         self._lines: list[LineBuffer] = []
+        self.strangers: list[Connection] = []
+        self._env_spoke = False
         self._queues = spec.env_type is EnvType.RLBASE
         one_socket = self._queues or spec.channel is Channel.SHARED or bool(spec.groups)
         self._env_sockets = 0 if one_socket else spec.num_envs
@@ -125,6 +132,11 @@ class EngineSession:
             ProtocolError: what the trainer did wrong.
         """
         lines = self._lines[place]
+        if len(data):
+            if place:
+                self._env_spoke = True
+            elif not len(lines) and not self._env_spoke and data[0] == _LF:
+                self._hear_empty_line()
         lines.feed(data)
         if place == 0 and len(self._writers) > 1:
             self._hear_admin(lines)
@@ -136,10 +148,6 @@ class EngineSession:
             self._order.on(Event.CONFIG)
             for each in range(1, len(self._lines)):  # also what came before the last one was there
                 self._take_lines(each)
-        elif place == 0 and len(lines) and self.bridge.spec.channel is not Channel.PER_ENV:
-            lines.check_limit()
-            if b"\n" in _unread(lines):  # an empty line: there will be no env sockets
-                self._env_sockets = 0
         else:
             lines.check_limit()  # nothing is read yet: what waits must not grow without end
 
@@ -159,6 +167,13 @@ class EngineSession:
             )
         self._order.on(Event.CONFIG)
         self._take_lines(0)
+
+    def _hear_empty_line(self) -> None:
+        """It says that the shared channel is meant, before anything is asked: other connections are other trainers."""
+        if self.bridge.spec.channel is not Channel.PER_ENV:
+            self._env_sockets = 0
+            self.strangers += self._writers[1:]
+            del self._writers[1:], self._lines[1:]
 
     def _hear_admin(self, lines: LineBuffer) -> None:
         """Per-env sockets: the first connection carries calls alone."""
