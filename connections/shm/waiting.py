@@ -61,13 +61,13 @@ class EngineWatch:
                 seen, 0 if ring is None else ring.write_pos, self.slice_ms if slice_ms is None else slice_ms
             )
         except ConnectionResetError as error:
-            raise engine_gone("its socket was closed") from error
+            raise attach.gone(memory, "its socket was closed") from error
         if now != seen or (ring is not None and ring.has_news()):
             return
         if memory.header.extended and memory.load_u32(SERVER_STATE) == CLOSED:
-            raise engine_gone("it has closed the segment")
+            raise attach.gone(memory, "it has closed the segment")
         if attach.evicted(memory) and bell.peek() == seen:
-            raise engine_gone("it has ended this session")
+            raise attach.gone(memory, "it has ended this session")
         if self._watched and not attach.engine_alive(memory) and bell.peek() == seen:
             raise engine_gone(f"its process {memory.header.server_pid} has died")
 

@@ -63,9 +63,12 @@ def ended_by(line: bytes | bytearray | memoryview, env_id: int | None = None) ->
     if bytes(line[:64]).lstrip()[:5].upper() != b"ERROR":  # this is asked of lines of any length
         return None
     notice: tuple[str, str, dict[str, Any]] | None = notice_of(line)
-    if notice is None:
-        return None
+    return None if notice is None else ended(notice[1], env_id)
+
+
+def ended(sentence: str, env_id: int | None = None) -> EngineDisconnected:
+    """The error for an engine that says why it has ended the session."""
     return EngineDisconnected(
         "the engine has ended the session, and says why", fault="engine", env_id=env_id, field="ERROR",
-        got=notice[1] or "an empty reason", cure="the engine's log may say more",
+        got=sentence or "an empty reason", cure="the engine's log may say more",
     )  # fmt: skip
