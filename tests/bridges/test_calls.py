@@ -2,71 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 from urllib.parse import unquote
 
 import numpy as np
 import pytest
-from numpy.typing import NDArray
 
 from ue_rl import errors
-from ue_rl.bridges import GymnasiumBridge, MultiEnvBridge
+from ue_rl.bridges import GymnasiumBridge
 from ue_rl.bridges.calls import answer_call
-from ue_rl.spec import Channel, EnvSpec, EnvType, Parameter
+from ue_rl.spec import Channel, EnvType, Parameter
 from ue_rl.testing.do_nothing import DoNothingBridge
+from ue_rl.testing.lab import Lab
 from ue_rl.wire import decode_handshake
-
-
-class Lab(MultiEnvBridge):
-    """Everything that a game may offer: gravity of each env, a clock, pictures, goals."""
-
-    def __init__(self, num_envs: int = 2, **spec: Any) -> None:
-        super().__init__(EnvSpec(1, 1, num_envs=num_envs, **spec))
-        self.gravity = [9.8] * num_envs
-        self.scales: list[float] = []
-        self.pauses: list[bool] = []
-        self.log: list[tuple[Any, ...]] = []
-        self.broken = False
-
-    def create_state_string_for_env(self, env_id: int) -> Sequence[float]:
-        return [self.gravity[env_id]]
-
-    def calculate_reward_for_env(self, env_id: int) -> tuple[float, bool]:
-        return 0.0, False
-
-    def handle_reset_for_env(self, env_id: int) -> None:
-        self.log.append(("reset", env_id, self.gravity[env_id]))
-
-    def handle_response_actions_for_env(self, env_id: int, actions: NDArray[np.float32]) -> None:
-        self.log.append(("act", env_id))
-
-    def list_parameters(self) -> dict[str, tuple[float, float, float]]:
-        return {"gravity": (self.gravity[0], 0.0, 20.0), "wind[m/s]": (0.0, -5.0, 5.0)}
-
-    def get_parameter(self, name: str, env_id: int) -> float:
-        return self.gravity[env_id] if name == "gravity" else 0.0
-
-    def set_parameter(self, name: str, value: float, env_id: int) -> None:
-        self.log.append(("set", name, value, env_id))
-        if name == "gravity":
-            for env in range(self.num_envs) if env_id < 0 else [env_id]:
-                self.gravity[env] = value
-
-    def set_time_scale(self, scale: float) -> None:
-        self.scales.append(scale)
-
-    def set_paused(self, paused: bool) -> None:
-        self.pauses.append(paused)
-
-    def render(self, env_id: int) -> NDArray[np.uint8] | None:
-        if self.broken:
-            raise ZeroDivisionError("no GPU \u2026 \u00e9")
-        return None if env_id else np.arange(24, dtype=np.uint8).reshape(2, 4, 3)
-
-    def compute_reward(self, achieved: NDArray[np.float32], desired: NDArray[np.float32]) -> NDArray[np.float32]:
-        return -np.abs(achieved - desired).sum(axis=1)
 
 
 def refusal(bridge: Any, line: str) -> str:

@@ -281,7 +281,7 @@ def _rows_text(field: str, rows: NDArray[np.float32]) -> list[str]:
     if rows.ndim != 2 or not rows.shape[1]:
         raise ConfigurationError("numbers in rows were expected", field=field, got=rows.shape)
     ids = np.arange(len(rows), dtype=np.int32)
-    lines = load("kernels").encode_actions(ids, np.ascontiguousarray(rows), FORM_RLBASE, True)
+    lines = load("kernels").encode_actions(ids, np.ascontiguousarray(rows), None, FORM_RLBASE, True)
     if isinstance(lines, tuple):
         raise ConfigurationError("a number is not finite", field=field, got=f"{rows[lines[1], lines[4]]}")
     return [line[:-1].decode() for line in lines]
