@@ -25,7 +25,7 @@ from ue_rl.connections.shm import attach
 from ue_rl.connections.shm.commands import ShmCommands
 from ue_rl.connections.shm.held import Held
 from ue_rl.connections.shm.plain import PlainSteps
-from ue_rl.connections.shm.requests import copy_actions, nonfinite, note_resets, reset_entries, reset_ids
+from ue_rl.connections.shm.requests import copy_actions, note_resets, reset_entries, reset_ids
 from ue_rl.connections.shm.rows import AgentReader, MaskReader
 from ue_rl.connections.shm.torch_upload import TorchUpload
 from ue_rl.connections.shm.upgrade import UpgradeRefused, check_offered, propose
@@ -41,6 +41,7 @@ from ue_rl.shm.offer import parse_offer
 from ue_rl.shm.segment import Segment
 from ue_rl.spec import EnvSpec
 from ue_rl.transport import BaseTransport, check_actions
+from ue_rl.wire.refusals import nonfinite_action
 
 
 class SharedMemoryConnection(BaseTransport):
@@ -167,7 +168,8 @@ class SharedMemoryConnection(BaseTransport):
             check_actions(self.spec, actions)  # nothing was asked: says what is wrong with them
             raise
         if outcome >= 0:
-            raise nonfinite(self.spec, actions, *divmod(outcome, actions.shape[1]))
+            row, number = divmod(outcome, self.spec.act_size)
+            raise nonfinite_action(actions, row, number, self.spec)
         if outcome != ASKED:
             raise self._refused(outcome)
 
@@ -288,7 +290,7 @@ class SharedMemoryConnection(BaseTransport):
             name, token = parse_offer(spec.shm)
             self._map(Segment.open(name), lambda memory: check_offered(memory, token, spec))
         except UeRlError as error:
-            raise UpgradeRefused(str(error)) from error
+            raise UpgradeRefused(error) from error
         propose(link, self.memory, self.connect_timeout)
         return self._begin(spec, link)
 
