@@ -117,6 +117,7 @@ def test_a_refusal_names_the_field_that_differs(liar: Any, caplog: pytest.LogCap
     with caplog.at_level("INFO"), open_engine("127.0.0.1", liar.port, timeout=10) as connection:
         assert "OBS_NAMES" in caplog.text
         assert connection.describe()["transport"] == "tcp"
+        assert "OBS_NAMES" in connection.describe()["shared memory"]
     env = ue_rl.connect(f"tcp://127.0.0.1:{liar.port}", timeout=10)
     try:
         assert env.reset().shape == (1, 200)
