@@ -70,6 +70,6 @@ def open_engine(
         except BaseException:  # Ctrl-C among them
             link.close()
             raise
-    connection = go_on(link, spec, host, port, **text)
-    connection.refused = refused
-    return connection
+    spoken = go_on(link, spec, host, port, **text)
+    spoken.refused = refused
+    return spoken
