@@ -15,6 +15,7 @@ import numpy as np
 from ue_rl.bridges.hosting import ComputesRewards, Pauses, Renders, ScalesTime
 from ue_rl.bridges.parameters import check_env, lacks, read_parameters, set_parameters
 from ue_rl.errors import ConfigurationError, UeRlError
+from ue_rl.spec import EnvSpec
 from ue_rl.wire import calls
 from ue_rl.wire.calls import Call
 
@@ -41,6 +42,11 @@ def answer_call(bridge: BridgeCore, line: bytes) -> bytes:
         finally:
             bridge.caller = before
     return answer.encode("ascii")
+
+
+def takes_calls(spec: EnvSpec) -> bool:
+    """Does the engine announce any call?"""
+    return bool(spec.parameters) or not spec.features.isdisjoint(("TIME_SCALE", "PAUSE", "RENDER", "GOAL_REWARD"))
 
 
 def _answer(bridge: BridgeCore, call: Call) -> str:

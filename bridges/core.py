@@ -33,6 +33,7 @@ from ue_rl.bridges.hosting import (
     PolicyInterface,
     Renders,
     ScalesTime,
+    TakesMasks,
 )
 from ue_rl.bridges.parameters import apply_with_resets, known_parameters
 from ue_rl.buffers import ActionBatch, StepBuffers
@@ -195,7 +196,9 @@ class BridgeCore(abc.ABC):
             interface.require(self.spec.obs_size, self.spec.act_size)
         with self.lock:
             self._forgetful = interface if isinstance(interface, ForgetsEpisodes) else None
-            if isinstance(interface, ActsPerEnv):
+            if self.spec.mask_size and isinstance(interface, TakesMasks):
+                self._run_policy = lambda env_ids, observations: self._run_masked(interface, env_ids, observations)
+            elif isinstance(interface, ActsPerEnv):
                 self._run_policy = interface.run_inference_for
             else:
                 self._run_policy = lambda env_ids, observations: interface.run_inference(observations)
@@ -245,7 +248,7 @@ class BridgeCore(abc.ABC):
                 if self.mode is Mode.TRAINING:
                     if self.paused and not self.busy:
                         return
-                    self.check.of_trainer(self.inbox)
+                    self.check.of_trainer(self.inbox, self.outbox)
                     if self.inbox.parameters:
                         self._set_parameters()
                     self.tick_training(delta)
@@ -274,7 +277,7 @@ class BridgeCore(abc.ABC):
     def tick_step_all(self, delta: float) -> bool:
         """See `step_all`; a subclass that has nothing to look up per env may do it in less."""
         self.inbox.command[:] = ActionBatch.STEP
-        self.check.of_trainer(self.inbox)
+        self.check.of_trainer(self.inbox, self.outbox)
         self.tick_training(delta)
         if self.busy:
             return False
@@ -353,6 +356,12 @@ class BridgeCore(abc.ABC):
         """
         assert self._run_policy is not None
         return self.check.of_model(self._run_policy(env_ids, observations), env_ids)
+
+    def _run_masked(
+        self, interface: TakesMasks, env_ids: Sequence[int], observations: NDArray[np.float32]
+    ) -> NDArray[np.float32]:
+        masks = self.outbox.masks[np.asarray(env_ids, np.intp)] if interface.takes_masks else None
+        return interface.run_inference_for(env_ids, observations, action_masks=masks)
 
     def write_info(self, env_id: int, info: Mapping[str, Any]) -> None:
         """Sends `info` (JSON-able) with this env's next answer; needs FEATURES=INFO in the spec."""

@@ -65,6 +65,22 @@ class ActsPerEnv(Protocol):
         ...
 
 
+@runtime_checkable
+class TakesMasks(Protocol):
+    """A policy that may be told which choices are legal."""
+
+    @property
+    def takes_masks(self) -> bool:
+        """Whether it heeds them."""
+        ...
+
+    def run_inference_for(
+        self, env_ids: Sequence[int], observations: NDArray[np.float32], *, action_masks: NDArray[Any] | None = None
+    ) -> NDArray[np.float32]:
+        """As ActsPerEnv; `action_masks` uint8 [n, mask_size], 1 = legal."""
+        ...
+
+
 # -- what a game may offer beside the callbacks
 
 

@@ -14,6 +14,7 @@ import threading
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from ue_rl.bridges.calls import answer_call
 from ue_rl.bridges.core import BridgeCore
 from ue_rl.bridges.hosting import (
     BeginsContracts,
@@ -35,7 +36,8 @@ from ue_rl.commands.json_entry import (
     json_entry,
     read_json_entry,
 )
-from ue_rl.errors import ConfigurationError, MalformedMessage, UnknownEnv, UnsupportedByEngine
+from ue_rl.commands.text_entry import TextReader, is_text, text_entries
+from ue_rl.errors import ConfigurationError, MalformedMessage, UnexpectedMessage, UnknownEnv, UnsupportedByEngine
 from ue_rl.shm.memory import StepMemory
 from ue_rl.wire.handshake import encode_handshake
 
@@ -68,23 +70,38 @@ def default_dispatcher(bridge: BridgeCore) -> Dispatcher:
 
 
 def answer_commands(
-    memory: StepMemory, dispatcher: Dispatcher, bridge: BridgeCore, write: Callable[[bytes], None]
+    memory: StepMemory,
+    dispatcher: Dispatcher,
+    bridge: BridgeCore,
+    write: Callable[[bytes], None],
+    texts: TextReader,
+    asked: bool,
 ) -> int:
     """Answers what stands in the ring, one ringful at most: a trainer that never stops asking must not stop the game.
 
     Args:
-        write: sends an answer, waiting for room.
+        write: sends an answer, waiting for room. texts: this session's, for calls. asked: a request is open.
 
     Returns:
         how many.
 
     Raises:
-        MalformedMessage, UnknownEnv, SegmentInvalid: a broken message. RingFull: the trainer does not read its answers.
+        MalformedMessage, UnknownEnv, SegmentInvalid: a broken message. UnexpectedMessage: a call while a request is
+            open. RingFull: the trainer does not read its answers.
     """
     count = taken = 0
     ring = memory.c2s
     while ring is not None and taken < ring.capacity and (data := ring.try_read()) is not None:
         count, taken = count + 1, taken + len(data)
+        if is_text(data):
+            if asked:
+                raise UnexpectedMessage("a call came while a request was open", fault="trainer", got=data)
+            whole = texts.take(data)
+            if whole is not None:
+                assert memory.s2c is not None
+                for entry in text_entries(whole[0], answer_call(bridge, whole[1]), memory.s2c.max_payload):
+                    write(entry)
+            continue
         with bridge.lock:
             if is_json(data):
                 method, row, value = read_json_entry(data, _OF_RESETS, bridge.spec.num_rows)

@@ -20,14 +20,14 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ue_rl.bridges.calls import answer_call
+from ue_rl.bridges.calls import answer_call, takes_calls
 from ue_rl.bridges.core import BridgeCore
 from ue_rl.bridges.hosting import Upgrade, Upgrader
 from ue_rl.errors import LineTooLong, ProtocolError, UeRlError, UnexpectedMessage
 from ue_rl.session import Event, Role, Session, State
 from ue_rl.spec import Channel, EnvType
 from ue_rl.wire import Codec, encode_handshake
-from ue_rl.wire.calls import CALL_LIMIT, is_call, takes_calls
+from ue_rl.wire.calls import CALL_LIMIT, is_call
 from ue_rl.wire.lines import LineBuffer
 
 if TYPE_CHECKING:

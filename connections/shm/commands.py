@@ -29,6 +29,7 @@ from ue_rl.commands.envelope import (
     write_within,
 )
 from ue_rl.commands.json_entry import ENV_INFO, check_object, is_json, json_entry, read_json_entry
+from ue_rl.commands.text_entry import TextReader, is_text, text_entries
 from ue_rl.errors import (
     CommandFailed,
     ConfigurationError,
@@ -42,6 +43,7 @@ from ue_rl.errors import (
 )
 from ue_rl.shm.ring import Ring
 from ue_rl.spin import TRAINER_SLICE_MS
+from ue_rl.wire.calls import PICTURE_LIMIT
 
 _log = logging.getLogger("ue_rl.connections")
 
@@ -89,6 +91,9 @@ class ShmCommands:
         self._answers: dict[int, Command | None] = {}
         self._events: deque[tuple[int, Command]] = deque()
         self._event_bytes = 0
+        self._texts = TextReader("engine", PICTURE_LIMIT)
+        self._called = 0
+        self._call_answer: bytes | None = None
         self._next_check = 0.0
         self.timeout = timeout
         self.dropped = 0
@@ -258,6 +263,26 @@ class ShmCommands:
         )
         self.request(Method.RESET_AGENT, m.ResetAgentT(contract=contract, envIds=list(env_ids)))
 
+    def call(self, line: bytes) -> bytes:
+        """The answer to a request of the text protocol (ue_rl/wire/calls.py), both without line ending.
+
+        Raises:
+            UnsupportedByEngine: no rings. EngineTimeout, RingFull: not within `self.timeout` seconds. Also what
+                receive() raises.
+        """
+        ring, deadline = self._ring(), time.monotonic() + self.timeout
+        self._last_id += 1
+        number = self._called = self._last_id % 2**32
+        self._call_answer = None
+        for entry in text_entries(number, line, ring.max_payload):
+            self._write(entry, max(deadline - time.monotonic(), 0.0))
+        name = line[:40].partition(b"=")[0].partition(b";")[0].decode("ascii", "replace")
+        what = f"an answer to {name} within {self.timeout:g} s"
+        self._await(lambda: self._call_answer is not None, deadline, what)
+        answer, self._call_answer = self._call_answer, None
+        assert answer is not None
+        return answer
+
     def close(self, reason: str = "") -> None:
         """Tells the engine that this trainer leaves, and why. The connection stays open: close it afterwards."""
         self.request(Method.CLOSE, messages().CloseT(reason=reason))
@@ -339,6 +364,11 @@ class ShmCommands:
             if is_json(data):
                 _, row, info = read_json_entry(data, (ENV_INFO,), self._num_rows)
                 self._infos[row] = info
+                continue
+            if is_text(data):
+                whole = self._texts.take(data)
+                if whole is not None and whole[0] == self._called:
+                    self._call_answer = whole[1]
                 continue
             try:
                 command = decode(data)

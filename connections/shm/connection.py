@@ -20,12 +20,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ue_rl.buffers import ActionBatch, Resets, StepBuffers
-from ue_rl.commands.json_entry import RESET_OPTIONS, RESET_PARAMETERS
 from ue_rl.compiled import load
 from ue_rl.connections.shm import attach
 from ue_rl.connections.shm.commands import ShmCommands
 from ue_rl.connections.shm.plain import PlainSteps
-from ue_rl.connections.shm.rows import AgentReader, MaskReader, place_of
+from ue_rl.connections.shm.requests import copy_actions, nonfinite, note_resets, reset_entries, reset_ids
+from ue_rl.connections.shm.rows import AgentReader, MaskReader
 from ue_rl.connections.shm.torch_upload import TorchUpload
 from ue_rl.connections.shm.upgrade import UpgradeRefused, check_offered, propose
 from ue_rl.connections.shm.waiting import EngineWatch, bad_state, slice_of, unasked
@@ -40,9 +40,6 @@ from ue_rl.shm.offer import parse_offer
 from ue_rl.shm.segment import Segment
 from ue_rl.spec import EnvSpec
 from ue_rl.transport import BaseTransport, check_actions
-from ue_rl.wire.codec import nonfinite_action
-
-_NO_ENVS: NDArray[np.intp] = np.zeros(0, np.intp)
 
 # By Segment.identity: which connection of this process holds it. A pid alone does not tell two of them apart, and the
 # token may be zero in every segment.
@@ -174,13 +171,13 @@ class SharedMemoryConnection(BaseTransport):
             check_actions(self.spec, actions)  # nothing was asked: says what is wrong with them
             raise
         if outcome >= 0:
-            raise self._nonfinite(actions, *divmod(outcome, actions.shape[1]))
+            raise nonfinite(self.spec, actions, *divmod(outcome, actions.shape[1]))
         if outcome != ASKED:
             raise self._refused(outcome)
 
     def _ask_resets(self, resets: Resets) -> None:
-        env_ids = self._reset_ids(resets)
-        entries = self._entries(env_ids, resets)
+        env_ids = reset_ids(self.spec, resets)
+        entries = reset_entries(self.spec, self._commands, env_ids, resets)
         self._refuse_evicted()
         self._mixed = True
         if self._plain is not None:
@@ -190,7 +187,7 @@ class SharedMemoryConnection(BaseTransport):
             if self._agent_reader is not None:
                 self._expect(resets, steps=False)
             self.memory.ask[:] = ActionBatch.NOTHING
-            self._note_resets(env_ids, resets)
+            note_resets(self.memory, self.spec, env_ids, resets)
         self._publish(entries)
 
     def _ask_some(self, actions: NDArray[np.float32], resets: Resets | None) -> None:
@@ -201,23 +198,16 @@ class SharedMemoryConnection(BaseTransport):
                 got=resets and resets.env_ids,
             )  # fmt: skip
         check_actions(self.spec, actions)
-        env_ids = self._reset_ids(resets)
-        entries = self._entries(env_ids, resets)
+        env_ids = reset_ids(self.spec, resets)
+        entries = reset_entries(self.spec, self._commands, env_ids, resets)
         self._refuse_evicted()
         self._expect(resets, steps=True)
         self._mixed = True
         ask = self.memory.ask
         assert ask is not None
         np.equal(self.buffers.pending, 1, out=ask)
-        self._note_resets(env_ids, resets)
-        bad = self.memory.words.copy_finite(self.memory.actions, actions)
-        if bad >= 0:  # the other rows are not used
-            rows = np.flatnonzero(ask == ActionBatch.STEP)
-            finite = np.isfinite(actions[rows])
-            if not finite.all():
-                at, number = divmod(int(finite.argmin()), actions.shape[1])
-                raise self._nonfinite(actions, int(rows[at]), number)
-            self.memory.actions[rows] = actions[rows]
+        note_resets(self.memory, self.spec, env_ids, resets)
+        copy_actions(self.memory, self.spec, actions)
         self._publish(entries)
 
     def _publish(self, entries: list[bytes]) -> None:
@@ -228,45 +218,8 @@ class SharedMemoryConnection(BaseTransport):
         if outcome != ASKED:
             raise self._refused(outcome)
 
-    def _reset_ids(self, resets: Resets | None) -> NDArray[np.intp]:
-        """The envs that are reset."""
-        if resets is None:
-            return _NO_ENVS
-        return np.arange(self.spec.num_envs) if resets.env_ids is None else np.asarray(resets.env_ids, np.intp)
-
-    def _entries(self, env_ids: NDArray[np.intp], resets: Resets | None) -> list[bytes]:
-        """What goes through the ring with a request: options and parameters of resets, of an env's first row."""
-        if resets is None or not (resets.options or resets.parameters):
-            return []
-        per_env = self.spec.agents_per_env
-        return [
-            self._commands.reset_entry(method, int(env) * per_env, value)
-            for method, values in ((RESET_OPTIONS, resets.options), (RESET_PARAMETERS, resets.parameters))
-            for env, value in zip(env_ids, values or (), strict=False)
-            if value is not None
-        ]
-
-    def _note_resets(self, env_ids: NDArray[np.intp], resets: Resets | None) -> None:
-        """An env's seed stands in its first row."""
-        memory = self.memory
-        memory.resets[:] = 0
-        if resets is None:
-            return
-        assert memory.ask is not None
-        assert memory.seeds is not None
-        envs = self.spec.num_envs
-        memory.ask.reshape(envs, -1)[env_ids] = ActionBatch.RESET
-        memory.resets.reshape(envs, -1)[env_ids] = 1
-        seeds = memory.seeds.reshape(envs, -1)
-        seeds[env_ids] = -1
-        if resets.seeds is not None:
-            seeds[env_ids, 0] = [-1 if seed is None else seed for seed in resets.seeds]
-
-    def _nonfinite(self, actions: NDArray[np.float32], row: int, number: int) -> UeRlError:
-        error = nonfinite_action(actions, row, number)
-        env, agent = place_of(self.spec, row)
-        error.env_id, error.message = env, error.message + agent
-        return error
+    def _call(self, line: bytes) -> bytes:
+        return self._commands.call(line)
 
     def _ask_all(self) -> None:
         """Every env takes a step, as it does in every further one until a reset is asked."""

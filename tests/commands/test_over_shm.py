@@ -21,6 +21,7 @@ from ue_rl.bridges.shm.commands import answer_commands
 from ue_rl.commands.dispatcher import Dispatcher
 from ue_rl.commands.envelope import Command, Method, decode, encode, messages, text
 from ue_rl.commands.json_entry import json_entry
+from ue_rl.commands.text_entry import TextReader
 from ue_rl.connections import SharedMemoryConnection
 from ue_rl.connections.shm.commands import ShmCommands
 from ue_rl.envs.vec_env import UnrealVecEnv
@@ -604,7 +605,7 @@ def test_a_flood_of_commands_does_not_stop_the_game() -> None:
     with ShmHost(game) as host:
         flood, real = Flood(encode(2000)), host.memory.c2s
         host.memory.c2s = flood  # type: ignore[assignment]
-        count = answer_commands(host.memory, Dispatcher(), game, lambda data: None)
+        count = answer_commands(host.memory, Dispatcher(), game, lambda data: None, TextReader("trainer", 100), False)
         assert 0 < count == flood.count <= 4096
         host.memory.c2s = real
 

@@ -74,6 +74,15 @@ def test_all_calls_between_steps(channel: str, compiled: Any) -> None:
     assert bridge.pauses == [True, False]
 
 
+def test_parameters_travel_with_resets(channel: str) -> None:
+    with lab(channel=channel) as (_bridge, connection, _):
+        connection.draw_parameters = lambda env: {"gravity": 2.0 + env} if env != 1 else None
+        connection.reset()
+        assert connection.receive().obs[:, 0].tolist() == [2.0, np.float32(9.8), 4.0]
+        connection.send_actions(np.ones((3, 1), np.float32), resets=[2])
+        assert connection.receive().obs[:, 0].tolist() == [3.0, np.float32(10.8), 4.0]
+
+
 def test_goals_that_need_several_lines(channel: str, monkeypatch: pytest.MonkeyPatch) -> None:
     rng = np.random.default_rng(0)
     achieved, desired = rng.normal(size=(2, 5000, 3)).astype(np.float32)

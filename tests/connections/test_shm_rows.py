@@ -297,6 +297,24 @@ def test_one_env_alone_is_reset(connect: Any) -> None:
     assert live_agents(out).all()
 
 
+def test_parameters_of_a_reset_are_their_envs(connect: Any) -> None:
+    """In the ring the row is the env's first."""
+    said: list[Any] = []
+
+    class Windy(Team):
+        def list_parameters(self) -> dict[str, tuple[float, float, float]]:
+            return {"wind": (0.0, -5.0, 5.0)}
+
+        def set_parameter(self, name: str, value: float, env_id: int) -> None:
+            said.append((name, value, env_id))
+
+    connection = connect(Windy())
+    connection.draw_parameters = lambda env: {"wind": float(env)}
+    connection.reset([3, 1])
+    connection.receive()
+    assert sorted(said) == [("wind", 1.0, 1), ("wind", 3.0, 3)]
+
+
 def test_an_agent_that_was_asked_must_answer(connect: Any) -> None:
     connection = connect(Team(lambda env, time: {0: 0, 2: 0} if (env, time) == (1, 1) else {0: 0, 1: 0, 2: 0}))
     with pytest.raises(errors.UnexpectedMessage, match="agent striker_1") as caught:

@@ -33,7 +33,6 @@ from ue_rl.errors import (
     UnknownEnv,
     WrongCount,
 )
-from ue_rl.spec import EnvSpec
 from ue_rl.wire.kernels_pure import FORM_RLBASE
 from ue_rl.wire.notices import MAX_TEXT, ended_by
 from ue_rl.wire.settings import names_text, number_text, read_names, read_number, read_settings, settings_text
@@ -194,11 +193,6 @@ def is_call(line: bytes | bytearray | memoryview) -> bool:
     return _CALL.match(bytes(line[:64])) is not None
 
 
-def takes_calls(spec: EnvSpec) -> bool:
-    """Does the engine announce any call?"""
-    return bool(spec.parameters) or not spec.features.isdisjoint(("TIME_SCALE", "PAUSE", "RENDER", "GOAL_REWARD"))
-
-
 def read_call(line: bytes | bytearray | memoryview, num_envs: int | None = None) -> Call:
     """What a call asks for; unknown fields behind the first are skipped.
 
@@ -287,7 +281,7 @@ def _rows_text(field: str, rows: NDArray[np.float32]) -> list[str]:
     if rows.ndim != 2 or not rows.shape[1]:
         raise ConfigurationError("numbers in rows were expected", field=field, got=rows.shape)
     ids = np.arange(len(rows), dtype=np.int32)
-    lines = load("kernels").encode_actions(ids, np.ascontiguousarray(rows), FORM_RLBASE, True)
+    lines = load("kernels").encode_actions(ids, np.ascontiguousarray(rows), None, FORM_RLBASE, True)
     if isinstance(lines, tuple):
         raise ConfigurationError("a number is not finite", field=field, got=f"{rows[lines[1], lines[4]]}")
     return [line[:-1].decode() for line in lines]

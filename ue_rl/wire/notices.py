@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 import re
-from typing import Any
 from urllib.parse import quote, unquote
 
 from ue_rl.errors import EngineDisconnected
@@ -62,7 +61,7 @@ def ended_by(line: bytes | bytearray | memoryview, env_id: int | None = None) ->
     """The error for an ERROR line: the engine's sentence is its `got`; None: the line is none."""
     if bytes(line[:64]).lstrip()[:5].upper() != b"ERROR":  # this is asked of lines of any length
         return None
-    notice: tuple[str, str, dict[str, Any]] | None = notice_of(line)
+    notice = notice_of(line)
     if notice is None:
         return None
     return EngineDisconnected(

@@ -6,6 +6,7 @@ takes time in proportion to the text.
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterable, Mapping
 from urllib.parse import unquote
@@ -26,9 +27,13 @@ def number_text(value: float) -> str:
     Raises:
         ConfigurationError: not a finite number.
     """
-    if isinstance(value, (str, bytes)) or not np.isfinite(float(value)):
+    try:
+        number = float(value) if isinstance(value, (int, float, np.integer, np.floating)) else math.nan
+    except OverflowError:
+        number = math.inf
+    if not math.isfinite(number):
         raise ConfigurationError("a finite number was expected", got=value)
-    text = repr(float(value))
+    text = repr(number)
     return text[:-2] if text.endswith(".0") else text
 
 
@@ -97,7 +102,7 @@ def read_number(text: str, field: str, fault: str, env_id: int | None = None) ->
     """
     text = text.strip(" \t\r")
     value = float(text) if _NUMBER.fullmatch(text) else None
-    if (value is not None and not np.isfinite(value)) or (value is None and _NON_FINITE.match(text)):
+    if (value is not None and not math.isfinite(value)) or (value is None and _NON_FINITE.match(text)):
         raise NonFiniteValue("a value is not a finite number", fault=fault, env_id=env_id, field=field, got=text)
     if value is None:
         raise MalformedMessage("a number was expected", fault=fault, env_id=env_id, field=field, got=text)
