@@ -157,7 +157,7 @@ def test_rollouts_equal_dummy_vec_envs(opened: Any, kind: str, limit: int | None
 
 @pytest.mark.parametrize("kind", ["chw", "dict"])
 def test_vector_env_equals_gymnasiums_sync_vector_env(opened: Any, kind: str) -> None:
-    env = ue_rl.UnrealVectorEnv(opened(kind))
+    env = ue_rl.UnrealVectorEnv(opened(kind), autoreset_mode=AutoresetMode.SAME_STEP)
     reference = SyncVectorEnv([lambda: Noise(SPACES[kind])] * N, autoreset_mode=AutoresetMode.SAME_STEP)
     got, want = env.reset(seed=5)[0], reference.reset(seed=5)[0]
     ended = 0

@@ -26,6 +26,8 @@ import pytest
 import sb3_contrib
 import stable_baselines3
 from gymnasium.vector import AutoresetMode
+from stable_baselines3.common.env_util import is_wrapped
+from stable_baselines3.common.monitor import Monitor
 from stable_baselines3.common.vec_env import dummy_vec_env, subproc_vec_env
 
 from ue_rl import UnrealVecEnv, UnrealVectorEnv
@@ -42,12 +44,16 @@ EnvFunctions = Sequence[Callable[[], gym.Env[Any, Any]]]
 _open: list[Callable[[], None]] = []  # what the running test has opened
 
 
-def host(env_fns: EnvFunctions, **options: Any) -> tuple[Transport, Callable[[], None]]:
-    """An engine with one env for each function; a transport to it, and what ends it."""
+def host(env_fns: EnvFunctions, **options: Any) -> tuple[GymnasiumBridge, Transport, Callable[[], None]]:
+    """An engine with one env for each function, a transport to it, and what ends both."""
     makers = iter(list(env_fns))
-    bridge = GymnasiumBridge(lambda: next(makers)(), num_envs=len(env_fns), send_info=True, **options)
+
+    def make() -> gym.Env[Any, Any]:
+        return next(makers)()
+
+    bridge = GymnasiumBridge(make, num_envs=len(env_fns), send_info=True, **options)
     if CARRIER == "memory":
-        return MemoryTransport(bridge), bridge.close
+        return bridge, MemoryTransport(bridge), bridge.close
     if CARRIER == "shm-by-name":
         engine: Any = run_shm_in_thread(bridge)
         how: dict[str, Any] = {}
@@ -69,7 +75,7 @@ def host(env_fns: EnvFunctions, **options: Any) -> tuple[Transport, Callable[[],
         engine.close()
         bridge.close()
 
-    return transport, end
+    return bridge, transport, end
 
 
 class _Hosted:
@@ -86,9 +92,10 @@ class DummyVecEnv(_Hosted, UnrealVecEnv):
     """In the place of stable_baselines3's."""
 
     def __init__(self, env_fns: EnvFunctions) -> None:
-        transport, end = host(env_fns)
+        bridge, transport, end = host(env_fns)
         self._owns(end)
-        super().__init__(transport, monitor=False)
+        monitored = all(is_wrapped(env, Monitor) for env in bridge.envs)
+        super().__init__(transport, monitor=monitored)
 
     def close(self) -> None:
         """Ends the engine too."""
@@ -112,7 +119,7 @@ class SyncVectorEnv(_Hosted, UnrealVectorEnv):
     ) -> None:  # fmt: skip
         if observation_mode != "same":
             raise NotImplementedError("observation_mode: the envs of an engine have one space")
-        transport, end = host(env_fns)
+        _, transport, end = host(env_fns)
         self._owns(end)
         super().__init__(transport, autoreset_mode=AutoresetMode(autoreset_mode))
 
@@ -180,4 +187,6 @@ def pytest_runtest_logreport(report: pytest.TestReport) -> None:
         crash = getattr(report.longrepr, "reprcrash", None)
         error = " ".join(str(report.longrepr if crash is None else crash.message).split())[:300]
     with open(path, "a", encoding="utf-8") as file:
-        file.write(json.dumps({"test": report.nodeid.removeprefix("tests/"), "outcome": outcome, "error": error}) + "\n")
+        file.write(
+            json.dumps({"test": report.nodeid.removeprefix("tests/"), "outcome": outcome, "error": error}) + "\n"
+        )
