@@ -110,7 +110,7 @@ def test_agents_end_and_come_back(start: Any) -> None:
     act(transport)
     assert bridge.seen[-1] == (1, {"striker_0": [0], "goalie": [2, 0.5]})
     assert buffers.present.tolist() == [1, 0, 1] * 2
-    assert buffers.dones.tolist() == [0] * 6
+    assert not (buffers.dones & buffers.present).any()
     act(transport)  # it has come back
     assert buffers.present.tolist() == [1] * 6
     assert buffers.rewards.tolist() == [1.5, 0, 1.5] * 2
@@ -128,7 +128,7 @@ def test_envs_are_reset_beside_steps_of_others(start: Any) -> None:
     act(transport, resets=[1])
     assert bridge.steps == [2, 0]
     assert buffers.present.tolist() == [1, 0, 1, 1, 1, 1]
-    assert buffers.rewards.tolist() == [1, 0, 1, 0, 0, 0]
+    assert (buffers.rewards * buffers.present).tolist() == [1, 0, 1, 0, 0, 0]
 
 
 def test_an_env_is_answered_when_its_actions_have_ended(start: Any) -> None:
@@ -247,13 +247,13 @@ def test_agents_in_arrays_end_and_come_back(start: Any) -> None:
     assert buffers.present.tolist() == [1] * 6
     act(transport)  # what ends is away, whatever the game writes of it
     assert buffers.present.tolist() == [1, 0, 1, 1, 1, 0]
-    assert buffers.dones.tolist() == [0] * 6
-    assert buffers.rewards.tolist() == [1, 0, 1, 1, 1, 0]
+    assert not (buffers.dones & buffers.present).any()
+    assert buffers.rewards[buffers.present == 1].tolist() == [1] * 4
     bridge.ends[:], bridge.cut[:], bridge.comes[0, 1] = 0, 0, 1
     act(transport, resets=[1])
     assert bridge.given[-2:] == [([0], [[0, 1, 2]], [[1, 0, 1]]), ([1], [None], [None])]
     assert buffers.present.tolist() == [1] * 6
-    assert buffers.rewards.tolist() == [1, 0, 1, 0, 0, 0]
+    assert (buffers.rewards * buffers.present).tolist() == [1, 0, 1, 0, 0, 0]
     act(transport)
     assert buffers.rewards.tolist() == [1] * 6
 
