@@ -27,10 +27,10 @@ def main() -> None:
         values = values[np.isfinite(values)]
         if not len(values):
             continue
-        line = module.encode_actions(ids, values.reshape(1, -1), FORM_SINGLE, False)
+        line = module.encode_actions(ids, values.reshape(1, -1), None, FORM_SINGLE, False)
         back = np.zeros((1, len(values)), np.float32)
-        state = np.zeros(1, np.uint8), np.zeros(1, np.int64), np.zeros((1, 2), np.int32)
-        assert module.decode_requests(line, back, *state, 0, len(line) - 1, FORM_SINGLE, -1) == 1
+        state = np.zeros(1, np.uint8), np.zeros(1, np.int64), np.zeros((1, 4), np.int32)
+        assert module.decode_requests(line, back, *state, None, 0, len(line) - 1, FORM_SINGLE, -1) == 1
         wrong += int((back[0].view(np.uint32) != values.view(np.uint32)).sum())
         tested += len(values)
     print(f"{tested:,} values, {wrong} came back different")

@@ -243,7 +243,7 @@ class BaseTransport(abc.ABC):
             if self.buffers.infos:
                 self.buffers.infos.clear()
             self._ask(actions, given)
-        except (ActionError, ConfigurationError):  # nothing was sent
+        except (ActionError, ConfigurationError, UnsupportedByEngine):  # nothing was sent
             self._session.on(Event.WITHDRAW)
             raise
         except BaseException as error:

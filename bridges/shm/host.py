@@ -29,17 +29,19 @@ from ue_rl.bridges.shm.steps import ShmSteps
 from ue_rl.bridges.tcp.session import who_failed
 from ue_rl.commands.dispatcher import Dispatcher
 from ue_rl.commands.envelope import encode, messages, mismatch, write_within
+from ue_rl.commands.text_entry import TextReader
 from ue_rl.errors import ConfigurationError, UeRlError
 from ue_rl.session import Event, Role, Session, State
 from ue_rl.shm.bell import Bell, set_slice
 from ue_rl.shm.header import CLIENT_PID, CLIENT_STATE, CLOSED, HEARTBEAT, LEAVING, RING_SIZE, SERVER_STATE, SERVING
 from ue_rl.spin import ENGINE_SLICE_MS
+from ue_rl.wire.calls import CALL_LIMIT
 
 _log = logging.getLogger("ue_rl.bridges.shm")
 
 _RING_SECONDS = 5.0
 # Enum members are slow to look up, and these are needed in every step.
-_ASK, _ANSWERED, _SERVING_STATES = Event.ASK, Event.ANSWERED, (State.READY, State.ASKED)
+_ASK, _ANSWERED, _ASKED, _SERVING_STATES = Event.ASK, Event.ANSWERED, State.ASKED, (State.READY, State.ASKED)
 
 
 @functools.cache
@@ -91,11 +93,12 @@ class ShmHost:
             raise ConfigurationError("a tick rate must be positive", fault="caller", field="tick_rate", got=tick_rate)
         if not guest and bridge.host is not None:
             raise ConfigurationError("this bridge is hosted already", fault="caller", cure="close its server first")
-        self._spec = spec = bridge.spec
+        self._spec = spec = bridge.announce()
         self.bridge, self.tick_rate, self._spin_us = bridge, tick_rate, spin_us
         self._segment, self.memory = make_segment(spec, name=name, ring_size=ring_size, gpu=gpu)
         self.sessions = 0
         self._session = Session(Role.ENGINE)  # the present trainer's, a new one for each
+        self._texts = TextReader("trainer", CALL_LIMIT)  # likewise
         self._client = 0  # its process id
         self._out = threading.Lock()  # guards s2c and the bell: send() may be called from any thread
         self._next_reader_check = 0.0
@@ -159,7 +162,7 @@ class ShmHost:
         """For an engine with a loop of its own: takes what is asked, ticks, answers; was something answered?"""
         try:
             self._poll()
-            if self._session.state is State.ASKED:
+            if self._session.state is _ASKED:
                 return self._answer(self._steps.advance, delta)
             if self._take(self._bell.peek()):
                 return self._answer(self._steps.answer, delta)
@@ -325,7 +328,7 @@ class ShmHost:
             return
         self.sessions += 1
         self._client = client
-        self._session = Session(Role.ENGINE)
+        self._session, self._texts = Session(Role.ENGINE), TextReader("trainer", CALL_LIMIT)
         self._session.on(Event.CONNECT)
         self._session.on(Event.CONFIG)
         bridge.sender = self.send
@@ -386,7 +389,8 @@ class ShmHost:
     def _answer_commands(self) -> None:
         if not self._serving and self.memory.load_u32(CLIENT_PID):
             self._greet()
-        answer_commands(self.memory, self.dispatcher, self.bridge, self._write)
+        asked = self._session.state is _ASKED or self._bell.peek() != self._steps.seen
+        answer_commands(self.memory, self.dispatcher, self.bridge, self._write, self._texts, asked)
 
     def _write(self, data: bytes, meanwhile: Callable[[], None] | None = None) -> None:
         """To the trainer; calls `meanwhile` (None: only checks that it lives) again and again until there is room."""

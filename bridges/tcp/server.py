@@ -105,6 +105,7 @@ class BridgeServer:
             raise ConfigurationError("this bridge is hosted already", fault="caller", cure="close its server first")
         self.bridge.host = self
         try:
+            self.bridge.announce()
             self._server = await self._listen(self._asked_port)
             self._port = _ports(self._server)[0]
             if len(set(_ports(self._server))) > 1:

@@ -4,6 +4,9 @@ The first connection gets the handshake. A line on it means the shared channel; 
 sockets, and then nothing is answered until all are there, as in the deployed plugin. The server brings the connections
 as objects with `write(bytes)`, calls `answer()` after each tick, and `close()` at the end.
 
+A call (docs/protocol.md, section 8) on the first connection is answered at once, in either wiring and before it is
+known; it is no choice of a wiring. On per-env sockets everything else on the first connection is ignored.
+
 A server may offer another carrier in the handshake (SHM=..). A trainer takes it by a first line `SHM=..` on the first
 connection; from then on an Upgrade (bridges/hosting.py) carries the session, and nothing is read or ticked here.
 """
@@ -17,17 +20,20 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ue_rl.bridges.calls import answer_call, takes_calls
 from ue_rl.bridges.core import BridgeCore
 from ue_rl.bridges.hosting import Upgrade, Upgrader
-from ue_rl.errors import ProtocolError, UeRlError, UnexpectedMessage
+from ue_rl.errors import LineTooLong, ProtocolError, UeRlError, UnexpectedMessage
 from ue_rl.session import Event, Role, Session, State
 from ue_rl.spec import Channel, EnvType
 from ue_rl.wire import Codec, encode_handshake
+from ue_rl.wire.calls import CALL_LIMIT, is_call
 from ue_rl.wire.lines import LineBuffer
 
 if TYPE_CHECKING:
     from ue_rl.bridges.tcp.connection import Connection
 
+_ACT = b"Aa"  # what a request begins with
 MAX_QUEUED = 65_536  # bytes of requests that an RLBASE trainer may send ahead of the answers
 
 
@@ -50,7 +56,7 @@ class EngineSession:
         on_finish: Callable[[EngineSession], None] = lambda session: None,
     ) -> None:  # fmt: skip
         self.bridge, self.tick_rate, self._on_finish = bridge, tick_rate, on_finish
-        spec = bridge.spec
+        spec = bridge.announce()
         self.codec = Codec(spec)
         self._order = Session(Role.ENGINE)
         self._upgrade: Upgrade | None = None
@@ -62,7 +68,9 @@ class EngineSession:
         self._writers: list[Connection] = []
         self._lines: list[LineBuffer] = []
         self._queues = spec.env_type is EnvType.RLBASE
-        self._env_sockets = 0 if self._queues or spec.channel is Channel.SHARED else spec.num_envs
+        one_socket = self._queues or spec.channel is Channel.SHARED or bool(spec.groups)
+        self._env_sockets = 0 if one_socket else spec.num_envs
+        self._hears_calls = spec.version > 0 and not self._queues
 
     @property
     def shared(self) -> bool:
@@ -87,7 +95,10 @@ class EngineSession:
     def add(self, writer: Connection) -> int:
         """Takes a connection and greets it if it is the first; its place: 0 = first, i + 1 = env i's own."""
         self._writers.append(writer)
-        self._lines.append(LineBuffer(self.codec.max_line, fault="trainer"))
+        longest = self.codec.max_line
+        if not self._lines and takes_calls(self.bridge.spec):
+            longest = max(longest, CALL_LIMIT)
+        self._lines.append(LineBuffer(longest, fault="trainer"))
         if len(self._writers) > 1:
             self._withdraw()  # per-env sockets: text it is
         else:
@@ -108,7 +119,7 @@ class EngineSession:
         lines = self._lines[place]
         lines.feed(data)
         if place == 0 and len(self._writers) > 1:
-            lines.discard()  # per-env wiring: the admin socket is never read
+            self._hear_admin(lines)
         elif self._order.state is not State.HANDSHAKE:
             self._take_lines(place)
         elif place == 0 and lines.has_line():
@@ -121,7 +132,11 @@ class EngineSession:
             lines.check_limit()  # nothing is read yet: what waits must not grow without end
 
     def _hear_first_line(self, lines: LineBuffer) -> None:
-        """The wiring, or the carrier, follows from the first line on the first connection."""
+        """The wiring, or the carrier, follows from the first line on the first connection that is not a call."""
+        while self._hears_calls and is_call(_unread(lines).lstrip(b"\r\n").partition(b"\n")[0]):
+            self._answer_call(lines.next_line() or b"")
+            if not lines.has_line():
+                return
         if self._offered is not None and self._goes_over(lines):
             return
         if not lines.has_line():  # it was a refused SHM= line
@@ -132,6 +147,23 @@ class EngineSession:
             )
         self._order.on(Event.CONFIG)
         self._take_lines(0)
+
+    def _hear_admin(self, lines: LineBuffer) -> None:
+        """Per-env sockets: the first connection carries calls alone."""
+        try:
+            while (line := lines.next_line()) is not None:
+                if self._hears_calls and is_call(line):
+                    self._answer_call(line)
+        except LineTooLong:
+            lines.discard()
+
+    def _answer_call(self, line: bytes) -> None:
+        if self._order.state is State.ASKED or self.finished:
+            raise UnexpectedMessage(
+                "a call came while a request was open", fault="trainer", expected="the answer to be awaited first",
+                got=line[:80],
+            )  # fmt: skip
+        self._writers[0].write(answer_call(self.bridge, line) + b"\n")
 
     def _goes_over(self, lines: LineBuffer) -> bool:
         """Does the first line take the offer? Otherwise all that came stays in `lines`, but for a refused SHM= line."""
@@ -190,10 +222,15 @@ class EngineSession:
             span = lines.next_span()
             if span is None:
                 return
-            if self._queues and _says_complete(lines.data, *span):
-                self._ask_for_reset()
-                self._order.on(Event.CLOSE)
-                return
+            if lines.data[span[0]] not in _ACT:  # the usual line costs no more than this
+                if self._queues and _says_complete(lines.data, *span):
+                    self._ask_for_reset()
+                    self._order.on(Event.CLOSE)
+                    return
+                line = bytes(lines.data[span[0] : span[1]])
+                if self._hears_calls and not place and is_call(line):
+                    self._answer_call(line)
+                    continue
             self._order.on(Event.ASK)
             codec.decode_requests(lines.data, inbox, env, *span)
 

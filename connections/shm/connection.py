@@ -24,6 +24,8 @@ from ue_rl.compiled import load
 from ue_rl.connections.shm import attach
 from ue_rl.connections.shm.commands import ShmCommands
 from ue_rl.connections.shm.plain import PlainSteps
+from ue_rl.connections.shm.requests import copy_actions, nonfinite, note_resets, reset_entries, reset_ids
+from ue_rl.connections.shm.rows import AgentReader, MaskReader
 from ue_rl.connections.shm.torch_upload import TorchUpload
 from ue_rl.connections.shm.upgrade import UpgradeRefused, check_offered, propose
 from ue_rl.connections.shm.waiting import EngineWatch, bad_state, slice_of, unasked
@@ -38,7 +40,6 @@ from ue_rl.shm.offer import parse_offer
 from ue_rl.shm.segment import Segment
 from ue_rl.spec import EnvSpec
 from ue_rl.transport import BaseTransport, check_actions
-from ue_rl.wire.codec import nonfinite_action
 
 # By Segment.identity: which connection of this process holds it. A pid alone does not tell two of them apart, and the
 # token may be zero in every segment.
@@ -64,6 +65,9 @@ class SharedMemoryConnection(BaseTransport):
 
     carries = "shared memory"
     _commands: ShmCommands
+    _watch: EngineWatch
+    _agent_reader: AgentReader | None
+    _mask_reader: MaskReader | None
 
     def __init__(
         self,
@@ -151,8 +155,8 @@ class SharedMemoryConnection(BaseTransport):
     # -- requests and answers
 
     def _ask(self, actions: NDArray[np.float32], resets: Resets | None) -> None:
-        if resets is not None:
-            self._ask_mixed(actions, resets)
+        if resets is not None or self._some_act:
+            self._ask_some(actions, resets)
             return
         if self._mixed:
             self._ask_all()
@@ -167,69 +171,55 @@ class SharedMemoryConnection(BaseTransport):
             check_actions(self.spec, actions)  # nothing was asked: says what is wrong with them
             raise
         if outcome >= 0:
-            raise nonfinite_action(actions, *divmod(outcome, actions.shape[1]))
+            raise nonfinite(self.spec, actions, *divmod(outcome, actions.shape[1]))
         if outcome != ASKED:
             raise self._refused(outcome)
 
     def _ask_resets(self, resets: Resets) -> None:
-        rows, entries = self._reset_rows(resets)
+        env_ids = reset_ids(self.spec, resets)
+        entries = reset_entries(self.spec, self._commands, env_ids, resets)
         self._refuse_evicted()
         self._mixed = True
         if self._plain is not None:
-            self._plain.ask_resets(rows)
+            self._plain.ask_resets(env_ids)
         else:
             assert self.memory.ask is not None
+            if self._agent_reader is not None:
+                self._expect(resets, steps=False)
             self.memory.ask[:] = ActionBatch.NOTHING
-            self.memory.resets[:] = 0
-            self._note_resets(rows, resets)
+            note_resets(self.memory, self.spec, env_ids, resets)
+        self._publish(entries)
+
+    def _ask_some(self, actions: NDArray[np.float32], resets: Resets | None) -> None:
+        """A step of some rows, and a new episode of some envs."""
+        if self._plain is not None:
+            raise UnsupportedByEngine(
+                "a segment of the plain layout steps or resets all its envs at once", field="resets",
+                got=resets and resets.env_ids,
+            )  # fmt: skip
+        check_actions(self.spec, actions)
+        env_ids = reset_ids(self.spec, resets)
+        entries = reset_entries(self.spec, self._commands, env_ids, resets)
+        self._refuse_evicted()
+        self._expect(resets, steps=True)
+        self._mixed = True
+        ask = self.memory.ask
+        assert ask is not None
+        np.equal(self.buffers.pending, 1, out=ask)
+        note_resets(self.memory, self.spec, env_ids, resets)
+        copy_actions(self.memory, self.spec, actions)
+        self._publish(entries)
+
+    def _publish(self, entries: list[bytes]) -> None:
+        """What is asked stands in the segment."""
         for entry in entries:
             self._commands.send_entry(entry)
         outcome = self._bell.ask(None)
         if outcome != ASKED:
             raise self._refused(outcome)
 
-    def _ask_mixed(self, actions: NDArray[np.float32], resets: Resets) -> None:
-        """A step of some envs and a new episode of the others."""
-        if self._plain is not None:
-            raise UnsupportedByEngine(
-                "a segment of the plain layout steps or resets all its envs at once", field="resets", got=resets.env_ids
-            )
-        check_actions(self.spec, actions)
-        rows, entries = self._reset_rows(resets)
-        finite = np.asarray(np.isfinite(actions).all(axis=1))
-        finite[rows] = True  # not used
-        if not finite.all():
-            env = int(finite.argmin())
-            raise nonfinite_action(actions, env, int(np.isfinite(actions[env]).argmin()))
-        self._refuse_evicted()
-        self._mixed = True
-        assert self.memory.ask is not None
-        self.memory.ask[:] = ActionBatch.STEP
-        self.memory.resets[:] = 0
-        self._note_resets(rows, resets)
-        for entry in entries:
-            self._commands.send_entry(entry)
-        actions = actions.copy()
-        actions[rows] = 0
-        self._ring_bell(actions)
-
-    def _reset_rows(self, resets: Resets) -> tuple[NDArray[np.intp], list[bytes]]:
-        """The rows that are reset, and the ring entries that go with it."""
-        ids = range(self.spec.num_envs) if resets.env_ids is None else resets.env_ids
-        entries = [
-            self._commands.options_entry(int(env), option)
-            for env, option in zip(ids, resets.options or (), strict=False)
-            if option is not None
-        ]
-        return np.asarray(ids, np.intp), entries
-
-    def _note_resets(self, rows: NDArray[np.intp], resets: Resets) -> None:
-        memory, seeds = self.memory, resets.seeds
-        assert memory.ask is not None
-        assert memory.seeds is not None
-        memory.ask[rows] = ActionBatch.RESET
-        memory.resets[rows] = 1
-        memory.seeds[rows] = -1 if seeds is None else [-1 if seed is None else seed for seed in seeds]
+    def _call(self, line: bytes) -> bytes:
+        return self._commands.call(line)
 
     def _ask_all(self) -> None:
         """Every env takes a step, as it does in every further one until a reset is asked."""
@@ -240,6 +230,7 @@ class SharedMemoryConnection(BaseTransport):
         assert self.memory.ask is not None
         self.memory.ask[:] = ActionBatch.STEP
         self.memory.resets[:] = 0
+        self.buffers.pending[:] = 1
         self._mixed = False
 
     def _collect(self) -> None:
@@ -248,16 +239,22 @@ class SharedMemoryConnection(BaseTransport):
             good = self._bell.answer(0 if ring is None else ring.write_pos, self._watch.slice_ms)
         except ConnectionResetError as error:
             raise engine_gone("its socket was closed") from error
-        if good:
-            return
-        # The slow path: the answer is not there yet, messages came with it, or something is wrong with it.
-        buffers = self.buffers
+        if not good:
+            self._look_closer()
+        if self._agent_reader is not None:
+            self._agent_reader.take()
+            self._some_act = not self._agent_reader.all_act
+        if self._mask_reader is not None:
+            self._mask_reader.take(self.buffers)
+
+    def _look_closer(self) -> None:
+        """The answer is not there yet, messages came with it, or something is wrong with it."""
         self._watch.wait_for_answer(self._commands.drain)
         if self._plain is not None:
-            self._plain.answered(buffers)
-        bad = self.memory.words.check_step(buffers.obs, buffers.rewards, buffers.dones, buffers.truncated)
+            self._plain.answered(self.buffers)
+        bad = self.memory.words.check_step(*self._answer)
         if bad:
-            raise bad_state(buffers, bad)
+            raise bad_state(self.spec, self._answer, bad)
 
     def _refused(self, outcome: int) -> UeRlError:
         if outcome == NOT_OURS:
@@ -329,23 +326,28 @@ class SharedMemoryConnection(BaseTransport):
         self._ring = memory.s2c if memory.header.extended else None
         if memory.s2c is not None:
             memory.s2c.skip_all()
-        self.buffers = StepBuffers(spec.num_envs, spec.obs_size)
-        self._plain = None if memory.header.extended else PlainSteps(memory, self.buffers)
-        buffers = self.buffers
+        self.buffers = buffers = StepBuffers(spec.num_rows, spec.obs_size, mask_size=spec.mask_size)
+        self._plain = None if memory.header.extended else PlainSteps(memory, buffers)
+        self._agent_reader = None if memory.present is None else AgentReader(memory, spec, buffers)
+        self._some_act, self._mixed = self._agent_reader is not None, True
         if self._plain is None:
-            buffers.image = memory.image
-            buffers.obs, buffers.rewards = memory.obs, memory.rewards
-            buffers.dones, buffers.truncated = memory.dones, memory.truncated
-        # With a plain producer these are private arrays, so that Bell.answer never finds an answer there and every
-        # answer takes the slow path.
-        flags = (buffers.dones, buffers.truncated)
+            buffers.image, buffers.obs = memory.image, memory.obs
+            if self._agent_reader is None:
+                buffers.rewards, buffers.dones, buffers.truncated = memory.rewards, memory.dones, memory.truncated
+            source: StepBuffers | StepMemory = memory
+        else:  # private arrays: Bell.answer never finds an answer there, and every answer takes the slow path
+            source = buffers
+        self._answer = source.obs, source.rewards, source.dones, source.truncated
+        asked = memory.ask if self._agent_reader is None else buffers.pending
+        self._mask_reader = None
+        if memory.masks is not None and asked is not None:
+            self._mask_reader = MaskReader(memory, spec, asked)
         holder = (CLIENT_PID, os.getpid()) if memory.header.extended else (0, 0)
-        self._bell.bind(memory.actions, buffers.obs, buffers.rewards, *flags, ANSWERED_SEQ, *holder)
-        self._mixed = True
-        self._watch = watch = EngineWatch(memory, self._bell, link is not None, self.timeout)
+        self._bell.bind(memory.actions, *self._answer, ANSWERED_SEQ, *holder)
+        self._watch = watch = EngineWatch(memory, spec, self._bell, link is not None, self.timeout)
         self._commands = ShmCommands(
             memory.c2s, memory.s2c, nudge=self._bell.nudge, wait=lambda ms: watch.wait(None, ms),
-            check=lambda: self.memory, fail=self.fail, infos=self.buffers.infos, num_envs=spec.num_envs,
+            check=lambda: self.memory, fail=self.fail, infos=self.buffers.infos, num_rows=spec.num_rows,
             timeout=self.timeout,
         )  # fmt: skip
         return spec

@@ -29,6 +29,7 @@ from ue_rl.errors import (
 from ue_rl.spec import Channel, EnvSpec, EnvType
 from ue_rl.transport import BaseTransport, check_actions
 from ue_rl.wire import MAX_HANDSHAKE, Codec, decode_handshake
+from ue_rl.wire.calls import PICTURE_LIMIT
 
 CHANNELS = ("auto", "shared", "per_env")
 
@@ -170,6 +171,31 @@ class TcpConnection(BaseTransport):
             waiting, total = self._wiring.unanswered(), len(self.buffers.pending)
             raise engine_late(waiting, total, self.timeout, error.got, why) from error
 
+    def _call(self, line: bytes) -> bytes:
+        spec, link = self.spec, self._admin
+        if not spec.version or spec.env_type is EnvType.RLBASE:
+            raise UnsupportedByEngine(
+                "this engine takes no requests beside the steps", fault="caller", field=line[:40].decode("ascii"),
+                expected="VERSION=1 and MULTI or SINGLE", got=f"VERSION={spec.version}, {spec.env_type.value}",
+            )  # fmt: skip
+        assert link is not None
+        self._ready_wiring(thorough=True)
+        self._require_silence(link, None)
+        lines, deadline = link.lines, time.monotonic() + self.timeout
+        before, lines.max_line = lines.max_line, max(PICTURE_LIMIT, lines.max_line)
+        try:
+            link.send(line + b"\n", deadline)
+            start, end = link.next_span(deadline)
+        except EngineTimeout as error:
+            raise EngineTimeout(
+                f"the engine did not answer a call within {self.timeout:g} s", fault="engine",
+                field=line.partition(b"=")[0].partition(b";")[0].decode("ascii"), got=error.got,
+                cure="an engine answers a call at once, also without a tick: does it read the first connection?",
+            ) from error  # fmt: skip
+        finally:
+            lines.max_line = before
+        return bytes(lines.data[start:end])
+
     def _ready_wiring(self, thorough: bool) -> Wiring:
         """The wiring, with nothing left to read: a line that nobody asked for would be taken for the next answer.
 
@@ -181,14 +207,18 @@ class TcpConnection(BaseTransport):
         if not wiring.may_have_strays(thorough):
             return wiring
         for env, link in enumerate(wiring.links):
-            if link.has_stray_data():
-                raise UnexpectedMessage(
-                    "the engine sent a line that nobody asked for", fault="engine",
-                    env_id=env if isinstance(wiring, PerEnvWiring) else None, expected="one answer per request",
-                    got=bytes(link.lines.data[link.lines.head : link.lines.head + len(link.lines)]) or None,
-                    cure="the game must answer each ACT exactly once",
-                )  # fmt: skip
+            self._require_silence(link, env if isinstance(wiring, PerEnvWiring) else None)
         return wiring
+
+    @staticmethod
+    def _require_silence(link: Link, env_id: int | None) -> None:
+        if link.has_stray_data():
+            raise UnexpectedMessage(
+                "the engine sent a line that nobody asked for", fault="engine", env_id=env_id,
+                expected="one answer per request",
+                got=bytes(link.lines.data[link.lines.head : link.lines.head + len(link.lines)]) or None,
+                cure="the game must answer each ACT exactly once",
+            )  # fmt: skip
 
 
 class MultiTcpConnection(TcpConnection):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import subprocess
 import sys
 import threading
@@ -20,6 +21,7 @@ from ue_rl.bridges.shm.commands import answer_commands
 from ue_rl.commands.dispatcher import Dispatcher
 from ue_rl.commands.envelope import Command, Method, decode, encode, messages, text
 from ue_rl.commands.json_entry import json_entry
+from ue_rl.commands.text_entry import TextReader
 from ue_rl.connections import SharedMemoryConnection
 from ue_rl.connections.shm.commands import ShmCommands
 from ue_rl.envs.vec_env import UnrealVecEnv
@@ -586,7 +588,7 @@ def lonely(incoming: Any, out: Any = ...) -> ShmCommands:
         check=nothing,
         fail=fail,
         infos={},
-        num_envs=1,
+        num_rows=1,
         timeout=5,
     )
 
@@ -603,7 +605,7 @@ def test_a_flood_of_commands_does_not_stop_the_game() -> None:
     with ShmHost(game) as host:
         flood, real = Flood(encode(2000)), host.memory.c2s
         host.memory.c2s = flood  # type: ignore[assignment]
-        count = answer_commands(host.memory, Dispatcher(), game, lambda data: None)
+        count = answer_commands(host.memory, Dispatcher(), game, lambda data: None, TextReader("trainer", 100), False)
         assert 0 < count == flood.count <= 4096
         host.memory.c2s = real
 
@@ -945,7 +947,8 @@ def test_before_and_after(session: Session) -> None:
 def test_an_engine_without_rings() -> None:
     """A plain producer may have none."""
     commands = lonely(None, None)
-    for call in (commands.ping, lambda: commands.send(2000), lambda: commands.options_entry(0, {"a": 1})):
+    options = functools.partial(commands.reset_entry, Method.RESET_OPTIONS, 0, {"a": 1})
+    for call in (commands.ping, lambda: commands.send(2000), options):
         with pytest.raises(errors.UnsupportedByEngine, match="no command rings"):
             call()
     assert commands.poll() == []

@@ -35,15 +35,15 @@ EDGES = np.array(
 
 
 def texts(module: Any, values: np.ndarray) -> list[bytes]:
-    line = module.encode_actions(np.zeros(1, np.int32), values.reshape(1, -1), kernels_pure.FORM_SINGLE, False)
+    line = module.encode_actions(np.zeros(1, np.int32), values.reshape(1, -1), None, kernels_pure.FORM_SINGLE, False)
     return line[4:-1].split(b",")
 
 
 def read_back(module: Any, line: bytes, size: int) -> np.ndarray:
     batch = ActionBatch(1, size)
-    spans = np.zeros((1, 2), np.int32)
+    spans = np.zeros((1, 4), np.int32)
     rows = module.decode_requests(
-        line, batch.actions, batch.command, batch.seeds, spans, 0, len(line), kernels_pure.FORM_SINGLE, -1
+        line, batch.actions, batch.command, batch.seeds, spans, None, 0, len(line), kernels_pure.FORM_SINGLE, -1
     )
     assert rows == 1, rows
     return batch.actions[0]
@@ -81,8 +81,8 @@ def test_any_decimal_is_read_as_python_reads_it(text: str) -> None:
     for module in (compiled, kernels_pure):
         batch.clear()
         rows = module.decode_requests(
-            f"ACT={text}".encode(), batch.actions, batch.command, batch.seeds, np.zeros((1, 2), np.int32),
-            0, 4 + len(text), kernels_pure.FORM_SINGLE, -1,
+            f"ACT={text}".encode(), batch.actions, batch.command, batch.seeds, np.zeros((1, 4), np.int32),
+            None, 0, 4 + len(text), kernels_pure.FORM_SINGLE, -1,
         )  # fmt: skip
         if np.isfinite(value):
             assert rows == 1
@@ -235,7 +235,7 @@ def test_encoders_refuse_nan_and_unknown_envs(module: Any) -> None:
     actions = np.array([[1, 2], [3, np.nan]], np.float32)
     ids = np.arange(2, dtype=np.int32)
     for separate in (False, True):
-        failure = module.encode_actions(ids, actions, kernels_pure.FORM_MULTI, separate)
+        failure = module.encode_actions(ids, actions, None, kernels_pure.FORM_MULTI, separate)
         assert (failure[0], failure[1], failure[2], failure[4]) == (
             kernels_pure.NON_FINITE,
             1,
@@ -243,7 +243,7 @@ def test_encoders_refuse_nan_and_unknown_envs(module: Any) -> None:
             1,
         )
     with pytest.raises(IndexError):
-        module.encode_actions(np.array([2], np.int32), actions, kernels_pure.FORM_MULTI, False)
+        module.encode_actions(np.array([2], np.int32), actions, None, kernels_pure.FORM_MULTI, False)
 
 
 @pytest.mark.parametrize("number", [b"1#", b"1.#INF", b"-1.#QNAN", b"1e-2#", b"2.5e3#IND"])
@@ -353,7 +353,9 @@ WRONG: dict[int, list[Any]] = {  # argument of decode_states: values that it mus
     2: [np.zeros(3, np.float32), np.zeros(2, np.int32)],
     3: [np.zeros(2, np.int8), np.zeros(3, np.uint8)],
     6: [np.zeros((2, 2), np.float32), np.zeros((2, 2), np.int64), np.zeros((1, 2), np.int32)],
-    7: [-1, 2, 2**70], 8: [99, -1], 9: ["MULTI"], 10: [2, 2**70],
+    7: [np.zeros((2, 2), np.int8), np.zeros((2, 1), np.uint8), np.zeros(3, np.uint8), "masks"],
+    8: [np.zeros((1, 2), np.int64), np.zeros(2, np.int32), "layout"],
+    9: [-1, 2, 2**70], 10: [99, -1], 11: ["MULTI", kernels_pure.AGENTS], 12: [2, 2**70],
 }  # fmt: skip
 
 
@@ -362,7 +364,7 @@ def test_decoders_check_what_python_gives_them(at: int, value: Any) -> None:
     buffers = StepBuffers(2, 2)
     spans = np.zeros((2, 2), np.int32)
     args: list[Any] = [b"x", buffers.obs, buffers.rewards, buffers.dones, buffers.truncated, buffers.pending, spans,
-                       0, 1, 0, -1]  # fmt: skip
+                       None, None, 0, 1, 0, -1]  # fmt: skip
     assert compiled.decode_states(*args)[0] == kernels_pure.NOT_A_FIELD
     args[at] = value
     with pytest.raises((TypeError, ValueError, BufferError, OverflowError)):
@@ -383,9 +385,9 @@ def test_decoders_check_what_python_gives_them(at: int, value: Any) -> None:
 )
 def test_encoders_check_what_python_gives_them(call: str, at: int, value: Any) -> None:
     ids, obs, flags = np.array([0, 1], np.int32), np.zeros((2, 2), np.float32), np.zeros(2, np.uint8)
-    args: list[Any] = [ids, obs, np.zeros(2, np.float32), flags, flags, 0]
+    args: list[Any] = [ids, obs, np.zeros(2, np.float32), flags, flags, None, None, 0]
     if call == "encode_actions":
-        args = [ids, obs, 0, True]
+        args = [ids, obs, None, 0, True]
     getattr(compiled, call)(*args)
     args[at] = value
     with pytest.raises(TypeError):
@@ -398,16 +400,17 @@ def test_every_failed_allocation_is_a_memory_error() -> None:
     n, size = 3, 300  # more numbers than the decoder keeps on the stack
     obs, zeros, flags = np.full((n, size), 0.1, np.float32), np.zeros(n, np.float32), np.zeros(n, np.uint8)
     ids, spans = np.arange(n, dtype=np.int32), np.zeros((n, 2), np.int32)
+    ask_spans = np.zeros((n, 4), np.int32)
     buffers, batch = StepBuffers(n, size), ActionBatch(n, size)
     digits = b"0." + b"1234567890" * 20  # a number that takes the slow way
     line = b"OBS=" + b",".join([digits] * size) + b";REW=0;DONE=0;ENV=1"
     request = b"ACT=" + b",".join([b"1"] * size) + b";ENV=1"
-    state = (buffers.obs, buffers.rewards, buffers.dones, buffers.truncated, buffers.pending, spans)
-    asked = (batch.actions, batch.command, batch.seeds, spans)
+    state = (buffers.obs, buffers.rewards, buffers.dones, buffers.truncated, buffers.pending, spans, None, None)
+    asked = (batch.actions, batch.command, batch.seeds, ask_spans, None)
     calls: list[tuple[Any, tuple[Any, ...]]] = [
-        (compiled.encode_actions, (ids, obs, 0, True)),
-        (compiled.encode_actions, (ids, obs, 0, False)),
-        (compiled.encode_states, (ids, obs, zeros, flags, flags, 0)),
+        (compiled.encode_actions, (ids, obs, None, 0, True)),
+        (compiled.encode_actions, (ids, obs, None, 0, False)),
+        (compiled.encode_states, (ids, obs, zeros, flags, flags, None, None, 0)),
         (compiled.decode_states, (line, *state, 0, len(line), 0, -1)),
         (compiled.decode_requests, (request, *asked, 0, len(request), 0, -1)),
     ]

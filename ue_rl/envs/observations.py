@@ -38,6 +38,7 @@ class Observations:
     def __init__(self, spec: EnvSpec, copy: bool = True, zero_based: bool = False) -> None:
         tree = observation_tree(spec)
         self._copy = copy
+        self._space = tree
         self._tree = None if tree is None else _reader(tree, zero_based)
 
     def read(self, buffers: StepBuffers) -> Observation:
@@ -56,11 +57,7 @@ class Observations:
 
     def row(self, observation: Observation, env: int) -> Observation:
         """A copy of one env's observation out of what `read` gave."""
-        if isinstance(observation, dict):
-            return {name: self.row(part, env) for name, part in observation.items()}
-        if isinstance(observation, tuple):
-            return tuple(self.row(part, env) for part in observation)
-        return observation[env].copy()
+        return observation[env].copy() if self._space is None else _row(self._space, observation, env)
 
     def put(self, observation: Observation, buffers: StepBuffers, envs: Sequence[int]) -> None:
         """Takes these envs' rows over into what `read` gave before."""
@@ -70,6 +67,15 @@ class Observations:
             return
         image = buffers.image
         _assign(observation, envs, self._tree(buffers.obs[envs], image if image is None else image[envs]))
+
+
+def _row(space: Space, observation: Observation, env: int) -> Observation:
+    if isinstance(space, Leaf):
+        # a Discrete's is a number, a Box's an array, that of a Box without a shape too
+        return observation[env] if space.kind is LeafKind.DISCRETE else observation[env, ...].copy()
+    if space.named:
+        return {name: _row(part, observation[name], env) for name, part in space.parts}
+    return tuple(_row(part, seen, env) for (_, part), seen in zip(space.parts, observation, strict=True))
 
 
 def _assign(observation: Observation, envs: Sequence[int], new: Observation) -> None:

@@ -3,11 +3,13 @@
 `receive` ticks the bridge until every asked env has answered. With `through_codec` each message is written
 as bytes and read back by the real codec on both sides, so that a test covers the wire; without, the arrays
 are copied straight over, so that a difference between the two is the codec's. Images, which text does not carry, are
-copied in either case. A bridge that does not answer within `max_ticks` is an EngineTimeout.
+copied in either case. A bridge that does not answer within `max_ticks` is an EngineTimeout. Calls are answered where
+the bridge is one of ue_rl.bridges.
 """
 
 from __future__ import annotations
 
+import importlib
 from typing import Protocol
 
 import numpy as np
@@ -18,6 +20,7 @@ from ue_rl.errors import EngineTimeout
 from ue_rl.spec import EnvSpec
 from ue_rl.transport import BaseTransport, check_actions
 from ue_rl.wire import Codec, decode_handshake, encode_handshake
+from ue_rl.wire.agent_rows import end_answers
 
 __all__ = ["BridgeLike", "MemoryTransport"]
 
@@ -25,8 +28,9 @@ __all__ = ["BridgeLike", "MemoryTransport"]
 class BridgeLike(Protocol):
     """What MemoryTransport needs of a bridge.
 
-    `update_rl` takes the requests of `inbox` (and clears their command), and marks in `answered` the envs
-    whose state it wrote to `outbox`. An idle one (see its `mode`) is told to `start_training`.
+    `update_rl` takes the requests of `inbox` (and clears their command), and marks in `answered` the rows
+    whose state it wrote to `outbox`; of an env with agents, all that belong to its answer in one tick. An idle one (see
+    its `mode`) is told to `start_training`.
     """
 
     inbox: ActionBatch
@@ -131,11 +135,20 @@ class MemoryTransport(BaseTransport):
             self.ticks += 1
             self.bridge.update_rl(1 / 60)
             self._take_answers()
-        late = np.flatnonzero(self.buffers.pending).tolist()
+        late = np.unique(np.flatnonzero(self.buffers.pending) // self.spec.agents_per_env).tolist()
         raise EngineTimeout(
             f"the bridge did not answer within {self.max_ticks} ticks", fault="engine", env_id=late[0],
             expected=f"answers of envs {late}", cure="does its action ever end?",
         )  # fmt: skip
+
+    def _call(self, line: bytes) -> bytes:
+        try:
+            answer_call = importlib.import_module("ue_rl.bridges.calls").answer_call
+        except ImportError:  # an installation without that room
+            return super()._call(line)
+        answer: bytes = answer_call(self.bridge, line)
+        self.lines += [(">", line + b"\n"), ("<", answer + b"\n")]
+        return answer
 
     def _drop(self) -> None:
         """Nothing is held."""
@@ -161,15 +174,25 @@ class MemoryTransport(BaseTransport):
             buffers.image[ids] = out.image[ids]
         if self.through_codec:
             line = self._engine_codec.encode_states(
-                out.obs, out.rewards, out.dones, out.truncated, ids.astype(np.int32), out.infos
+                out.obs, out.rewards, out.dones, out.truncated, ids.astype(np.int32), out.infos, out.masks
             )
             self.lines.append(("<", line))
             self._codec.decode_states(line, buffers)
         else:
-            for name in ("obs", "rewards", "dones", "truncated"):
-                getattr(buffers, name)[ids] = getattr(out, name)[ids]
-            buffers.infos.update({env: dict(out.infos[env]) for env in ids.tolist() if env in out.infos})
-            buffers.pending[ids] = 0
+            self._copy_answers(ids)
         self.bridge.answered[:] = 0
-        for env in ids.tolist():
-            out.infos.pop(env, None)
+        for row in ids.tolist():
+            out.infos.pop(row, None)
+
+    def _copy_answers(self, rows: NDArray[np.intp]) -> None:
+        out, buffers = self.bridge.outbox, self.buffers
+        for name in ("obs", "rewards", "dones", "truncated", "masks"):
+            getattr(buffers, name)[rows] = getattr(out, name)[rows]
+        buffers.infos.update({row: dict(out.infos[row]) for row in rows.tolist() if row in out.infos})
+        before = buffers.pending.copy()
+        buffers.pending[rows] = 0
+        if self.spec.groups:
+            new = rows[before[rows] == 2]  # of agents that were not asked these mean nothing
+            for values in (buffers.rewards, buffers.dones, buffers.truncated):
+                values[new] = 0
+            end_answers(self.spec, buffers, before)

@@ -8,6 +8,7 @@ import json
 import logging
 import time
 import warnings
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,7 @@ from ue_rl.training.directory import RunDirectory, write_whole
 from ue_rl.training.options import ALGORITHMS, CLASS_NAMES, TrainOptions, tuned_for
 from ue_rl.training.parameters import Draws, as_ranges, check_ranges, shown
 from ue_rl.training.report import Outcome, Report
+from ue_rl.wire.handshake import encode_handshake
 
 _log = logging.getLogger(__name__)
 _ACTION_SPACES: dict[str, type[spaces.Space[Any]]] = {
@@ -66,6 +68,8 @@ class Learner:
         self.model.set_logger(_tables(run, options.verbose))
         if options.export:
             self._check_export()
+        spec = replace(self.env.unwrapped.engine_spec, shm=None)  # type: ignore[attr-defined]
+        write_whole(run.handshake, lambda path: path.write_bytes(encode_handshake(spec)))
         write_whole(run.config, lambda path: path.write_text(options.as_yaml(), "utf-8"))
 
     def learn(self) -> Outcome:

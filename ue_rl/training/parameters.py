@@ -72,7 +72,7 @@ def check_ranges(spec: EnvSpec, ranges: Mapping[str, Range], field: str) -> None
     if ranges and not spec.parameters:
         raise UnsupportedByEngine(
             "this engine has no parameters that a trainer may set", fault="caller", field=field,
-            expected="PARAMS in its handshake", got=", ".join(ranges), cure="leave them out, or teach the engine PARAMS",
+            expected="PARAMS in its handshake", got=", ".join(ranges), cure="leave them out",
         )  # fmt: skip
     known = {parameter.name: parameter for parameter in spec.parameters}
     for name, (low, high) in ranges.items():

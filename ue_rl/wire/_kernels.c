@@ -11,12 +11,15 @@
 #include "_float_text.h"
 #include "_sockets.h"
 
-enum { FORM_MULTI = 0, FORM_SINGLE = 1, FORM_RLBASE = 2, FORM_MASK = 3, OBSERVATIONS = 4 };
+enum { FORM_MULTI = 0, FORM_SINGLE = 1, FORM_RLBASE = 2, FORM_MASK = 3, OBSERVATIONS = 4, SETTINGS = 8, AGENTS = 16 };
 enum {
     BAD_NUMBER = 1, WRONG_COUNT, NON_FINITE, UNKNOWN_ENV, REPEATED_ENV, MISSING_FIELD, REPEATED_FIELD,
-    BAD_FLAG, NOT_A_FIELD, TRUNC_WITHOUT_DONE, RUN_TOGETHER, BAD_INTEGER, OTHER_ENV
+    BAD_FLAG, NOT_A_FIELD, TRUNC_WITHOUT_DONE, RUN_TOGETHER, BAD_INTEGER, OTHER_ENV, UNKNOWN_AGENT, RESET_OF_AGENT,
+    NO_CHOICE
 };
-enum { F_OBS, F_REW, F_DONE, F_ENV, F_TRUNC, F_INFO, F_ACT, F_SEED, F_OPTIONS, F_RESET, F_OTHER };
+enum {
+    F_OBS, F_REW, F_DONE, F_ENV, F_TRUNC, F_INFO, F_ACT, F_SEED, F_OPTIONS, F_RESET, F_MASK, F_AGENT, F_SET, F_OTHER
+};
 #define BIT(field) (1u << (field))
 
 /* -- failures */
@@ -45,59 +48,112 @@ static const Dtype INT64 = {"int64", "lq", 8};
 
 typedef struct {
     const Dtype *dtype;
-    Py_ssize_t row_bytes; /* bytes for each env; 0: any, [num_envs, size] */
+    Py_ssize_t row_bytes; /* bytes for each row; 0: any, [rows, size] */
 } Column;
 
 enum { OBS, REWARDS, DONES, TRUNCATED, PENDING, STATE_SPANS, STATE_COLUMNS };
 enum { ACTIONS, COMMAND, SEEDS, REQUEST_SPANS, REQUEST_COLUMNS };
 static const Column STATE[] = {{&FLOAT32, 0}, {&FLOAT32, 4}, {&UINT8, 1}, {&UINT8, 1}, {&UINT8, 1}, {&INT32, 8}};
-static const Column REQUEST[] = {{&FLOAT32, 0}, {&UINT8, 1}, {&INT64, 8}, {&INT32, 8}};
+static const Column REQUEST[] = {{&FLOAT32, 0}, {&UINT8, 1}, {&INT64, 8}, {&INT32, 16}};
 
 typedef struct {
-    Py_buffer first; /* the text to decode, or the env ids to encode, int32 */
+    Py_buffer first; /* the text to decode, or the rows to encode, int32 */
     Py_buffer column[STATE_COLUMNS];
     int held;
-    Py_ssize_t num_envs, size; /* the shape of column 0 */
+    Py_ssize_t rows, size;      /* the shape of column 0 */
+    Py_buffer masks, layout;    /* both optional; see decode_states in kernels_pure.py */
+    int has_masks, has_layout;
+    Py_ssize_t envs, per_env;   /* rows = envs * per_env; per_env is 1 where an env is one agent */
+    Py_ssize_t mask_size;       /* flags of a row of masks; 0 without */
+    int agents;                 /* are rows an agent's? */
 } Arrays;
 
 static void release(Arrays *a)
 {
+    if (a->has_masks) PyBuffer_Release(&a->masks);
+    if (a->has_layout) PyBuffer_Release(&a->layout);
     release_arrays(a->column, a->held);
     PyBuffer_Release(&a->first);
+}
+
+/* Numbers of a row of this agent (0 without agents), its mask flags, and how many choices its numbers have. */
+static const int32_t *layout_of(const Arrays *a, Py_ssize_t agent)
+{
+    return (const int32_t *)a->layout.buf + agent * a->layout.shape[1];
+}
+
+/* The agent that a row is; 0 where an env is one agent. */
+static int32_t agent_of(const Arrays *a, int32_t row) { return a->agents ? row % (int32_t)a->per_env : 0; }
+
+static Py_ssize_t numbers_of(const Arrays *a, Py_ssize_t agent) { return a->agents ? layout_of(a, agent)[0] : a->size; }
+static Py_ssize_t flags_of(const Arrays *a, Py_ssize_t agent) { return a->mask_size ? layout_of(a, agent)[1] : 0; }
+
+static int check_layout(const Arrays *a)
+{
+    Py_ssize_t agent, i;
+    for (agent = 0; a->has_layout && agent < a->layout.shape[0]; agent++) {
+        const int32_t *of = layout_of(a, agent);
+        Py_ssize_t flags = 0;
+        for (i = 2; i < a->layout.shape[1]; i++) {
+            if (of[i] < 0) return -1;
+            flags += of[i];
+        }
+        if (of[0] < 0 || of[0] > a->size || of[1] < 0 || (a->mask_size && (of[1] > a->mask_size || flags != of[1])))
+            return -1;
+    }
+    return 0;
 }
 
 static int check_arrays(Arrays *a, const Column *columns, int decoding)
 {
     const int32_t *ids = a->first.buf;
     Py_ssize_t i;
+    int wanted; /* is a layout needed? */
     if (a->column[0].ndim != 2) {
-        PyErr_SetString(PyExc_TypeError, "observations and actions must have the shape [num_envs, size]");
+        PyErr_SetString(PyExc_TypeError, "observations and actions must have the shape [rows, size]");
         return -1;
     }
-    a->num_envs = a->column[0].shape[0];
-    a->size = a->num_envs ? a->column[0].shape[1] : 0;
+    a->rows = a->column[0].shape[0];
+    a->size = a->rows ? a->column[0].shape[1] : 0;
     for (i = 1; i < a->held; i++)
-        if (a->column[i].len != a->num_envs * columns[i].row_bytes) {
-            PyErr_SetString(PyExc_ValueError, "the arrays disagree about num_envs");
+        if (a->column[i].len != a->rows * columns[i].row_bytes) {
+            PyErr_SetString(PyExc_ValueError, "the arrays disagree about the number of rows");
             return -1;
         }
+    a->mask_size = a->has_masks && a->rows ? a->masks.len / a->rows : 0;
+    a->per_env = a->agents && a->has_layout && a->layout.ndim == 2 ? a->layout.shape[0] : 1;
+    wanted = a->mask_size || a->agents;
+    if ((a->has_masks && a->masks.len != a->rows * a->mask_size) || (a->has_layout && a->layout.ndim != 2) ||
+        (wanted && (!a->has_layout || a->layout.shape[1] < 2 || a->layout.shape[0] != a->per_env)) ||
+        a->per_env < 1 || a->per_env > INT32_MAX || a->rows % a->per_env || check_layout(a)) {
+        PyErr_SetString(PyExc_ValueError, "masks, layout and the number of rows disagree");
+        return -1;
+    }
+    a->envs = a->rows / a->per_env;
     for (i = 0; !decoding && i < a->first.len / 4; i++)
-        if (ids[i] < 0 || ids[i] >= a->num_envs) {
-            PyErr_SetString(PyExc_IndexError, "env id out of range");
+        if (ids[i] < 0 || ids[i] >= a->rows) {
+            PyErr_SetString(PyExc_IndexError, "row out of range");
             return -1;
         }
     return 0;
 }
 
-/* args: the text or the env ids, then one array for each column. */
-static int hold(Arrays *a, PyObject *const *args, const Column *columns, int count, int decoding)
+/* args: the text or the rows to encode, one array for each column, the masks where `masks`, and the layout. */
+static int hold(Arrays *a, PyObject *const *args, const Column *columns, int count, int decoding, int masks, long form)
 {
-    a->held = 0;
+    PyObject *const *more = args + 1 + count;
+    a->held = a->has_masks = a->has_layout = 0;
+    a->agents = (form & AGENTS) != 0;
     if (decoding ? PyObject_GetBuffer(args[0], &a->first, PyBUF_SIMPLE) : get_array(args[0], &a->first, &INT32, 0))
         return -1;
     while (a->held < count && !get_array(args[1 + a->held], &a->column[a->held], columns[a->held].dtype, decoding))
         a->held++;
-    if (a->held == count && check_arrays(a, columns, decoding) == 0) return 0;
+    if (a->held == count) {
+        if (masks && more[0] != Py_None) a->has_masks = get_array(more[0], &a->masks, &UINT8, decoding) == 0;
+        if (!PyErr_Occurred() && more[masks] != Py_None)
+            a->has_layout = get_array(more[masks], &a->layout, &INT32, 0) == 0;
+        if (!PyErr_Occurred() && check_arrays(a, columns, decoding) == 0) return 0;
+    }
     release(a);
     return -1;
 }
@@ -128,7 +184,8 @@ static int field_of(const char *p, size_t n)
     static const struct { const char *name; size_t length; int field; } NAMES[] = {
         {"OBS", 3, F_OBS}, {"REW", 3, F_REW}, {"DONE", 4, F_DONE}, {"ENV", 3, F_ENV}, {"ACT", 3, F_ACT},
         {"TRUNC", 5, F_TRUNC}, {"INFO", 4, F_INFO}, {"SEED", 4, F_SEED},
-        {"OPTIONS", 7, F_OPTIONS}, {"RESET", 5, F_RESET}};
+        {"OPTIONS", 7, F_OPTIONS}, {"RESET", 5, F_RESET}, {"MASK", 4, F_MASK}, {"AGENT", 5, F_AGENT},
+        {"SET", 3, F_SET}};
     size_t i;
     for (i = 0; i < sizeof NAMES / sizeof *NAMES; i++)
         if (NAMES[i].length == n && is_word(p, n, NAMES[i].name)) return NAMES[i].field;
@@ -207,16 +264,19 @@ typedef struct {
     long long only_env;     /* the env whose own socket the line came on, or -1 */
     float *numbers, small[256], *allocated; /* the OBS or ACT of the row that is being read */
     Py_ssize_t rows;
-    int json; /* did a row carry INFO or OPTIONS? */
+    int json; /* did a row carry INFO, OPTIONS or SET? */
     Failure failure;
 } Reader;
 
 typedef struct {
     float reward;
-    long long env, seed;
+    long long env, seed, agent;
     int done, truncated, reset;
     unsigned seen;
     Py_ssize_t json_start, json_end; /* where INFO or OPTIONS stands */
+    Py_ssize_t set_start, set_end;   /* where SET stands */
+    const char *main_at, *mask;      /* where the numbers and the mask's flags stand */
+    Py_ssize_t count, flags;         /* how many of them there are */
 } Row;
 
 static int begin(Reader *r, const Arrays *a, int form, long long only_env, int main_field)
@@ -226,13 +286,17 @@ static int begin(Reader *r, const Arrays *a, int form, long long only_env, int m
     r->rows = r->json = 0, r->allocated = NULL;
     r->observations = (form & OBSERVATIONS) != 0;
     r->needed = BIT(main_field);
-    if (main_field == F_ACT) r->known = BIT(F_ACT) | BIT(F_ENV) | BIT(F_SEED) | BIT(F_OPTIONS);
-    else if (r->observations) r->known = BIT(F_OBS) | BIT(F_ENV) | BIT(F_RESET);
+    if (main_field == F_ACT) {
+        r->known = BIT(F_ACT) | BIT(F_ENV) | BIT(F_SEED) | BIT(F_OPTIONS);
+        if (form & SETTINGS) r->known |= BIT(F_SET);
+    } else if (r->observations) r->known = BIT(F_OBS) | BIT(F_ENV) | BIT(F_RESET);
     else {
         r->needed |= BIT(F_REW) | BIT(F_DONE);
         r->known = r->needed | BIT(F_ENV) | BIT(F_TRUNC) | BIT(F_INFO);
     }
-    if (a->num_envs < 1 || only_env >= a->num_envs) {
+    if (a->mask_size) r->known |= BIT(F_MASK);
+    if (a->agents) r->known |= BIT(F_AGENT);
+    if (a->envs < 1 || only_env >= a->envs) {
         PyErr_SetString(PyExc_ValueError, "only_env must be -1 or below num_envs");
         return -1;
     }
@@ -267,7 +331,14 @@ static int read_value(Reader *r, const char **pp, const char *end, int field, Ro
     case F_OBS:
         *pp = p;
         if (read_numbers(pp, end, r->numbers, size, field == F_OBS, field, &count, &r->failure)) return -1;
-        return count == size ? 0 : fail(&r->failure, WRONG_COUNT, row->env, field, p, count);
+        row->main_at = p, row->count = count; /* an agent's own number is known when AGENT has been read */
+        return count == size || r->arrays->agents ? 0 : fail(&r->failure, WRONG_COUNT, row->env, field, p, count);
+    case F_MASK:
+        row->mask = p;
+        while (p < end && (*p == '0' || *p == '1')) p++;
+        *pp = p, row->flags = p - row->mask;
+        if (!row->flags) return fail(&r->failure, BAD_FLAG, row->env, field, p, 0);
+        return 1;
     case F_REW:
         state = read_float(&p, end, &row->reward);
         if (state != NUMBER_OK) return fail(&r->failure, number_code(state), row->env, field, p, 0);
@@ -282,13 +353,17 @@ static int read_value(Reader *r, const char **pp, const char *end, int field, Ro
         return 1;
     case F_ENV:
     case F_SEED:
-        if (read_integer(pp, end, field == F_ENV ? &row->env : &row->seed))
+    case F_AGENT:
+        if (read_integer(pp, end, field == F_ENV ? &row->env : field == F_SEED ? &row->seed : &row->agent))
             return fail(&r->failure, BAD_INTEGER, -1, field, value, 0);
         return 1;
-    default: /* INFO, OPTIONS, and what has no meaning here */
+    default: /* INFO, OPTIONS, SET, and what has no meaning here */
         p = memchr(value, ';', (size_t)(end - value));
         *pp = p ? p : end;
-        if (field != F_OTHER) {
+        if (field == F_SET) {
+            row->set_start = value - (const char *)r->arrays->first.buf;
+            row->set_end = *pp - (const char *)r->arrays->first.buf;
+        } else if (field != F_OTHER) {
             row->json_start = value - (const char *)r->arrays->first.buf;
             row->json_end = *pp - (const char *)r->arrays->first.buf;
         }
@@ -299,8 +374,8 @@ static int read_value(Reader *r, const char **pp, const char *end, int field, Ro
 /* The code for text that stands right behind a value. */
 static int code_behind(int field)
 {
-    if (field == F_DONE || field == F_TRUNC || field == F_RESET) return BAD_FLAG;
-    if (field == F_ENV || field == F_SEED) return BAD_INTEGER;
+    if (field == F_DONE || field == F_TRUNC || field == F_RESET || field == F_MASK) return BAD_FLAG;
+    if (field == F_ENV || field == F_SEED || field == F_AGENT) return BAD_INTEGER;
     return field == F_OTHER ? NOT_A_FIELD : BAD_NUMBER;
 }
 
@@ -325,6 +400,20 @@ static int read_keyed_row(Reader *r, const char *p, const char *end, Row *row)
     }
 }
 
+/* Checks AGENT, and how many numbers and flags this agent has. */
+static int check_agent(Reader *r, const char *at, const Row *row)
+{
+    const Arrays *a = r->arrays;
+    Failure *f = &r->failure;
+    if (row->reset && r->main_field == F_ACT) /* of the whole env */
+        return row->seen & BIT(F_AGENT) ? fail(f, RESET_OF_AGENT, row->env, F_AGENT, at, row->agent) : 0;
+    if (!(row->seen & BIT(F_AGENT))) return fail(f, MISSING_FIELD, row->env, F_AGENT, at, 0);
+    if (row->agent >= a->per_env) return fail(f, UNKNOWN_AGENT, row->env, F_AGENT, at, row->agent);
+    if (row->count != numbers_of(a, (Py_ssize_t)row->agent))
+        return fail(f, WRONG_COUNT, row->env, r->main_field, row->main_at, row->count);
+    return 0;
+}
+
 /* Checks what a keyed row must have, and finds its env. */
 static int check_row(Reader *r, const char *at, Row *row)
 {
@@ -336,11 +425,14 @@ static int check_row(Reader *r, const char *at, Row *row)
     if (!(row->seen & BIT(F_ENV))) {
         if (r->only_env < 0 && r->form == FORM_MULTI) return fail(f, MISSING_FIELD, -1, F_ENV, at, 0);
         row->env = r->only_env < 0 ? 0 : r->only_env;
-    } else if (row->env >= r->arrays->num_envs) {
+    } else if (row->env >= r->arrays->envs) {
         return fail(f, UNKNOWN_ENV, row->env, F_ENV, at, row->env);
     } else if (r->main_field == F_OBS && r->only_env >= 0 && row->env != r->only_env) {
         return fail(f, OTHER_ENV, r->only_env, F_ENV, at, row->env);
     }
+    if (r->arrays->agents && check_agent(r, at, row)) return -1;
+    if (row->mask && row->flags != flags_of(r->arrays, r->arrays->agents ? (Py_ssize_t)row->agent : 0))
+        return fail(f, WRONG_COUNT, row->env, F_MASK, row->mask, row->flags);
     if (row->truncated && !row->done) return fail(f, TRUNC_WITHOUT_DONE, row->env, F_TRUNC, at, 0);
     return 0;
 }
@@ -392,18 +484,42 @@ static int read_rlbase_request(Reader *r, const char *p, const char *end, Row *r
     return count == size ? 0 : fail(&r->failure, WRONG_COUNT, 0, F_ACT, at, count);
 }
 
-static int store_state(Reader *r, const char *at, const Row *row)
+/* The first number of the row that its mask leaves without a choice, or -1. */
+static Py_ssize_t without_choice(const Arrays *a, Py_ssize_t agent, const char *mask)
+{
+    const int32_t *counts = layout_of(a, agent) + 2;
+    Py_ssize_t i;
+    for (i = 0; i < a->layout.shape[1] - 2; mask += counts[i++])
+        if (counts[i] && !memchr(mask, '1', (size_t)counts[i])) return i;
+    return -1;
+}
+
+static void store_mask(const Arrays *a, Py_ssize_t at, const Row *row)
+{
+    uint8_t *flags = (uint8_t *)a->masks.buf + at * a->mask_size;
+    Py_ssize_t i;
+    memset(flags, 1, (size_t)a->mask_size); /* beyond an agent's own choices, and where the row has no MASK */
+    for (i = 0; i < row->flags; i++) flags[i] = row->mask[i] == '1';
+}
+
+static int store_state(Reader *r, const char *at, Row *row)
 {
     const Arrays *a = r->arrays;
-    long long env = row->env;
-    int32_t *span = (int32_t *)a->column[STATE_SPANS].buf + 2 * env;
-    uint8_t *pending = (uint8_t *)a->column[PENDING].buf + env;
-    if (!*pending) return fail(&r->failure, REPEATED_ENV, env, F_ENV, at, env);
+    Py_ssize_t agent = a->agents ? (Py_ssize_t)row->agent : 0, count = numbers_of(a, agent);
+    Py_ssize_t to = (Py_ssize_t)row->env * a->per_env + agent, none;
+    int32_t *span = (int32_t *)a->column[STATE_SPANS].buf + 2 * to;
+    uint8_t *pending = (uint8_t *)a->column[PENDING].buf + to;
+    if (!*pending)
+        return fail(&r->failure, REPEATED_ENV, row->env, a->agents ? F_AGENT : F_ENV, at, a->agents ? agent : row->env);
+    if (*pending == 2) row->reward = 0, row->done = row->truncated = 0; /* it was not asked: see kernels_pure.py */
+    if (row->mask && !row->done && (none = without_choice(a, agent, row->mask)) >= 0)
+        return fail(&r->failure, NO_CHOICE, row->env, F_MASK, row->mask, none);
     *pending = 0;
-    memcpy((float *)a->column[OBS].buf + env * a->size, r->numbers, (size_t)a->size * sizeof(float));
-    ((float *)a->column[REWARDS].buf)[env] = row->reward;
-    ((uint8_t *)a->column[DONES].buf)[env] = (uint8_t)(row->done | row->reset);
-    ((uint8_t *)a->column[TRUNCATED].buf)[env] = (uint8_t)row->truncated;
+    memcpy((float *)a->column[OBS].buf + to * a->size, r->numbers, (size_t)count * sizeof(float));
+    ((float *)a->column[REWARDS].buf)[to] = row->reward;
+    ((uint8_t *)a->column[DONES].buf)[to] = (uint8_t)(row->done | row->reset);
+    ((uint8_t *)a->column[TRUNCATED].buf)[to] = (uint8_t)row->truncated;
+    if (a->mask_size) store_mask(a, to, row);
     span[0] = (int32_t)(r->observations ? r->rows : row->json_start);
     span[1] = (int32_t)row->json_end;
     return 0;
@@ -412,15 +528,23 @@ static int store_state(Reader *r, const char *at, const Row *row)
 static int store_request(Reader *r, const char *at, const Row *row)
 {
     const Arrays *a = r->arrays;
-    long long env = row->env;
-    int32_t *span = (int32_t *)a->column[REQUEST_SPANS].buf + 2 * env;
-    uint8_t *command = (uint8_t *)a->column[COMMAND].buf + env;
-    if (*command) return fail(&r->failure, REPEATED_ENV, env, F_ENV, at, env);
-    *command = row->reset ? 2 : 1;
+    Py_ssize_t first = (Py_ssize_t)row->env * a->per_env, rows = a->per_env, i;
+    int32_t *span;
+    uint8_t *command;
+    if (a->agents && !row->reset) first += (Py_ssize_t)row->agent, rows = 1;
+    span = (int32_t *)a->column[REQUEST_SPANS].buf + 4 * first;
+    command = (uint8_t *)a->column[COMMAND].buf + first;
+    for (i = 0; i < rows; i++)
+        if (command[i])
+            return fail(&r->failure, REPEATED_ENV, row->env, a->agents ? F_AGENT : F_ENV, at,
+                        a->agents ? first + i - (Py_ssize_t)row->env * a->per_env : row->env);
+    memset(command, row->reset ? 2 : 1, (size_t)rows);
     if (!row->reset)
-        memcpy((float *)a->column[ACTIONS].buf + env * a->size, r->numbers, (size_t)a->size * sizeof(float));
-    ((int64_t *)a->column[SEEDS].buf)[env] = row->seed;
+        memcpy((float *)a->column[ACTIONS].buf + first * a->size, r->numbers,
+               (size_t)(a->agents ? row->count : a->size) * sizeof(float));
+    ((int64_t *)a->column[SEEDS].buf)[first] = row->seed;
     span[0] = (int32_t)row->json_start, span[1] = (int32_t)row->json_end;
+    span[2] = (int32_t)row->set_start, span[3] = (int32_t)row->set_end;
     return 0;
 }
 
@@ -441,7 +565,7 @@ static int decode_line(Reader *r, const char *p, const char *end)
     const char *next = NULL;
     int states = r->main_field == F_OBS;
     for (; p; p = next) {
-        Row row = {0, -1, -1, 0, 0, 0, 0, 0, 0};
+        Row row = {0, -1, -1, -1, 0, 0, 0, 0, 0, 0, 0, 0, NULL, NULL, 0, 0};
         if (r->form == FORM_RLBASE) {
             row.env = 0;
             if (states ? read_rlbase_state(r, p, end, &row) : read_rlbase_request(r, p, end, &row)) return -1;
@@ -450,7 +574,7 @@ static int decode_line(Reader *r, const char *p, const char *end)
             return -1;
         }
         if (states ? store_state(r, p, &row) : store_request(r, p, &row)) return -1;
-        r->json |= row.json_end != 0;
+        r->json |= row.json_end != 0 || row.set_end != 0;
         r->rows++;
     }
     return 0;
@@ -460,17 +584,17 @@ static int decode_line(Reader *r, const char *p, const char *end)
 
 static PyObject *decode(PyObject *const *args, Py_ssize_t nargs, const Column *columns, int count, int main_field)
 {
+    const int masks = main_field == F_OBS, taken = 1 + count + masks + 1;
     Arrays a;
     Reader r;
     PyObject *result = NULL;
     Py_ssize_t start, end;
     long form;
     long long only_env;
-    if (nargs != count + 5) return PyErr_Format(PyExc_TypeError, "expected %d arguments, got %zd", count + 5, nargs);
-    args++;
-    start = PyLong_AsSsize_t(args[count]), end = PyLong_AsSsize_t(args[count + 1]);
-    form = PyLong_AsLong(args[count + 2]), only_env = PyLong_AsLongLong(args[count + 3]);
-    if (PyErr_Occurred() || hold(&a, args - 1, columns, count, 1)) return NULL;
+    if (nargs != taken + 4) return PyErr_Format(PyExc_TypeError, "expected %d arguments, got %zd", taken + 4, nargs);
+    start = PyLong_AsSsize_t(args[taken]), end = PyLong_AsSsize_t(args[taken + 1]);
+    form = PyLong_AsLong(args[taken + 2]), only_env = PyLong_AsLongLong(args[taken + 3]);
+    if (PyErr_Occurred() || hold(&a, args, columns, count, 1, masks, form)) return NULL;
     if (start < 0 || start > end || end > a.first.len || end > INT32_MAX)
         PyErr_SetString(PyExc_ValueError, "start and end must lie within data, and below 2 GiB");
     else if (begin(&r, &a, (int)form, only_env, main_field) == 0)
@@ -493,7 +617,7 @@ static PyObject *decode_requests(PyObject *self, PyObject *const *args, Py_ssize
 static int decode_regions(Reader *r, Py_ssize_t stride, const int32_t *fill)
 {
     Py_ssize_t i;
-    for (i = 0; i < r->arrays->num_envs; i++) {
+    for (i = 0; i < r->arrays->rows; i++) {
         const char *line = (const char *)r->arrays->first.buf + i * stride, *end = line + fill[i];
         if (fill[i] <= 0 || fill[i] > stride) continue;
         r->only_env = i;
@@ -507,9 +631,9 @@ static int decode_regions(Reader *r, Py_ssize_t stride, const int32_t *fill)
     return 0;
 }
 
-/* decode_state_lines(data, obs, rewards, dones, truncated, pending, spans, stride, fill, form): line i, of fill[i]
- * bytes with its newline, stands at data[i * stride] and came on env i's own socket; 0 bytes: nothing came, env
- * skipped. */
+/* decode_state_lines(data, obs, rewards, dones, truncated, pending, spans, masks, layout, stride, fill, form): line i,
+ * of fill[i] bytes with its newline, stands at data[i * stride] and came on env i's own socket; 0 bytes: nothing came,
+ * env skipped. */
 static PyObject *decode_state_lines(PyObject *self, PyObject *const *args, Py_ssize_t nargs)
 {
     Arrays a;
@@ -518,12 +642,12 @@ static PyObject *decode_state_lines(PyObject *self, PyObject *const *args, Py_ss
     PyObject *result = NULL;
     Py_ssize_t stride;
     long form;
-    if (nargs != 10) return PyErr_Format(PyExc_TypeError, "decode_state_lines takes 10 arguments");
-    stride = PyLong_AsSsize_t(args[7]), form = PyLong_AsLong(args[9]);
-    if (PyErr_Occurred() || hold(&a, args, STATE, STATE_COLUMNS, 1)) return NULL;
-    if (get_array(args[8], &fill, &INT32, 0) == 0) {
-        if (fill.len != a.num_envs * 4 || a.first.len > INT32_MAX || stride < 1 || stride > a.first.len ||
-            stride * a.num_envs > a.first.len)
+    if (nargs != 12) return PyErr_Format(PyExc_TypeError, "decode_state_lines takes 12 arguments");
+    stride = PyLong_AsSsize_t(args[9]), form = PyLong_AsLong(args[11]);
+    if (PyErr_Occurred() || hold(&a, args, STATE, STATE_COLUMNS, 1, 1, form)) return NULL;
+    if (get_array(args[10], &fill, &INT32, 0) == 0) {
+        if (a.agents || fill.len != a.rows * 4 || a.first.len > INT32_MAX || stride < 1 || stride > a.first.len ||
+            stride * a.rows > a.first.len)
             PyErr_SetString(PyExc_ValueError, "data, stride and fill disagree");
         else if (begin(&r, &a, (int)form, -1, F_OBS) == 0)
             result = finish(&r, decode_regions(&r, stride, fill.buf));
@@ -542,14 +666,34 @@ static char *write_text(char *p, const char *text, size_t n)
     return p + n;
 }
 
-static char *write_env(char *p, int32_t env)
+static char *write_integer(char *p, int32_t value)
 {
     char digits[12];
     int n = 0;
-    do digits[n++] = (char)('0' + env % 10), env /= 10;
-    while (env);
-    p = write_text(p, ";ENV=", 5);
+    do digits[n++] = (char)('0' + value % 10), value /= 10;
+    while (value);
     while (n) *p++ = digits[--n];
+    return p;
+}
+
+/* ENV, and where rows are an agent's also AGENT. */
+static char *write_env(char *p, const Arrays *a, int32_t row)
+{
+    int32_t per_env = (int32_t)a->per_env;
+    p = write_text(p, ";ENV=", 5);
+    if (!a->agents) return write_integer(p, row);
+    p = write_integer(p, row / per_env);
+    return write_integer(write_text(p, ";AGENT=", 7), row % per_env);
+}
+
+/* MASK, unless every choice is legal. */
+static char *write_mask(char *p, const Arrays *a, int32_t row)
+{
+    const uint8_t *flags = (const uint8_t *)a->masks.buf + row * a->mask_size;
+    Py_ssize_t count = flags_of(a, agent_of(a, row)), i;
+    if (!count || !memchr(flags, 0, (size_t)count)) return p;
+    p = write_text(p, ";MASK=", 6);
+    for (i = 0; i < count; i++) *p++ = flags[i] ? '1' : '0';
     return p;
 }
 
@@ -568,34 +712,35 @@ static char *write_numbers(char *p, const float *values, Py_ssize_t n, int32_t e
     return p;
 }
 
-/* Writes one env's row at p, returns its end; NULL and *f where a number is not finite. */
-typedef char *RowWriter(char *p, const Arrays *a, int form, int32_t env, Failure *f);
+/* Writes one row at p, returns its end; NULL and *f, which names the row, where a number is not finite. */
+typedef char *RowWriter(char *p, const Arrays *a, int form, int32_t row, Failure *f);
 
-static char *write_action(char *p, const Arrays *a, int form, int32_t env, Failure *f)
+static char *write_action(char *p, const Arrays *a, int form, int32_t row, Failure *f)
 {
+    const float *values = (float *)a->column[ACTIONS].buf + row * a->size;
     if (form != FORM_RLBASE) p = write_text(p, "ACT=", 4);
-    p = write_numbers(p, (float *)a->column[ACTIONS].buf + env * a->size, a->size, env, F_ACT, f);
-    return p && form == FORM_MULTI ? write_env(p, env) : p;
+    p = write_numbers(p, values, numbers_of(a, agent_of(a, row)), row, F_ACT, f);
+    return p && form == FORM_MULTI ? write_env(p, a, row) : p;
 }
 
-static char *write_state(char *p, const Arrays *a, int form, int32_t env, Failure *f)
+static char *write_state(char *p, const Arrays *a, int form, int32_t row, Failure *f)
 {
-    int done = ((uint8_t *)a->column[DONES].buf)[env] != 0;
+    int done = ((uint8_t *)a->column[DONES].buf)[row] != 0;
     if (form != FORM_RLBASE) p = write_text(p, "OBS=", 4);
-    p = write_numbers(p, (float *)a->column[OBS].buf + env * a->size, a->size, env, F_OBS, f);
+    p = write_numbers(p, (float *)a->column[OBS].buf + row * a->size, numbers_of(a, agent_of(a, row)), row, F_OBS, f);
     if (p == NULL) return NULL;
     p = form == FORM_RLBASE ? write_text(p, ";", 1) : write_text(p, ";REW=", 5);
-    p = write_numbers(p, (float *)a->column[REWARDS].buf + env, 1, env, F_REW, f);
+    p = write_numbers(p, (float *)a->column[REWARDS].buf + row, 1, row, F_REW, f);
     if (p == NULL) return NULL;
     p = form == FORM_RLBASE ? write_text(p, ";", 1) : write_text(p, ";DONE=", 6);
     *p++ = done ? '1' : '0';
-    if (form == FORM_MULTI) p = write_env(p, env);
-    if (form != FORM_RLBASE && done && ((uint8_t *)a->column[TRUNCATED].buf)[env]) p = write_text(p, ";TRUNC=1", 8);
-    return p;
+    if (form == FORM_MULTI) p = write_env(p, a, row);
+    if (form != FORM_RLBASE && done && ((uint8_t *)a->column[TRUNCATED].buf)[row]) p = write_text(p, ";TRUNC=1", 8);
+    return a->mask_size && form != FORM_RLBASE ? write_mask(p, a, row) : p;
 }
 
 /* Bytes that are enough for one row, its numbers and everything around them. */
-static Py_ssize_t row_room(const Arrays *a) { return (a->size + 1) * FLOAT_TEXT_MAX + 64; }
+static Py_ssize_t row_room(const Arrays *a) { return (a->size + 1) * FLOAT_TEXT_MAX + a->mask_size + 80; }
 
 /* One line of all rows. */
 static PyObject *joined_rows(const Arrays *a, int form, RowWriter *write_row)
@@ -649,7 +794,8 @@ static PyObject *separate_rows(const Arrays *a, int form, RowWriter *write_row)
     return failure;
 }
 
-/* args: the env ids, one array for each column, the form and, where `optional` is 1, whether each row is a line. */
+/* args: the rows, one array for each column, the masks unless `optional`, the layout, the form and, where `optional`
+ * is 1, whether each row is a line. */
 static PyObject *encode(PyObject *const *args, Py_ssize_t nargs, const Column *columns, int count, int optional,
                         RowWriter *write_row)
 {
@@ -657,11 +803,11 @@ static PyObject *encode(PyObject *const *args, Py_ssize_t nargs, const Column *c
     PyObject *result;
     long form;
     int separate;
-    const int wanted = 2 + count + optional;
+    const int masks = !optional, taken = 1 + count + masks + 1, wanted = taken + 1 + optional;
     if (nargs != wanted) return PyErr_Format(PyExc_TypeError, "expected %d arguments, got %zd", wanted, nargs);
-    form = PyLong_AsLong(args[1 + count]), separate = optional && PyObject_IsTrue(args[2 + count]);
-    if (PyErr_Occurred() || hold(&a, args, columns, count, 0)) return NULL;
-    result = (separate ? separate_rows : joined_rows)(&a, (int)form, write_row);
+    form = PyLong_AsLong(args[taken]), separate = optional && PyObject_IsTrue(args[taken + 1]);
+    if (PyErr_Occurred() || hold(&a, args, columns, count, 0, masks, form)) return NULL;
+    result = (separate ? separate_rows : joined_rows)(&a, (int)(form & FORM_MASK), write_row);
     release(&a);
     return result;
 }
@@ -679,12 +825,12 @@ static PyObject *encode_states(PyObject *self, PyObject *const *args, Py_ssize_t
 /* The first line of a docstring is the signature that inspect and stubtest read. */
 #define FAST(name, args) \
     {#name, (PyCFunction)(void (*)(void))name, METH_FASTCALL, #name "($module, " args ", /)\n--\n\n"}
-#define STATES "data, obs, rewards, dones, truncated, pending, spans, "
+#define STATES "data, obs, rewards, dones, truncated, pending, spans, masks, layout, "
 static PyMethodDef METHODS[] = {
     FAST(decode_states, STATES "start, end, form, only_env"),
-    FAST(decode_requests, "data, actions, command, seeds, spans, start, end, form, only_env"),
-    FAST(encode_actions, "env_ids, actions, form, separate"),
-    FAST(encode_states, "env_ids, obs, rewards, dones, truncated, form"),
+    FAST(decode_requests, "data, actions, command, seeds, spans, layout, start, end, form, only_env"),
+    FAST(encode_actions, "env_ids, actions, layout, form, separate"),
+    FAST(encode_states, "env_ids, obs, rewards, dones, truncated, masks, layout, form"),
 #ifndef _WIN32
     FAST(decode_state_lines, STATES "stride, fill, form"),
     FAST(receive, "fd, buffer, spin_us, slice_ms"),

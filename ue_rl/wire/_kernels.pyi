@@ -13,6 +13,8 @@ def decode_states(
     truncated: NDArray[np.uint8],
     pending: NDArray[np.uint8],
     spans: NDArray[np.int32],
+    masks: NDArray[np.uint8] | None,
+    layout: NDArray[np.int32] | None,
     start: int,
     end: int,
     form: int,
@@ -25,6 +27,7 @@ def decode_requests(
     command: NDArray[np.uint8],
     seeds: NDArray[np.int64],
     spans: NDArray[np.int32],
+    layout: NDArray[np.int32] | None,
     start: int,
     end: int,
     form: int,
@@ -32,7 +35,12 @@ def decode_requests(
     /,
 ) -> int | _Failure: ...
 def encode_actions(
-    env_ids: NDArray[np.int32], actions: NDArray[np.float32], form: int, separate: bool, /
+    env_ids: NDArray[np.int32],
+    actions: NDArray[np.float32],
+    layout: NDArray[np.int32] | None,
+    form: int,
+    separate: bool,
+    /,
 ) -> bytes | list[bytes] | _Failure: ...
 def encode_states(
     env_ids: NDArray[np.int32],
@@ -40,6 +48,8 @@ def encode_states(
     rewards: NDArray[np.float32],
     dones: NDArray[np.uint8],
     truncated: NDArray[np.uint8],
+    masks: NDArray[np.uint8] | None,
+    layout: NDArray[np.int32] | None,
     form: int,
     /,
 ) -> bytes | _Failure: ...
@@ -54,6 +64,8 @@ def decode_state_lines(
     truncated: NDArray[np.uint8],
     pending: NDArray[np.uint8],
     spans: NDArray[np.int32],
+    masks: NDArray[np.uint8] | None,
+    layout: NDArray[np.int32] | None,
     stride: int,
     fill: NDArray[np.int32],
     form: int,

@@ -21,6 +21,7 @@ from ue_rl.spec import (
     ImageSpec,
     Parameter,
 )
+from ue_rl.wire.settings import number_text
 from ue_rl.wire.space_text import bound_text, name_text, read_name, read_space, space_text
 
 MAX_HANDSHAKE = 65_536
@@ -29,6 +30,7 @@ _ONE_AGENT = ("OBS", "ACT", "ACT_SPACE", "OBS_SPACE", "OBS_NAMES", "ACT_NAMES") 
 _KNOWN = frozenset(
     {*_ONE_AGENT, "ENV_TYPE", "ENV_COUNT", "VERSION", "CHANNEL", "FEATURES", "IMAGE", "SHM", "PARAMS", "AGENTS"}
 )
+KNOWN_KEYS = tuple(sorted(_KNOWN))
 _SPACE = re.compile(r"\s*([A-Za-z_]+)\s*\(([^()]*)\)\s*")
 _FORMS = "BOX(..), DISCRETE(n), MULTI_DISCRETE(n,..), MULTI_BINARY(n), DICT(name:..,..) or TUPLE(..,..)"
 _CURE = "check the engine's handshake against docs/protocol.md, section 3"
@@ -83,7 +85,7 @@ def decode_handshake(line: bytes | bytearray | memoryview) -> EnvSpec:
     raw = bytes(line)
     keys = _keys(raw)
     try:
-        return _spec_of(keys)
+        return _spec_of(keys, raw.decode("ascii").strip())
     except ConfigurationError as error:
         raise HandshakeError(
             f"invalid handshake: {error.message}", fault="engine", field=error.field,
@@ -120,7 +122,7 @@ def _keys(raw: bytes) -> dict[str, str]:
     return keys
 
 
-def _spec_of(keys: dict[str, str]) -> EnvSpec:
+def _spec_of(keys: dict[str, str], text: str) -> EnvSpec:
     obs_size, act_size = _integer(keys, "OBS"), _integer(keys, "ACT")
     env_type = _choice(keys, "ENV_TYPE", EnvType, EnvType.RLBASE)
     num_envs = _integer(keys, "ENV_COUNT", None if env_type is EnvType.MULTI else 1)
@@ -145,6 +147,7 @@ def _spec_of(keys: dict[str, str]) -> EnvSpec:
         parameters=_parameters(keys["PARAMS"]) if "PARAMS" in keys else (),
         groups=groups,
         unknown=tuple(sorted(set(keys) - _KNOWN - _of_groups(groups))),
+        text=text,
         **({} if groups else _spaces(keys, obs_size, act_size)),
     )
 
@@ -331,7 +334,11 @@ def _group_fields(spec: EnvSpec) -> list[str]:
 
 def _parameter_text(parameter: Parameter) -> str:
     bounds = () if np.isinf([parameter.low, parameter.high]).all() else (parameter.low, parameter.high)
-    return ":".join([name_text(parameter.name), *(repr(float(number)) for number in (parameter.value, *bounds))])
+    return ":".join([name_text(parameter.name), *map(_parameter_number, (parameter.value, *bounds))])
+
+
+def _parameter_number(value: float) -> str:
+    return number_text(value) if np.isfinite(value) else bound_text(value)
 
 
 def _ranges_text(low: tuple[float, ...], high: tuple[float, ...]) -> str:

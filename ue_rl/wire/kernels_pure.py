@@ -5,11 +5,14 @@ same failure codes (docs/protocol.md is the grammar); the tests run both over th
 Regular expressions do the scanning, Python's correctly rounded float() the reading, NumPy's shortest float32 text the
 writing. About 8 to 15 times slower than the compiled loops (docs/performance.md). No I/O, no state.
 
-The decoders return the number of rows, negated where a row carries INFO or OPTIONS; the encoders return the text. A
-failure of the first bad row is the tuple (code, env, field, position in data, got): rows before it have been written,
+The decoders return the number of rows, negated where a row carries INFO, OPTIONS or SET; the encoders return the text.
+A failure of the first bad row is the tuple (code, env, field, position in data, got): rows before it have been written,
 the bad one and those behind it have not. TypeError, ValueError and IndexError are mistakes of the caller.
 
-`form` is one of FORM_*. `only_env` is the env whose own socket the line came on, or -1.
+`form` is one of FORM_*, with AGENTS where a row is an agent's. `only_env` is the env whose own socket the line came on,
+or -1. `layout` is None, or, with AGENTS and wherever masks have flags, int32 [agents of one env, 2 + n]: how many
+numbers a row of this agent has, how many mask flags, and how many choices each of its numbers has, in order, padded
+with zeros. Without AGENTS there is one line for all envs.
 """
 
 from __future__ import annotations
@@ -23,6 +26,8 @@ from numpy.typing import NDArray
 
 FORM_MULTI, FORM_SINGLE, FORM_RLBASE = 0, 1, 2
 OBSERVATIONS = 4  # added to the form of decode_states: see there
+SETTINGS = 8  # added to the form of decode_requests: SET is read
+AGENTS = 16  # rows are an agent's, and say so with AGENT
 (
     BAD_NUMBER,
     WRONG_COUNT,
@@ -37,9 +42,16 @@ OBSERVATIONS = 4  # added to the form of decode_states: see there
     RUN_TOGETHER,
     BAD_INTEGER,
     OTHER_ENV,
-) = range(1, 14)
-FIELDS = ("OBS", "REW", "DONE", "ENV", "TRUNC", "INFO", "ACT", "SEED", "OPTIONS", "RESET", "message")
-F_OBS, F_REW, F_DONE, F_ENV, F_TRUNC, F_INFO, F_ACT, F_SEED, F_OPTIONS, F_RESET, F_OTHER = range(11)
+    UNKNOWN_AGENT,
+    RESET_OF_AGENT,
+    NO_CHOICE,
+) = range(1, 17)
+FIELDS = (
+    "OBS", "REW", "DONE", "ENV", "TRUNC", "INFO", "ACT", "SEED", "OPTIONS", "RESET", "MASK", "AGENT", "SET", "message",
+)  # fmt: skip
+(
+    F_OBS, F_REW, F_DONE, F_ENV, F_TRUNC, F_INFO, F_ACT, F_SEED, F_OPTIONS, F_RESET, F_MASK, F_AGENT, F_SET, F_OTHER,
+) = range(14)  # fmt: skip
 
 Failure = tuple[int, int, int, int, int]
 
@@ -54,6 +66,7 @@ _SEPARATOR = re.compile(rb"[,;]")
 _KEY = re.compile(rb"([A-Za-z][A-Za-z0-9_]*)[ \t\r]*=")
 _SPACE = re.compile(rb"[ \t\r]*")
 _INTEGER = re.compile(rb"[0-9]+")
+_FLAGS = re.compile(rb"[01]+")
 _NON_FINITE = re.compile(rb"[+-]?(?:nan|inf)", re.IGNORECASE)
 _RESET = re.compile(rb"[ \t\r]*reset", re.IGNORECASE)
 _FIELD_IDS = {name.encode(): i for i, name in enumerate(FIELDS[:-1])}
@@ -61,8 +74,8 @@ _STATE_FIELDS = frozenset((F_OBS, F_REW, F_DONE, F_ENV, F_TRUNC, F_INFO))
 _REQUEST_FIELDS = frozenset((F_ACT, F_ENV, F_SEED, F_OPTIONS))
 _OBSERVATION_FIELDS = frozenset((F_OBS, F_ENV, F_RESET))
 _CODE_BEHIND = {
-    F_DONE: BAD_FLAG, F_TRUNC: BAD_FLAG, F_RESET: BAD_FLAG, F_ENV: BAD_INTEGER, F_SEED: BAD_INTEGER,
-    F_OTHER: NOT_A_FIELD,
+    F_DONE: BAD_FLAG, F_TRUNC: BAD_FLAG, F_RESET: BAD_FLAG, F_MASK: BAD_FLAG, F_ENV: BAD_INTEGER, F_SEED: BAD_INTEGER,
+    F_AGENT: BAD_INTEGER, F_OTHER: NOT_A_FIELD,
 }  # fmt: skip
 _INTEGER_LIMIT = 2**63 - 1
 
@@ -73,15 +86,58 @@ class _Refused(Exception):
 
 
 class _Row:
-    __slots__ = ("done", "env", "numbers", "reset", "reward", "seed", "seen", "span", "truncated")
+    __slots__ = (
+        "agent", "done", "env", "mask", "mask_at", "numbers", "numbers_at", "reset", "reward", "seed", "seen",
+        "set_span", "span", "truncated",
+    )  # fmt: skip
 
     def __init__(self) -> None:
         self.numbers: NDArray[np.float32] | None = None
         self.reward = np.float32(0)
-        self.env = self.seed = -1
+        self.env = self.seed = self.agent = -1
         self.done = self.truncated = self.reset = False
         self.seen: set[int] = set()
         self.span: tuple[int, int] = (0, 0)
+        self.set_span: tuple[int, int] = (0, 0)
+        self.mask = b""
+        self.mask_at = self.numbers_at = 0
+
+
+class _Layout:
+    """What decode_* and encode_* are told of rows: see the module's docstring.
+
+    Raises:
+        ValueError: masks, layout and the number of rows disagree.
+    """
+
+    def __init__(
+        self, rows: int, size: int, form: int, layout: NDArray[np.int32] | None, masks: NDArray[np.uint8] | None = None
+    ) -> None:
+        self.agents = form & AGENTS != 0
+        self.layout = layout
+        self.mask_size = 0 if masks is None else masks.size // max(rows, 1)
+        self.per_env = len(layout) if self.agents and layout is not None else 1
+        if (self.agents or self.mask_size) and (layout is None or layout.shape[1] < 2 or len(layout) != self.per_env):
+            raise ValueError("masks, layout and the number of rows disagree")
+        if self.per_env < 1 or rows % self.per_env:
+            raise ValueError("masks, layout and the number of rows disagree")
+        self.envs, self.size = rows // self.per_env, size
+
+    def numbers(self, agent: int) -> int:
+        return int(self.layout[agent, 0]) if self.agents and self.layout is not None else self.size
+
+    def flags(self, agent: int) -> int:
+        return int(self.layout[agent, 1]) if self.mask_size and self.layout is not None else 0
+
+    def without_choice(self, agent: int, mask: bytes) -> int:
+        """The first number that `mask` leaves without a choice, or -1."""
+        assert self.layout is not None
+        at = 0
+        for number, count in enumerate(self.layout[agent, 2:].tolist()):
+            if count and b"1" not in mask[at : at + count]:
+                return number
+            at += count
+        return -1
 
 
 def _skip(data: bytes, at: int, end: int) -> int:
@@ -133,6 +189,7 @@ def _numbers(
 
 
 def _read_row(data: bytes, at: int, end: int, size: int, main: int, known: frozenset[int]) -> _Row:
+    """`size`: numbers of a row; -1: whatever came, since AGENT says how many there should be."""
     row = _Row()
     while True:
         at = _skip(data, at, end)
@@ -188,8 +245,16 @@ def _read_value(data: bytes, at: int, end: int, size: int, main: int, field: int
             if reset:
                 row.reset = True
                 return reset.end(), True
+        row.numbers_at = _skip(data, at, end)
         row.numbers, at = _numbers(data, at, end, size, field == F_OBS, row.env, field)
         return at, False
+    if field == F_MASK:
+        row.mask_at = _skip(data, at, end)
+        flags = _FLAGS.match(data, row.mask_at, end)
+        if flags is None:
+            raise _Refused(BAD_FLAG, row.env, field, row.mask_at)
+        row.mask = flags.group()
+        return flags.end(), True
     if field == F_REW:
         at = _skip(data, at, end)
         match = _ONE.match(data, at, end)
@@ -203,25 +268,25 @@ def _read_value(data: bytes, at: int, end: int, size: int, main: int, field: int
             raise _Refused(BAD_FLAG, row.env, field, at)
         setattr(row, {F_DONE: "done", F_TRUNC: "truncated", F_RESET: "reset"}[field], data[at] == 0x31)
         return at + 1, True
-    if field in (F_ENV, F_SEED):
+    if field in (F_ENV, F_SEED, F_AGENT):
         match = _INTEGER.match(data, _skip(data, at, end), end)
         # Python's int() refuses a text of more than 4300 digits, however many of them are leading zeros.
         digits = match.group().lstrip(b"0") if match else b""
         if match is None or len(digits) > 19 or int(digits or b"0") > _INTEGER_LIMIT:
             raise _Refused(BAD_INTEGER, -1, field, at)
-        if field == F_ENV:
-            row.env = int(digits or b"0")
-        else:
-            row.seed = int(digits or b"0")
+        setattr(row, {F_ENV: "env", F_SEED: "seed", F_AGENT: "agent"}[field], int(digits or b"0"))
         return match.end(), True
     stop = data.find(b";", at, end)
     stop = end if stop < 0 else stop
-    if field != F_OTHER:
+    if field == F_SET:
+        row.set_span = (at, stop)
+    elif field != F_OTHER:
         row.span = (at, stop)
     return stop, True
 
 
-def _row_env(row: _Row, at: int, form: int, only_env: int, strict: bool, num_envs: int, needed: Iterable[int]) -> int:
+def _row_env(row: _Row, at: int, form: int, only_env: int, strict: bool, of: _Layout, needed: Iterable[int]) -> int:
+    """The env of a keyed row, which is checked but for its agent. `strict`: on another env's socket it is refused."""
     for field in needed:
         if field not in row.seen:
             raise _Refused(MISSING_FIELD, row.env, field, at)
@@ -229,11 +294,27 @@ def _row_env(row: _Row, at: int, form: int, only_env: int, strict: bool, num_env
         if only_env < 0 and form == FORM_MULTI:
             raise _Refused(MISSING_FIELD, -1, F_ENV, at)
         return max(only_env, 0)
-    if row.env >= num_envs:
+    if row.env >= of.envs:
         raise _Refused(UNKNOWN_ENV, row.env, F_ENV, at, row.env)
     if strict and only_env >= 0 and row.env != only_env:
         raise _Refused(OTHER_ENV, only_env, F_ENV, at, row.env)
     return row.env
+
+
+def _check_agent(row: _Row, env: int, at: int, main: int, of: _Layout) -> None:
+    """Checks AGENT, and how many numbers and flags this agent has."""
+    if of.agents:
+        if row.reset and main == F_ACT:
+            if F_AGENT in row.seen:
+                raise _Refused(RESET_OF_AGENT, env, F_AGENT, at, row.agent)
+        elif F_AGENT not in row.seen:
+            raise _Refused(MISSING_FIELD, env, F_AGENT, at)
+        elif row.agent >= of.per_env:
+            raise _Refused(UNKNOWN_AGENT, env, F_AGENT, at, row.agent)
+        elif row.numbers is None or len(row.numbers) != of.numbers(row.agent):
+            raise _Refused(WRONG_COUNT, env, main, row.numbers_at, 0 if row.numbers is None else len(row.numbers))
+    if row.mask and len(row.mask) != of.flags(max(row.agent, 0)):
+        raise _Refused(WRONG_COUNT, env, F_MASK, row.mask_at, len(row.mask))
 
 
 def _rows(data: bytes, start: int, end: int) -> Iterable[tuple[int, int]]:
@@ -291,6 +372,8 @@ def decode_states(
     truncated: NDArray[np.uint8],
     pending: NDArray[np.uint8],
     spans: NDArray[np.int32],
+    masks: NDArray[np.uint8] | None,
+    layout: NDArray[np.int32] | None,
     start: int,
     end: int,
     form: int,
@@ -302,35 +385,52 @@ def decode_states(
     ignored, `dones` receives RESET, and `spans[env, 0]` the row's number in the line.
 
     Args:
-        obs: float32 [num_envs, obs_size]. rewards: float32 [num_envs]. dones, truncated: uint8 [num_envs].
-        pending: uint8 [num_envs]; a row is accepted where it is 1, and makes it 0.
-        spans: int32 [num_envs, 2]; receives start and end of the text of INFO, (0, 0) where there is none.
+        obs: float32 [rows, obs_size]. rewards: float32 [rows]. dones, truncated: uint8 [rows].
+        pending: uint8 [rows]; a row is accepted where it is not 0, and makes it 0. Where it is 2 the row's agent was
+            not asked and has just come: its REW, DONE and TRUNC are read as 0.
+        spans: int32 [rows, 2]; receives start and end of the text of INFO, (0, 0) where there is none.
+        masks: uint8 [rows, flags]; receives MASK, ones where there is none; None or of no flags: MASK is not read.
     """
     data = bytes(data[:end])
-    num_envs, size = obs.shape
+    rows, size = obs.shape
+    of = _Layout(rows, size, form, layout, masks)
     count = 0
     json = False
-    alone, form = form >= OBSERVATIONS, form % OBSERVATIONS
+    alone, form = form & OBSERVATIONS != 0, form & 3
     known, needed = (_OBSERVATION_FIELDS, (F_OBS,)) if alone else (_STATE_FIELDS, (F_OBS, F_REW, F_DONE))
+    known |= {F_MASK} if of.mask_size else set()
+    known |= {F_AGENT} if of.agents else set()
     try:
         for first, last in [(start, end)] if form == FORM_RLBASE else _rows(data, start, end):
             if form == FORM_RLBASE:
                 row, env = _read_rlbase(data, first, last, size), 0
             else:
-                usual = None if alone else _read_usual_row(data, first, last, size)
-                row = usual or _read_row(data, first, last, size, F_OBS, known)
-                env = _row_env(row, first, form, only_env, True, num_envs, needed)
+                usual = None if alone or of.agents else _read_usual_row(data, first, last, size)
+                row = usual or _read_row(data, first, last, -1 if of.agents else size, F_OBS, known)
+                env = _row_env(row, first, form, only_env, True, of, needed)
+                _check_agent(row, env, first, F_OBS, of)
                 if row.truncated and not row.done:
                     raise _Refused(TRUNC_WITHOUT_DONE, env, F_TRUNC, first)
-            if not pending[env]:
-                raise _Refused(REPEATED_ENV, env, F_ENV, first, env)
+            agent = row.agent if of.agents else 0
+            to = env * of.per_env + agent
+            if not pending[to]:
+                raise _Refused(REPEATED_ENV, env, *((F_AGENT, first, agent) if of.agents else (F_ENV, first, env)))
+            if pending[to] == 2:
+                row.reward, row.done, row.truncated = np.float32(0), False, False
+            if row.mask and not row.done:
+                none = of.without_choice(agent, row.mask)
+                if none >= 0:
+                    raise _Refused(NO_CHOICE, env, F_MASK, row.mask_at, none)
             assert row.numbers is not None
-            obs[env] = row.numbers
-            rewards[env] = row.reward
-            dones[env] = row.done or row.reset
-            truncated[env] = row.truncated
-            pending[env] = 0
-            spans[env] = (count, 0) if alone else row.span
+            obs[to, : len(row.numbers)] = row.numbers
+            rewards[to] = row.reward
+            dones[to] = row.done or row.reset
+            truncated[to] = row.truncated
+            pending[to] = 0
+            if masks is not None and of.mask_size:
+                masks[to] = 1
+                masks[to, : len(row.mask)] = np.frombuffer(row.mask, np.uint8) == 0x31
+            spans[to] = (count, 0) if alone else row.span
             json |= row.span[1] != 0
             count += 1
     except _Refused as refused:
@@ -344,6 +444,7 @@ def decode_requests(
     command: NDArray[np.uint8],
     seeds: NDArray[np.int64],
     spans: NDArray[np.int32],
+    layout: NDArray[np.int32] | None,
     start: int,
     end: int,
     form: int,
@@ -352,32 +453,39 @@ def decode_requests(
     """Reads one line of asks into the arrays of ActionBatch.
 
     Args:
-        actions: float32 [num_envs, act_size]. seeds: int64 [num_envs], -1 where none is given.
-        command: uint8 [num_envs]; a row is accepted where it is 0, and makes it 1 (step) or 2 (reset).
-        spans: int32 [num_envs, 2]; receives start and end of the text of OPTIONS, (0, 0) where there is none.
+        actions: float32 [rows, act_size]. seeds: int64 [rows], -1 where none is given.
+        command: uint8 [rows]; a row is accepted where it is 0, and makes it 1 (step) or 2 (reset). With AGENTS a reset
+            is of the env, and is written to all its rows, its seed and spans to the first.
+        spans: int32 [rows, 4]; receives start and end of the text of OPTIONS, (0, 0) where there is none, and those of
+            SET.
     """
     data = bytes(data[:end])
-    num_envs, size = actions.shape
+    rows, size = actions.shape
+    of = _Layout(rows, size, form, layout)
     count = 0
     json = False
+    known = _REQUEST_FIELDS | ({F_SET} if form & SETTINGS else set()) | ({F_AGENT} if of.agents else set())
+    form &= 3
     try:
         for first, last in [(start, end)] if form == FORM_RLBASE else _rows(data, start, end):
             if form == FORM_RLBASE:
                 row, env = _rlbase_request(data, first, last, size), 0
             else:
-                row = _read_row(data, first, last, size, F_ACT, _REQUEST_FIELDS)
-                env = _row_env(row, first, form, only_env, False, num_envs, (F_ACT,))
-            if command[env]:
-                raise _Refused(REPEATED_ENV, env, F_ENV, first, env)
-            if row.reset:
-                command[env] = 2
-            else:
+                row = _read_row(data, first, last, -1 if of.agents else size, F_ACT, known)
+                env = _row_env(row, first, form, only_env, False, of, (F_ACT,))
+                _check_agent(row, env, first, F_ACT, of)
+            begin = env * of.per_env + (row.agent if of.agents and not row.reset else 0)
+            into = slice(begin, begin + (of.per_env if row.reset else 1))
+            if command[into].any():
+                agent = begin - env * of.per_env + int(np.argmax(command[into] != 0))
+                raise _Refused(REPEATED_ENV, env, *((F_AGENT, first, agent) if of.agents else (F_ENV, first, env)))
+            if not row.reset:
                 assert row.numbers is not None
-                actions[env] = row.numbers
-                command[env] = 1
-            seeds[env] = row.seed
-            spans[env] = row.span
-            json |= row.span[1] != 0
+                actions[begin, : len(row.numbers)] = row.numbers
+            command[into] = 2 if row.reset else 1
+            seeds[begin] = row.seed
+            spans[begin] = row.span + row.set_span
+            json |= row.span[1] != 0 or row.set_span[1] != 0
             count += 1
     except _Refused as refused:
         return _with_env(refused.failure, only_env)
@@ -433,23 +541,29 @@ def _finite_row(values: NDArray[np.float32], env: int, field: int) -> str:
 
 
 def encode_actions(
-    env_ids: NDArray[np.int32], actions: NDArray[np.float32], form: int, separate: bool
+    env_ids: NDArray[np.int32],
+    actions: NDArray[np.float32],
+    layout: NDArray[np.int32] | None,
+    form: int,
+    separate: bool,
 ) -> bytes | list[bytes] | Failure:
-    """One line asking `env_ids` for a step; where `separate`, a list of one line per env, without ENV.
+    """One line asking the rows `env_ids` for a step; where `separate`, a list of one line per row, without ENV.
 
     Args:
-        env_ids: int32 [n]. actions: float32 [num_envs, act_size].
+        env_ids: int32 [n]. actions: float32 [rows, act_size].
     """
     _check_ids(env_ids, len(actions))
+    of = _Layout(len(actions), actions.shape[1], form, layout)
+    form &= 3
     key = "" if form == FORM_RLBASE else "ACT="
     try:
-        rows = [key + _finite_row(actions[i], i, F_ACT) for i in env_ids.tolist()]
+        rows = [key + _finite_row(actions[i, : of.numbers(i % of.per_env)], i, F_ACT) for i in env_ids.tolist()]
     except _Refused as refused:
         return refused.failure
     if separate:
         return [f"{row}\n".encode() for row in rows]
     if form == FORM_MULTI:
-        rows = [f"{row};ENV={i}" for row, i in zip(rows, env_ids.tolist(), strict=True)]
+        rows = [row + _env_text(i, of) for row, i in zip(rows, env_ids.tolist(), strict=True)]
     return ("||".join(rows) + "\n").encode()
 
 
@@ -459,27 +573,38 @@ def encode_states(
     rewards: NDArray[np.float32],
     dones: NDArray[np.uint8],
     truncated: NDArray[np.uint8],
+    masks: NDArray[np.uint8] | None,
+    layout: NDArray[np.int32] | None,
     form: int,
 ) -> bytes | Failure:
-    """One line with the states of `env_ids`, int32 [n]; the arrays as for `decode_states`."""
+    """One line with the states of the rows `env_ids`, int32 [n]; the arrays as for `decode_states`."""
     _check_ids(env_ids, len(rewards))
+    of = _Layout(len(obs), obs.shape[1], form, layout, masks)
+    form &= 3
     rows = []
     try:
         for i in env_ids.tolist():
-            numbers = _finite_row(obs[i], i, F_OBS)
+            agent = i % of.per_env
+            numbers = _finite_row(obs[i, : of.numbers(agent)], i, F_OBS)
             reward = _finite_row(rewards[i : i + 1], i, F_REW)
             done = int(bool(dones[i]))
             if form == FORM_RLBASE:
                 rows.append(f"{numbers};{reward};{done}")
                 continue
-            env = f";ENV={i}" if form == FORM_MULTI else ""
+            env = _env_text(i, of) if form == FORM_MULTI else ""
             trunc = ";TRUNC=1" if truncated[i] and done else ""
-            rows.append(f"OBS={numbers};REW={reward};DONE={done}{env}{trunc}")
+            flags = masks[i, : of.flags(agent)] if of.mask_size and masks is not None else None
+            mask = "" if flags is None or flags.all() else f";MASK={''.join(map(str, (flags != 0).astype(int)))}"
+            rows.append(f"OBS={numbers};REW={reward};DONE={done}{env}{trunc}{mask}")
     except _Refused as refused:
         return refused.failure
     return ("||".join(rows) + "\n").encode()
 
 
-def _check_ids(env_ids: NDArray[np.int32], num_envs: int) -> None:
-    if len(env_ids) and (env_ids.min() < 0 or env_ids.max() >= num_envs):
-        raise IndexError("env id out of range")
+def _env_text(row: int, of: _Layout) -> str:
+    return f";ENV={row // of.per_env};AGENT={row % of.per_env}" if of.agents else f";ENV={row}"
+
+
+def _check_ids(env_ids: NDArray[np.int32], num_rows: int) -> None:
+    if len(env_ids) and (env_ids.min() < 0 or env_ids.max() >= num_rows):
+        raise IndexError("row out of range")

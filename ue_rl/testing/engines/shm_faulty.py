@@ -22,8 +22,7 @@ import numpy as np
 
 from ue_rl import processes
 from ue_rl.buffers import ActionBatch
-from ue_rl.commands.envelope import Method
-from ue_rl.commands.json_entry import json_entry
+from ue_rl.commands.json_entry import ENV_INFO, json_entry
 from ue_rl.errors import ConfigurationError
 from ue_rl.shm.bell import Bell
 from ue_rl.shm.header import ACTION_SEQ, SERVER_STATE, SERVING
@@ -149,7 +148,7 @@ class ShmFaultyEngine(FaultyEngine):
             bell.publish()
         elif kind is FaultKind.WRONG_ENV:
             assert memory.s2c is not None
-            memory.s2c.try_write(json_entry(Method.ENV_INFO, self.num_envs, {}, memory.s2c.max_payload))
+            memory.s2c.try_write(json_entry(ENV_INFO, self.num_envs, {}, memory.s2c.max_payload))
         elif kind is FaultKind.GARBAGE:
             self._break_ring(random.Random(0).randbytes(256))
         elif kind is FaultKind.OVERSIZE:

@@ -1,0 +1,115 @@
+"""What an answer in shared memory has beside numbers and flags: action masks, and the agents that are there.
+
+Both are copied out of the segment, masks as flags that are 0 or 1. Without agents a row is an env; with them it is one
+agent of an env (EnvSpec.groups), and what the engine says about an agent that was not asked is dropped here.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ue_rl.buffers import StepBuffers
+from ue_rl.errors import MalformedMessage, UnexpectedMessage
+from ue_rl.shm.memory import StepMemory
+from ue_rl.spec import EnvSpec
+
+
+class MaskReader:
+    """Takes the masks of an answer.
+
+    Args:
+        memory: a segment with masks. spec: of its session.
+        asked: uint8 [num_rows]; not 0: this row was asked, so its mask is checked.
+    """
+
+    def __init__(self, memory: StepMemory, spec: EnvSpec, asked: NDArray[np.uint8]) -> None:
+        self._masks, self._copy_masks, self._spec, self._asked = memory.masks, memory.words.copy_masks, spec, asked
+        specs = [group.spec for group in spec.groups for _ in range(group.count)] or [spec]
+        self._counts = [one.action_spec.counts for one in specs]
+        ends: NDArray[np.int32] = np.zeros((len(specs), max(map(len, self._counts))), np.int32)
+        for row, counts in zip(ends, self._counts, strict=True):
+            row[: len(counts)] = np.cumsum(counts)
+            row[len(counts) :] = sum(counts)
+        self._ends = ends
+
+    def take(self, out: StepBuffers) -> None:
+        """Into `out.masks`; `out.dones` and `out.present` are this answer's.
+
+        Raises:
+            MalformedMessage: a number of a row that acts next is left without a choice.
+        """
+        bad = self._copy_masks(out.masks, self._masks, self._ends, self._asked, out.dones, out.present)
+        if bad >= 0:
+            row, number = divmod(bad, self._ends.shape[1])
+            env, agent = place_of(self._spec, row)
+            count = self._counts[row % self._spec.agents_per_env][number]
+            raise MalformedMessage(
+                f"a mask leaves nothing to choose{agent}", fault="engine", env_id=env, field="MASK",
+                expected=f"one legal choice or more of the {count} of number {number}", got="none",
+                cure="where nobody can act any more the episode is over: DONE=1",
+            )  # fmt: skip
+
+
+class AgentReader:
+    """Takes rewards, flags and who is there out of an answer of an engine with agents.
+
+    Args:
+        memory: a segment with agents. spec: of its session.
+        out: where they go; `out.pending` says who was asked (1) and who may have come (2).
+
+    Attributes:
+        all_act: can every agent of every env act now?
+    """
+
+    def __init__(self, memory: StepMemory, spec: EnvSpec, out: StepBuffers) -> None:
+        assert memory.present is not None
+        self._memory, self._spec, self._out = memory, spec, out
+        self._present: NDArray[np.uint8] = memory.present
+        self._everybody, self._nobody = b"\1" * spec.num_rows, bytes(spec.num_rows)
+        self._own: list[tuple[NDArray[Any], NDArray[Any]]] = [
+            (out.rewards, memory.rewards), (out.dones, memory.dones), (out.truncated, memory.truncated)
+        ]  # fmt: skip
+        out.present[:] = 0  # nobody, until an env is reset
+        self.all_act = False
+
+    def take(self) -> None:
+        """A checked answer is there.
+
+        Raises:
+            UnexpectedMessage: an agent that was asked is not there, or nobody is after a reset.
+        """
+        out = self._out
+        if out.pending.tobytes() == self._everybody and self._present.tobytes() == self._everybody:
+            for own, given in self._own:
+                own[:] = given
+            self.all_act = out.dones.tobytes() == self._nobody
+            return
+        there, asked, acted = self._present != 0, out.pending != 0, out.pending == 1
+        missing = acted & ~there
+        if missing.any():
+            env, agent = place_of(self._spec, int(missing.argmax()))
+            raise UnexpectedMessage(
+                f"an agent that was asked has not answered{agent}", fault="engine", env_id=env, field="present",
+                expected=1, got=0, cure="an agent leaves with DONE=1, in the answer of its last step",
+            )  # fmt: skip
+        empty = asked & ~there
+        if empty.any():
+            envs = empty.reshape(self._spec.num_envs, -1).all(axis=1)
+            if envs.any():
+                raise UnexpectedMessage(
+                    "no agent is there at the start of an episode", fault="engine", env_id=int(envs.argmax()),
+                    field="present", expected="one agent or more", got="none",
+                )  # fmt: skip
+        np.copyto(out.present, there, where=asked)
+        for own, given in self._own:  # of an agent that has just come they mean nothing
+            np.multiply(given, acted, out=own, where=asked)
+        self.all_act = out.present.tobytes() == self._everybody and out.dones.tobytes() == self._nobody
+
+
+def place_of(spec: EnvSpec, row: int) -> tuple[int, str]:
+    """(env id, the agent's name for an error message) of a row; "" where an env is one agent."""
+    env, agent = divmod(row, spec.agents_per_env)
+    return env, f": agent {spec.agent_names[agent]}" if spec.groups else ""

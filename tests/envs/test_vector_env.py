@@ -1,0 +1,141 @@
+"""UnrealVectorEnv against Gymnasium's SyncVectorEnv: every autoreset mode, infos, attributes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import pytest
+from gymnasium import spaces
+from gymnasium.vector import AutoresetMode, SyncVectorEnv
+
+import ue_rl
+from ue_rl import errors
+from ue_rl.bridges import GymnasiumBridge
+from ue_rl.buffers import StepBuffers
+from ue_rl.testing import MemoryTransport
+
+N = 3
+
+
+class Walk(gym.Env[Any, Any]):
+    """Ends in both ways, and says so in infos of every kind."""
+
+    action_space = spaces.Box(-1, 1, (2,), np.float32)
+    observation_space = spaces.Box(-np.inf, np.inf, (3,), np.float32)
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        super().reset(seed=seed)
+        self.total, self.steps = float(self.np_random.normal()), 0
+        return self._obs(), {"start": self.total, "place": np.array([self.total, 1.0])}
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        self.steps += 1
+        self.total += float(action.sum()) / 7 + float(self.np_random.normal()) / 3
+        info: dict[str, Any] = {
+            "steps": self.steps,
+            "place": np.array([self.total, self.steps]),
+            "inner": {"grid": np.arange(4, dtype=np.int64).reshape(2, 2) + self.steps, "name": "walk"},
+        }
+        if self.steps % 2:
+            info["odd"] = np.array([True, False])
+        return self._obs(), self.total / 3, abs(self.total) > 1.5, self.steps >= 5, info
+
+    def _obs(self) -> Any:
+        return np.array([self.total, self.steps, 1 / (1 + self.steps)], np.float32)
+
+
+def pair(mode: AutoresetMode) -> tuple[ue_rl.UnrealVectorEnv, SyncVectorEnv]:
+    transport = MemoryTransport(GymnasiumBridge(Walk, N, send_info=True))
+    return ue_rl.UnrealVectorEnv(transport, autoreset_mode=mode), SyncVectorEnv([Walk] * N, autoreset_mode=mode)
+
+
+def assert_same_infos(got: dict[str, Any], want: dict[str, Any]) -> None:
+    assert set(got) == set(want)
+    for key, value in want.items():
+        if isinstance(value, dict):
+            assert_same_infos(got[key], value)
+        elif key == "final_obs":
+            for mine, theirs in zip(got[key], value, strict=True):
+                np.testing.assert_array_equal(mine, theirs)
+        else:
+            assert got[key].dtype == value.dtype, key
+            np.testing.assert_array_equal(got[key], value, err_msg=key)
+
+
+@pytest.mark.parametrize("mode", list(AutoresetMode))
+def test_every_step_equals_gymnasiums(mode: AutoresetMode) -> None:
+    env, reference = pair(mode)
+    assert env.single_observation_space == reference.single_observation_space
+    assert env.observation_space == reference.observation_space
+    assert env.action_space == reference.action_space
+    assert env.metadata["autoreset_mode"] == reference.metadata["autoreset_mode"]
+    rng = np.random.default_rng(1)
+    got, want = env.reset(seed=3), reference.reset(seed=3)
+    np.testing.assert_array_equal(got[0], want[0])
+    assert_same_infos(got[1], want[1])
+    ended = 0
+    for _ in range(80):
+        actions = rng.uniform(-1, 1, (N, 2)).astype(np.float32)
+        mine, theirs = env.step(actions), reference.step(actions)
+        np.testing.assert_array_equal(mine[0], theirs[0])
+        np.testing.assert_array_equal(mine[1], theirs[1].astype(np.float32))
+        np.testing.assert_array_equal(mine[2], theirs[2])
+        np.testing.assert_array_equal(mine[3], theirs[3] & ~theirs[2])  # terminal wins: docs/protocol.md, section 5
+        assert [part.dtype for part in mine[:4]] == [part.dtype for part in theirs[:4]]
+        assert_same_infos(mine[4], theirs[4])
+        over = theirs[2] | theirs[3]
+        ended += int(over.sum())
+        if mode is AutoresetMode.DISABLED and over.any():
+            with pytest.raises(errors.ConfigurationError, match=r"episode is over.*reset_mask"):
+                env.step(actions)
+            got, want = (one.reset(options={"reset_mask": over.copy()}) for one in (env, reference))
+            np.testing.assert_array_equal(got[0], want[0])
+            assert_same_infos(got[1], want[1])
+    assert ended > 20
+    env.close()
+
+
+def test_next_step_takes_one_round_trip() -> None:
+    """The step after an episode's end begins the next one beside the other envs' steps: one request."""
+    env, _ = pair(AutoresetMode.NEXT_STEP)
+    assert isinstance(env.transport, MemoryTransport)
+    env.reset(seed=1)
+    action = np.zeros((N, 2), np.float32)
+    begun = 0
+    for _ in range(30):
+        over = env.step(action)
+        before = len(env.transport.lines)
+        finished = (over[2] | over[3]).sum()
+        obs, rewards, terminated, truncated, _ = env.step(action)
+        assert len(env.transport.lines) == before + 2  # one request, one answer
+        if finished:
+            request = env.transport.lines[before][1]
+            assert request.count(b"RESET") == finished
+            first = (over[2] | over[3]) & True
+            assert (obs[first, 1] == 0).all()
+            assert not rewards[first].any()
+            assert not (terminated | truncated)[first].any()
+            begun += 1
+    assert begun > 3
+
+
+def test_the_default_is_gymnasiums() -> None:
+    env = ue_rl.UnrealVectorEnv(MemoryTransport(GymnasiumBridge(Walk, N)))
+    assert env.metadata["autoreset_mode"] is AutoresetMode.NEXT_STEP
+    named = ue_rl.UnrealVectorEnv(MemoryTransport(GymnasiumBridge(Walk, N)), autoreset_mode="SameStep")
+    assert named.autoreset_mode is AutoresetMode.SAME_STEP
+
+
+def test_lists_of_different_lengths_stay_lists_and_numbers_find_one_type() -> None:
+    env, _ = pair(AutoresetMode.NEXT_STEP)
+    buffers = StepBuffers.of(env.engine_spec)
+    buffers.infos[0] = {"a": [1], "b": 1, "c": [1, 2], "d": ["x"]}
+    buffers.infos[1] = {"a": [1, 2], "b": 0.5, "c": [0.5, 1]}
+    infos = env._infos(buffers, buffers.infos)
+    assert infos["a"].tolist() == [[1], [1, 2], None]
+    assert infos["b"].tolist() == [1, 0.5, 0]
+    assert infos["c"].tolist() == [[1, 2], [0.5, 1], [0, 0]]
+    assert infos["d"].tolist() == [["x"], None, None]
+    assert infos["_c"].tolist() == [True, True, False]
