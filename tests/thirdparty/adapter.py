@@ -84,7 +84,7 @@ def _announce(env: gym.Env[Any, Any]) -> gym.Env[Any, Any]:
         inner.max_count = 0  # its tests set it anew
     if any(hasattr(inner, name) for name in PARAMETERS):
         known = [name for name in PARAMETERS if hasattr(inner, name)]
-        inner.list_parameters = lambda: {name: (float(getattr(inner, name)), 0.0, 1e6) for name in known}
+        inner.list_parameters = lambda: {name: (float(getattr(inner, name)), -1e6, 1e6) for name in known}
         inner.set_parameter = lambda name, value: setattr(inner, name, type(getattr(inner, name))(value))
     return env
 
