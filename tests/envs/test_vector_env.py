@@ -188,3 +188,18 @@ def test_parameters_are_read_and_set_as_attributes_of_the_envs() -> None:
             with pytest.raises(AttributeError, match="inside the engine"):
                 ask()
         env.close()
+
+
+@pytest.mark.parametrize(
+    "mask", [np.array([True]), np.ones((1, N), np.bool_), np.zeros(N, np.bool_), np.array([1, 1, 0]), np.zeros(N)]
+)
+def test_a_wrong_reset_mask_is_refused_as_gymnasium_does(mask: Any) -> None:
+    env, reference = discrete(AutoresetMode.DISABLED)
+    env.reset()
+    reference.reset()
+    with pytest.raises((ValueError, TypeError)) as theirs:
+        reference.reset(options={"reset_mask": mask})
+    with pytest.raises(errors.ConfigurationError) as ours:
+        env.reset(options={"reset_mask": mask})
+    assert isinstance(ours.value, type(theirs.value))
+    assert str(theirs.value) in str(ours.value)

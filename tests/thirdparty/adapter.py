@@ -26,6 +26,7 @@ import gymnasium as gym
 import pytest
 import sb3_contrib
 import stable_baselines3
+from gymnasium import spaces
 from gymnasium.vector import AutoresetMode
 from gymnasium.vector.utils import batch_space
 from stable_baselines3.common.env_util import is_wrapped
@@ -36,12 +37,17 @@ from ue_rl import UnrealVecEnv, UnrealVectorEnv
 from ue_rl.bridges import GymnasiumBridge, run_in_thread, run_shm_in_thread
 from ue_rl.bridges.shm.upgrade import ShmUpgrader
 from ue_rl.connecting import open_transport
+from ue_rl.errors import ConfigurationError
 from ue_rl.testing import MemoryTransport
 from ue_rl.transport import Transport
 
 CARRIERS = ("memory", "tcp", "tcp-per-env", "shm", "shm-by-name")
 PARAMETERS = ("gravity", "max_count")
 CARRIER = os.environ.get("UE_RL_CARRIER", "memory")
+_NO_SUCH_MODE = (
+    "Invalid `observation_mode`, expected: 'same' or 'different' or tuple of single and batch observation space, actual"
+    " got {}"
+)
 EnvFunctions = Sequence[Callable[[], gym.Env[Any, Any]]]
 
 _open: list[Callable[[], None]] = []  # what the running test has opened
@@ -89,6 +95,13 @@ def _announce(env: gym.Env[Any, Any]) -> gym.Env[Any, Any]:
     return env
 
 
+def _is_dynamic(space: gym.Space[Any]) -> bool:
+    """Is it, or is a part of it, of no fixed size?"""
+    parts: Any = getattr(space, "spaces", ())
+    inner = parts.values() if isinstance(parts, dict) else parts
+    return isinstance(space, (spaces.Graph, spaces.Sequence)) or any(_is_dynamic(part) for part in inner)
+
+
 def _render_mode(transport: Transport) -> str | None:
     """As upstream's: that of the envs."""
     return "rgb_array" if "RENDER" in transport.connect().features else None
@@ -134,6 +147,8 @@ class SyncVectorEnv(_Hosted, UnrealVectorEnv):
         self, env_fns: EnvFunctions, copy: bool = True, observation_mode: Any = "same",
         autoreset_mode: Any = AutoresetMode.NEXT_STEP,
     ) -> None:  # fmt: skip
+        if observation_mode not in ("same", "different") and not isinstance(observation_mode, tuple):
+            raise ValueError(_NO_SUCH_MODE.format(observation_mode))
         if observation_mode != "same":
             raise NotImplementedError("observation_mode: the envs of an engine have one space")
         bridge, transport, end = host(env_fns)
@@ -157,7 +172,12 @@ class AsyncVectorEnv(SyncVectorEnv):
         daemon: bool = True, worker: Any = None, observation_mode: Any = "same",
         autoreset_mode: Any = AutoresetMode.NEXT_STEP,
     ) -> None:  # fmt: skip
-        super().__init__(env_fns, copy, observation_mode, autoreset_mode)
+        try:
+            super().__init__(env_fns, copy, observation_mode, autoreset_mode)
+        except ConfigurationError as error:
+            if shared_memory and _is_dynamic(env_fns[0]().observation_space):  # upstream cannot either
+                raise TypeError("it has a dynamic shape so its not possible to make a static shared memory.") from error
+            raise
 
 
 def replace() -> None:

@@ -89,12 +89,11 @@ class UnrealVectorEnv(EngineControls, gym.vector.VectorEnv[Any, Any, NDArray[Any
             options: for every env; "reset_mask" (bool [num_envs]) picks the envs and is not sent on.
 
         Raises:
-            ConfigurationError: seeds or a mask of the wrong length.
+            ConfigurationError: seeds or a mask of the wrong length, or a mask without True. With a mask that is not
+                bool it is a TypeError too, as in Gymnasium.
         """
         options = dict(options or {})
-        mask = np.asarray(options.pop("reset_mask", np.ones(self.num_envs, np.bool_)))
-        if mask.shape != (self.num_envs,) or mask.dtype != np.bool_ or not mask.any():
-            raise ConfigurationError("a reset mask has a bool per env, one of them True", field="reset_mask", got=mask)
+        mask = _check_mask(options.pop("reset_mask", np.ones(self.num_envs, np.bool_)), self.num_envs)
         if isinstance(seed, np.integer):
             seed = int(seed)
         super().reset(seed=seed if isinstance(seed, int) else None)
@@ -225,6 +224,25 @@ class UnrealVectorEnv(EngineControls, gym.vector.VectorEnv[Any, Any, NDArray[Any
             self._masks.take(buffers)
             infos["action_mask"], infos["_action_mask"] = self._masks.current, np.ones(self.num_envs, np.bool_)
         return infos
+
+
+class _WrongType(ConfigurationError, TypeError):
+    """What Gymnasium raises a TypeError for."""
+
+
+def _check_mask(mask: Any, num_envs: int) -> NDArray[np.bool_]:
+    """`mask` as an array; refused in Gymnasium's words, which people search for."""
+    array = np.asarray(mask)
+    wrong, error = "", ConfigurationError
+    if array.shape != (num_envs,):
+        wrong = f"must have shape `({num_envs},)`, got {array.shape}"
+    elif array.dtype != np.bool_:
+        wrong, error = f"must have `dtype=np.bool_`, got {array.dtype}", _WrongType
+    elif not array.any():
+        wrong = f"must contain a boolean array with at least one True value, got reset_mask={array}"
+    if wrong:
+        raise error(f"`options['reset_mask']` {wrong}", fault="caller")
+    return array
 
 
 def _mode(mode: AutoresetMode | str) -> AutoresetMode:
