@@ -16,6 +16,21 @@ def gives_sockets_away(loop: asyncio.AbstractEventLoop) -> bool:
     return proactor is None or not isinstance(loop, proactor)
 
 
+async def listen(make: Callable[[], Connection], host: str, port: int, backlog: int) -> tuple[asyncio.Server, int]:
+    """A listening server and its port; a name with an IPv4 and an IPv6 address has the same port on both.
+
+    Raises:
+        OSError: the address cannot be listened on.
+    """
+    loop = asyncio.get_running_loop()
+    server = await loop.create_server(make, host, port, backlog=backlog)
+    ports = [int(sock.getsockname()[1]) for sock in server.sockets]
+    if len(set(ports)) > 1:  # each took a free one
+        server.close()
+        server = await loop.create_server(make, host, ports[0], backlog=backlog)
+    return server, ports[0]
+
+
 class Connection(asyncio.Protocol):
     """One accepted socket.
 
