@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import select
 import socket
 from collections.abc import Callable
 
 MAX_EARLY = 1 << 20
+_HUNG_UP: int | None = getattr(select, "POLLRDHUP", None)
 
 
 def gives_sockets_away(loop: asyncio.AbstractEventLoop) -> bool:
@@ -111,6 +113,10 @@ class Connection(asyncio.Protocol):
         """Has the other side closed, though the event loop has not come to hear of it?"""
         if self._transport is None or self._transport.is_closing():
             return True
+        if _HUNG_UP is not None:  # Linux: also behind data that was not read yet
+            poller = select.poll()
+            poller.register(self.fd, _HUNG_UP)
+            return bool(poller.poll(0))
         try:
             with self._transport.get_extra_info("socket").dup() as sock:
                 sock.setblocking(False)
