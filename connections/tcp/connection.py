@@ -53,6 +53,7 @@ class TcpConnection(BaseTransport):
     """
 
     carries = "text over TCP"
+    refused = ""  # why the engine's offer of shared memory was not taken
     _types: tuple[EnvType, ...] = tuple(EnvType)
 
     def __init__(
@@ -155,6 +156,8 @@ class TcpConnection(BaseTransport):
         if self._spec is not None and self._wiring is not None:
             facts["protocol"] = f"version {self._spec.version}" if self._spec.version else "deployed plugin (version 0)"
             facts |= {"kernels": self._codec.kernels, "wiring": self._wiring.name}
+        if self.refused:
+            facts["shared memory"] = self.refused
         return facts
 
     def _drop(self) -> None:

@@ -62,9 +62,12 @@ def ended_by(line: bytes | bytearray | memoryview, env_id: int | None = None) ->
     if bytes(line[:64]).lstrip()[:5].upper() != b"ERROR":  # this is asked of lines of any length
         return None
     notice = notice_of(line)
-    if notice is None:
-        return None
+    return None if notice is None else ended(notice[1], env_id)
+
+
+def ended(sentence: str, env_id: int | None = None) -> EngineDisconnected:
+    """The error for an engine that says why it has ended the session."""
     return EngineDisconnected(
-        f"the engine ended the session: {notice[1] or 'it does not say why'}", fault="engine", env_id=env_id,
+        f"the engine ended the session: {sentence or 'it does not say why'}", fault="engine", env_id=env_id,
         field="ERROR", cure="the engine's log may say more",
     )  # fmt: skip
