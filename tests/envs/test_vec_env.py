@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 from unittest import mock
 
@@ -29,7 +29,7 @@ from stable_baselines3.common.vec_env import (
 
 import ue_rl
 from ue_rl import errors
-from ue_rl.bridges import GymnasiumBridge, ShmUpgrader, run_in_thread, run_shm_in_thread
+from ue_rl.bridges import GymnasiumBridge
 from ue_rl.envs.vec_env import UnrealVecEnv
 from ue_rl.spec import EnvType
 from ue_rl.testing import MemoryTransport
@@ -41,9 +41,9 @@ CARRIERS = ("memory", "shared", "per_env", "upgraded", "shm")
 class Coded(gym.Env[Any, Any]):
     """A small deterministic env for any action space: sums up what it is told, ends sooner or later in both ways."""
 
-    def __init__(self, action_space: spaces.Space[Any], observation_space: spaces.Space[Any] | None = None) -> None:
+    def __init__(self, action_space: spaces.Space[Any]) -> None:
         self.action_space = action_space
-        self.observation_space = observation_space or spaces.Box(-np.inf, np.inf, (3,), np.float32)
+        self.observation_space = spaces.Box(-np.inf, np.inf, (3,), np.float32)
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         super().reset(seed=seed)
@@ -59,9 +59,7 @@ class Coded(gym.Env[Any, Any]):
         return self._obs(), self.total / 3, terminated, truncated, {"steps": self.steps, "odd": object()}
 
     def _obs(self) -> Any:
-        if isinstance(self.observation_space, spaces.Box):
-            return np.array([self.total, self.steps, 1 / (1 + self.steps)], np.float32)
-        return {"a": np.array([self.total], np.float32), "b": self.steps % 4}
+        return np.array([self.total, self.steps, 1 / (1 + self.steps)], np.float32)
 
 
 ACTION_SPACES = {
@@ -77,35 +75,6 @@ ACTION_SPACES = {
 
 def maker(name: str) -> Callable[[], gym.Env[Any, Any]]:
     return lambda: Coded(ACTION_SPACES[name])
-
-
-@pytest.fixture(params=CARRIERS)
-def opened(request: pytest.FixtureRequest) -> Iterator[Callable[..., UnrealVecEnv]]:
-    """Opens an UnrealVecEnv over a GymnasiumBridge in one of five ways."""
-    closers: list[Callable[[], None]] = []
-
-    def open_env(env: Any, n: int = N, send_info: bool = False, **options: Any) -> UnrealVecEnv:
-        bridge = GymnasiumBridge(env, n, send_info=send_info)
-        if request.param == "memory":
-            vec_env = UnrealVecEnv(MemoryTransport(bridge), **options)
-        elif request.param == "shm":
-            host = run_shm_in_thread(bridge)
-            closers.append(host.close)
-            vec_env = ue_rl.connect(host.url, timeout=10, **options)
-        elif request.param == "upgraded":
-            handle = run_in_thread(bridge, upgrader=ShmUpgrader())
-            closers.append(handle.close)
-            vec_env = ue_rl.connect(handle.url, "shm", timeout=10, **options)
-        else:
-            handle = run_in_thread(bridge)
-            closers.append(handle.close)
-            vec_env = ue_rl.connect(handle.url, channel=request.param, timeout=10, **options)
-        closers.append(vec_env.close)
-        return vec_env
-
-    yield open_env
-    for close in reversed(closers):
-        close()
 
 
 def sample(space: spaces.Space[Any], rng: np.random.Generator, n: int = N) -> np.ndarray:
@@ -352,15 +321,6 @@ def test_close_is_idempotent_and_final(opened: Any) -> None:
     env.close()
     with pytest.raises(errors.ConnectionUnusable):
         env.reset()
-
-
-def test_dict_observations_are_flattened(opened: Any) -> None:
-    space = spaces.Dict({"a": spaces.Box(-np.inf, np.inf, (1,), np.float32), "b": spaces.Discrete(4)})
-    env = opened(lambda: Coded(spaces.Discrete(2), space))
-    obs = env.reset()
-    assert obs.shape == (N, 5)
-    np.testing.assert_array_equal(obs[:, 1:], [[1, 0, 0, 0]] * N)
-    np.testing.assert_array_equal(env.step(np.zeros(N, np.int64))[0][:, 1:], [[0, 1, 0, 0]] * N)
 
 
 def test_wrong_options_are_refused() -> None:
