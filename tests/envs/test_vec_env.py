@@ -41,9 +41,9 @@ CARRIERS = ("memory", "shared", "per_env", "upgraded", "shm")
 class Coded(gym.Env[Any, Any]):
     """A small deterministic env for any action space: sums up what it is told, ends sooner or later in both ways."""
 
-    def __init__(self, action_space: spaces.Space[Any]) -> None:
+    def __init__(self, action_space: spaces.Space[Any], observation_space: spaces.Space[Any] | None = None) -> None:
         self.action_space = action_space
-        self.observation_space = spaces.Box(-np.inf, np.inf, (3,), np.float32)
+        self.observation_space = observation_space or spaces.Box(-np.inf, np.inf, (3,), np.float32)
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         super().reset(seed=seed)
@@ -59,7 +59,9 @@ class Coded(gym.Env[Any, Any]):
         return self._obs(), self.total / 3, terminated, truncated, {"steps": self.steps, "odd": object()}
 
     def _obs(self) -> Any:
-        return np.array([self.total, self.steps, 1 / (1 + self.steps)], np.float32)
+        if isinstance(self.observation_space, spaces.Box):
+            return np.array([self.total, self.steps, 1 / (1 + self.steps)], np.float32)
+        return {"a": np.array([self.total], np.float32), "b": self.steps % 4}
 
 
 ACTION_SPACES = {
@@ -321,6 +323,16 @@ def test_close_is_idempotent_and_final(opened: Any) -> None:
     env.close()
     with pytest.raises(errors.ConnectionUnusable):
         env.reset()
+
+
+def test_dict_observations_stay_dicts(opened: Any) -> None:
+    space = spaces.Dict({"a": spaces.Box(-np.inf, np.inf, (1,), np.float32), "b": spaces.Discrete(4)})
+    env = opened(lambda: Coded(spaces.Discrete(2), space))
+    assert env.observation_space == space
+    obs = env.reset()
+    assert obs["a"].shape == (N, 1)
+    assert obs["b"].tolist() == [0] * N
+    assert env.step(np.zeros(N, np.int64))[0]["b"].tolist() == [1] * N
 
 
 def test_wrong_options_are_refused() -> None:
