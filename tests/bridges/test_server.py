@@ -89,7 +89,9 @@ async def closed(streams: Streams) -> None:
 
 
 async def is_closed_by_the_server(streams: Streams) -> bool:
-    return await asyncio.wait_for(streams[0].read(), 5) == b""
+    """Says why, where it may, and nothing else."""
+    said = await asyncio.wait_for(streams[0].read(), 5)
+    return said == b"" or (said[:6] == b"ERROR=" and said.index(b"\n") == len(said) - 1)
 
 
 async def settle() -> None:
@@ -156,6 +158,7 @@ async def test_one_trainer_after_the_other_and_one_that_waits() -> None:
         await settle()
         await closed(gone)  # one that lost its patience
         await closed(busy)
+        assert (await line(waiting)).startswith("BUSY;SINCE=0.0;PEER=127.0.0.1:")
         assert (await line(waiting)).startswith("CONFIG")
         await say(waiting, "ACT=RESET;ENV=1\n")
         assert await line(waiting) == "OBS=0;REW=0;DONE=0;ENV=1\n"
@@ -241,6 +244,7 @@ async def test_only_what_is_offered_is_served() -> None:
         await say(trainer, "ACT=RESET;ENV=0||ACT=RESET;ENV=1\n")
         assert await line(trainer) == FIRST
         await closed(trainer)
+        assert (await line(other)).startswith("BUSY")
         assert (await line(other)).startswith("CONFIG")  # it was the next trainer, not an env socket
 
 
