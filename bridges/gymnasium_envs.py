@@ -30,8 +30,9 @@ class EnvMaker:
     """
 
     def __init__(self, env: str | EnvFactory | Sequence[EnvFactory], kwargs: dict[str, Any]) -> None:
-        several = isinstance(env, Sequence) and not isinstance(env, str)
-        self.sources: list[Any] = list(env) if several else [env]
+        self.sources: list[Any] = [env]
+        if isinstance(env, Sequence) and not isinstance(env, str):
+            self.sources = list(env)
         if not self.sources:
             raise ConfigurationError("no env is given", fault="caller", field="env", expected="an id, or callables")
         self._kwargs = kwargs
