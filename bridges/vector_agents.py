@@ -100,6 +100,11 @@ class VectorAgentsBridge(VectorBridge):
     def tick_training(self, delta: float) -> None:
         """See BaseBridge. Every request is answered in the tick that sees it."""
         inbox, answered = self.inbox, self.answered.reshape(-1, self._agents)
+        if self._everybody and np.count_nonzero(inbox.command == ActionBatch.STEP) == len(inbox.command):
+            self._step_agents(self._all)  # the usual case
+            answered[:] = self.states.present
+            inbox.command[:] = ActionBatch.NOTHING
+            return
         command = inbox.command.reshape(-1, self._agents)
         steps = command == ActionBatch.STEP
         stepping = steps.any(axis=1)
