@@ -33,7 +33,17 @@ from ue_rl.commands.text_entry import TextReader
 from ue_rl.errors import ConfigurationError, UeRlError
 from ue_rl.session import Event, Role, Session, State
 from ue_rl.shm.bell import Bell, set_slice
-from ue_rl.shm.header import CLIENT_PID, CLIENT_STATE, CLOSED, HEARTBEAT, LEAVING, RING_SIZE, SERVER_STATE, SERVING
+from ue_rl.shm.header import (
+    CLIENT_PID,
+    CLIENT_SINCE,
+    CLIENT_STATE,
+    CLOSED,
+    HEARTBEAT,
+    LEAVING,
+    RING_SIZE,
+    SERVER_STATE,
+    SERVING,
+)
 from ue_rl.spin import ENGINE_SLICE_MS
 from ue_rl.wire.calls import CALL_LIMIT
 
@@ -153,7 +163,7 @@ class ShmHost:
         finally:
             if sock is not None:
                 if not self._closed:
-                    self._end_session("the server stops", logging.DEBUG)
+                    self._end_session("the engine stops", logging.DEBUG)
                 self._bell.release()  # before close(): the descriptor's number may be reused
                 self._bell = None  # type: ignore[assignment]
                 sock.close()
@@ -216,6 +226,7 @@ class ShmHost:
             self._closed = True
             self._session.on(Event.CLOSE)
         self._forget_sender()
+        self._tell_end("the engine stops")
         self.memory.store_u32(SERVER_STATE, CLOSED)
         if self._bell is not None:
             self._bell.nudge()
@@ -315,15 +326,17 @@ class ShmHost:
         if not client:
             return
         with bridge.lock:
-            fits = bridge.mode is not Mode.INFERENCE and bridge.spec is self._spec
+            spec = bridge.announce()
+            fits = bridge.mode is not Mode.INFERENCE and spec == self._spec
             if fits:
+                self._spec = spec
                 self._steps.bind()
                 bridge.start_training()
                 self._switches = bridge.switches
                 bridge.forget_requests()
         if not fits:
-            why = "is in inference mode" if bridge.mode is Mode.INFERENCE else "was given other sizes"
-            _log.warning("process %d was refused: the bridge %s", client, why)
+            why = f"the bridge {'is in inference mode' if bridge.mode is Mode.INFERENCE else 'was given other sizes'}"
+            _log.warning("process %d was refused: %s", client, why)
             self._end_session(why, logging.DEBUG)
             return
         self.sessions += 1
@@ -373,6 +386,7 @@ class ShmHost:
         memory = self.memory
         if self._serving:
             _log.log(level, "session %d ended: %s", self.sessions, why, exc_info=error)
+        self._tell_end(why)
         with self._out:
             self._session.on(Event.CLOSE)
         self._forget_sender()
@@ -382,9 +396,16 @@ class ShmHost:
                 memory.s2c.repair()
             memory.c2s.repair()
             memory.c2s.skip_all()
+        memory.store_u64(CLIENT_SINCE, 0)
         memory.store_u32(CLIENT_STATE, 0)
         memory.store_u32(CLIENT_PID, 0)
         self._bell.nudge()
+
+    def _tell_end(self, why: str) -> None:
+        """To the trainer, unless it leaves by itself."""
+        holder = self.memory.load_u32(CLIENT_PID)
+        if holder and self.memory.load_u32(CLIENT_STATE) != LEAVING:
+            self.memory.tell_end(holder, why)
 
     def _answer_commands(self) -> None:
         if not self._serving and self.memory.load_u32(CLIENT_PID):

@@ -23,14 +23,15 @@ from ue_rl.buffers import ActionBatch, Resets, StepBuffers
 from ue_rl.compiled import load
 from ue_rl.connections.shm import attach
 from ue_rl.connections.shm.commands import ShmCommands
+from ue_rl.connections.shm.held import Held
 from ue_rl.connections.shm.plain import PlainSteps
-from ue_rl.connections.shm.requests import copy_actions, nonfinite, note_resets, reset_entries, reset_ids
+from ue_rl.connections.shm.requests import copy_actions, note_resets, reset_entries, reset_ids
 from ue_rl.connections.shm.rows import AgentReader, MaskReader
 from ue_rl.connections.shm.torch_upload import TorchUpload
 from ue_rl.connections.shm.upgrade import UpgradeRefused, check_offered, propose
 from ue_rl.connections.shm.waiting import EngineWatch, bad_state, slice_of, unasked
 from ue_rl.connections.tcp.connection import shake_hands
-from ue_rl.connections.tcp.link import Link, engine_gone
+from ue_rl.connections.tcp.link import Link
 from ue_rl.errors import UeRlError, UnsupportedByEngine
 from ue_rl.session import Event
 from ue_rl.shm.bell import ASKED, NOT_OURS, Bell, set_slice
@@ -40,10 +41,7 @@ from ue_rl.shm.offer import parse_offer
 from ue_rl.shm.segment import Segment
 from ue_rl.spec import EnvSpec
 from ue_rl.transport import BaseTransport, check_actions
-
-# By Segment.identity: which connection of this process holds it. A pid alone does not tell two of them apart, and the
-# token may be zero in every segment.
-_holders: weakref.WeakValueDictionary[tuple[int, int] | str, SharedMemoryConnection] = weakref.WeakValueDictionary()
+from ue_rl.wire.refusals import nonfinite_action
 
 
 class SharedMemoryConnection(BaseTransport):
@@ -82,12 +80,10 @@ class SharedMemoryConnection(BaseTransport):
         super().__init__(timeout, connect_timeout, wait)
         self._engine, self.name = engine, name
         self._spin_us = spin_us
-        self._segment: Segment | None = None
-        self._memory: StepMemory | None = None
+        self._held = Held(weakref.WeakMethod(self.fail))
+        weakref.finalize(self, self._held.let_go)  # where nobody calls close()
         self._bell: Bell = None  # type: ignore[assignment]  # None before attaching and after close()
         self._greeted: tuple[Link, EnvSpec] | None = None
-        self._link: Link | None = None
-        self._claimed = False
         self._upload: TorchUpload | None = None
 
     # -- life cycle
@@ -95,10 +91,11 @@ class SharedMemoryConnection(BaseTransport):
     @property
     def memory(self) -> StepMemory:
         """The segment's arrays and header."""
-        if self._memory is None:
+        memory = self._held.memory
+        if memory is None:
             self._session.require(Event.ASK)
-        assert self._memory is not None
-        return self._memory
+        assert memory is not None
+        return memory
 
     @property
     def image(self) -> NDArray[np.uint8] | None:
@@ -138,18 +135,18 @@ class SharedMemoryConnection(BaseTransport):
             EngineDisconnected, EngineTimeout, HandshakeError: after the offer was taken there is no way back.
         """
         connection = cls(**options)
-        connection._greeted = link, spec
+        connection._greeted, connection.handshake = (link, spec), link.greeting
         connection.connect()
         return connection
 
     def describe(self) -> dict[str, str]:
         """See Transport.describe."""
         facts = {"address": f"shm://{self.name}", "transport": "shared memory"}
-        if self._memory is not None and self._spec is not None:
-            extended = self._memory.header.extended
+        if self._held.memory is not None and self._spec is not None:
+            extended = self._held.memory.header.extended
             facts["protocol"] = f"version {self._spec.version}" if extended else "plain layout (version 1)"
             facts["kernels"] = "compiled"
-            facts["wiring"] = "shared memory, " + ("socket doorbell" if self._link else "doorbell in memory")
+            facts["wiring"] = "shared memory, " + ("socket doorbell" if self._held.link else "doorbell in memory")
         return facts
 
     # -- requests and answers
@@ -171,7 +168,8 @@ class SharedMemoryConnection(BaseTransport):
             check_actions(self.spec, actions)  # nothing was asked: says what is wrong with them
             raise
         if outcome >= 0:
-            raise nonfinite(self.spec, actions, *divmod(outcome, actions.shape[1]))
+            row, number = divmod(outcome, self.spec.act_size)
+            raise nonfinite_action(actions, row, number, self.spec)
         if outcome != ASKED:
             raise self._refused(outcome)
 
@@ -238,7 +236,7 @@ class SharedMemoryConnection(BaseTransport):
         try:
             good = self._bell.answer(0 if ring is None else ring.write_pos, self._watch.slice_ms)
         except ConnectionResetError as error:
-            raise engine_gone("its socket was closed") from error
+            raise attach.gone(self.memory, "its socket was closed") from error
         if not good:
             self._look_closer()
         if self._agent_reader is not None:
@@ -258,7 +256,7 @@ class SharedMemoryConnection(BaseTransport):
 
     def _refused(self, outcome: int) -> UeRlError:
         if outcome == NOT_OURS:
-            return engine_gone("it has ended this session")
+            return attach.gone(self.memory, "it has ended this session")
         return unasked("frame_seq", self._bell.expected, self._bell.peek())
 
     def _refuse_evicted(self) -> None:
@@ -292,37 +290,25 @@ class SharedMemoryConnection(BaseTransport):
             name, token = parse_offer(spec.shm)
             self._map(Segment.open(name), lambda memory: check_offered(memory, token, spec))
         except UeRlError as error:
-            raise UpgradeRefused(str(error)) from error
+            raise UpgradeRefused(error) from error
         propose(link, self.memory, self.connect_timeout)
         return self._begin(spec, link)
 
     def _map(self, segment: Segment, check: Callable[[StepMemory], None] = lambda memory: None) -> StepMemory:
         """Maps and checks the segment, and takes it for this process."""
-        self._segment, self.name = segment, segment.name
-        self._memory = memory = StepMemory(segment.memory)
+        self._held.segment, self.name = segment, segment.name
+        self._held.memory = memory = StepMemory(segment.memory)
         check(memory)
-        attach.claim(memory, self.connect_timeout)
-        self._claimed = True
-        if memory.header.extended:
-            earlier = _holders.get(segment.identity)
-            _holders[segment.identity] = self
-            if earlier is not None:
-                earlier._replaced()
+        self._held.claim(self.connect_timeout)
         return memory
-
-    def _replaced(self) -> None:
-        """The engine ended this connection's session, and another one of this process has taken the segment."""
-        if self._claimed and self._memory is not None:
-            self._claimed = False
-            self.fail(engine_gone("it has ended this session"))
 
     def _begin(self, spec: EnvSpec, link: Link | None) -> EnvSpec:
         memory = self.memory
-        self._link = link
+        self._held.link = link
         sock: socket.socket | None = None if link is None else link.sock
         if sock is not None:
             set_slice(sock, slice_of(self.timeout))
-        self._bell = memory.bell(engine=False, sock=sock, spin_us=self._spin_us)
+        self._bell = self._held.bell = memory.bell(engine=False, sock=sock, spin_us=self._spin_us)
         self._ring = memory.s2c if memory.header.extended else None
         if memory.s2c is not None:
             memory.s2c.skip_all()
@@ -353,18 +339,5 @@ class SharedMemoryConnection(BaseTransport):
         return spec
 
     def _drop(self) -> None:
-        memory, self._memory = self._memory, None
-        if memory is not None:
-            if self._claimed:
-                attach.leave(memory, asked=self._bell is not None)
-            if self._bell is not None:
-                self._bell.nudge()
-            memory.release()
-        if self._bell is not None:
-            self._bell.release()
-        if self._link is not None:
-            self._link.close()
-        if self._segment is not None:
-            self._segment.close()
+        self._held.let_go()
         self._bell = None  # type: ignore[assignment]
-        self._link = self._segment = None

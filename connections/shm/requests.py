@@ -8,11 +8,10 @@ from numpy.typing import NDArray
 from ue_rl.buffers import ActionBatch, Resets
 from ue_rl.commands.json_entry import RESET_OPTIONS, RESET_PARAMETERS
 from ue_rl.connections.shm.commands import ShmCommands
-from ue_rl.connections.shm.rows import place_of
-from ue_rl.errors import ActionError, UnsupportedByEngine
+from ue_rl.errors import UnsupportedByEngine
 from ue_rl.shm.memory import StepMemory
 from ue_rl.spec import EnvSpec
-from ue_rl.wire.codec import nonfinite_action
+from ue_rl.wire.refusals import nonfinite_action
 
 _NONE: NDArray[np.intp] = np.zeros(0, np.intp)
 
@@ -76,13 +75,5 @@ def copy_actions(memory: StepMemory, spec: EnvSpec, actions: NDArray[np.float32]
     finite = np.isfinite(actions[rows])
     if not finite.all():
         at, number = divmod(int(finite.argmin()), spec.act_size)
-        raise nonfinite(spec, actions, int(rows[at]), number)
+        raise nonfinite_action(actions, int(rows[at]), number, spec)
     memory.actions[rows] = actions[rows]
-
-
-def nonfinite(spec: EnvSpec, actions: NDArray[np.float32], row: int, number: int) -> ActionError:
-    """The error for one of the policy's numbers."""
-    error = nonfinite_action(actions, row, number)
-    env, agent = place_of(spec, row)
-    error.env_id, error.message = env, error.message + agent
-    return error

@@ -12,9 +12,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ue_rl.buffers import StepBuffers
-from ue_rl.errors import MalformedMessage, UnexpectedMessage
+from ue_rl.errors import MalformedMessage
 from ue_rl.shm.memory import StepMemory
 from ue_rl.spec import EnvSpec
+from ue_rl.wire.refusals import agent_text
 
 
 class MaskReader:
@@ -44,12 +45,11 @@ class MaskReader:
         bad = self._copy_masks(out.masks, self._masks, self._ends, self._asked, out.dones, out.present)
         if bad >= 0:
             row, number = divmod(bad, self._ends.shape[1])
-            env, agent = place_of(self._spec, row)
             count = self._counts[row % self._spec.agents_per_env][number]
             raise MalformedMessage(
-                f"a mask leaves nothing to choose{agent}", fault="engine", env_id=env, field="MASK",
-                expected=f"one legal choice or more of the {count} of number {number}", got="none",
-                cure="where nobody can act any more the episode is over: DONE=1",
+                f"an action mask leaves a number without a choice{agent_text(self._spec, row)}", fault="engine",
+                env_id=row // self._spec.agents_per_env, field="MASK", got=f"none of the {count} of number {number}",
+                expected="a choice at least for each number, unless DONE=1",
             )  # fmt: skip
 
 
@@ -79,7 +79,7 @@ class AgentReader:
         """A checked answer is there.
 
         Raises:
-            UnexpectedMessage: an agent that was asked is not there, or nobody is after a reset.
+            MalformedMessage: an agent that was asked is not there, or nobody is after a reset.
         """
         out = self._out
         if out.pending.tobytes() == self._everybody and self._present.tobytes() == self._everybody:
@@ -90,26 +90,22 @@ class AgentReader:
         there, asked, acted = self._present != 0, out.pending != 0, out.pending == 1
         missing = acted & ~there
         if missing.any():
-            env, agent = place_of(self._spec, int(missing.argmax()))
-            raise UnexpectedMessage(
-                f"an agent that was asked has not answered{agent}", fault="engine", env_id=env, field="present",
-                expected=1, got=0, cure="an agent leaves with DONE=1, in the answer of its last step",
+            row = int(missing.argmax())
+            raise MalformedMessage(
+                f"an agent that acted is missing from its env's answer{agent_text(self._spec, row)}", fault="engine",
+                env_id=row // self._spec.agents_per_env, field="AGENT", expected="present=1", got="present=0",
+                cure="DONE=1 ends an agent's part in the episode: it is there once more, with its last state",
             )  # fmt: skip
         empty = asked & ~there
         if empty.any():
             envs = empty.reshape(self._spec.num_envs, -1).all(axis=1)
             if envs.any():
-                raise UnexpectedMessage(
+                raise MalformedMessage(
                     "no agent is there at the start of an episode", fault="engine", env_id=int(envs.argmax()),
-                    field="present", expected="one agent or more", got="none",
+                    field="AGENT", expected="one agent or more", got="none",
                 )  # fmt: skip
         np.copyto(out.present, there, where=asked)
+        came = asked & there
         for own, given in self._own:  # of an agent that has just come they mean nothing
-            np.multiply(given, acted, out=own, where=asked)
+            np.multiply(given, acted, out=own, where=came)
         self.all_act = out.present.tobytes() == self._everybody and out.dones.tobytes() == self._nobody
-
-
-def place_of(spec: EnvSpec, row: int) -> tuple[int, str]:
-    """(env id, the agent's name for an error message) of a row; "" where an env is one agent."""
-    env, agent = divmod(row, spec.agents_per_env)
-    return env, f": agent {spec.agent_names[agent]}" if spec.groups else ""

@@ -10,7 +10,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ue_rl.connections.shm import attach
-from ue_rl.connections.shm.rows import place_of
 from ue_rl.connections.tcp.link import engine_gone, engine_late
 from ue_rl.errors import (
     EngineTimeout,
@@ -25,6 +24,7 @@ from ue_rl.shm.header import CLOSED, HEARTBEAT, SERVER_STATE
 from ue_rl.shm.memory import StepMemory
 from ue_rl.spec import EnvSpec
 from ue_rl.spin import TRAINER_SLICE_MS
+from ue_rl.wire.refusals import agent_text
 
 _SEQ = 2**64
 _FIELDS = ("OBS", "REW", "DONE", "TRUNC")  # by kind, from 1 on
@@ -61,13 +61,13 @@ class EngineWatch:
                 seen, 0 if ring is None else ring.write_pos, self.slice_ms if slice_ms is None else slice_ms
             )
         except ConnectionResetError as error:
-            raise engine_gone("its socket was closed") from error
+            raise attach.gone(memory, "its socket was closed") from error
         if now != seen or (ring is not None and ring.has_news()):
             return
         if memory.header.extended and memory.load_u32(SERVER_STATE) == CLOSED:
-            raise engine_gone("it has closed the segment")
+            raise attach.gone(memory, "it has closed the segment")
         if attach.evicted(memory) and bell.peek() == seen:
-            raise engine_gone("it has ended this session")
+            raise attach.gone(memory, "it has ended this session")
         if self._watched and not attach.engine_alive(memory) and bell.peek() == seen:
             raise engine_gone(f"its process {memory.header.server_pid} has died")
 
@@ -121,7 +121,7 @@ def bad_state(spec: EnvSpec, answer: tuple[NDArray[Any], ...], bad: tuple[int, i
     kind, index = bad
     field, array = _FIELDS[kind - 1], answer[kind - 1]
     row, number = divmod(index, array[0].size)
-    env, agent = place_of(spec, row)
+    env, agent = row // spec.agents_per_env, agent_text(spec, row)
     value = array.reshape(-1)[index]
     if field in ("OBS", "REW"):
         return NonFiniteValue(

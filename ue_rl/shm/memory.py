@@ -27,6 +27,9 @@ from ue_rl.shm.header import (
     ENGINE_FLAG,
     FRAME_SEQ,
     HEADER_SIZE,
+    MAX_REASON,
+    REASON,
+    REASON_PID,
     Header,
     plan,
 )
@@ -153,6 +156,22 @@ class StepMemory:
             spin_us = ENGINE_SPIN_US if engine else TRAINER_SPIN_US
         bell: Bell = self.words.Bell(self.buffer, own, peer, *flags, at, sock, spin_us)
         return bell
+
+    # -- why a session has ended
+
+    def tell_end(self, pid: int, why: str) -> None:
+        """Engine: tells the trainer with this client_pid why its session ends; before the slot is freed."""
+        text = why.encode("utf-8", "replace")[: MAX_REASON - 1].decode("utf-8", "ignore").replace("\0", " ").encode()
+        self.store_u32(REASON_PID, 0)
+        memoryview(self.buffer).cast("B")[REASON : REASON + MAX_REASON] = text.ljust(MAX_REASON, b"\0")
+        self.store_u32(REASON_PID, pid)
+
+    def end_of(self, pid: int) -> str:
+        """Trainer: the engine's sentence for the session of this client_pid; "" where it says nothing."""
+        if not self.header.extended or self.load_u32(REASON_PID) != pid:
+            return ""
+        raw = bytes(memoryview(self.buffer).cast("B")[REASON : REASON + MAX_REASON])
+        return raw.partition(b"\0")[0].decode("utf-8", "replace")
 
     def release(self) -> None:
         """Lets go of the rings; the arrays live for as long as somebody holds one."""
