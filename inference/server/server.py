@@ -244,7 +244,10 @@ class PolicyServer:
         model = self._model
         observations = np.concatenate([ask.engine.asked(ask.envs) for ask in batch])
         if not model.is_recurrent:
-            return self._lines(batch, model.run_inference(observations, action_masks=self._masks(batch, model)))
+            masks = self._masks(batch, model)
+            if masks is None:
+                return self._lines(batch, model.run_inference(observations))
+            return self._lines(batch, model.run_inference(observations, action_masks=masks))
         zero = model.initial_state(1)
         agents = [(ask.engine, env) for ask in batch for env in ask.envs.tolist()]
         begins = [env not in engine.states or bool(engine.resets[env]) for engine, env in agents]
