@@ -13,13 +13,17 @@ import pytest
 import yaml
 from click.testing import CliRunner
 from gymnasium import spaces
+from stable_baselines3 import PPO
 
+from samples.agents.sumo import SumoBridge
 from samples.curriculum.climb import Climb
 from ue_rl import errors
+from ue_rl.agents import GroupVecEnv
 from ue_rl.bridges import GymnasiumBridge, ShmUpgrader, run_in_thread
 from ue_rl.cli import cli
 from ue_rl.cli.inspect_spaces import rows
-from ue_rl.inference import OnnxInference
+from ue_rl.connecting import open_transport
+from ue_rl.inference import OnnxInference, export_onnx
 from ue_rl.spec import AgentGroup, EnvSpec
 from ue_rl.training.options import TrainOptions, resolve
 from ue_rl.wire.handshake import decode_handshake
@@ -126,6 +130,15 @@ def test_tuple_observations_are_refused_by_name(tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir())
 
 
+def test_a_group_s_policy_is_exported_with_the_sizes_of_the_group(tmp_path: Path) -> None:
+    with run_in_thread(SumoBridge(num_envs=2)) as server:
+        env = GroupVecEnv(open_transport(server.url), "wrestler")
+        model = PPO("MlpPolicy", env, n_steps=8, batch_size=8, device="cpu").learn(32)
+        report = export_onnx(model, tmp_path / "p.onnx")
+        env.close()
+    assert (report.metadata.obs_size, report.metadata.act_size) == (9, 2)
+
+
 # -- HER
 
 
@@ -175,6 +188,16 @@ def test_hindsight_from_a_yaml_file_and_its_resumption(tmp_path: Path, transport
     buffer = load_from_pkl(tmp_path / "r" / "replay_buffer.pkl")
     assert type(buffer).__name__ == "HerReplayBuffer"
     assert buffer.n_sampled_goal == 4
+
+
+def test_hindsight_that_begins_too_early_says_what_to_do(tmp_path: Path) -> None:
+    values = {"algo": "sac", "her": {}, "timesteps": 60, "log_dir": str(tmp_path), "device": "cpu", "export": False}
+    path = tmp_path / "her.yaml"
+    path.write_text(yaml.safe_dump({**values, "hyperparameters": {"learning_starts": 4, "buffer_size": 1000}}))
+    with run_in_thread(GymnasiumBridge(Goals, 2, send_info=True)) as server:
+        result = run("train", "--config", str(path), "--port", str(server.port))
+    assert isinstance(result.exception, errors.ConfigurationError)
+    assert "learning_starts" in str(result.exception)
 
 
 @pytest.mark.parametrize(
@@ -244,6 +267,14 @@ def test_inspect_shows_each_group_of_agents() -> None:
     said = dict(rows(spec))
     assert said["agents: striker"] == "2 in each env (striker_0, striker_1)"
     assert said["observation space of goalie"] == "BOX [5] float32 -inf to inf"
+
+
+def test_inspect_takes_an_engine_with_agents() -> None:
+    bridge = SumoBridge(num_envs=2)
+    with run_in_thread(bridge) as server:
+        result = run("inspect", "--port", str(server.port))
+    assert result.exit_code == 0, (result.output, result.exception)
+    assert "agents:" in result.output
 
 
 def test_inspect_shows_the_handshake_as_it_was_sent() -> None:

@@ -94,6 +94,13 @@ class Learner:
                 callback=CallbackList(callbacks),
                 reset_num_timesteps=not self._resume,
             )
+        except RuntimeError as error:
+            if o.her is None or "end of the first episode" not in str(error):
+                raise
+            raise ConfigurationError(
+                "HER has no finished episode to learn from yet", field="hyperparameters.learning_starts",
+                got=f"{model.num_timesteps} env-steps", cure="raise learning_starts above the steps of all envs' episodes",
+            ) from error  # fmt: skip
         except (KeyboardInterrupt, UeRlError) as error:
             if model.num_timesteps == first:
                 raise
