@@ -91,6 +91,18 @@ def bound_text(value: float) -> str:
     return str(value) if isinstance(value, int) else float32_text(np.float32(value))
 
 
+def read_bound(text: str) -> float:
+    """The inverse of `bound_text`, of float32: beyond them it is infinite.
+
+    Raises:
+        ValueError: not a number. Python's own spelling `1_000` is none.
+    """
+    if "_" in text:
+        raise ValueError(text)
+    with np.errstate(over="ignore"):
+        return float(np.float32(float(text)))
+
+
 class _Reader:
     def __init__(self, text: str) -> None:
         self.text, self.at, self.leaves = text, 0, 0
@@ -190,6 +202,6 @@ class _Reader:
         if dtype != "float32":
             return self._integer(text)
         try:
-            return float(np.float32(float(text)))
+            return read_bound(text)
         except ValueError:
             raise invalid("low:high was expected", got=text) from None
