@@ -2,32 +2,54 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ue_rl.buffers import ActionBatch
+from ue_rl.buffers import ActionBatch, StepBuffers
 from ue_rl.errors import MalformedMessage, ModelMismatch, ModelOutputError
-from ue_rl.spec import EnvSpec
+from ue_rl.spec import ActionKind, ActionSpec, EnvSpec
+
+_log = logging.getLogger("ue_rl.bridges")
 
 
 class ActionCheck:
-    """For one spec.
+    """For one spec. A row is an env's, or an agent's, which has as many numbers and choices as its own group.
 
     Attributes:
-        has_choices: the action space is discrete.
+        has_choices: some numbers of an action are choices. illegal: how many actions the masks that they answered did
+            not allow; the first one is logged, none is refused.
     """
 
     def __init__(self, spec: EnvSpec) -> None:
         self._size = spec.act_size
-        self._last = np.array(spec.action_spec.counts, np.float32) - np.float32(1)
-        self._space = " and ".join(f"an integer from 0 to {count - 1}" for count in spec.action_spec.counts)
-        self.has_choices = len(self._last) > 0
+        agents = [group.spec.action_spec for group in spec.groups for _ in range(group.count)]
+        self._actions = agents or [spec.action_spec]
+        counts = np.zeros((len(self._actions), spec.act_size), np.int64)
+        starts = np.zeros_like(counts)
+        for row, action in enumerate(self._actions):
+            if action.counts:
+                counts[row, : action.size] = action.counts
+                starts[row, : action.size] = lowest_choices(action)
+        self.has_choices = bool(counts.any())
+        self._is_choice = counts > 0
+        self._flags = np.cumsum(counts, axis=1) - counts - starts  # of choice c the mask's flag is c + this
+        low = np.where(self._is_choice, starts, -np.inf).astype(np.float32)
+        high = np.where(self._is_choice, starts + counts - 1, np.inf).astype(np.float32)
+        self._per_row = bool(agents) and bool((low != low[0]).any() or (high != high[0]).any())
+        copies = (spec.num_envs, 1) if self._per_row else (1, 1)
+        rows = slice(None) if self._per_row else slice(1)
+        self._low, self._high = np.tile(low[rows], copies), np.tile(high[rows], copies)
+        free = ~self._is_choice[rows]
+        self._free = np.tile(free, copies) if free.any() else None
+        self._masked = self.has_choices and spec.mask_size > 0
+        self.illegal = 0
 
     def of_model(self, given: Any, env_ids: Sequence[int]) -> NDArray[np.float32]:
-        """A model's actions for `env_ids` as float32 [n, act_size].
+        """A model's actions for the rows `env_ids` as float32 [n, act_size].
 
         Raises:
             ModelMismatch: a wrong shape. ModelOutputError: not real and finite, or outside a discrete space.
@@ -48,19 +70,23 @@ class ActionCheck:
         actions = np.ascontiguousarray(actions, np.float32)
         problem, expected_row, fits = "the model gave an action that is not a finite number", None, np.isfinite(actions)
         if self.has_choices and fits.all():
-            problem, expected_row = "the model's action is not a choice of its space", self._space
-            fits = self._are_choices(actions)
+            problem, expected_row = "the model's action is not a choice of its space", ""
+            fits = self._are_choices(actions, np.asarray(env_ids, np.intp) if self._per_row else None)
         rows = fits.all(axis=1)
         if not rows.all():
             row = int(rows.argmin())
             raise ModelOutputError(
-                problem, fault="model", env_id=int(env_ids[row]), field="ACT", expected=expected_row,
+                problem, fault="model", env_id=int(env_ids[row]) // len(self._actions), field="ACT",
+                expected=None if expected_row is None else self._choices_of(int(env_ids[row])),
                 got=actions[row].tolist(),
             )  # fmt: skip
         return actions
 
-    def of_trainer(self, inbox: ActionBatch) -> None:
+    def of_trainer(self, inbox: ActionBatch, states: StepBuffers | None = None) -> None:
         """Discrete actions of a trainer: 0.5 is not a choice and must not become one by rounding.
+
+        Args:
+            states: what the trainer was answered last; with masks, actions that they do not allow are counted.
 
         Raises:
             MalformedMessage: a choice that does not exist.
@@ -68,20 +94,57 @@ class ActionCheck:
         if not self.has_choices:
             return
         fits = self._are_choices(inbox.actions)
-        if np.count_nonzero(fits) == fits.size:
-            return
-        wrong = (inbox.command == ActionBatch.STEP) & ~fits.all(axis=1)
-        if wrong.any():
-            env = int(wrong.argmax())
-            raise MalformedMessage(
-                "the action is not a choice of its space", fault="trainer", env_id=env, field="ACT",
-                expected=self._space, got=inbox.actions[env].tolist(),
-            )  # fmt: skip
+        if np.count_nonzero(fits) != fits.size:
+            wrong = (inbox.command == ActionBatch.STEP) & ~fits.all(axis=1)
+            if wrong.any():
+                row = int(wrong.argmax())
+                raise MalformedMessage(
+                    "the action is not a choice of its space", fault="trainer", env_id=row // len(self._actions),
+                    field="ACT", expected=self._choices_of(row), got=inbox.actions[row].tolist(),
+                )  # fmt: skip
+        if self._masked and states is not None:
+            self._count_illegal(inbox, states)
 
-    def _are_choices(self, actions: NDArray[np.float32]) -> NDArray[np.bool_]:
+    def _are_choices(self, actions: NDArray[np.float32], rows: NDArray[np.intp] | None = None) -> NDArray[np.bool_]:
         """For each number: does it equal its nearest choice? Few array operations, because every tick calls it."""
-        nearest = np.minimum(actions, self._last)
-        np.maximum(nearest, 0, out=nearest)
+        low, high = (self._low, self._high) if rows is None else (self._low[rows], self._high[rows])
+        nearest = np.minimum(actions, high)
+        np.maximum(nearest, low, out=nearest)
         np.rint(nearest, out=nearest)
         fits: NDArray[np.bool_] = nearest == actions
+        if self._free is not None:
+            fits |= self._free if rows is None else self._free[rows]
         return fits
+
+    def _count_illegal(self, inbox: ActionBatch, states: StepBuffers) -> None:
+        rows = np.flatnonzero(inbox.command == ActionBatch.STEP)
+        agents = rows % len(self._actions)
+        chosen = self._is_choice[agents]
+        flags = np.where(chosen, inbox.actions[rows].astype(np.int64) + self._flags[agents], 0)
+        wrong = chosen & (states.masks[rows[:, None], flags] == 0)
+        bad = np.flatnonzero(wrong.any(axis=1))
+        if not len(bad):
+            return
+        if not self.illegal:
+            row = int(rows[bad[0]])
+            _log.warning(
+                "env %d: the action %s is not legal under the mask of the state that it answers; the trainer does not "
+                "use the masks, or not those of the last state (said once)",
+                row // len(self._actions), inbox.actions[row].tolist(),
+            )  # fmt: skip
+        self.illegal += len(bad)
+
+    def _choices_of(self, row: int) -> str:
+        action = self._actions[row % len(self._actions)]
+        ranges = zip(lowest_choices(action), action.counts, strict=True)
+        return " and ".join(
+            f"an integer from {start} to {start + count - 1}" if count else "a number" for start, count in ranges
+        )
+
+
+def lowest_choices(action: ActionSpec) -> NDArray[np.int64]:
+    """Of each number of an action the lowest choice, int64 [size]; 0 where it has none."""
+    if action.kind is not ActionKind.HYBRID:
+        return np.array(action.starts or (0,) * len(action.counts), np.int64)
+    low, _ = action.bounds
+    return np.where(np.array(action.counts) > 0, low, 0).astype(np.int64)

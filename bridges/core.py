@@ -11,6 +11,7 @@ whatever was asked before it is void (`switches` tells a host so, and the host t
 from __future__ import annotations
 
 import abc
+import logging
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -21,12 +22,30 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ue_rl.bridges.action_check import ActionCheck
-from ue_rl.bridges.hosting import ActsPerEnv, ChecksSizes, ForgetsEpisodes, Host, PolicyInterface
+from ue_rl.bridges.hosting import (
+    ActsPerEnv,
+    ChecksSizes,
+    ComputesRewards,
+    ForgetsEpisodes,
+    Host,
+    ListsParameters,
+    Pauses,
+    PolicyInterface,
+    Renders,
+    ScalesTime,
+    TakesMasks,
+)
+from ue_rl.bridges.parameters import apply_with_resets, known_parameters
 from ue_rl.buffers import ActionBatch, StepBuffers
 from ue_rl.errors import ConfigurationError
 from ue_rl.spec import Channel, EnvSpec, EnvType
 from ue_rl.wire.handshake import encode_handshake
 
+_log = logging.getLogger("ue_rl.bridges")
+
+_ABILITIES: dict[str, type] = {
+    "TIME_SCALE": ScalesTime, "PAUSE": Pauses, "RENDER": Renders, "GOAL_REWARD": ComputesRewards,
+}  # fmt: skip
 RunPolicy = Callable[[Sequence[int], NDArray[np.float32]], NDArray[np.float32]]
 
 
@@ -51,6 +70,7 @@ class BridgeCore(abc.ABC):
         check: validates the actions of the trainer and of a model.
         mode: IDLE, TRAINING or INFERENCE.
         ticks: calls of `update_rl` so far.
+        paused: the trainer has stopped the game: it stands still between requests, until told so or nobody is there.
         switches: changes of `mode` or of the sizes so far; requests from before a change are void.
         host: what serves this bridge at present, None for nothing.
         caller: the thread in which a callback of the game runs right now, None for none.
@@ -73,6 +93,7 @@ class BridgeCore(abc.ABC):
         self._spec: EnvSpec | None = None
         self.mode = Mode.IDLE
         self.ticks = 0
+        self.paused = False
         self.switches = 0
         self.lock = threading.RLock()  # callbacks may switch too
         self.host: Host | None = None
@@ -81,6 +102,7 @@ class BridgeCore(abc.ABC):
         self._run_policy: RunPolicy | None = None
         self._forgetful: ForgetsEpisodes | None = None
         self._first_seeds: dict[int, int | None] = {}
+        self._announced = False
         if spec is not None:
             self.configure(spec)
 
@@ -105,22 +127,51 @@ class BridgeCore(abc.ABC):
     def configure(self, spec: EnvSpec) -> None:
         """Takes `spec` and allocates the arrays of all envs; a trainer that is connected loses its session.
 
-        Where the spec does not say which wirings are served, it will say both: a host serves either.
+        Where the spec does not say which wirings are served, it will say both: a host serves either. With agents it is
+        the shared channel. What the game offers is added to the features (`offered`).
         """
-        if spec.channel is None and spec.version and spec.env_type is not EnvType.RLBASE:
-            spec = replace(spec, channel=Channel.ANY)
+        if spec.version and spec.env_type is not EnvType.RLBASE:
+            channel = spec.channel or (Channel.SHARED if spec.groups else Channel.ANY)
+            spec = replace(spec, channel=channel, features=spec.features | self.offered())
         with self.lock:
             self.switches += self._spec is not None
-            self._spec = spec
+            self._spec, self._announced = spec, False
             self.check = ActionCheck(spec)
             self.inbox = ActionBatch.of(spec)
             self.outbox = StepBuffers.of(spec)
             self.answered = np.zeros(spec.num_rows, np.uint8)
             self.forget_requests()
 
+    def offered(self) -> frozenset[str]:
+        """FEATURES that follow from what the game defines beside its callbacks (bridges/hosting.py).
+
+        A bridge that has a method, but not always the ability, overrides this and leaves the feature out.
+        """
+        abilities = (
+            ("TIME_SCALE", ScalesTime),
+            ("PAUSE", Pauses),
+            ("RENDER", Renders),
+            ("GOAL_REWARD", ComputesRewards),
+        )
+        return frozenset({"ERROR", *(feature for feature, ability in abilities if isinstance(self, ability))})
+
+    def announce(self) -> EnvSpec:
+        """The spec, with the parameters of the game as they are when this is first called: by a host, at its start.
+
+        Raises:
+            ConfigurationError: a parameter is outside its own range.
+        """
+        spec = self.spec
+        if not self._announced:
+            speaks = spec.version and spec.env_type is not EnvType.RLBASE
+            if speaks and not spec.parameters and isinstance(self, ListsParameters):
+                spec = self._spec = replace(spec, parameters=tuple(known_parameters(self).values()))
+            self._announced = True
+        return spec
+
     def build_handshake(self) -> str:
         """The CONFIG line, without its newline."""
-        return encode_handshake(self.spec).decode().rstrip("\n")
+        return encode_handshake(self.announce()).decode().rstrip("\n")
 
     def start_training(self) -> None:
         """Ticks answer the trainer's requests from now on. Has no effect in training mode; safe at any time."""
@@ -145,7 +196,9 @@ class BridgeCore(abc.ABC):
             interface.require(self.spec.obs_size, self.spec.act_size)
         with self.lock:
             self._forgetful = interface if isinstance(interface, ForgetsEpisodes) else None
-            if isinstance(interface, ActsPerEnv):
+            if self.spec.mask_size and isinstance(interface, TakesMasks):
+                self._run_policy = lambda env_ids, observations: self._run_masked(interface, env_ids, observations)
+            elif isinstance(interface, ActsPerEnv):
                 self._run_policy = interface.run_inference_for
             else:
                 self._run_policy = lambda env_ids, observations: interface.run_inference(observations)
@@ -185,14 +238,19 @@ class BridgeCore(abc.ABC):
             delta: seconds since the last one.
 
         Raises:
-            MalformedMessage: an action is outside the discrete action space; nothing was applied.
+            MalformedMessage: an action is outside the discrete action space, or a parameter beside a reset does not
+                exist or is out of range; nothing was applied.
         """
         with self.lock:
             self.ticks += 1
             self.caller = threading.get_ident()
             try:
                 if self.mode is Mode.TRAINING:
-                    self.check.of_trainer(self.inbox)
+                    if self.paused and not self.busy:
+                        return
+                    self.check.of_trainer(self.inbox, self.outbox)
+                    if self.inbox.parameters:
+                        self._set_parameters()
                     self.tick_training(delta)
                 elif self.mode is Mode.INFERENCE:
                     self.tick_inference(delta)
@@ -219,12 +277,26 @@ class BridgeCore(abc.ABC):
     def tick_step_all(self, delta: float) -> bool:
         """See `step_all`; a subclass that has nothing to look up per env may do it in less."""
         self.inbox.command[:] = ActionBatch.STEP
-        self.check.of_trainer(self.inbox)
+        self.check.of_trainer(self.inbox, self.outbox)
         self.tick_training(delta)
         if self.busy:
             return False
         self.answered[:] = 0
         return True
+
+    def pause(self, paused: bool) -> None:
+        """Stops a game that Pauses, or lets it go on. Requests are answered all the same."""
+        with self.lock:
+            self.paused = paused
+            if isinstance(self, Pauses):
+                self.set_paused(paused)
+
+    def _set_parameters(self) -> None:
+        """Those that came with resets, before the game hears of the resets."""
+        per_env = self.spec.agents_per_env
+        given = {row // per_env: values for row, values in self.inbox.parameters.items()}
+        self.inbox.parameters.clear()
+        apply_with_resets(self, given)
 
     def _switch(self, mode: Mode) -> None:
         self.switches += 1
@@ -238,6 +310,11 @@ class BridgeCore(abc.ABC):
         self.inbox.clear()
         self.outbox.infos.clear()
         self.answered[:] = 0
+        if self.paused:
+            try:
+                self.pause(False)
+            except Exception:  # noqa: BLE001 - logged: the session ends all the same
+                _log.exception("the game's set_paused(False) failed")
 
     @property
     def busy(self) -> bool:
@@ -279,6 +356,12 @@ class BridgeCore(abc.ABC):
         """
         assert self._run_policy is not None
         return self.check.of_model(self._run_policy(env_ids, observations), env_ids)
+
+    def _run_masked(
+        self, interface: TakesMasks, env_ids: Sequence[int], observations: NDArray[np.float32]
+    ) -> NDArray[np.float32]:
+        masks = self.outbox.masks[np.asarray(env_ids, np.intp)] if interface.takes_masks else None
+        return interface.run_inference_for(env_ids, observations, action_masks=masks)
 
     def write_info(self, env_id: int, info: Mapping[str, Any]) -> None:
         """Sends `info` (JSON-able) with this env's next answer; needs FEATURES=INFO in the spec."""

@@ -6,96 +6,111 @@ sides, seeds arrive as they were given, and a finished env waits for the trainer
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import gymnasium as gym
 import numpy as np
-from gymnasium import spaces
 from numpy.typing import NDArray
 
+from ue_rl.bridges.gymnasium_envs import (
+    AnyEnv,
+    EnvFactory,
+    EnvMaker,
+    GameParameters,
+    attribute,
+    flat_mask,
+    reset_keywords,
+    rewards_of_goals,
+)
+from ue_rl.bridges.gymnasium_spaces import (
+    ObservationWriter,
+    action_reader,
+    find_image,
+    image_spec,
+    part_at,
+    tree_of,
+)
 from ue_rl.bridges.vector import EnvIds, VectorBridge
 from ue_rl.errors import ConfigurationError
 from ue_rl.json_text import json_items
-from ue_rl.spec import ActionSpec, EnvSpec, EnvType, ImageSpec
-
-# An observation has one number or more, also beside an image that is all of it.
-NO_NUMBERS = spaces.Box(-np.inf, np.inf, (1,), np.float32)
-ZERO = np.zeros(1, np.float32)
-EnvFactory = Callable[[], gym.Env[Any, Any]]
-_IMAGE = "Box uint8 0..255 [height, width], [height, width, channels] or [channels, height, width]"
-
-
-@dataclass(frozen=True)
-class _ImageSide:
-    """How an observation comes apart.
-
-    Attributes:
-        spec: of the image. numbers: the space of what stands beside it.
-        picture: from an observation to its image, uint8 [*spec.shape]. rest: to what is of the space `numbers`.
-    """
-
-    spec: ImageSpec
-    numbers: gym.Space[Any]
-    picture: Callable[[Any], Any]
-    rest: Callable[[Any], Any]
+from ue_rl.space_tree import Leaf, LeafKind, Space
+from ue_rl.spec import ActionSpec, EnvSpec, EnvType
 
 
 class GymnasiumBridge(VectorBridge):
     """Gymnasium envs behind one bridge.
 
     Args:
-        env: a registered id such as "CartPole-v1", or a callable that makes an env.
-        num_envs: how many; each is an instance of its own.
+        env: a registered id such as "CartPole-v1", a callable that makes an env, or a list of such callables, one for
+            each env, which make envs with the same spaces.
+        num_envs: how many, each an instance of its own; None: one for each callable.
         env_type: MULTI, SINGLE or RLBASE.
         send_info: send the JSON-able part of each info dict (INFO).
-        images: carry the image of the observation as an image, over shared memory alone: text has none. The
-            trainer sees the image, or {"obs": .., "image": ..} where a Dict has numbers beside it (docs/images.md).
-        make_kwargs: for gymnasium.make.
+        images: carry the image of the observation, wherever it stands in it, as an image, over shared memory alone:
+            text has none (docs/images.md).
+        masks: send which actions are legal (MASK). None: where the env has `action_masks()`, as sb3-contrib calls it.
+            True: also where it does not, from `info["action_mask"]` of every reset and step. False: never.
+        parameters: what a trainer may set: attribute paths of the unwrapped env to (value, low, high), such as
+            {"gravity": (9.8, 1, 20)}. None: those of the env's own `list_parameters()`, which gives the same form, and
+            `set_parameter(name, value)`.
+        make_kwargs: for gymnasium.make or the callables.
 
-    Observations, without images, are flattened: Box by reshape, everything else by gymnasium.spaces.flatten.
+    Observations and actions keep their spaces: Dict, Tuple, Box, Discrete, MultiDiscrete, MultiBinary, in each other.
+    An env made with render_mode="rgb_array" is drawn for the trainer (RENDER), one with `compute_reward` computes the
+    rewards of goals for it (GOAL_REWARD).
 
     Raises:
-        ConfigurationError: an unknown id, num_envs below 1, a space that the wire cannot carry, or
-            `images` of an env that has none.
+        ConfigurationError: an unknown id, num_envs below 1, a space that the wire cannot carry, `images` of an env that
+            has none, `masks` of an env without choices, a parameter that is no attribute, one env object for several
+            envs, or envs with different spaces.
     """
+
+    # Only where the envs can: a host asks whether they are there, see ue_rl/bridges/hosting.py.
+    render: Callable[[int], NDArray[np.uint8]]
+    compute_reward: Callable[[NDArray[np.float32], NDArray[np.float32]], NDArray[np.float32]]
+    list_parameters: Callable[[], dict[str, tuple[float, float, float]]]
+    get_parameter: Callable[[str, int], float]
+    set_parameter: Callable[[str, float, int], None]
 
     def __init__(
         self,
-        env: str | EnvFactory,
-        num_envs: int = 1,
+        env: str | EnvFactory | Sequence[EnvFactory],
+        num_envs: int | None = None,
         *,
         env_type: EnvType = EnvType.MULTI,
         send_info: bool = False,
         images: bool = False,
+        masks: bool | None = None,
+        parameters: Mapping[str, tuple[float, float, float]] | None = None,
         **make_kwargs: Any,
     ) -> None:
+        self._maker = EnvMaker(env, make_kwargs)
+        num_envs = len(self._maker.sources) if num_envs is None else num_envs
         if num_envs < 1:
             raise ConfigurationError(
                 "size out of range", fault="caller", field="ENV_COUNT", expected="1 or more", got=num_envs
             )
-        self._make_env: Callable[[], gym.Env[Any, Any]] = functools.partial(_make, env, make_kwargs)
-        first = self._make_env()
-        self.envs: list[gym.Env[Any, Any]] = [first]
+        first = self._maker.make([])
+        self.envs: list[AnyEnv] = [first]
         self._send_info = send_info
-        self._obs_space, self._act_space = first.observation_space, first.action_space
-        action, self._to_env = _action_side(self._act_space)
-        self._image = _find_image(self._obs_space) if images else None
-        low, high, self._flatten = _observation_side(self._obs_space if self._image is None else self._image.numbers)
-        bounded = bool(np.isfinite(low).any() or np.isfinite(high).any())
+        self._reset_takes = reset_keywords(first)
+        self._parameters = GameParameters(self.envs, parameters)
+        action = ActionSpec.of(tree_of(first.action_space, "ACT_SPACE"))
+        self._to_env = action_reader(first.action_space)
+        self._masks = env_type is not EnvType.RLBASE and _wants_masks(first, action, masks)
+        features = {"TRUNC", *(word.upper() for word in self._reset_takes)} | ({"INFO"} if send_info else set())
+        if env_type is not EnvType.RLBASE:  # which has no words for these
+            features |= self._offer_abilities(first)
         super().__init__(
             EnvSpec(
-                obs_size=len(low),
                 act_size=action.size,
                 env_type=env_type,
                 num_envs=num_envs,
                 action=action,
-                obs_low=tuple(low.tolist()) if bounded else (),
-                obs_high=tuple(high.tolist()) if bounded else (),
-                features=frozenset({"SEED", "OPTIONS", "TRUNC"} | ({"INFO"} if send_info else set())),
-                image=None if self._image is None else self._image.spec,
+                features=frozenset(features),
+                parameters=() if env_type is EnvType.RLBASE else self._parameters.parameters,
+                **self._observation_side(first.observation_space, images),
             )
         )
 
@@ -111,58 +126,127 @@ class GymnasiumBridge(VectorBridge):
                 expected=(self._spec.obs_size, self._spec.act_size), got=(spec.obs_size, spec.act_size),
             )  # fmt: skip
         with self.lock:
+            prepared = 0 if self._spec is None else len(self.envs)
             while len(self.envs) < spec.num_envs:
-                self.envs.append(self._make_env())
+                self.envs.append(self._maker.make(self.envs))
             while len(self.envs) > spec.num_envs:
                 self.envs.pop().close()
+            for env_id in range(prepared, len(self.envs)):
+                self._parameters.prepare(env_id)
+            self._mask_askers = [attribute(env, "action_masks") for env in self.envs]
             super().configure(spec)
 
     def reset_envs(
         self, env_ids: EnvIds, seeds: Sequence[int | None], options: Sequence[dict[str, Any] | None]
     ) -> None:
         """See VectorBridge."""
-        rows, flatten, image = self.outbox.obs, self._flatten, self._image
+        takes_seed = "seed" in self._reset_takes
         with np.errstate(over="ignore"):
             for env, seed, option in zip(env_ids.tolist(), seeds, options, strict=True):
-                obs, info = self.envs[env].reset(seed=seed, options=option)
-                rows[env] = flatten(obs if image is None else self._take_picture(env, obs))
+                given: dict[str, Any] = {"seed": seed} if takes_seed else {}
+                if option is not None:  # some wrappers take no None
+                    given["options"] = option
+                obs, info = self.envs[env].reset(**given)
+                self._write_observation(env, obs)
+                if self._masks:
+                    self._write_mask(env, info, False)
                 self._note(env, info)
 
     def step_envs(self, actions: NDArray[np.float32], env_ids: EnvIds) -> None:
         """See VectorBridge."""
-        out, to_env, flatten, envs, image = self.outbox, self._to_env, self._flatten, self.envs, self._image
+        out, to_env, envs, plain, masks = self.outbox, self._to_env, self.envs, self._plain, self._masks
         rows, rewards, dones, cut = out.obs, out.rewards, out.dones, out.truncated
+        targets = [] if plain else self._write.targets(rows, out.image)
         with np.errstate(over="ignore"):
             for env in env_ids.tolist():
                 obs, reward, terminated, truncated, info = envs[env].step(to_env(actions[env]))
-                rows[env] = flatten(obs if image is None else self._take_picture(env, obs))
+                if plain:
+                    rows[env] = obs
+                else:
+                    for get, view in targets[env]:
+                        view[...] = get(obs)
                 rewards[env] = reward
                 dones[env] = terminated or truncated
                 cut[env] = truncated and not terminated
+                if masks:
+                    self._write_mask(env, info, terminated)
                 if info:
                     self._note(env, info)
-
-    def render(self, env_id: int = 0) -> NDArray[np.uint8] | None:
-        """The env's picture, uint8 [height, width, 3], where it was made with render_mode="rgb_array"."""
-        try:
-            picture = self.envs[env_id].render()
-        except gym.error.DependencyNotInstalled as error:
-            raise ConfigurationError(
-                "this env cannot render here", fault="caller", got=str(error), cure="install what it names"
-            ) from error
-        return picture if isinstance(picture, np.ndarray) else None
 
     def close(self) -> None:
         """Closes the envs."""
         for env in self.envs:
             env.close()
 
-    def _take_picture(self, env: int, obs: Any) -> Any:
-        """Writes the image of `obs`; the rest of it."""
-        assert self._image is not None
-        assert self.outbox.image is not None
-        self.outbox.image[env] = self._image.picture(obs)
-        return self._image.rest(obs)
+    # -- what may be offered
+
+    def _offer_abilities(self, env: AnyEnv) -> set[str]:
+        """Gives this bridge the methods that its envs can answer; the features that say so."""
+        features = {"MASK"} if self._masks else set()
+        if env.render_mode == "rgb_array":
+            self.render = self._render
+            features.add("RENDER")
+        rewards = rewards_of_goals(env)
+        if rewards is not None:
+            self.compute_reward = rewards
+            features.add("GOAL_REWARD")
+        if self._parameters.parameters:
+            self.list_parameters = self._parameters.list
+            self.get_parameter = self._parameters.get
+            self.set_parameter = self._parameters.set
+        return features
+
+    def _render(self, env_id: int = 0) -> NDArray[np.uint8]:
+        """The env's picture, uint8 [height, width, 3]."""
+        try:
+            picture = self.envs[env_id].render()
+        except gym.error.DependencyNotInstalled as error:
+            raise ConfigurationError(
+                "this env cannot render here", fault="caller", got=str(error), cure="install what it names"
+            ) from error
+        return np.asarray(picture, np.uint8)
+
+    # -- rows
+
+    def _observation_side(self, space: Any, images: bool) -> dict[str, Any]:
+        """The observation's arguments of EnvSpec; also makes what writes the rows.
+
+        An image alone, and a Dict of an `image` and one row `obs`, are said as they were before there were trees.
+        """
+        path = find_image(space) if images else None
+        tree = tree_of(space, "OBS_SPACE", path)
+        own_image = None if path is None else part_at(space, path)
+        image = None if own_image is None else image_spec(own_image, only=not tree.size)
+        self._write = ObservationWriter(tree, () if own_image is None else own_image.shape)
+        self._plain = isinstance(tree, Leaf) and len(tree.shape) <= 1 and image is None
+        row = _plain_row(tree)
+        if row is None:
+            return {"obs_size": tree.size or 1, "image": image, "obs_space": tree}
+        bounded = np.isfinite([*row.low, *row.high]).any()
+        bounds = {"obs_low": row.low, "obs_high": row.high} if bounded else {}
+        return {"obs_size": row.size or 1, "image": image, **bounds}
+
+    def _write_observation(self, env: int, obs: Any) -> None:
+        if self._plain:
+            self.outbox.obs[env] = obs
+            return
+        for get, view in self._write.targets(self.outbox.obs, self.outbox.image)[env]:
+            view[...] = get(obs)
+
+    def _write_mask(self, env: int, info: dict[str, Any], terminated: bool) -> None:
+        """After a terminal state every choice is called legal: no action follows, and some envs then have no mask."""
+        masks = self.outbox.masks
+        if terminated:
+            masks[env] = 1
+            return
+        ask = self._mask_askers[env]
+        mask = info.get("action_mask") if ask is None else ask()
+        if mask is None:
+            raise ConfigurationError(
+                "the env gave no action mask", fault="engine", env_id=env, field="MASK",
+                expected='action_masks(), or "action_mask" in the info of every reset and step', got=sorted(info),
+            )  # fmt: skip
+        masks[env] = flat_mask(mask, masks.shape[1], env)
 
     def _note(self, env: int, info: dict[str, Any]) -> None:
         if self._send_info and info:
@@ -171,117 +255,27 @@ class GymnasiumBridge(VectorBridge):
                 self.write_info(env, plain)
 
 
-def _find_image(space: gym.Space[Any]) -> _ImageSide:
-    """The image of `space`, as SB3 sees it; the order of the env's own array is kept.
+def _plain_row(tree: Space) -> Leaf | None:
+    """What the handshake can say of `tree` without a tree: one row of floats, an image, or a Dict of `obs` and `image`.
 
-    Of three dimensions the shortest holds the channels, first or last; where it is the middle one, the channels are
-    last. Two dimensions are one channel.
-
-    Raises:
-        ConfigurationError: there is none, or a Dict has several.
+    Returns:
+        the row; of an image alone the image, which has no bounds.
     """
-    if not isinstance(space, spaces.Dict):
-        if not _is_image(space):
-            raise _none("this env's observations are no images", space)
-        return _ImageSide(_spec_of(space, only=True), NO_NUMBERS, _picture(space), lambda obs: ZERO)
-    keys = [key for key, part in space.spaces.items() if _is_image(part)]
-    if len(keys) != 1:
-        raise _none(f"this env's observations have {len(keys)} images, one can be carried", space)
-    key = keys[0]
-    others = {name: part for name, part in space.spaces.items() if name != key}
-    picture = _picture(space[key])
-    numbers: gym.Space[Any] = spaces.Dict(others) if others else NO_NUMBERS
-    rest: Callable[[Any], Any] = lambda obs: {name: obs[name] for name in others}  # noqa: E731
-    if not others:
-        rest = lambda obs: ZERO  # noqa: E731
-    elif len(others) == 1:
-        ((name, numbers),) = others.items()
-        rest = lambda obs: obs[name]  # noqa: E731
-    return _ImageSide(_spec_of(space[key], only=not others), numbers, lambda obs: picture(obs[key]), rest)
+    parts = dict(tree.parts)
+    if parts.keys() == {"obs", "image"} and parts["image"] == Leaf(LeafKind.IMAGE):
+        tree = parts["obs"]
+    elif tree == Leaf(LeafKind.IMAGE):
+        return Leaf(LeafKind.IMAGE)
+    plain = isinstance(tree, Leaf) and tree.kind is LeafKind.BOX and len(tree.shape) == 1 and tree.dtype == "float32"
+    return tree if plain and isinstance(tree, Leaf) else None
 
 
-def _is_image(space: gym.Space[Any]) -> bool:
-    if not isinstance(space, spaces.Box) or space.dtype != np.uint8 or len(space.shape) not in (2, 3):
+def _wants_masks(env: AnyEnv, action: ActionSpec, wanted: bool | None) -> bool:
+    if wanted is False or (wanted is None and attribute(env, "action_masks") is None):
         return False
-    return bool((space.low == 0).all() and (space.high == 255).all())
-
-
-def _spec_of(space: gym.Space[Any], only: bool) -> ImageSpec:
-    assert space.shape is not None
-    shape = space.shape if len(space.shape) == 3 else (*space.shape, 1)
-    if len(space.shape) == 3 and int(np.argmin(shape)) == 0:
-        return ImageSpec(shape[1], shape[2], shape[0], channels_first=True, only=only)
-    return ImageSpec(shape[0], shape[1], shape[2], only=only)
-
-
-def _picture(space: gym.Space[Any]) -> Callable[[Any], Any]:
-    assert space.shape is not None
-    if len(space.shape) == 2:
-        return lambda obs: np.asarray(obs)[:, :, None]
-    return lambda obs: obs
-
-
-def _none(what: str, space: gym.Space[Any]) -> ConfigurationError:
-    return ConfigurationError(
-        what, fault="caller", field="images", expected=f"{_IMAGE}, or a Dict with one such key", got=space,
-        cure="leave images=True out: observations then travel as flat numbers",
-    )  # fmt: skip
-
-
-def _make(env: str | EnvFactory, kwargs: dict[str, Any]) -> gym.Env[Any, Any]:
-    if callable(env):
-        return env(**kwargs)
-    try:
-        return gym.make(env, **kwargs)
-    except gym.error.Error as error:
+    if wanted and not action.mask_size:
         raise ConfigurationError(
-            f"Gymnasium cannot make {env!r}", fault="caller", field="env", got=str(error).strip(),
-            cure="check the id, or install what the env needs (such as gymnasium[mujoco])",
-        ) from error  # fmt: skip
-
-
-def _action_side(space: gym.Space[Any]) -> tuple[ActionSpec, Callable[[NDArray[np.float32]], Any]]:
-    """The wire's action space, and from a float32 row to what the env takes."""
-    if isinstance(space, spaces.Box):
-        low, high = space.low.ravel(), space.high.ravel()
-        shape, dtype = space.shape, space.dtype
-        box = ActionSpec.box(len(low))
-        narrow = ActionSpec(box.kind, tuple(low.astype(np.float32).tolist()), tuple(high.astype(np.float32).tolist()))
-        return narrow, lambda row: row.reshape(shape).astype(dtype)
-    if isinstance(space, spaces.Discrete):
-        start = int(space.start)
-        return ActionSpec.discrete(int(space.n)), lambda row: np.int64(int(row[0]) + start)
-    if isinstance(space, spaces.MultiDiscrete):
-        starts, kind = space.start.ravel(), space.dtype
-        grid = space.nvec.shape
-        counts = tuple(int(n) for n in space.nvec.ravel())
-        return ActionSpec.multi_discrete(counts), lambda row: (row.astype(kind) + starts).reshape(grid).astype(kind)
-    if isinstance(space, spaces.MultiBinary):
-        form = space.shape
-        return ActionSpec.multi_binary(int(np.prod(form))), lambda row: row.reshape(form).astype(np.int8)
-    raise ConfigurationError(
-        "the wire cannot carry this action space", fault="caller", field="ACT_SPACE",
-        expected="Box, Discrete, MultiDiscrete or MultiBinary", got=space, cure="wrap the env to flatten its actions",
-    )  # fmt: skip
-
-
-def _observation_side(
-    space: gym.Space[Any],
-) -> tuple[NDArray[np.float32], NDArray[np.float32], Callable[[Any], NDArray[Any]]]:
-    """(low, high) as float32 and from an observation to its numbers."""
-    if isinstance(space, spaces.Box):
-        with np.errstate(over="ignore"):
-            low, high = space.low.ravel().astype(np.float32), space.high.ravel().astype(np.float32)
-        if len(space.shape) == 1:
-            return low, high, lambda obs: obs
-        return low, high, lambda obs: np.asarray(obs).reshape(-1)
-    try:
-        flat = spaces.flatten_space(space)
-    except NotImplementedError:
-        flat = None
-    if not isinstance(flat, spaces.Box):
-        raise ConfigurationError(
-            "the wire cannot carry this observation space", fault="caller", field="OBS_SPACE", got=space,
-            cure="wrap the env so that its observations have a fixed size",
+            "an action mask needs choices", fault="caller", field="masks", expected="a space with a Discrete part",
+            got=env.action_space, cure="leave masks=True out",
         )  # fmt: skip
-    return flat.low.astype(np.float32), flat.high.astype(np.float32), lambda obs: np.asarray(spaces.flatten(space, obs))
+    return bool(action.mask_size)

@@ -65,6 +65,22 @@ class ActsPerEnv(Protocol):
         ...
 
 
+@runtime_checkable
+class TakesMasks(Protocol):
+    """A policy that may be told which choices are legal."""
+
+    @property
+    def takes_masks(self) -> bool:
+        """Whether it heeds them."""
+        ...
+
+    def run_inference_for(
+        self, env_ids: Sequence[int], observations: NDArray[np.float32], *, action_masks: NDArray[Any] | None = None
+    ) -> NDArray[np.float32]:
+        """As ActsPerEnv; `action_masks` uint8 [n, mask_size], 1 = legal."""
+        ...
+
+
 # -- what a game may offer beside the callbacks
 
 
@@ -101,6 +117,33 @@ class ScalesTime(Protocol):
 
     def set_time_scale(self, scale: float) -> None:
         """1: real time. Positive and finite."""
+        ...
+
+
+@runtime_checkable
+class Pauses(Protocol):
+    """A game with a clock of its own that a trainer may stop."""
+
+    def set_paused(self, paused: bool) -> None:
+        """False also where the trainer goes without having let the game go on. See also `paused` of BridgeCore."""
+        ...
+
+
+@runtime_checkable
+class Renders(Protocol):
+    """A game that can show an env."""
+
+    def render(self, env_id: int) -> NDArray[np.uint8] | None:
+        """uint8 [height, width, 3]; None: there is no picture now. The env id has been checked."""
+        ...
+
+
+@runtime_checkable
+class ComputesRewards(Protocol):
+    """A game with goals: its reward depends on nothing but what was achieved and what was desired (HER)."""
+
+    def compute_reward(self, achieved: NDArray[np.float32], desired: NDArray[np.float32]) -> Any:
+        """Goals, float32 [n, k] each -> n rewards."""
         ...
 
 

@@ -60,12 +60,16 @@ def open_engine(
         return open_tcp(host, port, **text)
     probe = MultiTcpConnection(host, port, **text)  # checks the options before anything is dialled
     link, spec = shake_hands(host, port, probe.connect_timeout, probe.wait)
+    refused = ""
     if spec.shm is not None:
         try:
             return SharedMemoryConnection.upgrade(link, spec, spin_us=spin_us, **options)
         except UpgradeRefused as why:
-            _log.info("no shared memory, the run goes on over TCP: %s", why)
+            refused = str(why)
+            _log.info("no shared memory, the run goes on over TCP: %s", refused)
         except BaseException:  # Ctrl-C among them
             link.close()
             raise
-    return go_on(link, spec, host, port, **text)
+    spoken = go_on(link, spec, host, port, **text)
+    spoken.refused = refused
+    return spoken

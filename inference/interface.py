@@ -53,14 +53,22 @@ class InferenceInterface(ABC):
             from 0. The caller owns the array.
         """
 
-    def run_inference_for(self, agents: Sequence[int], observations: Observations) -> NDArray[np.float32]:
+    def run_inference_for(
+        self, agents: Sequence[int], observations: Observations, *, action_masks: NDArray[Any] | None = None
+    ) -> NDArray[np.float32]:
         """As run_inference, for agents by number: a recurrent policy keeps one state per agent, whoever else is asked.
 
         Args:
             agents: whose observation each row is; reset() takes the same numbers. Don't mix with run_inference.
             observations: one row per agent.
+            action_masks: [N, choices], 1 = legal; ignored by a policy that takes none (`takes_masks`).
         """
         return self.run_inference(observations)
+
+    @property
+    def takes_masks(self) -> bool:
+        """Whether run_inference_for heeds action masks."""
+        return False
 
     def reset(self, rows: Sequence[int] | None = None) -> None:  # noqa: B027 (nothing to do is a full answer)
         """A new episode begins in `rows`, or for these agents (None: for all of them).

@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ue_rl.errors import ModelLoadError, ModelMismatch
+from ue_rl.space_tree import Branch, LeafKind, Space
 from ue_rl.spec import MAX_NUMBERS, PROTOCOL_VERSION
 
 METADATA_KEY = "ue_rl"
@@ -98,6 +99,7 @@ class PolicyMetadata:
         flat_input: whether the observation is one flat input whatever its space.
         verification: what the comparison with predict() found (the fields of Comparison), and the tolerances.
         versions: library name -> version.
+        obs_names, act_names: of each number in the engine's row, for people; () where the handshake has none.
         protocol_version: version of the wire protocol that the exporter spoke.
         format: version of this description.
     """
@@ -114,6 +116,8 @@ class PolicyMetadata:
     flat_input: bool = False
     verification: dict[str, Any] = field(default_factory=dict)
     versions: dict[str, str] = field(default_factory=dict)
+    obs_names: tuple[str, ...] = ()
+    act_names: tuple[str, ...] = ()
     protocol_version: int = PROTOCOL_VERSION
     format: int = FORMAT
 
@@ -134,7 +138,11 @@ class PolicyMetadata:
 
     def to_json(self) -> str:
         """This description as one JSON object."""
-        return json.dumps(asdict(self), allow_nan=False)
+        values = asdict(self)
+        for name in ("obs_names", "act_names"):
+            if not values[name]:
+                del values[name]
+        return json.dumps(values, allow_nan=False)
 
     def _check(self) -> None:
         """Raise ValueError for what no exporter writes."""
@@ -171,6 +179,8 @@ class PolicyMetadata:
             values = {key: value for key, value in raw.items() if key in known}
             for side in ("inputs", "outputs"):
                 values[side] = tuple(_port_from_json(port) for port in raw[side])
+            for names in ("obs_names", "act_names"):
+                values[names] = tuple(map(str, raw.get(names, ())))
             made = cls(**values)
             made._check()
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
@@ -193,12 +203,16 @@ def space_to_json(space: Any) -> dict[str, Any]:
     """A gymnasium space as plain JSON values.
 
     Box: shape, dtype, low and high (one number where all are equal, else all numbers in C order). Discrete: n, start.
-    MultiDiscrete: nvec. MultiBinary: shape. Dict: spaces, in the order of the space.
+    MultiDiscrete: nvec, and start where the choices do not all begin with 0. MultiBinary: shape. Dict: spaces, in the
+    order of the space. Tuple: the same, under the names 0, 1, .. Starts are the engine's, also where the space counts
+    from 0 for Stable-Baselines3; a hybrid action is the Dict or Tuple that the engine has.
 
     Raises:
         ModelMismatch: a space that a policy file cannot name, such as Tuple or Text.
     """
     kind = type(space).__name__
+    if hasattr(space, "tree"):  # a HybridBox
+        return tree_to_json(space.tree)
     if kind == "Box":
         return {
             "type": kind,
@@ -208,9 +222,15 @@ def space_to_json(space: Any) -> dict[str, Any]:
             "high": _bounds_to_json(space.high),
         }
     if kind == "Discrete":
-        return {"type": kind, "n": int(space.n), "start": int(space.start)}
+        return {
+            "type": kind,
+            "n": int(space.n),
+            "start": int(np.ravel(getattr(space, "engine_starts", space.start))[0]),
+        }
     if kind == "MultiDiscrete":
-        return {"type": kind, "nvec": np.asarray(space.nvec).ravel().tolist()}
+        starts = np.ravel(getattr(space, "engine_starts", space.start)).tolist()
+        said = {"start": starts} if any(starts) else {}
+        return {"type": kind, "nvec": np.asarray(space.nvec).ravel().tolist(), **said}
     if kind == "MultiBinary":
         return {"type": kind, "shape": [int(n) for n in space.shape]}
     if kind == "Dict":
@@ -222,10 +242,26 @@ def space_to_json(space: Any) -> dict[str, Any]:
     )
 
 
+def tree_to_json(tree: Space) -> dict[str, Any]:
+    """A space tree of the handshake, as `space_to_json` writes the Gymnasium space of the same form."""
+    if isinstance(tree, Branch):
+        kind = "Dict" if tree.named else "Tuple"
+        return {"type": kind, "spaces": {name: tree_to_json(part) for name, part in tree.parts}}
+    if tree.kind is LeafKind.BOX:
+        low, high = (_bounds_to_json(np.array(bound)) for bound in (tree.low, tree.high))
+        return {"type": "Box", "shape": list(tree.shape), "dtype": tree.dtype, "low": low, "high": high}
+    if tree.kind is LeafKind.DISCRETE:
+        return {"type": "Discrete", "n": tree.counts[0], "start": tree.starts[0] if tree.starts else 0}
+    if tree.kind is LeafKind.MULTI_DISCRETE:
+        said = {"start": list(tree.starts)} if tree.starts else {}
+        return {"type": "MultiDiscrete", "nvec": list(tree.counts), **said}
+    return {"type": "MultiBinary", "shape": list(tree.shape)}
+
+
 def space_size(space: Mapping[str, Any]) -> int:
     """How many numbers one element of a space (in its JSON form) takes when written flat."""
     kind = space["type"]
-    if kind == "Dict":
+    if kind in ("Dict", "Tuple"):
         return sum(space_size(sub) for sub in space["spaces"].values())
     if kind == "MultiDiscrete":
         return len(space["nvec"])

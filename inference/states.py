@@ -42,7 +42,9 @@ class StatefulInference(InferenceInterface):
         self._state, self._starts = (state, np.zeros(n, np.bool_)) if state else (None, None)
         return actions
 
-    def run_inference_for(self, agents: Sequence[int], observations: Observations) -> Floats:
+    def run_inference_for(
+        self, agents: Sequence[int], observations: Observations, *, action_masks: NDArray[Any] | None = None
+    ) -> Floats:
         """As run_inference, with a state per agent number; see InferenceInterface.run_inference_for."""
         known = [self._agents.get(agent) for agent in agents]
         blank = next((state for state in known if state is not None), None)

@@ -11,10 +11,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ue_rl import moved
+from ue_rl import moved, registering
 from ue_rl.lazy import lazy
 
 if TYPE_CHECKING:
+    from ue_rl.agents.parallel_env import UnrealParallelEnv as UnrealParallelEnv
     from ue_rl.connecting import connect as connect
     from ue_rl.envs.gym_env import UnrealEnv as UnrealEnv
     from ue_rl.envs.vec_env import UnrealVecEnv as UnrealVecEnv
@@ -24,15 +25,17 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 moved.install()
+registering.install()
 
 __getattr__, __dir__, __all__ = lazy(
     __name__,
     {
+        "agents.parallel_env": "UnrealParallelEnv",
         "connecting": "connect",
         "envs.gym_env": "UnrealEnv",
         "envs.vec_env": "UnrealVecEnv",
         "envs.vector_env": "UnrealVectorEnv",
         "spec": "EnvSpec",
-        **dict.fromkeys(("bridges", "connections", "errors", "inference", "testing"), ""),
+        **dict.fromkeys(("agents", "bridges", "connections", "errors", "inference", "testing"), ""),
     },
 )

@@ -192,6 +192,7 @@ class EnvSpec:
             then, `num_rows` in all: row env * agents_per_env + k is env's k-th agent, groups one after the other.
             obs_size and act_size are those of the largest group.
         unknown: keys of the handshake that this version of the library does not know.
+        text: the handshake as it was sent, for people; "" for a spec that no engine has sent.
 
     Raises:
         ConfigurationError: sizes that are invalid, or that contradict each other.
@@ -215,6 +216,7 @@ class EnvSpec:
     parameters: tuple[Parameter, ...] = ()
     groups: tuple[AgentGroup, ...] = ()
     unknown: tuple[str, ...] = field(default=(), compare=False)
+    text: str = field(default="", compare=False, repr=False)
 
     def __post_init__(self) -> None:
         for name, value, top in (

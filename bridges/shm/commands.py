@@ -14,6 +14,7 @@ import threading
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from ue_rl.bridges.calls import answer_call
 from ue_rl.bridges.core import BridgeCore
 from ue_rl.bridges.hosting import (
     BeginsContracts,
@@ -26,12 +27,23 @@ from ue_rl.bridges.hosting import (
 )
 from ue_rl.commands.dispatcher import Dispatcher
 from ue_rl.commands.envelope import Command, Method, messages, text
-from ue_rl.commands.json_entry import check_object, is_json, json_entry, read_json_entry
-from ue_rl.errors import ConfigurationError, MalformedMessage, UnknownEnv, UnsupportedByEngine
+from ue_rl.commands.json_entry import (
+    ENV_INFO,
+    RESET_OPTIONS,
+    RESET_PARAMETERS,
+    check_object,
+    is_json,
+    json_entry,
+    read_json_entry,
+)
+from ue_rl.commands.text_entry import TextReader, is_text, text_entries
+from ue_rl.errors import ConfigurationError, MalformedMessage, UnexpectedMessage, UnknownEnv, UnsupportedByEngine
 from ue_rl.shm.memory import StepMemory
 from ue_rl.wire.handshake import encode_handshake
 
 _log = logging.getLogger("ue_rl.bridges.shm")
+
+_OF_RESETS = (RESET_OPTIONS, RESET_PARAMETERS)
 
 Parameters = dict[str, tuple[float, float, float]]
 
@@ -58,27 +70,42 @@ def default_dispatcher(bridge: BridgeCore) -> Dispatcher:
 
 
 def answer_commands(
-    memory: StepMemory, dispatcher: Dispatcher, bridge: BridgeCore, write: Callable[[bytes], None]
+    memory: StepMemory,
+    dispatcher: Dispatcher,
+    bridge: BridgeCore,
+    write: Callable[[bytes], None],
+    texts: TextReader,
+    asked: bool,
 ) -> int:
     """Answers what stands in the ring, one ringful at most: a trainer that never stops asking must not stop the game.
 
     Args:
-        write: sends an answer, waiting for room.
+        write: sends an answer, waiting for room. texts: this session's, for calls. asked: a request is open.
 
     Returns:
         how many.
 
     Raises:
-        MalformedMessage, UnknownEnv, SegmentInvalid: a broken message. RingFull: the trainer does not read its answers.
+        MalformedMessage, UnknownEnv, SegmentInvalid: a broken message. UnexpectedMessage: a call while a request is
+            open. RingFull: the trainer does not read its answers.
     """
     count = taken = 0
     ring = memory.c2s
     while ring is not None and taken < ring.capacity and (data := ring.try_read()) is not None:
         count, taken = count + 1, taken + len(data)
+        if is_text(data):
+            if asked:
+                raise UnexpectedMessage("a call came while a request was open", fault="trainer", got=data)
+            whole = texts.take(data)
+            if whole is not None:
+                assert memory.s2c is not None
+                for entry in text_entries(whole[0], answer_call(bridge, whole[1]), memory.s2c.max_payload):
+                    write(entry)
+            continue
         with bridge.lock:
             if is_json(data):
-                env_id, options = read_json_entry(data, Method.RESET_OPTIONS, bridge.num_envs)
-                bridge.inbox.options[env_id] = options
+                method, row, value = read_json_entry(data, _OF_RESETS, bridge.spec.num_rows)
+                (bridge.inbox.options if method == RESET_OPTIONS else bridge.inbox.parameters)[row] = value
                 continue
             before, bridge.caller = bridge.caller, threading.get_ident()
             try:
@@ -101,8 +128,8 @@ def send_infos(memory: StepMemory, bridge: BridgeCore, write: Callable[[bytes], 
     """
     infos = bridge.outbox.infos
     if memory.s2c is not None:
-        for env, info in infos.items():
-            write(json_entry(Method.ENV_INFO, env, info, memory.s2c.max_payload))
+        for row, info in infos.items():
+            write(json_entry(ENV_INFO, row, info, memory.s2c.max_payload))
     infos.clear()
 
 
@@ -193,10 +220,8 @@ class _Handlers:
         game.begin_contract(None if contract.seed < 0 else int(contract.seed), parameters, ranges, env_ids)
 
     def reset_options(self, payload: Any, command: Command) -> Any:
-        env, options = check_object(
-            Method.RESET_OPTIONS, int(payload.envId), payload.json or b"", self._bridge.num_envs
-        )
-        self._bridge.inbox.options[env] = options
+        row, options = check_object(RESET_OPTIONS, int(payload.envId), payload.json or b"", self._bridge.spec.num_rows)
+        self._bridge.inbox.options[row] = options
 
     def _check_env(self, env_id: int) -> None:
         if not 0 <= env_id < self._bridge.num_envs:

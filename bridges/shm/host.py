@@ -29,17 +29,29 @@ from ue_rl.bridges.shm.steps import ShmSteps
 from ue_rl.bridges.tcp.session import who_failed
 from ue_rl.commands.dispatcher import Dispatcher
 from ue_rl.commands.envelope import encode, messages, mismatch, write_within
+from ue_rl.commands.text_entry import TextReader
 from ue_rl.errors import ConfigurationError, UeRlError
 from ue_rl.session import Event, Role, Session, State
 from ue_rl.shm.bell import Bell, set_slice
-from ue_rl.shm.header import CLIENT_PID, CLIENT_STATE, CLOSED, HEARTBEAT, LEAVING, RING_SIZE, SERVER_STATE, SERVING
+from ue_rl.shm.header import (
+    CLIENT_PID,
+    CLIENT_SINCE,
+    CLIENT_STATE,
+    CLOSED,
+    HEARTBEAT,
+    LEAVING,
+    RING_SIZE,
+    SERVER_STATE,
+    SERVING,
+)
 from ue_rl.spin import ENGINE_SLICE_MS
+from ue_rl.wire.calls import CALL_LIMIT
 
 _log = logging.getLogger("ue_rl.bridges.shm")
 
 _RING_SECONDS = 5.0
 # Enum members are slow to look up, and these are needed in every step.
-_ASK, _ANSWERED, _SERVING_STATES = Event.ASK, Event.ANSWERED, (State.READY, State.ASKED)
+_ASK, _ANSWERED, _ASKED, _SERVING_STATES = Event.ASK, Event.ANSWERED, State.ASKED, (State.READY, State.ASKED)
 
 
 @functools.cache
@@ -91,11 +103,12 @@ class ShmHost:
             raise ConfigurationError("a tick rate must be positive", fault="caller", field="tick_rate", got=tick_rate)
         if not guest and bridge.host is not None:
             raise ConfigurationError("this bridge is hosted already", fault="caller", cure="close its server first")
-        self._spec = spec = bridge.spec
+        self._spec = spec = bridge.announce()
         self.bridge, self.tick_rate, self._spin_us = bridge, tick_rate, spin_us
         self._segment, self.memory = make_segment(spec, name=name, ring_size=ring_size, gpu=gpu)
         self.sessions = 0
         self._session = Session(Role.ENGINE)  # the present trainer's, a new one for each
+        self._texts = TextReader("trainer", CALL_LIMIT)  # likewise
         self._client = 0  # its process id
         self._out = threading.Lock()  # guards s2c and the bell: send() may be called from any thread
         self._next_reader_check = 0.0
@@ -150,7 +163,7 @@ class ShmHost:
         finally:
             if sock is not None:
                 if not self._closed:
-                    self._end_session("the server stops", logging.DEBUG)
+                    self._end_session("the engine stops", logging.DEBUG)
                 self._bell.release()  # before close(): the descriptor's number may be reused
                 self._bell = None  # type: ignore[assignment]
                 sock.close()
@@ -159,7 +172,7 @@ class ShmHost:
         """For an engine with a loop of its own: takes what is asked, ticks, answers; was something answered?"""
         try:
             self._poll()
-            if self._session.state is State.ASKED:
+            if self._session.state is _ASKED:
                 return self._answer(self._steps.advance, delta)
             if self._take(self._bell.peek()):
                 return self._answer(self._steps.answer, delta)
@@ -213,6 +226,7 @@ class ShmHost:
             self._closed = True
             self._session.on(Event.CLOSE)
         self._forget_sender()
+        self._tell_end("the engine stops")
         self.memory.store_u32(SERVER_STATE, CLOSED)
         if self._bell is not None:
             self._bell.nudge()
@@ -312,20 +326,22 @@ class ShmHost:
         if not client:
             return
         with bridge.lock:
-            fits = bridge.mode is not Mode.INFERENCE and bridge.spec is self._spec
+            spec = bridge.announce()
+            fits = bridge.mode is not Mode.INFERENCE and spec == self._spec
             if fits:
+                self._spec = spec
                 self._steps.bind()
                 bridge.start_training()
                 self._switches = bridge.switches
                 bridge.forget_requests()
         if not fits:
-            why = "is in inference mode" if bridge.mode is Mode.INFERENCE else "was given other sizes"
-            _log.warning("process %d was refused: the bridge %s", client, why)
+            why = f"the bridge {'is in inference mode' if bridge.mode is Mode.INFERENCE else 'was given other sizes'}"
+            _log.warning("process %d was refused: %s", client, why)
             self._end_session(why, logging.DEBUG)
             return
         self.sessions += 1
         self._client = client
-        self._session = Session(Role.ENGINE)
+        self._session, self._texts = Session(Role.ENGINE), TextReader("trainer", CALL_LIMIT)
         self._session.on(Event.CONNECT)
         self._session.on(Event.CONFIG)
         bridge.sender = self.send
@@ -370,6 +386,7 @@ class ShmHost:
         memory = self.memory
         if self._serving:
             _log.log(level, "session %d ended: %s", self.sessions, why, exc_info=error)
+        self._tell_end(why)
         with self._out:
             self._session.on(Event.CLOSE)
         self._forget_sender()
@@ -379,14 +396,22 @@ class ShmHost:
                 memory.s2c.repair()
             memory.c2s.repair()
             memory.c2s.skip_all()
+        memory.store_u64(CLIENT_SINCE, 0)
         memory.store_u32(CLIENT_STATE, 0)
         memory.store_u32(CLIENT_PID, 0)
         self._bell.nudge()
 
+    def _tell_end(self, why: str) -> None:
+        """To the trainer, unless it leaves by itself."""
+        holder = self.memory.load_u32(CLIENT_PID)
+        if holder and self.memory.load_u32(CLIENT_STATE) != LEAVING:
+            self.memory.tell_end(holder, why)
+
     def _answer_commands(self) -> None:
         if not self._serving and self.memory.load_u32(CLIENT_PID):
             self._greet()
-        answer_commands(self.memory, self.dispatcher, self.bridge, self._write)
+        asked = self._session.state is _ASKED or self._bell.peek() != self._steps.seen
+        answer_commands(self.memory, self.dispatcher, self.bridge, self._write, self._texts, asked)
 
     def _write(self, data: bytes, meanwhile: Callable[[], None] | None = None) -> None:
         """To the trainer; calls `meanwhile` (None: only checks that it lives) again and again until there is room."""

@@ -39,8 +39,8 @@ def make_segment(
         **_gpu_fields(gpu or {}), **({} if image is None else image.fields()),
     }  # fmt: skip
     header, size = plan(
-        spec.num_envs, spec.obs_size, spec.act_size, image=None if image is None else image.size,
-        ring_size=ring_size, config=config, **fields,
+        spec.num_rows, spec.obs_size, spec.act_size, image=None if image is None else image.size,
+        ring_size=ring_size, config=config, agents=bool(spec.groups), mask_size=spec.mask_size, **fields,
     )  # fmt: skip
     segment = Segment.create(size, name)
     try:

@@ -41,7 +41,9 @@ class ShmSteps:
         self._answered_seq = memory.answered_seq
         self._all_step = bytes([ActionBatch.STEP]) * len(memory.ask)
         self._first_nonfinite: Any = memory.words.first_nonfinite
-        self._arrays = ["obs", "rewards", "dones", "truncated", *(["image"] if memory.image is not None else [])]
+        beside = [name for name in ("image", "masks", "present") if getattr(memory, name) is not None]
+        self._arrays = ["obs", "rewards", "dones", "truncated", *beside]
+        self._per_env = bridge.spec.agents_per_env
         self.seen = 0
 
     def bind(self) -> None:
@@ -95,18 +97,31 @@ class ShmSteps:
         inbox = self._bridge.inbox
         wanted = np.frombuffer(ask, np.uint8)
         if wanted.max() > ActionBatch.RESET:
-            env = int(wanted.argmax())
+            row = int(wanted.argmax())
             raise UnexpectedMessage(
-                "invalid command byte", fault="trainer", env_id=env, field="ask", expected="0, 1 or 2",
-                got=int(wanted[env]),
+                "invalid command byte", fault="trainer", env_id=row // self._per_env, field="ask",
+                expected="0, 1 or 2", got=int(wanted[row]),
             )  # fmt: skip
         rows = np.flatnonzero(wanted == ActionBatch.STEP)
-        finite = np.isfinite(inbox.actions[rows]).all(axis=1)
-        if not finite.all():
-            raise self._nonfinite(int(rows[int(finite.argmin())]) * inbox.actions.shape[1])
-        resets = np.flatnonzero(wanted == ActionBatch.RESET)
-        inbox.seeds[resets] = np.maximum(self._seeds[resets], -1)
+        if self._first_nonfinite(inbox.actions) >= 0:  # rows that take no step may hold anything
+            finite = np.isfinite(inbox.actions[rows]).all(axis=1)
+            if not finite.all():
+                raise self._nonfinite(int(rows[int(finite.argmin())]) * inbox.actions.shape[1])
+        if len(rows) != np.count_nonzero(wanted):
+            self._take_resets(wanted == ActionBatch.RESET)
         inbox.command[:] = wanted
+
+    def _take_resets(self, reset: NDArray[np.bool_]) -> None:
+        """An env is reset as a whole, with the seed in its first row."""
+        envs = reset.reshape(-1, self._per_env)
+        torn = envs.any(axis=1) & ~envs.all(axis=1)
+        if torn.any():
+            raise UnexpectedMessage(
+                "some agents of an env are reset, others are not", fault="trainer", env_id=int(torn.argmax()),
+                field="ask", expected="2 for all of them, or for none",
+            )  # fmt: skip
+        first = np.flatnonzero(envs[:, 0]) * self._per_env
+        self._bridge.inbox.seeds[first] = np.maximum(self._seeds[first], -1)
 
     def advance(self, delta: float) -> bool:
         """A further tick; True when all that was asked is answered. The bridge's lock is held. The game may raise."""
@@ -143,5 +158,5 @@ class ShmSteps:
     def _nonfinite(self, index: int) -> NonFiniteValue:
         return NonFiniteValue(
             "the trainer sent an action that is not a finite number", fault="trainer",
-            env_id=index // self._bridge.spec.act_size, field="ACT",
+            env_id=index // (self._bridge.spec.act_size * self._per_env), field="ACT",
         )  # fmt: skip

@@ -3,16 +3,34 @@
 from __future__ import annotations
 
 import asyncio
+import errno
+import select
 import socket
 from collections.abc import Callable
 
 MAX_EARLY = 1 << 20
+_HUNG_UP: int | None = getattr(select, "POLLRDHUP", None)
 
 
 def gives_sockets_away(loop: asyncio.AbstractEventLoop) -> bool:
     """Does Connection.detach work on `loop`? Not on Windows' default one, which reads ahead: bytes could get lost."""
     proactor = getattr(asyncio, "ProactorEventLoop", None)
     return proactor is None or not isinstance(loop, proactor)
+
+
+async def listen(make: Callable[[], Connection], host: str, port: int, backlog: int) -> tuple[asyncio.Server, int]:
+    """A listening server and its port; a name with an IPv4 and an IPv6 address has the same port on both.
+
+    Raises:
+        OSError: the address cannot be listened on.
+    """
+    loop = asyncio.get_running_loop()
+    server = await loop.create_server(make, host, port, backlog=backlog)
+    ports = [int(sock.getsockname()[1]) for sock in server.sockets]
+    if len(set(ports)) > 1:  # each took a free one
+        server.close()
+        server = await loop.create_server(make, host, ports[0], backlog=backlog)
+    return server, ports[0]
 
 
 class Connection(asyncio.Protocol):
@@ -26,7 +44,7 @@ class Connection(asyncio.Protocol):
         place: in its session: 0 = first, i + 1 = env i's own; -1 = in none (yet).
         peer: the other side's address, for people. early: what came before it was in a session. gone: closed.
         clogged: the other side does not read what it was sent. detached: the socket was given away.
-        fd: its descriptor.
+        fd: its descriptor. told: it came while somebody else was served: the first connection of a trainer that waits.
     """
 
     def __init__(
@@ -41,6 +59,7 @@ class Connection(asyncio.Protocol):
         self.gone = False
         self.clogged = False
         self.detached = False
+        self.told = False
         self.fd = -1
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -89,6 +108,23 @@ class Connection(asyncio.Protocol):
         """Sends."""
         if self._transport is not None and not self._transport.is_closing():
             self._transport.write(data)
+
+    def closed_by_peer(self) -> bool:
+        """Has the other side closed, though the event loop has not come to hear of it?"""
+        if self._transport is None or self._transport.is_closing():
+            return True
+        if _HUNG_UP is not None:  # Linux: also behind data that was not read yet
+            poller = select.poll()
+            poller.register(self.fd, _HUNG_UP)
+            return bool(poller.poll(0))
+        try:
+            with self._transport.get_extra_info("socket").dup() as sock:
+                sock.setblocking(False)
+                return not sock.recv(1, socket.MSG_PEEK)
+        except BlockingIOError:
+            return False
+        except OSError as error:
+            return error.errno not in (errno.EMFILE, errno.ENFILE)
 
     def detach(self) -> socket.socket:
         """A blocking socket of the same connection, for another owner; nothing more is read or written here.

@@ -7,26 +7,31 @@ answer to a trainer that has left never reaches the next one.
 
 from __future__ import annotations
 
+import gc
 import os
 import time
+from collections.abc import Callable
 
 from ue_rl import processes
 from ue_rl.connections.tcp.link import engine_gone
-from ue_rl.errors import ConfigurationError, EngineTimeout, EngineUnreachable, SegmentInvalid
+from ue_rl.errors import ConfigurationError, EngineDisconnected, EngineTimeout, EngineUnreachable, SegmentInvalid
 from ue_rl.shm.header import (
     ATTACHED,
     CLIENT_PID,
+    CLIENT_SINCE,
     CLIENT_STATE,
     CLOSED,
     HEADER_SIZE,
     LEAVING,
     MAGIC,
+    REASON_PID,
     SERVER_STATE,
     SERVING,
     Header,
 )
 from ue_rl.shm.memory import StepMemory
 from ue_rl.shm.segment import Segment
+from ue_rl.wire.notices import ended
 
 _POLL_SECONDS = 0.002
 
@@ -76,30 +81,37 @@ def check_maker(header: Header, name: str) -> None:
         )  # fmt: skip
 
 
-def claim(memory: StepMemory, seconds: float) -> None:
+def claim(memory: StepMemory, seconds: float, disown: Callable[[], object] = lambda: None) -> None:
     """Takes the segment for this process.
 
     Args:
         seconds: how long the engine may take to get ready, and to notice that an earlier trainer has gone.
+        disown: called as soon as the segment is free: nothing in this process holds it then.
 
     Raises:
         ConfigurationError: another trainer is attached. EngineDisconnected, EngineTimeout.
     """
     deadline, extended = time.monotonic() + seconds, memory.header.extended
+    searched = False
     while True:
         state = memory.load_u32(SERVER_STATE) if extended else SERVING
         if state == CLOSED:
-            raise engine_gone("it has closed the segment")
+            raise gone(memory, "it has closed the segment")
         holder = memory.load_u32(CLIENT_PID)
         there = holder != 0 and processes.alive(holder)
         if there and (not extended or memory.load_u32(CLIENT_STATE) == ATTACHED):  # 0: just being freed, or taken
-            raise ConfigurationError(
-                "another trainer is attached to this segment", fault="caller", field="client_pid", expected="nobody",
-                got=f"process {holder}", cure="close it, or start another engine",
-            )  # fmt: skip
+            if holder == os.getpid() and not searched:  # perhaps a connection that nobody can reach any more
+                searched = True
+                gc.collect()
+                continue
+            raise _busy(memory, holder)
         free = state == SERVING and (holder == 0 or not extended)
+        if free:
+            disown()
         if free and memory.words.compare_exchange_u32(memory.buffer, CLIENT_PID, holder, os.getpid()):
             if extended:
+                memory.store_u32(REASON_PID, 0)  # of an earlier session of this process
+                memory.store_u64(CLIENT_SINCE, int(time.time()))
                 memory.store_u32(CLIENT_STATE, ATTACHED)
             return
         if not engine_alive(memory):
@@ -112,6 +124,24 @@ def claim(memory: StepMemory, seconds: float) -> None:
                 cure="does its loop run?",
             )  # fmt: skip
         time.sleep(_POLL_SECONDS)
+
+
+def _busy(memory: StepMemory, holder: int) -> ConfigurationError:
+    """The error for a segment that another trainer holds: who it is, and since when, where it says so."""
+    since = memory.load_u64(CLIENT_SINCE) if memory.header.extended else 0
+    who = f"process {holder}{', which is this one' if holder == os.getpid() else ''}"
+    if 0 < since <= time.time():
+        who += f", for {time.time() - since:.0f} s"
+    return ConfigurationError(
+        "another trainer is attached to this segment", fault="caller", field="client_pid", expected="nobody",
+        got=who, cure="close it, or start another engine",
+    )  # fmt: skip
+
+
+def gone(memory: StepMemory, got: str) -> EngineDisconnected:
+    """The error for an engine that has gone or has ended this process's session, with its reason where it gave one."""
+    why = memory.end_of(os.getpid())
+    return ended(why) if why else engine_gone(got)
 
 
 def evicted(memory: StepMemory) -> bool:
@@ -131,4 +161,5 @@ def leave(memory: StepMemory, asked: bool) -> None:
         memory.store_u32(CLIENT_STATE, LEAVING if asked else 0)
         if asked:
             return
+        memory.store_u64(CLIENT_SINCE, 0)
     memory.store_u32(CLIENT_PID, 0)

@@ -28,7 +28,8 @@ from ue_rl.commands.envelope import (
     text,
     write_within,
 )
-from ue_rl.commands.json_entry import check_object, is_json, json_entry, read_json_entry
+from ue_rl.commands.json_entry import ENV_INFO, check_object, is_json, json_entry, read_json_entry
+from ue_rl.commands.text_entry import TextReader, is_text, text_entries
 from ue_rl.errors import (
     CommandFailed,
     ConfigurationError,
@@ -42,6 +43,7 @@ from ue_rl.errors import (
 )
 from ue_rl.shm.ring import Ring
 from ue_rl.spin import TRAINER_SLICE_MS
+from ue_rl.wire.calls import PICTURE_LIMIT
 
 _log = logging.getLogger("ue_rl.connections")
 
@@ -61,7 +63,7 @@ class ShmCommands:
         wait: waits for a message for at most that many milliseconds; raises EngineDisconnected where it has gone.
         check: raises ConnectionUnusable where the connection is closed or dead.
         fail: makes the connection dead.
-        infos: where the infos of envs go. num_envs: how many there are.
+        infos: where the infos of rows go. num_rows: how many rows there are.
         timeout: seconds for a request, unless it says otherwise.
 
     Attributes:
@@ -79,16 +81,19 @@ class ShmCommands:
         check: Callable[[], object],
         fail: Callable[[UeRlError], None],
         infos: dict[int, dict[str, Any]],
-        num_envs: int,
+        num_rows: int,
         timeout: float,
     ) -> None:
         self._out, self._in = out, incoming
         self._nudge, self._wait, self._check, self._fail = nudge, wait, check, fail
-        self._infos, self._num_envs = infos, num_envs
+        self._infos, self._num_rows = infos, num_rows
         self._last_id = 0
         self._answers: dict[int, Command | None] = {}
         self._events: deque[tuple[int, Command]] = deque()
         self._event_bytes = 0
+        self._texts = TextReader("engine", PICTURE_LIMIT)
+        self._called = 0
+        self._call_answer: bytes | None = None
         self._next_check = 0.0
         self.timeout = timeout
         self.dropped = 0
@@ -258,17 +263,38 @@ class ShmCommands:
         )
         self.request(Method.RESET_AGENT, m.ResetAgentT(contract=contract, envIds=list(env_ids)))
 
+    def call(self, line: bytes) -> bytes:
+        """The answer to a request of the text protocol (ue_rl/wire/calls.py), both without line ending.
+
+        Raises:
+            UnsupportedByEngine: no rings. EngineTimeout, RingFull: not within `self.timeout` seconds. Also what
+                receive() raises.
+        """
+        ring, deadline = self._ring(), time.monotonic() + self.timeout
+        self._last_id += 1
+        number = self._called = self._last_id % 2**32
+        self._call_answer = None
+        for entry in text_entries(number, line, ring.max_payload):
+            self._write(entry, max(deadline - time.monotonic(), 0.0))
+        name = line[:40].partition(b"=")[0].partition(b";")[0].decode("ascii", "replace")
+        what = f"an answer to {name} within {self.timeout:g} s"
+        self._await(lambda: self._call_answer is not None, deadline, what)
+        answer, self._call_answer = self._call_answer, None
+        assert answer is not None
+        return answer
+
     def close(self, reason: str = "") -> None:
         """Tells the engine that this trainer leaves, and why. The connection stays open: close it afterwards."""
         self.request(Method.CLOSE, messages().CloseT(reason=reason))
 
-    def options_entry(self, env_id: int, options: Mapping[str, Any]) -> bytes:
-        """A message for `send_entry`: options of a reset that is asked in the next frame. For the connection.
+    def reset_entry(self, method: int, row: int, value: Mapping[str, Any]) -> bytes:
+        """A message for `send_entry`: options or parameters of a reset that is asked in the next frame. For the
+        connection.
 
         Raises:
             ConfigurationError: no JSON, or longer than the ring takes. UnsupportedByEngine: no rings.
         """
-        return json_entry(Method.RESET_OPTIONS, env_id, options, self._ring().max_payload)
+        return json_entry(method, row, value, self._ring().max_payload)
 
     def send_entry(self, data: bytes) -> None:
         """Writes an encoded message."""
@@ -336,8 +362,13 @@ class ShmCommands:
         while ring is not None and taken < ring.capacity and (data := ring.try_read()) is not None:
             count, taken = count + 1, taken + len(data)
             if is_json(data):
-                env_id, info = read_json_entry(data, Method.ENV_INFO, self._num_envs)
-                self._infos[env_id] = info
+                _, row, info = read_json_entry(data, (ENV_INFO,), self._num_rows)
+                self._infos[row] = info
+                continue
+            if is_text(data):
+                whole = self._texts.take(data)
+                if whole is not None and whole[0] == self._called:
+                    self._call_answer = whole[1]
                 continue
             try:
                 command = decode(data)
@@ -355,7 +386,7 @@ class ShmCommands:
                 raise MalformedMessage("a message with a wrong payload", fault="engine", field="payload", got=problem)
             if command.method == Method.ENV_INFO:  # of an older engine
                 payload: Any = command.payload or messages().EnvInfoT(envId=-1)
-                found = check_object(Method.ENV_INFO, int(payload.envId), payload.json or b"", self._num_envs)
+                found = check_object(ENV_INFO, int(payload.envId), payload.json or b"", self._num_rows)
                 self._infos[found[0]] = found[1]
             else:
                 self._keep(command, len(data))

@@ -23,12 +23,15 @@ from ue_rl.buffers import ActionBatch, Resets, StepBuffers
 from ue_rl.compiled import load
 from ue_rl.connections.shm import attach
 from ue_rl.connections.shm.commands import ShmCommands
+from ue_rl.connections.shm.held import Held
 from ue_rl.connections.shm.plain import PlainSteps
+from ue_rl.connections.shm.requests import copy_actions, note_resets, reset_entries, reset_ids
+from ue_rl.connections.shm.rows import AgentReader, MaskReader
 from ue_rl.connections.shm.torch_upload import TorchUpload
 from ue_rl.connections.shm.upgrade import UpgradeRefused, check_offered, propose
 from ue_rl.connections.shm.waiting import EngineWatch, bad_state, slice_of, unasked
 from ue_rl.connections.tcp.connection import shake_hands
-from ue_rl.connections.tcp.link import Link, engine_gone
+from ue_rl.connections.tcp.link import Link
 from ue_rl.errors import UeRlError, UnsupportedByEngine
 from ue_rl.session import Event
 from ue_rl.shm.bell import ASKED, NOT_OURS, Bell, set_slice
@@ -38,11 +41,7 @@ from ue_rl.shm.offer import parse_offer
 from ue_rl.shm.segment import Segment
 from ue_rl.spec import EnvSpec
 from ue_rl.transport import BaseTransport, check_actions
-from ue_rl.wire.codec import nonfinite_action
-
-# By Segment.identity: which connection of this process holds it. A pid alone does not tell two of them apart, and the
-# token may be zero in every segment.
-_holders: weakref.WeakValueDictionary[tuple[int, int] | str, SharedMemoryConnection] = weakref.WeakValueDictionary()
+from ue_rl.wire.refusals import nonfinite_action
 
 
 class SharedMemoryConnection(BaseTransport):
@@ -64,6 +63,10 @@ class SharedMemoryConnection(BaseTransport):
 
     carries = "shared memory"
     _commands: ShmCommands
+    _watch: EngineWatch
+    _agent_reader: AgentReader | None
+    _mask_reader: MaskReader | None
+    _who_acts: bytes | None  # present and dones of the last request of some agents, without resets
 
     def __init__(
         self,
@@ -78,12 +81,10 @@ class SharedMemoryConnection(BaseTransport):
         super().__init__(timeout, connect_timeout, wait)
         self._engine, self.name = engine, name
         self._spin_us = spin_us
-        self._segment: Segment | None = None
-        self._memory: StepMemory | None = None
+        self._held = Held(weakref.WeakMethod(self.fail))
+        weakref.finalize(self, self._held.let_go)  # where nobody calls close()
         self._bell: Bell = None  # type: ignore[assignment]  # None before attaching and after close()
         self._greeted: tuple[Link, EnvSpec] | None = None
-        self._link: Link | None = None
-        self._claimed = False
         self._upload: TorchUpload | None = None
 
     # -- life cycle
@@ -91,10 +92,11 @@ class SharedMemoryConnection(BaseTransport):
     @property
     def memory(self) -> StepMemory:
         """The segment's arrays and header."""
-        if self._memory is None:
+        memory = self._held.memory
+        if memory is None:
             self._session.require(Event.ASK)
-        assert self._memory is not None
-        return self._memory
+        assert memory is not None
+        return memory
 
     @property
     def image(self) -> NDArray[np.uint8] | None:
@@ -134,25 +136,25 @@ class SharedMemoryConnection(BaseTransport):
             EngineDisconnected, EngineTimeout, HandshakeError: after the offer was taken there is no way back.
         """
         connection = cls(**options)
-        connection._greeted = link, spec
+        connection._greeted, connection.handshake = (link, spec), link.greeting
         connection.connect()
         return connection
 
     def describe(self) -> dict[str, str]:
         """See Transport.describe."""
         facts = {"address": f"shm://{self.name}", "transport": "shared memory"}
-        if self._memory is not None and self._spec is not None:
-            extended = self._memory.header.extended
+        if self._held.memory is not None and self._spec is not None:
+            extended = self._held.memory.header.extended
             facts["protocol"] = f"version {self._spec.version}" if extended else "plain layout (version 1)"
             facts["kernels"] = "compiled"
-            facts["wiring"] = "shared memory, " + ("socket doorbell" if self._link else "doorbell in memory")
+            facts["wiring"] = "shared memory, " + ("socket doorbell" if self._held.link else "doorbell in memory")
         return facts
 
     # -- requests and answers
 
     def _ask(self, actions: NDArray[np.float32], resets: Resets | None) -> None:
-        if resets is not None:
-            self._ask_mixed(actions, resets)
+        if resets is not None or self._some_act:
+            self._ask_some(actions, resets)
             return
         if self._mixed:
             self._ask_all()
@@ -167,69 +169,64 @@ class SharedMemoryConnection(BaseTransport):
             check_actions(self.spec, actions)  # nothing was asked: says what is wrong with them
             raise
         if outcome >= 0:
-            raise nonfinite_action(actions, *divmod(outcome, actions.shape[1]))
+            row, number = divmod(outcome, self.spec.act_size)
+            raise nonfinite_action(actions, row, number, self.spec)
         if outcome != ASKED:
             raise self._refused(outcome)
 
     def _ask_resets(self, resets: Resets) -> None:
-        rows, entries = self._reset_rows(resets)
+        env_ids = reset_ids(self.spec, resets)
+        entries = reset_entries(self.spec, self._commands, env_ids, resets)
         self._refuse_evicted()
-        self._mixed = True
+        self._mixed, self._who_acts = True, None
         if self._plain is not None:
-            self._plain.ask_resets(rows)
+            self._plain.ask_resets(env_ids)
         else:
             assert self.memory.ask is not None
+            if self._agent_reader is not None:
+                self._expect(resets, steps=False)
             self.memory.ask[:] = ActionBatch.NOTHING
-            self.memory.resets[:] = 0
-            self._note_resets(rows, resets)
+            note_resets(self.memory, self.spec, env_ids, resets)
+        self._publish(entries)
+
+    def _ask_some(self, actions: NDArray[np.float32], resets: Resets | None) -> None:
+        """A step of some rows, and a new episode of some envs."""
+        if self._plain is not None:
+            raise UnsupportedByEngine(
+                "a segment of the plain layout steps or resets all its envs at once", field="resets",
+                got=resets and resets.env_ids,
+            )  # fmt: skip
+        check_actions(self.spec, actions)
+        who = self.buffers.present.tobytes() + self.buffers.dones.tobytes()
+        if resets is None and who == self._who_acts:  # the same agents as in the request before
+            self._refuse_evicted()
+            copy_actions(self.memory, self.spec, actions)
+            self._publish([])
+            return
+        env_ids = reset_ids(self.spec, resets)
+        entries = reset_entries(self.spec, self._commands, env_ids, resets)
+        self._refuse_evicted()
+        self._who_acts = None
+        self._expect(resets, steps=True)
+        self._mixed = True
+        ask = self.memory.ask
+        assert ask is not None
+        np.equal(self.buffers.pending, 1, out=ask)
+        note_resets(self.memory, self.spec, env_ids, resets)
+        copy_actions(self.memory, self.spec, actions)
+        self._who_acts = who if resets is None else None
+        self._publish(entries)
+
+    def _publish(self, entries: list[bytes]) -> None:
+        """What is asked stands in the segment."""
         for entry in entries:
             self._commands.send_entry(entry)
         outcome = self._bell.ask(None)
         if outcome != ASKED:
             raise self._refused(outcome)
 
-    def _ask_mixed(self, actions: NDArray[np.float32], resets: Resets) -> None:
-        """A step of some envs and a new episode of the others."""
-        if self._plain is not None:
-            raise UnsupportedByEngine(
-                "a segment of the plain layout steps or resets all its envs at once", field="resets", got=resets.env_ids
-            )
-        check_actions(self.spec, actions)
-        rows, entries = self._reset_rows(resets)
-        finite = np.asarray(np.isfinite(actions).all(axis=1))
-        finite[rows] = True  # not used
-        if not finite.all():
-            env = int(finite.argmin())
-            raise nonfinite_action(actions, env, int(np.isfinite(actions[env]).argmin()))
-        self._refuse_evicted()
-        self._mixed = True
-        assert self.memory.ask is not None
-        self.memory.ask[:] = ActionBatch.STEP
-        self.memory.resets[:] = 0
-        self._note_resets(rows, resets)
-        for entry in entries:
-            self._commands.send_entry(entry)
-        actions = actions.copy()
-        actions[rows] = 0
-        self._ring_bell(actions)
-
-    def _reset_rows(self, resets: Resets) -> tuple[NDArray[np.intp], list[bytes]]:
-        """The rows that are reset, and the ring entries that go with it."""
-        ids = range(self.spec.num_envs) if resets.env_ids is None else resets.env_ids
-        entries = [
-            self._commands.options_entry(int(env), option)
-            for env, option in zip(ids, resets.options or (), strict=False)
-            if option is not None
-        ]
-        return np.asarray(ids, np.intp), entries
-
-    def _note_resets(self, rows: NDArray[np.intp], resets: Resets) -> None:
-        memory, seeds = self.memory, resets.seeds
-        assert memory.ask is not None
-        assert memory.seeds is not None
-        memory.ask[rows] = ActionBatch.RESET
-        memory.resets[rows] = 1
-        memory.seeds[rows] = -1 if seeds is None else [-1 if seed is None else seed for seed in seeds]
+    def _call(self, line: bytes) -> bytes:
+        return self._commands.call(line)
 
     def _ask_all(self) -> None:
         """Every env takes a step, as it does in every further one until a reset is asked."""
@@ -240,28 +237,35 @@ class SharedMemoryConnection(BaseTransport):
         assert self.memory.ask is not None
         self.memory.ask[:] = ActionBatch.STEP
         self.memory.resets[:] = 0
-        self._mixed = False
+        self.buffers.pending[:] = 1
+        self._mixed, self._who_acts = False, None
 
     def _collect(self) -> None:
         ring = self._ring
         try:
             good = self._bell.answer(0 if ring is None else ring.write_pos, self._watch.slice_ms)
         except ConnectionResetError as error:
-            raise engine_gone("its socket was closed") from error
-        if good:
-            return
-        # The slow path: the answer is not there yet, messages came with it, or something is wrong with it.
-        buffers = self.buffers
+            raise attach.gone(self.memory, "its socket was closed") from error
+        if not good:
+            self._look_closer()
+        if self._agent_reader is not None:
+            self._agent_reader.take()
+            self._some_act = not self._agent_reader.all_act
+        if self._mask_reader is not None:
+            self._mask_reader.take(self.buffers)
+
+    def _look_closer(self) -> None:
+        """The answer is not there yet, messages came with it, or something is wrong with it."""
         self._watch.wait_for_answer(self._commands.drain)
         if self._plain is not None:
-            self._plain.answered(buffers)
-        bad = self.memory.words.check_step(buffers.obs, buffers.rewards, buffers.dones, buffers.truncated)
+            self._plain.answered(self.buffers)
+        bad = self.memory.words.check_step(*self._answer)
         if bad:
-            raise bad_state(buffers, bad)
+            raise bad_state(self.spec, self._answer, bad)
 
     def _refused(self, outcome: int) -> UeRlError:
         if outcome == NOT_OURS:
-            return engine_gone("it has ended this session")
+            return attach.gone(self.memory, "it has ended this session")
         return unasked("frame_seq", self._bell.expected, self._bell.peek())
 
     def _refuse_evicted(self) -> None:
@@ -295,74 +299,55 @@ class SharedMemoryConnection(BaseTransport):
             name, token = parse_offer(spec.shm)
             self._map(Segment.open(name), lambda memory: check_offered(memory, token, spec))
         except UeRlError as error:
-            raise UpgradeRefused(str(error)) from error
+            raise UpgradeRefused(error) from error
         propose(link, self.memory, self.connect_timeout)
         return self._begin(spec, link)
 
     def _map(self, segment: Segment, check: Callable[[StepMemory], None] = lambda memory: None) -> StepMemory:
         """Maps and checks the segment, and takes it for this process."""
-        self._segment, self.name = segment, segment.name
-        self._memory = memory = StepMemory(segment.memory)
+        self._held.segment, self.name = segment, segment.name
+        self._held.memory = memory = StepMemory(segment.memory)
         check(memory)
-        attach.claim(memory, self.connect_timeout)
-        self._claimed = True
-        if memory.header.extended:
-            earlier = _holders.get(segment.identity)
-            _holders[segment.identity] = self
-            if earlier is not None:
-                earlier._replaced()
+        self._held.claim(self.connect_timeout)
         return memory
-
-    def _replaced(self) -> None:
-        """The engine ended this connection's session, and another one of this process has taken the segment."""
-        if self._claimed and self._memory is not None:
-            self._claimed = False
-            self.fail(engine_gone("it has ended this session"))
 
     def _begin(self, spec: EnvSpec, link: Link | None) -> EnvSpec:
         memory = self.memory
-        self._link = link
+        self._held.link = link
         sock: socket.socket | None = None if link is None else link.sock
         if sock is not None:
             set_slice(sock, slice_of(self.timeout))
-        self._bell = memory.bell(engine=False, sock=sock, spin_us=self._spin_us)
+        self._bell = self._held.bell = memory.bell(engine=False, sock=sock, spin_us=self._spin_us)
         self._ring = memory.s2c if memory.header.extended else None
         if memory.s2c is not None:
             memory.s2c.skip_all()
-        self.buffers = StepBuffers(spec.num_envs, spec.obs_size)
-        self._plain = None if memory.header.extended else PlainSteps(memory, self.buffers)
-        buffers = self.buffers
+        self.buffers = buffers = StepBuffers(spec.num_rows, spec.obs_size, mask_size=spec.mask_size)
+        self._plain = None if memory.header.extended else PlainSteps(memory, buffers)
+        self._agent_reader = None if memory.present is None else AgentReader(memory, spec, buffers)
+        self._some_act, self._mixed = self._agent_reader is not None, True
+        self._who_acts = None
         if self._plain is None:
-            buffers.image = memory.image
-            buffers.obs, buffers.rewards = memory.obs, memory.rewards
-            buffers.dones, buffers.truncated = memory.dones, memory.truncated
-        # With a plain producer these are private arrays, so that Bell.answer never finds an answer there and every
-        # answer takes the slow path.
-        flags = (buffers.dones, buffers.truncated)
+            buffers.image, buffers.obs = memory.image, memory.obs
+            if self._agent_reader is None:
+                buffers.rewards, buffers.dones, buffers.truncated = memory.rewards, memory.dones, memory.truncated
+            source: StepBuffers | StepMemory = memory
+        else:  # private arrays: Bell.answer never finds an answer there, and every answer takes the slow path
+            source = buffers
+        self._answer = source.obs, source.rewards, source.dones, source.truncated
+        asked = memory.ask if self._agent_reader is None else buffers.pending
+        self._mask_reader = None
+        if memory.masks is not None and asked is not None:
+            self._mask_reader = MaskReader(memory, spec, asked)
         holder = (CLIENT_PID, os.getpid()) if memory.header.extended else (0, 0)
-        self._bell.bind(memory.actions, buffers.obs, buffers.rewards, *flags, ANSWERED_SEQ, *holder)
-        self._mixed = True
-        self._watch = watch = EngineWatch(memory, self._bell, link is not None, self.timeout)
+        self._bell.bind(memory.actions, *self._answer, ANSWERED_SEQ, *holder)
+        self._watch = watch = EngineWatch(memory, spec, self._bell, link is not None, self.timeout)
         self._commands = ShmCommands(
             memory.c2s, memory.s2c, nudge=self._bell.nudge, wait=lambda ms: watch.wait(None, ms),
-            check=lambda: self.memory, fail=self.fail, infos=self.buffers.infos, num_envs=spec.num_envs,
+            check=lambda: self.memory, fail=self.fail, infos=self.buffers.infos, num_rows=spec.num_rows,
             timeout=self.timeout,
         )  # fmt: skip
         return spec
 
     def _drop(self) -> None:
-        memory, self._memory = self._memory, None
-        if memory is not None:
-            if self._claimed:
-                attach.leave(memory, asked=self._bell is not None)
-            if self._bell is not None:
-                self._bell.nudge()
-            memory.release()
-        if self._bell is not None:
-            self._bell.release()
-        if self._link is not None:
-            self._link.close()
-        if self._segment is not None:
-            self._segment.close()
+        self._held.let_go()
         self._bell = None  # type: ignore[assignment]
-        self._link = self._segment = None

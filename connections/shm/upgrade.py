@@ -3,24 +3,42 @@
 from __future__ import annotations
 
 import time
-from dataclasses import replace
+from dataclasses import fields
+from typing import Any
 
 from ue_rl.connections.tcp.link import Link
-from ue_rl.errors import SegmentInvalid, UnsupportedByEngine
+from ue_rl.errors import SegmentInvalid, UeRlError, UnsupportedByEngine
 from ue_rl.shm.memory import StepMemory
 from ue_rl.shm.offer import accept_line, refusal
-from ue_rl.spec import EnvSpec
+from ue_rl.spec import AgentGroup, EnvSpec
+
+# Where a key of the handshake has another name than the field.
+_KEYS = {
+    "obs_size": "OBS", "act_size": "ACT", "num_envs": "ENV_COUNT", "action": "ACT_SPACE", "obs_low": "OBS_SPACE",
+    "obs_high": "OBS_SPACE", "parameters": "PARAMS", "groups": "AGENTS",
+}  # fmt: skip
 
 
 class UpgradeRefused(Exception):
-    """Why a session cannot move to shared memory; it goes on in text."""
+    """Why a session cannot move to shared memory; it goes on in text.
+
+    Args:
+        why: the reason, as text or as the error that it is.
+    """
+
+    def __init__(self, why: str | UeRlError) -> None:
+        super().__init__(str(why))
+        self._why = why
 
     def as_error(self) -> UnsupportedByEngine:
         """For a caller who wanted shared memory and nothing else."""
+        facts: dict[str, Any] = {"message": str(self), "field": "transport", "fault": "caller"}
+        if isinstance(self._why, UeRlError):
+            facts = {name: getattr(self._why, name) for name in ("message", "field", "fault", "expected", "got")}
         return UnsupportedByEngine(
-            "no shared memory with this engine", fault="caller", field="transport", expected="shared memory",
-            got=str(self), cure="start the engine on this machine with shared memory on offer "
-            "(`ue-rl serve --shm`, ShmUpgrader), or connect with transport='auto'",
+            f"no shared memory with this engine: {facts.pop('message')}", **facts,
+            cure="start the engine on this machine with shared memory on offer (`ue-rl serve --shm`, ShmUpgrader), or "
+            "connect with transport='auto'",
         )  # fmt: skip
 
 
@@ -31,11 +49,38 @@ def check_offered(memory: StepMemory, token: bytes, spec: EnvSpec) -> None:
             "another segment has the offered name", fault="engine", field="token",
             cure="is the engine on another machine, or in another container?",
         )  # fmt: skip
-    offered, written = replace(spec, shm=None), memory.spec()
-    if written != offered:
+    different = difference(spec, memory.spec())
+    if different is not None:
+        key, offered, written = different
         raise SegmentInvalid(
-            "the segment was made for another session", fault="engine", field="CONFIG", expected=offered, got=written
-        )
+            "the segment's CONFIG line differs from the handshake", fault="engine", field=key, expected=offered,
+            got=written, cure="write the same line into both, without SHM=",
+        )  # fmt: skip
+
+
+def difference(one: EnvSpec, other: EnvSpec) -> tuple[str, str, str] | None:
+    """(key of the handshake, what it is in `one`, what it is in `other`) of the first that differs; None: none does.
+
+    The offer itself, and keys that this version does not know, are not compared.
+    """
+    for field in fields(EnvSpec):
+        if field.name == "shm" or not field.compare:
+            continue
+        first, second = getattr(one, field.name), getattr(other, field.name)
+        if first == second:
+            continue
+        key = _KEYS.get(field.name, field.name.upper())
+        if field.name == "features":
+            return key, ",".join(sorted(first)) or "none", ",".join(sorted(second)) or "none"
+        if isinstance(first, tuple) and len(first) == len(second):
+            at = next(i for i, (mine, its) in enumerate(zip(first, second, strict=True)) if mine != its)
+            first, second = first[at], second[at]
+            if isinstance(first, AgentGroup) and (first.name, first.count) == (second.name, second.count):
+                inner, *values = difference(first.spec, second.spec) or (key, repr(first), repr(second))
+                return f"{inner}.{first.name}", values[0], values[1]
+            return key, f"{first!r} at {at}", f"{second!r} at {at}"
+        return key, repr(first), repr(second)
+    return None
 
 
 def propose(link: Link, memory: StepMemory, seconds: float) -> None:

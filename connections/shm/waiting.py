@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from ue_rl.buffers import StepBuffers
 from ue_rl.connections.shm import attach
 from ue_rl.connections.tcp.link import engine_gone, engine_late
 from ue_rl.errors import (
@@ -21,25 +22,27 @@ from ue_rl.errors import (
 from ue_rl.shm.bell import Bell
 from ue_rl.shm.header import CLOSED, HEARTBEAT, SERVER_STATE
 from ue_rl.shm.memory import StepMemory
+from ue_rl.spec import EnvSpec
 from ue_rl.spin import TRAINER_SLICE_MS
+from ue_rl.wire.refusals import agent_text
 
 _SEQ = 2**64
-_FIELDS = {1: ("OBS", "obs"), 2: ("REW", "rewards"), 3: ("DONE", "dones"), 4: ("TRUNC", "truncated")}  # by kind
+_FIELDS = ("OBS", "REW", "DONE", "TRUNC")  # by kind, from 1 on
 
 
 class EngineWatch:
     """For one session.
 
     Args:
-        memory: the segment. bell: the trainer's, bound. linked: there is a socket.
+        memory: the segment. spec: of the session. bell: the trainer's, bound. linked: there is a socket.
         timeout: seconds for an answer.
 
     Attributes:
         slice_ms: how long one wait may take.
     """
 
-    def __init__(self, memory: StepMemory, bell: Bell, linked: bool, timeout: float) -> None:
-        self._memory, self._bell, self._timeout = memory, bell, timeout
+    def __init__(self, memory: StepMemory, spec: EnvSpec, bell: Bell, linked: bool, timeout: float) -> None:
+        self._spec, self._memory, self._bell, self._timeout = spec, memory, bell, timeout
         self.slice_ms = slice_of(timeout)
         self._ring = memory.s2c if memory.header.extended else None
         # over TCP the engine may be in another container, where pids mean something else; then the socket alone tells
@@ -58,13 +61,13 @@ class EngineWatch:
                 seen, 0 if ring is None else ring.write_pos, self.slice_ms if slice_ms is None else slice_ms
             )
         except ConnectionResetError as error:
-            raise engine_gone("its socket was closed") from error
+            raise attach.gone(memory, "its socket was closed") from error
         if now != seen or (ring is not None and ring.has_news()):
             return
         if memory.header.extended and memory.load_u32(SERVER_STATE) == CLOSED:
-            raise engine_gone("it has closed the segment")
+            raise attach.gone(memory, "it has closed the segment")
         if attach.evicted(memory) and bell.peek() == seen:
-            raise engine_gone("it has ended this session")
+            raise attach.gone(memory, "it has ended this session")
         if self._watched and not attach.engine_alive(memory) and bell.peek() == seen:
             raise engine_gone(f"its process {memory.header.server_pid} has died")
 
@@ -94,7 +97,7 @@ class EngineWatch:
                 )  # fmt: skip
             if time.monotonic() > deadline and bell.peek() == seq:  # draining may have taken long
                 beating = None if beat is None else memory.load_u64(HEARTBEAT) != beat
-                raise late(memory, self._timeout, bell.asked, beating)
+                raise late(memory, self._spec, self._timeout, bell.asked, beating)
             self.wait(seq)
         if memory.answered_seq is not None and memory.answered_seq[0] != bell.asked:
             raise unasked("answered_seq", bell.asked, memory.answered_seq[0])
@@ -113,41 +116,41 @@ def unasked(field: str, expected: int, got: int) -> UeRlError:
     )  # fmt: skip
 
 
-def bad_state(buffers: StepBuffers, bad: tuple[int, int]) -> ProtocolError:
-    """For what check_step found: (kind, index)."""
+def bad_state(spec: EnvSpec, answer: tuple[NDArray[Any], ...], bad: tuple[int, int]) -> ProtocolError:
+    """For what check_step found, (kind, index), in the arrays obs, rewards, dones and truncated."""
     kind, index = bad
-    field, name = _FIELDS[kind]
-    array = getattr(buffers, name)
-    env, number = divmod(index, array[0].size)
+    field, array = _FIELDS[kind - 1], answer[kind - 1]
+    row, number = divmod(index, array[0].size)
+    env, agent = row // spec.agents_per_env, agent_text(spec, row)
     value = array.reshape(-1)[index]
     if field in ("OBS", "REW"):
         return NonFiniteValue(
-            "a value is NaN or infinite", fault="engine", env_id=env, field=field,
+            f"a value is NaN or infinite{agent}", fault="engine", env_id=env, field=field,
             expected="finite float32", got=f"{value} at index {number}" if field == "OBS" else str(value),
             cure="the game's state or reward is not a finite number: look for a division by zero",
         )  # fmt: skip
     limit = field == "TRUNC" and value == 1
     return MalformedMessage(
-        "TRUNC=1 came with DONE=0" if limit else "a flag is neither 0 nor 1", fault="engine", env_id=env,
+        ("TRUNC=1 came with DONE=0" if limit else "a flag is neither 0 nor 1") + agent, fault="engine", env_id=env,
         field=field, expected="DONE=1" if limit else "0 or 1", got=f"{field}={value}",
     )  # fmt: skip
 
 
-def late(memory: StepMemory, timeout: float, asked_seq: int, beating: bool | None) -> EngineTimeout:
+def late(memory: StepMemory, spec: EnvSpec, timeout: float, asked_seq: int, beating: bool | None) -> EngineTimeout:
     """For an answer that did not come in time.
 
     Args:
         asked_seq: the action_seq that was not answered. beating: does the engine's loop run on; None: unknown.
     """
-    num_envs = len(memory.dones)
-    asked = np.ones(num_envs, np.bool_) if memory.ask is None else memory.ask != 0
-    answered = np.zeros(num_envs, np.bool_)
+    asked = np.ones(spec.num_rows, np.bool_) if memory.ask is None else memory.ask != 0
+    answered = np.zeros(spec.num_rows, np.bool_)
     if memory.answered is not None and memory.answered_seq is not None and memory.answered_seq[0] == asked_seq:
         answered = memory.answered != 0
-    waiting = np.flatnonzero(asked & ~answered).tolist()
+    waiting = np.flatnonzero((asked & ~answered).reshape(spec.num_envs, -1).any(axis=1)).tolist()
+    total = int(np.count_nonzero(asked.reshape(spec.num_envs, -1).any(axis=1)))
     why = {
         None: "is the game paused, or does an action still run?",
         True: "its loop runs on: does an action still run?",
         False: "its loop has stopped: is the game paused, or stopped in a debugger?",
     }[beating]
-    return engine_late(waiting, int(asked.sum()), timeout, "nothing", why)
+    return engine_late(waiting, total, timeout, "nothing", why)

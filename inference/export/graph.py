@@ -25,7 +25,7 @@ from torch.jit import TracerWarning  # type: ignore[attr-defined]
 
 from ue_rl.errors import ExportError
 from ue_rl.inference.export.observations import Leaf, ObservationNet, check_normalize, find_leaves
-from ue_rl.inference.export.policies import ALGORITHMS, BoxHead, Lstm, make_head
+from ue_rl.inference.export.policies import ALGORITHMS, BoxHead, HybridHead, Lstm, make_head
 from ue_rl.inference.metadata import (
     ACTION_MASKS,
     ACTIONS,
@@ -142,11 +142,15 @@ def plan_graph(
     *,
     stochastic: bool = False,
     flat_input: bool = False,
-    action_masks: bool = False,
+    action_masks: bool | None = None,
     image_layout: str = "auto",
     allow_custom: bool = False,
+    order: tuple[str, ...] = (),
 ) -> Plan:
     """What the graph of `model` is; `env` is the env it was trained in, if that is at hand.
+
+    Args:
+        action_masks: None: where the algorithm takes them. order: of the parts of the engine's row, see find_leaves.
 
     Raises:
         ExportError: the model is not supported; the message names the part and the reason.
@@ -170,7 +174,9 @@ def plan_graph(
         if count > 2**24:
             raise ExportError("more than 2**24 choices are not exact in float32", got=count)
 
-    leaves = find_leaves(model.observation_space, env, image_layout)
+    if action_masks is None:
+        action_masks = algorithm == "MaskablePPO"
+    leaves = find_leaves(model.observation_space, env, image_layout, order)
     check_normalize(vec_normalize, leaves)
     observation = ObservationNet(leaves, vec_normalize, bool(policy.normalize_images), flat_input)
     inputs = _observation_ports(leaves, flat_input)
@@ -183,7 +189,7 @@ def plan_graph(
         inputs.append(Port("episode_start", (1,), EPISODE_START))
         outputs += [Port(f"{name}_out", shape, STATE, key=name) for name in _STATE_NAMES]
     if stochastic:
-        kind = "normal" if isinstance(head, BoxHead) else "uniform"
+        kind = "normal" if isinstance(head, (BoxHead, HybridHead)) else "uniform"
         inputs.append(Port("noise", head.noise_shape, NOISE, distribution=kind))  # type: ignore[arg-type]
     if action_masks:
         inputs.append(Port("action_masks", (sum(head.counts),), ACTION_MASKS))  # type: ignore[arg-type]

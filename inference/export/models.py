@@ -182,9 +182,11 @@ def buffered_rows(
     if replay is None and vec_normalize is not None:
         raw: Any = vec_normalize.unnormalize_obs(held.get(None, held))  # type: ignore[arg-type]
         held = {None: raw} if None in held else raw
-    return [
-        np.ascontiguousarray(
-            np.moveaxis(held[leaf.key], 1, -1) if leaf.transposed else held[leaf.key], np.float32
-        ).reshape(-1, *leaf.shape)
-        for leaf in leaves
-    ]
+    return [_as_sent(held[leaf.key], leaf) for leaf in leaves]
+
+
+def _as_sent(rows: NDArray[Any], leaf: Leaf) -> NDArray[np.float32]:
+    """float32 [n, *leaf.shape] as the engine sends them, of rows as the policy takes them."""
+    sent = np.ascontiguousarray(np.moveaxis(rows, 1, -1) if leaf.transposed else rows, np.float32)
+    sent = sent.reshape(-1, *leaf.shape)
+    return sent + np.array(leaf.starts, np.float32).reshape(leaf.shape) if leaf.starts else sent

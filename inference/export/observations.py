@@ -34,12 +34,15 @@ class Leaf:
         space: as the engine sends it (images in its own channel order, numbers not normalised).
         policy_space: as the policy takes it.
         transposed: whether the channels move from last to first.
+        starts: of Discrete and MultiDiscrete, the engine's lowest choice of each number; () where all are 0. Policies
+            of Stable-Baselines3 count from 0.
     """
 
     key: str | None
     space: gym.Space[Any]
     policy_space: gym.Space[Any]
     transposed: bool
+    starts: tuple[int, ...] = ()
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -55,30 +58,51 @@ class Leaf:
         """float32 rows [N, *shape] as the env would have given them: in its dtype, and transposed."""
         if self.transposed:
             rows = VecTransposeImage.transpose_image(rows)
+        if self.starts:
+            rows = rows - np.array(self.starts, np.float32).reshape(self.shape)
         if isinstance(self.space, spaces.Discrete):
             rows = rows[:, 0]
         return np.ascontiguousarray(rows).astype(self.space.dtype)
 
 
-def find_leaves(space: gym.Space[Any], env: Any, image_layout: str) -> list[Leaf]:
+def starts_of(space: gym.Space[Any]) -> tuple[int, ...]:
+    """The engine's lowest choices of a space that counts from 0; () where they are all 0.
+
+    ue_rl.envs.spaces leaves them at the spaces that it makes for Stable-Baselines3.
+    """
+    if not isinstance(space, (spaces.Discrete, spaces.MultiDiscrete)):
+        return ()
+    starts = tuple(int(n) for n in np.ravel(getattr(space, "engine_starts", space.start)).tolist())
+    return starts if any(starts) else ()
+
+
+def find_leaves(space: gym.Space[Any], env: Any, image_layout: str, order: tuple[str, ...] = ()) -> list[Leaf]:
     """The parts of the observation of a model, in the order of its space.
 
     Images: Stable-Baselines3 moves the channels first by a wrapper around the env, and the policy knows only the
     result. If the model still has its env, `env`, that tells; else `image_layout` decides, where "auto" means
     channels last, since that is what engines send.
+
+    Args:
+        order: the names of the parts in the engine's row, where it is known; () for the order of the space.
     """
     if image_layout not in LAYOUTS:
         raise ExportError("no such image layout", field="image_layout", expected=LAYOUTS, got=image_layout)
     if isinstance(space, spaces.Dict):
-        return [_leaf(key, sub, env, image_layout) for key, sub in space.spaces.items()]
+        names = order if set(order) == set(space.spaces) else tuple(space.spaces)
+        return [_leaf(key, space.spaces[key], env, image_layout) for key in names]
     return [_leaf(None, space, env, image_layout)]
 
 
 def _leaf(key: str | None, space: gym.Space[Any], env: Any, layout: str) -> Leaf:
     if not isinstance(space, (spaces.Box, spaces.Discrete, spaces.MultiDiscrete, spaces.MultiBinary)):
-        raise ExportError(f"a {type(space).__name__} observation cannot be exported", field=key, got=space)
+        raise ExportError(
+            f"a {type(space).__name__} observation cannot be exported", fault="caller", field=key, got=space,
+            expected="Box, Discrete, MultiDiscrete, MultiBinary, or a Dict of these, as Stable-Baselines3 takes them",
+            cure="train behind a wrapper that flattens it",
+        )  # fmt: skip
     if not (isinstance(space, spaces.Box) and is_image_space(space) and is_image_space_channels_first(space)):
-        return Leaf(key, space, space, False)
+        return Leaf(key, space, space, False, starts_of(space))
     if layout == "auto" and env is not None:
         wrapper = unwrap_vec_wrapper(env, VecTransposeImage)
         transposed = wrapper is not None and not getattr(wrapper, "skip", False)
@@ -141,11 +165,14 @@ class LeafNet(nn.Module):
 
     mean: th.Tensor
     std: th.Tensor
+    starts: th.Tensor
 
     def __init__(self, leaf: Leaf, vec_normalize: VecNormalize | None, normalize_images: bool) -> None:
         super().__init__()
         self.leaf = leaf
         self.normalize_images = normalize_images
+        if leaf.starts:
+            self.register_buffer("starts", th.tensor(leaf.starts, dtype=th.float32).reshape(leaf.shape))
         stats = stats_of(vec_normalize, leaf.key)
         self.normalized = stats is not None
         if stats is not None and vec_normalize is not None:
@@ -161,6 +188,8 @@ class LeafNet(nn.Module):
             rows = rows.permute(0, 3, 1, 2)
         if self.normalized:
             rows = th.clamp((rows.double() - self.mean) / self.std, -self.clip, self.clip).float()
+        if self.leaf.starts:  # the zeros that a graph is converted and tried out with are no choices of the engine
+            rows = th.clamp(rows - self.starts, min=0.0)
         if isinstance(self.leaf.space, spaces.Discrete):
             rows = rows[:, 0]
         out = preprocess_obs(rows, self.leaf.policy_space, normalize_images=self.normalize_images)

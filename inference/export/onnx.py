@@ -25,8 +25,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ue_rl.errors import ConfigurationError, ExportError, InferenceError
-from ue_rl.inference.metadata import METADATA_KEY, Comparison, PolicyMetadata, space_to_json
+from ue_rl.inference.metadata import ACTION_MASKS, METADATA_KEY, Comparison, PolicyMetadata, space_to_json
 from ue_rl.inference.runtime.onnx import OnnxInference
+from ue_rl.space_tree import Branch
+from ue_rl.spec import EnvSpec
 
 logger = logging.getLogger(__name__)
 
@@ -82,7 +84,8 @@ def export_onnx(
     *,
     stochastic: bool = False,
     flat_input: bool = False,
-    action_masks: bool = False,
+    action_masks: bool | None = None,
+    spec: EnvSpec | None = None,
     image_layout: str = "auto",
     recorded: Any = None,
     n_verify: int = 1024,
@@ -104,7 +107,10 @@ def export_onnx(
             actions, uniform in (0, 1) for discrete ones (the metadata says which).
         flat_input: one input `obs` [N, total] whatever the space, Dict keys in the order of the space, as the
             Unreal plugin needs it.
-        action_masks: MaskablePPO only: a further input `action_masks` [N, choices], 1 = allowed.
+        action_masks: MaskablePPO only: a further input `action_masks` [N, choices], 1 = allowed, which need not be
+            given: then every choice is. None: for MaskablePPO, not for the others.
+        spec: the engine's handshake, for the names of its numbers and the order of its parts; None: that of the env
+            which the model holds, if that is an engine's.
         image_layout: how the engine sends images: "channels_last", "channels_first", or "auto" (as the model's
             env does; channels last where there is no env).
         recorded: observations of the env to compare on as well, as the engine sends them: [N, ...], or a mapping
@@ -137,6 +143,7 @@ def export_onnx(
         stochastic=stochastic,
         flat_input=flat_input,
         action_masks=action_masks,
+        spec=spec,
         image_layout=image_layout,
         allow_custom=allow_custom,
     )
@@ -190,7 +197,7 @@ def check_exportable(model: Any, vec_normalize: Any = None, **graph_options: Any
     Args:
         model: the model to be trained; or an algorithm's name or class: then only that and the libraries are checked.
         vec_normalize: as export_onnx.
-        graph_options: stochastic, flat_input, action_masks, image_layout, allow_custom, opset, exporter.
+        graph_options: stochastic, flat_input, action_masks, spec, image_layout, allow_custom, opset, exporter.
 
     Raises:
         ExportError: naming what is not supported and the reason.
@@ -217,6 +224,7 @@ def _make(
     tolerances: tuple[float, float] = _TOLERANCES,
     opset: int = DEFAULT_OPSET,
     exporter: str = "auto",
+    spec: EnvSpec | None = None,
     **graph_options: Any,
 ) -> tuple[bytes, PolicyMetadata, str, Comparison]:
     """The verified bytes of the file, what they say, the converter used, and what the comparison found."""
@@ -227,10 +235,13 @@ def _make(
     from ue_rl.inference.export.verify import Verifier
 
     algorithm_of(model)
+    told = spec if spec is not None else _spec_of(model)
+    tree = None if told is None else told.obs_space
+    order = tuple(name for name, _ in tree.parts) if isinstance(tree, Branch) else ()
     stats = choose_vec_normalize(model, vec_normalize)
     twin = on_cpu(model)
     with evaluation_mode(twin.policy):
-        plan = plan_graph(twin, stats, model.get_env(), **graph_options)
+        plan = plan_graph(twin, stats, model.get_env(), order=order, **graph_options)
         metadata = PolicyMetadata(
             algorithm=plan.algorithm,
             policy=type(model.policy).__name__,
@@ -243,7 +254,15 @@ def _make(
             stochastic=plan.stochastic,
             flat_input=plan.flat_input,
             versions=_versions(),
+            obs_names=told.obs_names if told else (),
+            act_names=told.act_names if told else (),
         )
+        if spec is not None and (spec.seen_size, spec.act_size) != (metadata.obs_size, metadata.act_size):
+            raise ExportError(
+                "the engine's sizes are not the model's", fault="caller", field="spec",
+                expected=f"{metadata.obs_size} -> {metadata.act_size} numbers",
+                got=f"{spec.seen_size} -> {spec.act_size}", cure="give the handshake of the game it was trained in",
+            )  # fmt: skip
         bare, used = to_onnx(plan, opset, exporter)
         runtime = OnnxInference()
         try:
@@ -263,6 +282,13 @@ def _make(
     tried = {"tolerance": tolerances[0], "extreme_tolerance": tolerances[1]}
     metadata = replace(metadata, verification=asdict(verifier.found) | tried)
     return _with_metadata(bare, metadata, final=True), metadata, used, verifier.found
+
+
+def _spec_of(model: Any) -> EnvSpec | None:
+    """The handshake of the engine in which `model` is trained, if it still holds its env."""
+    env = model.get_env()
+    spec = None if env is None else getattr(env.unwrapped, "engine_spec", None)
+    return spec if isinstance(spec, EnvSpec) else None
 
 
 def _check_libraries() -> None:
@@ -307,6 +333,8 @@ def _with_metadata(content: bytes, metadata: PolicyMetadata, *, final: bool = Fa
         kept = [output for output in proto.graph.output if output.name in names]
         del proto.graph.output[:]
         proto.graph.output.extend(kept)
+    for port in metadata.ports(ACTION_MASKS):  # a default makes an input optional; of one row, it holds for all
+        proto.graph.initializer.append(onnx.numpy_helper.from_array(np.ones((1, port.size), np.float32), port.name))
     onnx.helper.set_model_props(proto, {METADATA_KEY: metadata.to_json()})
     proto.producer_name = "ue_rl"
     proto.graph.name = metadata.algorithm

@@ -17,6 +17,7 @@ from gymnasium import spaces
 from torch import nn
 
 from ue_rl.errors import ExportError
+from ue_rl.inference.export.observations import starts_of
 
 ACTOR_CRITIC = ("PPO", "A2C", "TRPO", "MaskablePPO", "RecurrentPPO")
 GAUSSIAN_ACTOR = ("SAC", "TQC")
@@ -112,6 +113,84 @@ class BoxHead(nn.Module):
         return self.std
 
 
+class HybridHead(nn.Module):
+    """An action of several kinds, which the policy has as one Box (ue_rl/envs/hybrid_box.py): the engine's row of it.
+
+    Args:
+        box: what gives the numbers of that Box.
+        parts: what they mean, in the Box's order: HybridBox.parts.
+    """
+
+    def __init__(self, box: BoxHead, parts: Sequence[Any]) -> None:
+        super().__init__()
+        self.box = box
+        self.net = box.net
+        self.parts = [(str(part.kind.value), part.box, part.size, part.start) for part in parts]
+        self.noise_shape = box.noise_shape
+        self.counts = [
+            count
+            for kind, _, size, _ in self.parts
+            for count in ([size] if kind == "DISCRETE" else [2] * size if kind == "MULTI_BINARY" else [])
+        ]
+
+    @property
+    def chosen(self) -> list[bool]:
+        """Of each number of the row, whether it is a choice."""
+        return [kind != "BOX" for kind, _, size, _ in self.parts for _ in range(1 if kind == "DISCRETE" else size)]
+
+    def scores(self, raw: th.Tensor, masks: th.Tensor | None) -> list[th.Tensor]:
+        """The numbers between which a choice is made, one [N, count] per choice; of a flag 0 and its number."""
+        numbers, found = self.box(raw, None, None, None), []
+        for kind, at, size, _ in self.parts:
+            if kind == "DISCRETE":
+                found.append(numbers[:, at : at + size])
+            elif kind == "MULTI_BINARY":
+                found += [th.stack([th.zeros_like(numbers[:, i]), numbers[:, i]], dim=1) for i in range(at, at + size)]
+        return found
+
+    def forward(
+        self, action: th.Tensor, latent: th.Tensor, noise: th.Tensor | None, masks: th.Tensor | None
+    ) -> th.Tensor:
+        """As BoxHead; float32 [N, numbers of the engine's row]."""
+        numbers, columns = self.box(action, latent, noise, masks), []
+        for kind, at, size, start in self.parts:
+            part = numbers[:, at : at + size]
+            if kind == "DISCRETE":
+                columns.append(part.argmax(dim=1, keepdim=True).float() + float(start))
+            else:
+                columns.append((part > 0).float() if kind == "MULTI_BINARY" else part)
+        return th.cat(columns, dim=1)
+
+
+class CountedHead(nn.Module):
+    """A head whose choices the engine counts from other numbers than 0.
+
+    Args:
+        head: gives choices from 0. starts: the engine's lowest choice of each number.
+    """
+
+    starts: th.Tensor
+
+    def __init__(self, head: Any, starts: Sequence[int]) -> None:
+        super().__init__()
+        self.head = head
+        self.net = head.net
+        self.noise_shape = getattr(head, "noise_shape", ())
+        if hasattr(head, "counts"):
+            self.counts = head.counts
+        self.register_buffer("starts", th.tensor(list(starts), dtype=th.float32))
+
+    def scores(self, raw: th.Tensor, masks: th.Tensor | None) -> list[th.Tensor]:
+        """Those of the head."""
+        found: list[th.Tensor] = self.head.scores(raw, masks)
+        return found
+
+    def forward(self, raw: th.Tensor, latent: th.Tensor, noise: th.Tensor | None, masks: th.Tensor | None) -> th.Tensor:
+        """The engine's choices, float32 [N, act]."""
+        rows: th.Tensor = self.head(raw, latent, noise, masks) + self.starts
+        return rows
+
+
 class CategoricalHead(nn.Module):
     """Discrete and MultiDiscrete actions: the most probable choice of each, or a sample (Gumbel-max trick).
 
@@ -200,6 +279,14 @@ def make_head(algorithm: str, policy: Any, space: Any, stochastic: bool) -> tupl
     Raises:
         ExportError: the algorithm or its distribution is not known here, or has no stochastic form.
     """
+    extractor, trunk, head = _made(algorithm, policy, space, stochastic)
+    if isinstance(head, BoxHead) and hasattr(space, "parts"):  # a HybridBox
+        head = HybridHead(head, space.parts)
+    starts = starts_of(space)
+    return extractor, trunk, CountedHead(head, starts) if starts else head
+
+
+def _made(algorithm: str, policy: Any, space: Any, stochastic: bool) -> tuple[nn.Module, nn.Module, nn.Module]:
     if stochastic and algorithm in PLAIN_ACTOR + VALUE:
         raise ExportError(
             f"{algorithm} has no stochastic policy: its exploration is added outside of the net",

@@ -6,7 +6,7 @@ predict(deterministic=True), normalised if statistics are given: it is what an e
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -70,31 +70,59 @@ class Sb3Inference(StatefulInference):
         """Numbers per action."""
         return space_size(space_to_json(self._model.action_space)) if self._model else None
 
-    def run_inference(self, observations: Observations) -> NDArray[np.float32]:
+    @property
+    def takes_masks(self) -> bool:
+        """Whether the policy heeds action masks: MaskablePPO's does."""
+        return any(cls.__name__ == "MaskablePPO" for cls in type(self._model).__mro__)
+
+    def run_inference(
+        self, observations: Observations, *, action_masks: NDArray[Any] | None = None
+    ) -> NDArray[np.float32]:
         """Actions for a batch of observations in the shape of the model's space; see InferenceInterface."""
+        if self.takes_masks:  # no recurrent policy does
+            return self._step(observations, None, np.ones(_rows(observations), np.bool_), action_masks)[0]
         return self._step_rows(observations, _rows(observations))
 
+    def run_inference_for(
+        self, agents: Sequence[int], observations: Observations, *, action_masks: NDArray[Any] | None = None
+    ) -> NDArray[np.float32]:
+        """See InferenceInterface.run_inference_for."""
+        if self.takes_masks:
+            return self.run_inference(observations, action_masks=action_masks)
+        return super().run_inference_for(agents, observations)
+
     def _step(
-        self, observations: Any, state: State | None, starts: NDArray[np.bool_]
+        self, observations: Any, state: State | None, starts: NDArray[np.bool_], masks: NDArray[Any] | None = None
     ) -> tuple[NDArray[np.float32], State]:
         if self._model is None:
             raise ModelLoadError("no model is loaded", fault="caller", cure="call load_model first")
         obs: Any = dict(observations) if isinstance(observations, Mapping) else observations
         if self._stats is not None:
             obs = self._stats.normalize_obs(obs)
+        more = {} if masks is None else {"action_masks": np.asarray(masks, np.bool_)}
         # sb3-contrib's state is (h, c), each with the rows on the second axis.
         given = None if state is None else tuple(state[name].swapaxes(0, 1) for name in _STATE_NAMES)
         try:
             actions, after = self._model.predict(
-                obs, state=given, episode_start=starts, deterministic=self._deterministic
+                obs, state=given, episode_start=starts, deterministic=self._deterministic, **more
             )
         except (ValueError, RuntimeError) as error:
             raise ModelMismatch("the model cannot take these observations", fault="caller", got=str(error)) from error
         states = zip(_STATE_NAMES, after or (), strict=False)
         return (
-            np.asarray(actions, np.float32).reshape(_rows(observations), -1),
+            self._sent(np.asarray(actions).reshape(_rows(observations), -1)),
             {name: array.swapaxes(0, 1) for name, array in states},
         )
+
+    def _sent(self, actions: NDArray[Any]) -> NDArray[np.float32]:
+        """predict()'s actions as an engine gets them."""
+        from ue_rl.inference.export.observations import starts_of
+
+        space = self._model.action_space
+        if hasattr(space, "decode"):  # a HybridBox
+            actions = space.decode(actions)
+        starts = starts_of(space)
+        return np.asarray(actions + np.array(starts) if starts else actions, np.float32)
 
 
 def _rows(observations: Observations) -> int:

@@ -29,6 +29,7 @@ from stable_baselines3.common.vec_env import VecNormalize
 from ue_rl.errors import ExportError, InferenceError
 from ue_rl.inference.export.graph import SCORES, Plan, PolicyGraph
 from ue_rl.inference.export.observations import Leaf, stats_of
+from ue_rl.inference.export.policies import CountedHead, HybridHead
 from ue_rl.inference.metadata import ACTION_MASKS, EPISODE_START, OBSERVATION, STATE, Comparison
 from ue_rl.inference.runtime.onnx import OnnxInference
 
@@ -52,7 +53,8 @@ def typical_rows(leaf: Leaf, stats: Any, n: int, rng: np.random.Generator) -> Fl
     space, shape = leaf.space, (n, *leaf.shape)
     if not isinstance(space, spaces.Box):
         choices = getattr(space, "nvec", space.n if isinstance(space, spaces.Discrete) else 2)  # 2: MultiBinary
-        return rng.integers(choices, size=shape).astype(np.float32)
+        picks: Floats = rng.integers(choices, size=shape).astype(np.float32)
+        return picks + np.array(leaf.starts, np.float32).reshape(leaf.shape) if leaf.starts else picks
     if len(shape) == 4 and is_narrow(space):
         # Noise over a whole image averages out and moves no action: give each image its own colour and contrast.
         channels = np.arange(3) == np.argmin(leaf.shape)  # the axis that holds them: the shortest
@@ -124,9 +126,19 @@ class Verifier:
         self.found = Comparison()
         self.rng = np.random.default_rng(0)
         space = model.action_space
+        head: Any = plan.net.head
         self.discrete = not isinstance(space, spaces.Box)
+        self.chosen = np.full(plan.outputs[0].size, self.discrete)  # which numbers of an action are choices
+        self.starts = np.zeros(plan.outputs[0].size)
+        if isinstance(head, HybridHead):
+            self.chosen[:] = head.chosen
+            self.starts = np.concatenate([np.full(1 if k == "DISCRETE" else n, s) for k, _, n, s in head.parts])
+        elif isinstance(head, CountedHead):
+            self.starts = head.starts.cpu().numpy().astype(np.float64)
         if not self.discrete:
             span = space.high.astype(np.float64).ravel() - space.low.astype(np.float64).ravel()
+            if isinstance(head, HybridHead):
+                span = np.concatenate([span[at : at + n] for k, at, n, _ in head.parts if k == "BOX"] or [span[:0]])
             self.span = np.where(np.isfinite(span) & (span > 0), span, np.nan)
 
     def draw(self, kind: str, n: int) -> Rows:
@@ -228,7 +240,17 @@ class Verifier:
                 "predict() itself fails on observations of its own space", fault="policy",
                 got=f"{type(error).__name__}: {error}",
             ) from error  # fmt: skip
-        return [np.asarray(actions).reshape(len(starts), -1), *(array.swapaxes(0, 1) for array in after or ())]
+        return [
+            self._sent(np.asarray(actions).reshape(len(starts), -1)),
+            *(array.swapaxes(0, 1) for array in after or ()),
+        ]
+
+    def _sent(self, actions: NDArray[Any]) -> NDArray[Any]:
+        """predict()'s actions as an engine gets them: those of a HybridBox taken apart, choices in its own counting."""
+        if hasattr(self.model.action_space, "decode"):
+            decoded: NDArray[Any] = self.model.action_space.decode(actions)
+            return decoded
+        return actions + self.starts if self.starts.any() else actions
 
     # -- comparing -------------------------------------------------------------------------------------------------
 
@@ -247,10 +269,13 @@ class Verifier:
                 got=want[0][~np.isfinite(want[0]).all(axis=1)][:1],
                 cure="the weights may hold NaN: export an earlier checkpoint",
             )  # fmt: skip
-        if self.discrete:
-            self._judge_choices(kind, got[0], want[0], inputs)
+        chosen = self.chosen
+        if chosen.any():
+            counted = self.starts[chosen]
+            self._judge_choices(kind, got[0][:, chosen] - counted, want[0][:, chosen] - counted, inputs)
             self.found.max_relative_difference.setdefault(kind, 0.0)
-        for index in range(int(self.discrete), len(got)):
+            got, want = ([array[0][:, ~chosen], *array[1:]] for array in (got, want))
+        for index in range(int(chosen.all()), len(got)):
             ours, theirs = (np.asarray(array[index], np.float64).reshape(len(got[0]), -1) for array in (got, want))
             # Below 1 absolute: onnxruntime's exp(x) - 1 and sigmoid have no relative precision near 0.
             scale = np.maximum(1.0, np.abs(theirs))
@@ -286,6 +311,8 @@ class Verifier:
         def compute(net: PolicyGraph) -> Doubles:
             # All rows, as predict() had them: how torch adds up depends on their number.
             output = net(*inputs)[index].detach().double().cpu().numpy()
+            if index == 0:
+                output = output[:, ~self.chosen]
             return (output.reshape(len(scale), -1) / scale)[beyond]  # type: ignore[no-any-return]
 
         exact, errors = self._rounding(compute)

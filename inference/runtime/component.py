@@ -28,6 +28,7 @@ class InferenceComponent:
         create_state: gives the observation, [obs_size]; else override create_state.
         handle_actions: takes the action, float32 [act_size]; else override handle_actions.
         is_action_running: whether the last action still goes on; else override is_action_running (never).
+        create_mask: gives the action mask of that observation, [choices], 1 = legal; else override create_mask.
     """
 
     def __init__(
@@ -37,10 +38,12 @@ class InferenceComponent:
         create_state: Callable[[], Any] | None = None,
         handle_actions: Callable[[Vector], None] | None = None,
         is_action_running: Callable[[], bool] | None = None,
+        create_mask: Callable[[], Any] | None = None,
     ) -> None:
         self._create_state = create_state
         self._handle_actions = handle_actions
         self._is_action_running = is_action_running
+        self._create_mask = create_mask
         self._interface: InferenceInterface | None = None
         self._running = False
         self._waiting = False
@@ -58,6 +61,10 @@ class InferenceComponent:
                 cure="pass create_state, override create_state, or call tick(observation)",
             )
         return self._create_state()
+
+    def create_mask(self) -> Any:
+        """Which choices are legal now, [choices]; None: all. Asked right after create_state, if the policy heeds it."""
+        return None if self._create_mask is None else self._create_mask()
 
     def handle_actions(self, action: Vector) -> None:
         """Begin the action, float32 [act_size]."""
@@ -133,7 +140,12 @@ class InferenceComponent:
             batch = {key: np.asarray(value, np.float32)[None] for key, value in state.items()}
         else:
             batch = np.asarray(state, np.float32)[None]
-        action: Vector = self._interface.run_inference(batch)[0]
+        mask = self.create_mask() if self._interface.takes_masks else None
+        action: Vector
+        if mask is None:
+            action = self._interface.run_inference(batch)[0]
+        else:
+            action = self._interface.run_inference_for([0], batch, action_masks=np.asarray(mask, np.float32)[None])[0]
         self._waiting = True
         self.handle_actions(action)
         return action

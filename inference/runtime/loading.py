@@ -166,8 +166,14 @@ class LoadedModel:
         if not isinstance(observations, Mapping):
             if len(self.observed) > 1:
                 return self._split(observations)
+            if self.metadata is not None and self.metadata.flat_input and np.ndim(observations) > 2:
+                observations = np.reshape(observations, (len(observations), -1))
             array = _as_rows(observations, self._name, self._row_shape)
             return {self._name: array}, len(array)
+        parts = self.metadata.observation_space.get("spaces", {}) if self.metadata and self.metadata.flat_input else {}
+        if parts and set(observations) == set(parts):  # one input for all of them, in the order of the engine's row
+            rows = [np.asarray(observations[key]) for key in parts]
+            return self.as_feeds(np.concatenate([part.reshape(len(part), -1) for part in rows], axis=1))
         if set(observations) != set(self.observed):
             raise ModelMismatch(
                 "the keys of the observation differ from the model's", fault="caller", field="observations",
@@ -285,7 +291,10 @@ def _mismatch(
 
 
 def _fit(session: Any, metadata: PolicyMetadata | None, name: str, input_name: str, output_name: str) -> LoadedModel:
+    optional = {node.name: node for node in session.get_overridable_initializers()}  # action masks have a default
     inputs = {node.name: node for node in session.get_inputs()}
+    wanted = {port.name for port in metadata.inputs} if metadata else set()
+    inputs |= {name: node for name, node in optional.items() if name in wanted}
     outputs = {node.name: node for node in session.get_outputs()}
     wanted_in = [port.name for port in metadata.inputs] if metadata else [input_name]
     wanted_out = [port.name for port in metadata.outputs] if metadata else [output_name]
@@ -313,7 +322,8 @@ def _fit(session: Any, metadata: PolicyMetadata | None, name: str, input_name: s
                 f"{name} gives another type than float32", fault="model", field=key, expected=_FLOAT,
                 got=outputs[key].type, cure="cast the output to float in the graph: the plugin reads it as float*",
             )  # fmt: skip
-    batches = [node.shape[0] for node in inputs.values() if isinstance(node.shape[0], int) and node.shape[0]]
+    fed = [node for name, node in inputs.items() if name not in optional]
+    batches = [node.shape[0] for node in fed if isinstance(node.shape[0], int) and node.shape[0]]
     shapes = {key: tuple(d if isinstance(d, int) else None for d in node.shape[1:]) for key, node in inputs.items()}
     disagree = f"{name}: the graph and its description disagree"
     observed = {input_name: (input_name, shapes[input_name])} if metadata is None else {}

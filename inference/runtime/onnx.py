@@ -142,6 +142,11 @@ class OnnxInference(StatefulInference):
         """Whether the policy carries a state from step to step."""
         return bool(self._loaded().state_inputs)
 
+    @property
+    def takes_masks(self) -> bool:
+        """Whether the policy heeds action masks; without any, every choice is legal."""
+        return any(port.role == ACTION_MASKS for port in self._loaded().side_inputs)
+
     def _loaded(self) -> LoadedModel:
         if self._model is None:
             raise ModelLoadError("no model is loaded", fault="caller", cure="call load_model first")
@@ -158,7 +163,7 @@ class OnnxInference(StatefulInference):
         Args:
             observations: [N, obs_size], numbers of any real dtype (float32 is not copied); or in the shape of the
                 space, [N, *shape]; or for a Dict observation a mapping from key to such an array.
-            action_masks: [N, choices], 1 = allowed; only for a policy exported with action_masks=True.
+            action_masks: [N, choices], 1 = allowed; only for a policy that takes them, as MaskablePPO's files do.
 
         Returns:
             float32 [N, act_size].
@@ -179,10 +184,12 @@ class OnnxInference(StatefulInference):
         plain = type(observations) is np.ndarray and observations.ndim
         return self._step_rows(observations, len(observations) if plain else model.as_feeds(observations)[1])
 
-    def run_inference_for(self, agents: Sequence[int], observations: Observations) -> Floats:
+    def run_inference_for(
+        self, agents: Sequence[int], observations: Observations, *, action_masks: NDArray[Any] | None = None
+    ) -> Floats:
         """As run_inference, with a state per agent number; see InferenceInterface.run_inference_for."""
         if not self._loaded().state_inputs:
-            return self.run_inference(observations)
+            return self.run_inference(observations, action_masks=action_masks if self.takes_masks else None)
         return super().run_inference_for(agents, observations)
 
     def _step(self, observations: Any, state: State | None, starts: NDArray[np.bool_]) -> tuple[Floats, State]:
@@ -238,7 +245,7 @@ class OnnxInference(StatefulInference):
         if masks is not None and all(port.role != ACTION_MASKS for port in model.side_inputs):
             raise ModelMismatch(
                 "this policy takes no action masks", fault="caller", field="action_masks",
-                cure="export it with action_masks=True",
+                cure="only policies of MaskablePPO do; leave them out",
             )  # fmt: skip
         for port in model.side_inputs:
             shape = (n, *port.shape)

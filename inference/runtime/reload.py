@@ -162,13 +162,22 @@ class ReloadingInference(InferenceInterface):
         """Whether a model is in use."""
         return self._current is not None
 
-    def run_inference(self, observations: Observations) -> NDArray[np.float32]:
+    def run_inference(
+        self, observations: Observations, *, action_masks: NDArray[Any] | None = None
+    ) -> NDArray[np.float32]:
         """As OnnxInference.run_inference, on the newest usable model."""
-        return self.current.run_inference(observations)
+        return self.current.run_inference(observations, action_masks=action_masks)
 
-    def run_inference_for(self, agents: Sequence[int], observations: Observations) -> NDArray[np.float32]:
+    def run_inference_for(
+        self, agents: Sequence[int], observations: Observations, *, action_masks: NDArray[Any] | None = None
+    ) -> NDArray[np.float32]:
         """As OnnxInference.run_inference_for, on the newest usable model."""
-        return self.current.run_inference_for(agents, observations)
+        return self.current.run_inference_for(agents, observations, action_masks=action_masks)
+
+    @property
+    def takes_masks(self) -> bool:
+        """As OnnxInference.takes_masks, of the newest usable model."""
+        return self.current.takes_masks
 
     def reset(self, rows: Sequence[int] | None = None) -> None:
         """As OnnxInference.reset."""
@@ -189,7 +198,7 @@ class ReloadingInference(InferenceInterface):
 def _choices(model: OnnxInference) -> dict[str, Any] | None:
     """What the actions' numbers mean, such as a choice of three; None where the file does not say."""
     space = model.metadata.action_space if model.metadata is not None else None
-    return space and {key: space.get(key) for key in ("type", "n", "nvec")}
+    return space and {key: space.get(key) for key in ("type", "n", "nvec", "spaces")}
 
 
 def _signature(path: Path) -> tuple[int, int, int]:

@@ -35,17 +35,19 @@ def pixels(*shape: int) -> spaces.Box:
     return spaces.Box(0, 255, shape, np.uint8)
 
 
-DICT = spaces.Dict(
-    {"where": spaces.Box(-np.inf, np.inf, (2,), np.float32), "camera": pixels(8, 9, 3), "mode": spaces.Discrete(3)}
-)
+DICT = spaces.Dict({"obs": spaces.Box(-np.inf, np.inf, (2,), np.float32), "image": pixels(8, 9, 3)})
 SPACES: dict[str, spaces.Space[Any]] = {
     "grey": pixels(8, 9),
     "hwc": pixels(8, 9, 3),
     "chw": pixels(3, 8, 9),
     "middle": pixels(9, 3, 8),
     "dict": DICT,
-    "dict-one-number": spaces.Dict({"z": spaces.Box(-1, 1, (2, 2), np.float32), "camera": pixels(4, 8, 9)}),
-    "dict-alone": spaces.Dict({"camera": pixels(8, 9, 1)}),
+    "dict-chw": spaces.Dict({"obs": spaces.Box(-1, 1, (4,), np.float32), "image": pixels(4, 8, 9)}),
+    "tree": spaces.Dict(
+        {"z": spaces.Box(-1, 1, (2, 2), np.float32), "camera": pixels(8, 9, 3), "mode": spaces.Discrete(3)}
+    ),
+    "tree-grey": spaces.Dict({"obs": spaces.Box(-1, 1, (2,), np.float32), "camera": pixels(8, 9)}),
+    "tree-alone": spaces.Dict({"camera": pixels(8, 9, 1)}),
 }
 SPECS = {
     "grey": ImageSpec(8, 9, 1, only=True),
@@ -53,8 +55,10 @@ SPECS = {
     "chw": ImageSpec(8, 9, 3, channels_first=True, only=True),
     "middle": ImageSpec(9, 3, 8, only=True),
     "dict": ImageSpec(8, 9, 3),
-    "dict-one-number": ImageSpec(8, 9, 4, channels_first=True),
-    "dict-alone": ImageSpec(8, 9, 1, only=True),
+    "dict-chw": ImageSpec(8, 9, 4, channels_first=True),
+    "tree": ImageSpec(8, 9, 3),
+    "tree-grey": ImageSpec(8, 9, 1),
+    "tree-alone": ImageSpec(8, 9, 1, only=True),
 }
 
 
@@ -87,15 +91,12 @@ class Noise(gym.Env[Any, Any]):
 
 
 def expected(kind: str, observation: Any) -> Any:
-    """What the trainer is to see of one env's observation, written out per kind."""
+    """What the trainer is to see of one env's observation: an image of two dimensions has one channel."""
     if kind == "grey":
         return observation[:, :, None]
-    if kind == "dict":  # keys in Gymnasium's order: camera, mode, where; a choice of 3 is 3 numbers
-        numbers = np.concatenate([np.eye(3, dtype=np.float32)[int(observation["mode"])], observation["where"]])
-        return {"obs": numbers, "image": observation["camera"]}
-    if kind == "dict-one-number":
-        return {"obs": observation["z"].ravel(), "image": observation["camera"]}
-    return observation["camera"] if kind == "dict-alone" else observation
+    if kind == "tree-grey":
+        return {"obs": observation["obs"], "camera": observation["camera"][:, :, None]}
+    return observation
 
 
 def row(batch: Any, env: int) -> Any:
@@ -118,6 +119,7 @@ def opened(request: pytest.FixtureRequest) -> Iterator[Callable[..., Any]]:
         def open_transport(kind: str, n: int = N) -> Any:
             bridge = GymnasiumBridge(lambda: Noise(SPACES[kind]), n, images=True)
             assert bridge.spec.image == SPECS[kind]
+            assert (bridge.spec.obs_space is None) == ("tree" not in kind)  # said as it was before there were trees
             if request.param == "memory":
                 return MemoryTransport(bridge)
             if request.param == "shm":
@@ -163,9 +165,9 @@ def test_rollouts_equal_dummy_vec_envs(opened: Any, kind: str, limit: int | None
     env.close()
 
 
-@pytest.mark.parametrize("kind", ["chw", "dict"])
+@pytest.mark.parametrize("kind", ["chw", "dict", "tree"])
 def test_vector_env_equals_gymnasiums_sync_vector_env(opened: Any, kind: str) -> None:
-    env = ue_rl.UnrealVectorEnv(opened(kind))
+    env = ue_rl.UnrealVectorEnv(opened(kind), autoreset_mode=AutoresetMode.SAME_STEP)
     reference = SyncVectorEnv([lambda: Noise(SPACES[kind])] * N, autoreset_mode=AutoresetMode.SAME_STEP)
     got, want = env.reset(seed=5)[0], reference.reset(seed=5)[0]
     ended = 0
@@ -190,10 +192,11 @@ def test_single_env_equals_the_hosted_env(opened: Any) -> None:
     env.close()
 
 
-def test_without_the_option_observations_are_flat_numbers() -> None:
+def test_without_the_option_pixels_are_numbers() -> None:
     bridge = GymnasiumBridge(lambda: Noise(SPACES["hwc"]), 1)
     assert bridge.spec.image is None
     assert bridge.spec.obs_size == 8 * 9 * 3
+    assert "OBS_SPACE=BOX(0:255)[8,9,3]UINT8" in bridge.build_handshake()
 
 
 @pytest.mark.parametrize(
@@ -218,7 +221,7 @@ def test_spaces_without_one_image_are_refused(space: spaces.Space[Any]) -> None:
     [
         ("CnnPolicy", pixels(36, 40, 1)),
         ("CnnPolicy", pixels(3, 36, 40)),
-        ("MultiInputPolicy", spaces.Dict({"where": DICT["where"], "camera": pixels(36, 40, 3)})),
+        ("MultiInputPolicy", spaces.Dict({"obs": DICT["obs"], "image": pixels(36, 40, 3)})),
     ],
     ids=["hwc", "chw", "dict"],
 )
@@ -241,11 +244,11 @@ def test_policies_that_see_pictures_are_exported_as_the_engine_draws_them(
     acts = policy.run_inference(raw)
     np.testing.assert_array_equal(np.ravel(acts), model.predict(seen, deterministic=True)[0])
     shape = raw["image"].shape if isinstance(raw, dict) else raw.shape
-    assert tuple(space["camera"].shape if isinstance(space, spaces.Dict) else space.shape) == shape[1:]
+    assert tuple(space["image"].shape if isinstance(space, spaces.Dict) else space.shape) == shape[1:]
     env.close()
 
 
-@pytest.mark.parametrize("space", [pixels(36, 36, 1), spaces.Dict({"z": DICT["where"], "camera": pixels(36, 36, 1)})])
+@pytest.mark.parametrize("space", [pixels(36, 36, 1), spaces.Dict({"obs": DICT["obs"], "image": pixels(36, 36, 1)})])
 def test_the_commands_take_engines_with_pictures(tmp_path: Path, space: spaces.Space[Any]) -> None:
     bridge = GymnasiumBridge(lambda: Noise(space), 2, images=True)
     env = UnrealVecEnv(MemoryTransport(bridge))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import subprocess
 import sys
 import threading
@@ -20,6 +21,7 @@ from ue_rl.bridges.shm.commands import answer_commands
 from ue_rl.commands.dispatcher import Dispatcher
 from ue_rl.commands.envelope import Command, Method, decode, encode, messages, text
 from ue_rl.commands.json_entry import json_entry
+from ue_rl.commands.text_entry import TextReader
 from ue_rl.connections import SharedMemoryConnection
 from ue_rl.connections.shm.commands import ShmCommands
 from ue_rl.envs.vec_env import UnrealVecEnv
@@ -586,7 +588,7 @@ def lonely(incoming: Any, out: Any = ...) -> ShmCommands:
         check=nothing,
         fail=fail,
         infos={},
-        num_envs=1,
+        num_rows=1,
         timeout=5,
     )
 
@@ -603,7 +605,7 @@ def test_a_flood_of_commands_does_not_stop_the_game() -> None:
     with ShmHost(game) as host:
         flood, real = Flood(encode(2000)), host.memory.c2s
         host.memory.c2s = flood  # type: ignore[assignment]
-        count = answer_commands(host.memory, Dispatcher(), game, lambda data: None)
+        count = answer_commands(host.memory, Dispatcher(), game, lambda data: None, TextReader("trainer", 100), False)
         assert 0 < count == flood.count <= 4096
         host.memory.c2s = real
 
@@ -906,7 +908,7 @@ def test_garbage_from_the_trainer_ends_its_session_only(caplog: pytest.LogCaptur
     with run_shm_in_thread(Game()) as handle:
         with SharedMemoryConnection(handle.name, timeout=10) as connection:
             connection.commands.send_entry(b"\xff" * 40)
-            with pytest.raises(errors.EngineDisconnected, match="ended this session"):
+            with pytest.raises(errors.EngineDisconnected, match=r"says why.*a command cannot be read"):
                 connection.commands.ping()
             with pytest.raises(errors.ConnectionUnusable):
                 connection.commands.ping()
@@ -945,7 +947,8 @@ def test_before_and_after(session: Session) -> None:
 def test_an_engine_without_rings() -> None:
     """A plain producer may have none."""
     commands = lonely(None, None)
-    for call in (commands.ping, lambda: commands.send(2000), lambda: commands.options_entry(0, {"a": 1})):
+    options = functools.partial(commands.reset_entry, Method.RESET_OPTIONS, 0, {"a": 1})
+    for call in (commands.ping, lambda: commands.send(2000), options):
         with pytest.raises(errors.UnsupportedByEngine, match="no command rings"):
             call()
     assert commands.poll() == []
@@ -1006,7 +1009,7 @@ def test_an_engine_that_closes_during_a_request() -> None:
             real(ms)
 
         connection.commands._wait = close
-        with pytest.raises(errors.EngineDisconnected, match="closed the segment"):
+        with pytest.raises(errors.EngineDisconnected, match=r"says why.*the engine stops"):
             connection.commands.request(Method.PING, M.PingT())
 
 
@@ -1014,7 +1017,7 @@ def test_an_engine_that_closes_while_its_ring_is_full() -> None:
     with unhosted(Game(), ticking=False, ring_size=4096) as (host, connection):
         fill_from_trainer(connection, encode(2000))
         host.close()
-        with pytest.raises(errors.EngineDisconnected, match="closed the segment"):
+        with pytest.raises(errors.EngineDisconnected, match=r"says why.*the engine stops"):
             connection.commands.send(2000, timeout=60)
 
 

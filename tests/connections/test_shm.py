@@ -364,7 +364,7 @@ def test_an_engine_that_closes_is_noticed_at_once(upgraded: bool, slack: float) 
             reset(connection)
             engine.close()
             begun = time.monotonic()
-            with pytest.raises(errors.EngineDisconnected, match="went away"):
+            with pytest.raises(errors.EngineDisconnected, match="the engine stops"):
                 step(connection)
             assert time.monotonic() - begun < slack
             with pytest.raises(errors.ConnectionUnusable, match="failed before"):
@@ -438,7 +438,7 @@ def test_a_step_in_which_the_game_turns_away_is_not_answered(upgraded: bool) -> 
     with hosted(Turns(), upgraded) as (_, connection), connection:
         reset(connection)
         assert step(connection, 2) == [2.0] * N
-        with pytest.raises(errors.EngineDisconnected, match="went away"):
+        with pytest.raises(errors.EngineDisconnected, match="the game left training mode, or was given other sizes"):
             step(connection, 9)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import signal
 import socket
@@ -216,3 +217,37 @@ def test_a_peer_that_wakes_no_futex_is_not_waited_for_in_vain(slack: float) -> N
     assert client.wait(0, 0, 5000) == 1
     assert time.monotonic() - begun < slack
     timer.join()
+
+
+def test_masks_are_copied_as_flags_and_checked() -> None:
+    """Against the same in NumPy, at random: 3 envs of 2 agents, whose actions have other choices."""
+    rng = np.random.default_rng(0)
+    counts = [[2, 3, 1], [4, 0, 0]]
+    ends = np.array([[2, 5, 6], [4, 4, 4]], np.int32)
+    outcomes = set()
+    for _ in range(500):
+        given = rng.choice(np.array([0, 1, 2, 255], np.uint8), (6, 6), p=[0.5, 0.2, 0.2, 0.1])
+        asked, over, there = (rng.integers(0, 2, 6).astype(np.uint8) for _ in range(3))
+        copied = np.full((6, 6), 9, np.uint8)
+        expected = -1
+        for row, number in itertools.product(range(6), range(3)):
+            start, count = sum(counts[row % 2][:number]), counts[row % 2][number]
+            empty = count > 0 and not given[row, start : start + count].any()
+            if expected < 0 and empty and asked[row] and there[row] and not over[row]:
+                expected = row * 3 + number
+        assert words.copy_masks(copied, given, ends, asked, over, there) == expected
+        assert (copied == (given != 0)).all()
+        outcomes.add(expected)
+    assert -1 in outcomes
+    assert len(outcomes) > 5
+    ones = np.ones(6, np.uint8)
+    for wrong_ends in (np.array([[3, 2], [4, 4]]), np.array([[2, 7], [4, 4]]), np.array([[-1, 2]]), np.zeros((4, 1))):
+        with pytest.raises(ValueError, match="disagree"):
+            words.copy_masks(copied, given, wrong_ends.astype(np.int32), ones, ones, ones)
+    for position, wrong in ((1, given[:5].copy()), (3, ones[:4]), (4, ones[:4]), (5, ones[:4])):
+        arrays = [copied, given, ends, ones, ones, ones]
+        arrays[position] = wrong
+        with pytest.raises(ValueError, match="disagree"):
+            words.copy_masks(*arrays)
+    with pytest.raises(TypeError):
+        words.copy_masks(copied, given, ends)

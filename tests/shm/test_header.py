@@ -16,6 +16,12 @@ from ue_rl.shm.memory import StepMemory
 from ue_rl.spec import ImageSpec
 
 CONFIG = b"CONFIG:OBS=3;ACT=2;ENV_TYPE=MULTI;ENV_COUNT=4;VERSION=1\n"
+# two envs of two agents each, with masks
+TEAM = (
+    b"CONFIG:OBS=3;ACT=2;ENV_TYPE=MULTI;ENV_COUNT=2;VERSION=1;CHANNEL=SHARED;ACT_SPACE=MULTI_DISCRETE(2,3);"
+    b"FEATURES=MASK;AGENTS=striker:2\n"
+)
+TEAM_REGIONS = {"agents": True, "mask_size": 5}
 
 
 def make(config: bytes | None = CONFIG, **options: object) -> tuple[bytearray, Header]:
@@ -97,6 +103,44 @@ def test_arrays_are_views_of_the_segment() -> None:
     assert image.shape == (4, 3, 2, 5)
 
 
+def test_masks_and_agents_have_regions_of_their_own() -> None:
+    """Behind all others, so that those stand where they stood; a row is an agent."""
+    memory, header = make(TEAM, **TEAM_REGIONS)
+    step = StepMemory(memory)
+    base = np.frombuffer(memory, np.uint8).ctypes.data
+    assert step.masks is not None
+    assert step.present is not None
+    assert (step.masks.shape, step.masks.dtype) == ((4, 5), np.uint8)
+    assert step.masks.ctypes.data == base + header.masks_offset
+    assert step.present.shape == (4,)
+    assert step.present.ctypes.data == base + header.present_offset
+    spec = step.spec()
+    assert (spec.num_envs, spec.num_rows, spec.agents_per_env, spec.mask_size) == (2, 4, 2, 5)
+    plain = make(TEAM)[1].regions
+    assert {name: header.regions[name] for name in plain} == plain
+    old, _ = make()
+    assert StepMemory(old).masks is StepMemory(old).present is None, "zeros, as older engines have them there"
+
+
+@pytest.mark.parametrize(
+    ("config", "options", "field", "expected", "got"),
+    [
+        (TEAM, {"agents": True}, "mask_size", 0, 5),
+        (TEAM, {"mask_size": 5}, "present_offset", False, True),
+        (CONFIG, {"mask_size": 3}, "mask_size", 3, 0),
+        (CONFIG, {"agents": True}, "present_offset", True, False),
+        (TEAM.replace(b"striker:2", b"striker:4"), TEAM_REGIONS, "num_envs", 4, 8),
+    ],
+)
+def test_regions_and_the_config_line_must_agree(
+    config: bytes, options: dict[str, object], field: str, expected: object, got: object
+) -> None:
+    memory, _ = make(config, **options)
+    with pytest.raises(errors.SegmentInvalid, match="CONFIG line and the header disagree") as caught:
+        StepMemory(memory).spec()
+    assert (caught.value.field, caught.value.expected, caught.value.got) == (field, expected, got)
+
+
 def test_a_plain_producer_is_read() -> None:
     memory, header = make(config=None)
     step = StepMemory(memory)
@@ -139,7 +183,8 @@ HOSTILE = {
     "cmd_s2c_offset": 12, "cmd_c2s_offset": 2**64 - 1, "cmd_ring_size": 2**32 - 1, "image_offset": 1,
     "gpu_available": 7, "gpu_obs_mode": 9, "ext_version": 9, "total_size": 2**62, "ask_offset": 100,
     "answered_offset": 2**64 - 1, "seeds_offset": 4100, "config_offset": 2**50, "config_size": 2**31,
-    "truncateds_at": 2**32 - 1, "image_order": 3, "server_state": 8,
+    "truncateds_at": 2**32 - 1, "image_order": 3, "server_state": 8, "masks_offset": 2**64 - 1, "mask_size": 2**32 - 1,
+    "present_offset": 2**63,
 }  # fmt: skip
 
 
@@ -149,6 +194,8 @@ def test_each_field_is_refused_by_its_name(name: str) -> None:
     setattr(header, name, HOSTILE[name])
     if name == "image_offset":
         header.image_width = header.image_height = header.image_channels = 1
+    if name == "masks_offset":
+        header.mask_size = 3
     memory[:HEADER_SIZE] = header.pack()
     with pytest.raises(errors.SegmentInvalid) as caught:
         StepMemory(memory)
@@ -209,21 +256,26 @@ INTERESTING = st.one_of(
     st.integers(0, 2**64 - 1),
     st.integers(0, 8192),
 )
-FUZZED = [n for n in _NAMES if n not in ("token", "proof", "gpu_obs_handle")]
+FUZZED = [n for n in _NAMES if n not in ("token", "proof", "gpu_obs_handle", "reason")]
 WIDTH = dict(
     zip(
         _NAMES, [4] * 4 + [1] + [4] * 3 + [8] * 9 + [4] + [8] + [4] * 3 + [1] * 2 + [64] + [4] + [4] * 2 + [8]
-        + [16] * 2 + [8] + [4] * 2 + [8] + [4] * 2 + [8] * 5 + [4] * 4 + [8], strict=True,
+        + [16] * 2 + [8] + [4] * 2 + [8] + [4] * 2 + [8] * 5 + [4] * 4 + [8] * 3 + [4] * 2 + [8]
+        + [1024], strict=True,
     )
 )  # fmt: skip
 
 
 @settings(max_examples=400, deadline=None)
-@given(changes=st.dictionaries(st.sampled_from(FUZZED), INTERESTING, min_size=1, max_size=4), plain=st.booleans())
-@example(changes={"obs_offset": 2**64 - 4, "num_envs": 1}, plain=True)
-def test_no_header_leads_out_of_the_segment(changes: dict[str, int], plain: bool) -> None:
+@given(
+    changes=st.dictionaries(st.sampled_from(FUZZED), INTERESTING, min_size=1, max_size=4),
+    kind=st.sampled_from(["plain", "extended", "team"]),
+)
+@example(changes={"obs_offset": 2**64 - 4, "num_envs": 1}, kind="plain")
+@example(changes={"mask_size": 2**31 - 1, "num_envs": 1}, kind="team")
+def test_no_header_leads_out_of_the_segment(changes: dict[str, int], kind: str) -> None:
     """Either a named error, or arrays that lie inside: nothing else."""
-    memory, header = make(None if plain else CONFIG)
+    memory, header = make(TEAM, **TEAM_REGIONS) if kind == "team" else make(None if kind == "plain" else CONFIG)
     for name, value in changes.items():
         setattr(header, name, value % 2 ** (8 * min(WIDTH[name], 8)))
     memory[:HEADER_SIZE] = header.pack()
@@ -234,7 +286,8 @@ def test_no_header_leads_out_of_the_segment(changes: dict[str, int], plain: bool
         return
     base = np.frombuffer(memory, np.uint8).ctypes.data
     seen = []
-    for array in (step.obs, step.actions, step.rewards, step.dones, step.resets, step.ask, step.seeds, step.image):
+    arrays = (step.obs, step.actions, step.rewards, step.dones, step.resets, step.ask, step.seeds, step.image)
+    for array in (*arrays, step.masks, step.present):
         if array is not None:
             start = array.ctypes.data - base
             assert start >= HEADER_SIZE

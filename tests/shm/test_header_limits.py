@@ -15,6 +15,7 @@ from ue_rl.shm.header import (
     ATTACHED,
     CLIENT_FLAG,
     CLIENT_PID,
+    CLIENT_SINCE,
     CLIENT_STATE,
     CLOSED,
     ENGINE_FLAG,
@@ -24,6 +25,7 @@ from ue_rl.shm.header import (
     HEARTBEAT,
     LEAVING,
     MAX_CONFIG,
+    REASON_PID,
     RING_SIZE,
     SERVER_PID,
     SERVER_STATE,
@@ -38,7 +40,7 @@ CONFIG = b"CONFIG:OBS=3;ACT=2;ENV_TYPE=MULTI;ENV_COUNT=4;VERSION=1\n"
 
 
 def extended(**changes: object) -> tuple[Header, int]:
-    header, size = plan(4, 3, 2, ring_size=256, image=(2, 5, 3), config=CONFIG)
+    header, size = plan(4, 3, 2, ring_size=256, image=(2, 5, 3), config=CONFIG, agents=True, mask_size=7)
     return dataclasses.replace(header, **changes), size  # type: ignore[arg-type]
 
 
@@ -56,19 +58,21 @@ EXTENSION = {
     "heartbeat": (272, "Q"), "server_state": (280, "I"), "client_state": (284, "I"), "answered_seq": (288, "Q"),
     "ask_offset": (296, "Q"), "answered_offset": (304, "Q"), "seeds_offset": (312, "Q"), "config_offset": (320, "Q"),
     "config_size": (328, "I"), "truncateds_at": (332, "I"), "image_order": (336, "I"), "image_role": (340, "I"),
-    "server_namespace": (344, "Q"),
+    "server_namespace": (344, "Q"), "masks_offset": (352, "Q"), "present_offset": (360, "Q"), "mask_size": (368, "I"),
+    "reason_pid": (372, "I"), "client_since": (376, "Q"), "reason": (384, "1024s"),
 }  # fmt: skip
 WORDS = {
     "server_pid": SERVER_PID, "client_pid": CLIENT_PID, "frame_seq": FRAME_SEQ, "action_seq": ACTION_SEQ,
     "engine_flag": ENGINE_FLAG, "client_flag": CLIENT_FLAG, "heartbeat": HEARTBEAT, "server_state": SERVER_STATE,
-    "client_state": CLIENT_STATE, "answered_seq": ANSWERED_SEQ,
+    "client_state": CLIENT_STATE, "answered_seq": ANSWERED_SEQ, "reason_pid": REASON_PID,
+    "client_since": CLIENT_SINCE,
 }  # fmt: skip
 
 
 def test_our_extension_is_the_layout_byte_by_byte() -> None:
     """Offsets and types as docs/shared-memory.md has them, section 2."""
     values = {
-        name: bytes(range(n, n + 16)) if code == "16s" else 0x11 * (n + 1)
+        name: bytes(range(n, n + 16)).ljust(int(code[:-1]), b"\0") if code[-1] == "s" else 0x11 * (n + 1) % 2**32
         for n, (name, (_, code)) in enumerate(EXTENSION.items())
     }
     expected = bytearray(HEADER_SIZE)
@@ -109,6 +113,7 @@ def test_the_states_have_the_numbers_of_the_layout() -> None:
         ("server_state", 0, 2),
         ("client_state", 0, 2),
         ("config_size", 1, MAX_CONFIG),
+        ("mask_size", 1, 2**30),
     ],
 )
 def test_each_size_has_its_first_and_last_value(name: str, low: int, high: int) -> None:
@@ -153,6 +158,8 @@ REGIONS = {
     "answered_offset": (4, 1),
     "seeds_offset": (8 * 4, 8),
     "config_offset": (len(CONFIG), 1),
+    "masks_offset": (4 * 7, 1),
+    "present_offset": (4, 1),
 }
 
 
@@ -319,7 +326,8 @@ def test_a_plan_lays_every_region_out_in_order(
     config: bytes | None, image: tuple[int, int, int] | None, ring_size: int
 ) -> None:
     """By hand: each at the next multiple of 64, the whole a multiple of 4096."""
-    header, total = plan(5, 7, 3, ring_size=ring_size, image=image, config=config, server_pid=77)
+    beside = {"mask_size": 7, "agents": True} if config and image else {}
+    header, total = plan(5, 7, 3, ring_size=ring_size, image=image, config=config, server_pid=77, **beside)
     wanted = {"obs": 140, "act": 60, "rewards": 20, "dones": 5, "truncateds": 5, "resets": 5}
     if ring_size:
         wanted |= {"cmd_s2c": 64, "cmd_c2s": 64}
@@ -327,6 +335,8 @@ def test_a_plan_lays_every_region_out_in_order(
         wanted["image"] = 5 * 2 * 5 * 3
     if config:
         wanted |= {"ask": 5, "answered": 5, "seeds": 40, "config": len(CONFIG)}
+    if config and image:
+        wanted |= {"masks": 35, "present": 5}
     at, expected = 4096, {}
     for name, size in wanted.items():
         expected[name] = (at, size)

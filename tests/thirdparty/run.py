@@ -30,7 +30,8 @@ SUITES = {
     "vec-env": ("sb3", "test_vec_envs test_vec_normalize test_vec_check_nan test_vec_extract_dict_obs "
                 "test_vec_stacked_obs test_vec_monitor"),
     "spaces": ("sb3", "test_her test_dict_env test_spaces test_cnn test_save_load"),
-    "utils": ("sb3", "test_utils test_env_checker test_envs test_monitor test_deterministic test_identity test_predict"),
+    "utils": ("sb3", "test_utils test_env_checker test_envs test_monitor test_deterministic test_identity "
+              "test_predict"),
     "contrib": ("contrib", "test_invalid_actions test_dict_env test_cnn test_deterministic test_identity test_lstm "
                 "test_run test_save_load test_utils"),
     "vector": ("gymnasium", "vector/test_async_vector_env vector/test_autoreset_mode vector/test_observation_mode "

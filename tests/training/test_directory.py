@@ -27,7 +27,7 @@ def test_files_have_the_names_that_the_docs_give(tmp_path: Path) -> None:
     assert named == {
         "config": "config.yaml", "model": "model.zip", "onnx": "model.onnx", "normalize": "vecnormalize.pkl",
         "replay": "replay_buffer.pkl", "checkpoints": "checkpoints", "episodes": "episodes.csv",
-        "curves": "curves.png", "log": "run.log", "curriculum": "curriculum.json",
+        "curves": "curves.png", "log": "run.log", "curriculum": "curriculum.json", "handshake": "handshake.txt",
     }  # fmt: skip
 
 

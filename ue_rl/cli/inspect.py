@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
+from contextlib import closing
 from typing import Any
 
 import click
@@ -23,28 +25,37 @@ def inspect(host: str, port: int, transport: str, channel: str, steps: int, time
     import numpy as np
     from rich.text import Text
 
-    from ue_rl.training.engine import open_engine
+    from ue_rl.cli.inspect_spaces import rows
+    from ue_rl.connecting import open_transport
+    from ue_rl.envs.vec_env import UnrealVecEnv
+    from ue_rl.training.engine import address_of
     from ue_rl.wire import encode_handshake
 
     begun = time.perf_counter()
-    with open_engine(host=host, port=port, transport=transport, channel=channel, timeout=timeout) as env:
+    options: dict[str, Any] = {"transport": transport, "channel": channel, "timeout": timeout}
+    with closing(open_transport(address_of(host, port), **options)) as carrier:
+        spec = carrier.connect()
         connected = time.perf_counter() - begun
-        spec = env.engine_spec
         table = two_columns()
-        table.add_row("handshake", printable(encode_handshake(spec).decode().strip()))
+        table.add_row("handshake", printable(spec.text or encode_handshake(spec).decode().strip()))
         table.add_row("envs", f"{spec.num_envs} ({spec.env_type.value})")
-        table.add_row("observation space", str(env.observation_space))
-        table.add_row("action space", str(env.action_space))
+        for what, text in rows(spec):
+            table.add_row(printable(what), printable(text))
         table.add_row("features", printable(", ".join(sorted(spec.features))) or "none beyond the base protocol")
-        for key, value in env.transport.describe().items():
+        for key, value in carrier.describe().items():
             table.add_row(key, printable(value))
+        if spec.groups:  # a step needs a policy for each group: see ue_rl.agents
+            console().print(table)
+            return
+        env = UnrealVecEnv(carrier)
+        table.add_row("for Gymnasium and SB3", printable(f"{env.observation_space}\n{env.action_space}"))
         begun = time.perf_counter()
         obs = env.reset()
         table.add_row(
             "connect / first reset", f"{connected * 1e3:.1f} ms / {(time.perf_counter() - begun) * 1e3:.1f} ms"
         )
-        for name, rows in obs.items() if isinstance(obs, dict) else [("observation", obs)]:
-            first = rows[0].ravel()
+        for name, part in _parts(obs):
+            first = np.ravel(part[0])
             table.add_row(f"first {printable(name)}", f"env 0: {first[:8].tolist()}{' ..' if len(first) > 8 else ''}")
         seconds = []
         env.action_space.seed(0)
@@ -62,6 +73,15 @@ def inspect(host: str, port: int, transport: str, channel: str, steps: int, time
         screen.print(table)
         for note in notes(spec, float(np.median(seconds)) if seconds else None):
             screen.print(Text.assemble(("note", "yellow"), f" {note}"))
+
+
+def _parts(obs: Any, path: str = "") -> Iterator[tuple[str, Any]]:
+    """(name, array) of an observation, or of each part of a dict or tuple."""
+    if not isinstance(obs, (dict, tuple)):
+        yield path or "observation", obs
+        return
+    for name, part in obs.items() if isinstance(obs, dict) else enumerate(obs):
+        yield from _parts(part, f"{path}.{name}" if path else str(name))
 
 
 def notes(spec: Any, median: float | None) -> list[str]:

@@ -108,14 +108,17 @@ def load_policy(model: Path, vecnormalize: Path | None = None, seed: int | None 
 
 
 class Player:
-    """An InferenceInterface with SB3's predict()."""
+    """An InferenceInterface with SB3's predict(); the engine's action masks are given to a policy that heeds them."""
 
     def __init__(self, policy: Any, vec_env: Any) -> None:
-        from gymnasium import spaces
+        from ue_rl.inference import OnnxInference
 
         self._policy = policy
         self._space = vec_env.action_space
-        self._discrete = isinstance(self._space, spaces.Discrete)
+        masked = vec_env.engine_spec.mask_size > 0 and policy.takes_masks
+        self._vec_env = vec_env if masked else None
+        self._seen = vec_env.observation_space
+        self._sent = isinstance(policy, OnnxInference)  # a file takes what the engine sends
 
     def predict(
         self, observation: Any, state: Any = None, episode_start: Any = None, deterministic: bool = True
@@ -125,10 +128,30 @@ class Player:
 
         if episode_start is not None and np.any(episode_start):
             self._policy.reset(np.flatnonzero(episode_start).tolist() if state is not None else None)
-        actions = self._policy.run_inference(observation)
-        if self._discrete:
-            return actions[:, 0].astype(np.int64), True
-        return actions.astype(self._space.dtype), True
+        if self._sent:
+            observation = as_sent(observation, self._seen)
+        masks = {} if self._vec_env is None else {"action_masks": np.stack(self._vec_env.env_method("action_masks"))}
+        return as_trained(self._policy.run_inference(observation, **masks), self._space), True
+
+
+def as_sent(observation: Any, space: Any) -> Any:
+    """An observation that UnrealVecEnv gave, [n, ...] or a dict of such, in the numbers that the engine sent."""
+    if isinstance(observation, dict):
+        return {key: as_sent(part, space.spaces[key]) for key, part in observation.items()}
+    starts = getattr(space, "engine_starts", None)
+    if starts is not None:
+        observation = observation + starts.reshape(space.shape)
+    return observation if space.shape else observation.reshape(-1, 1)
+
+
+def as_trained(rows: Any, space: Any) -> Any:
+    """The engine's action rows, float32 [n, ACT], as a policy of `space` gives them: what ActionWriter takes back."""
+    import numpy as np
+
+    if hasattr(space, "from_rows"):  # a HybridBox
+        return space.from_rows(rows)
+    starts = np.asarray(getattr(space, "engine_starts", 0))
+    return (rows - starts).reshape(len(rows), *space.shape).astype(space.dtype)
 
 
 @contextmanager

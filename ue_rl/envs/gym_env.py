@@ -5,6 +5,7 @@ Takes any Transport whose handshake has one env (SINGLE, RLBASE, or MULTI with E
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any, SupportsFloat
@@ -14,6 +15,8 @@ from gymnasium import spaces
 
 from ue_rl.buffers import StepBuffers
 from ue_rl.envs.actions import ActionWriter
+from ue_rl.envs.controls import RENDER_FPS, EngineControls, GoalReward, check_render_mode, goal_reward
+from ue_rl.envs.masks import Masks
 from ue_rl.envs.observations import Observation, Observations
 from ue_rl.envs.spaces import action_space, observation_space
 from ue_rl.errors import ConfigurationError, UnexpectedMessage
@@ -35,23 +38,30 @@ def start_episodes(
     return transport.receive()
 
 
-class UnrealEnv(gym.Env[Any, Any]):
+class UnrealEnv(EngineControls, gym.Env[Any, Any]):
     """One env of a game engine.
 
     Args:
         transport: connected here if it is not yet; owned from now on and closed by `close()`.
+        render_mode: "rgb_array": `render` gives the engine's pictures (FEATURES=RENDER).
+        compute_reward: (achieved goals, desired goals, infos) -> rewards, for HerReplayBuffer; None: the engine is
+            asked, where it has FEATURES=GOAL_REWARD. Where neither has one the env has no such attribute.
 
     Attributes:
-        observation_space: Box float32 [obs_size]; with images as ue_rl.envs.spaces says.
-        action_space: as the handshake says.
+        observation_space, action_space: as the handshake says, see ue_rl.envs.spaces.
+        action_masks: with FEATURES=MASK alone: a function that gives the mask of the last observation, bool
+            [mask_size], as sb3-contrib's MaskablePPO reads it. It is in info["action_mask"] too, int8.
 
     Raises:
-        ConfigurationError: the engine has more than one env. Also what transport.connect() raises.
+        ConfigurationError: the engine has more than one env, or envs with agents; an unknown render_mode.
+        UnsupportedByEngine: render_mode, but the engine sends no pictures. Also what transport.connect() raises.
     """
 
-    metadata: dict[str, Any] = {"render_modes": []}  # noqa: RUF012 - gymnasium.Env's own attribute
+    metadata: dict[str, Any] = {"render_modes": ["rgb_array"], "render_fps": RENDER_FPS}  # noqa: RUF012 - gymnasium's
 
-    def __init__(self, transport: Transport) -> None:
+    def __init__(
+        self, transport: Transport, *, render_mode: str | None = None, compute_reward: GoalReward | None = None
+    ) -> None:
         self.transport = transport
         spec = transport.connect()
         if spec.num_envs != 1:
@@ -60,7 +70,19 @@ class UnrealEnv(gym.Env[Any, Any]):
                 "a gymnasium.Env is one env", field="ENV_COUNT", expected=1, got=spec.num_envs,
                 cure="use UnrealVecEnv or UnrealVectorEnv for several",
             )  # fmt: skip
+        if spec.groups:
+            raise ConfigurationError(
+                "the envs of this engine hold agents", field="AGENTS", got=", ".join(spec.agent_names),
+                cure="use ue_rl.UnrealParallelEnv",
+            )  # fmt: skip
         self.engine_spec = spec
+        self.render_mode = check_render_mode(spec, render_mode)
+        self._masks = Masks.of(spec)
+        if self._masks is not None:
+            self.action_masks = functools.partial(self._masks.action_masks, 0)
+        reward = goal_reward(transport, compute_reward)
+        if reward is not None:
+            self.compute_reward = reward
         self.observation_space: spaces.Space[Any] = observation_space(spec)
         self.action_space = action_space(spec)
         self._writer = ActionWriter(spec)
@@ -72,7 +94,7 @@ class UnrealEnv(gym.Env[Any, Any]):
         """Starts an episode; its first observation and the engine's info."""
         super().reset(seed=seed)
         buffers = start_episodes(self.transport, None, None if seed is None else [seed], [options] if options else None)
-        return self._read(buffers), dict(buffers.infos.get(0, {}))
+        return self._read(buffers), self._info(buffers)
 
     def step(self, action: Any) -> tuple[Observation, SupportsFloat, bool, bool, dict[str, Any]]:
         """One step: observation, reward, terminated, truncated, info.
@@ -80,14 +102,27 @@ class UnrealEnv(gym.Env[Any, Any]):
         Raises:
             ActionError: a wrong shape, NaN, or a choice that does not exist.
         """
-        self.transport.send_actions(self._writer.one(action))
+        row = self._writer.one(action)
+        if self._masks is not None:
+            self._masks.check(row)
+        self.transport.send_actions(row)
         buffers = self.transport.receive()
         done, truncated = bool(buffers.dones[0]), bool(buffers.truncated[0])
-        info = dict(buffers.infos.get(0, {}))
-        return self._read(buffers), float(buffers.rewards[0]), done and not truncated, truncated, info
+        return self._read(buffers), float(buffers.rewards[0]), done and not truncated, truncated, self._info(buffers)
+
+    def render(self) -> Any:
+        """The engine's picture, uint8 [height, width, channels]; None without render_mode="rgb_array"."""
+        return None if self.render_mode is None else self._picture(0)
 
     def _read(self, buffers: StepBuffers) -> Observation:
         return self._observations.row(self._observations.read(buffers), 0)
+
+    def _info(self, buffers: StepBuffers) -> dict[str, Any]:
+        info = dict(buffers.infos.get(0, {}))
+        if self._masks is not None:
+            self._masks.take(buffers)
+            info["action_mask"] = self._masks.current[0]
+        return info
 
     def close(self) -> None:
         """Closes the connection; idempotent."""

@@ -126,6 +126,19 @@ class HybridBox(spaces.Box):
                 encoded[where] = row[part.row : part.row + part.size]
         return encoded
 
+    def from_rows(self, rows: NDArray[np.float32]) -> NDArray[np.float32]:
+        """The inverse of `decode`: rows of the wire, float32 [n, tree.size], as float32 [n, size], as `encode` does."""
+        encoded = np.full((len(rows), *self.low.shape), -1, np.float32)
+        for part in self.parts:
+            if part.kind is LeafKind.DISCRETE:
+                choices = rows[:, part.row].astype(np.int64) - part.start
+                encoded[np.arange(len(rows)), part.box + choices] = 1
+            else:
+                numbers = rows[:, part.row : part.row + part.size]
+                flags = np.where(numbers > 0, np.float32(1), np.float32(-1))
+                encoded[:, part.box : part.box + part.size] = numbers if part.kind is LeafKind.BOX else flags
+        return encoded
+
     def __eq__(self, other: object) -> bool:
         """A HybridBox of the same tree."""
         return isinstance(other, HybridBox) and self.tree == other.tree

@@ -63,13 +63,12 @@ def action_space(spec: EnvSpec, zero_based: bool = False) -> spaces.Space[Any]:
         if action.kind is ActionKind.HYBRID and zero_based:
             return HybridBox(action.space)
         return gymnasium_space(action.space, None, zero_based)
-    starts = np.zeros(action.size, np.int64) if zero_based or not action.starts else np.array(action.starts, np.int64)
     if action.kind is ActionKind.BOX:
         return spaces.Box(*action.bounds, dtype=np.float32)
     if action.kind is ActionKind.DISCRETE:
-        return spaces.Discrete(action.counts[0], start=int(starts[0]))
+        return _discrete((), action.counts, action.starts, zero_based)
     if action.kind is ActionKind.MULTI_DISCRETE:
-        return spaces.MultiDiscrete(np.array(action.counts), start=starts)
+        return _discrete((action.size,), action.counts, action.starts, zero_based)
     return spaces.MultiBinary(len(action.counts))
 
 
@@ -87,8 +86,22 @@ def gymnasium_space(tree: Space, image: ImageSpec | None = None, zero_based: boo
         return spaces.Box(low, high, tree.shape, dtype.type)
     if tree.kind is LeafKind.MULTI_BINARY:
         return spaces.MultiBinary(tree.size if len(tree.shape) == 1 else tree.shape)
-    starts = np.zeros(tree.size, np.int64) if zero_based or not tree.starts else np.array(tree.starts, np.int64)
-    if tree.kind is LeafKind.DISCRETE:
-        return spaces.Discrete(tree.counts[0], start=int(starts[0]))
-    counts = np.array(tree.counts, np.int64).reshape(tree.shape)
-    return spaces.MultiDiscrete(counts, start=starts.reshape(tree.shape))
+    return _discrete(tree.shape, tree.counts, tree.starts, zero_based)
+
+
+def _discrete(
+    shape: tuple[int, ...], counts: tuple[int, ...], starts: tuple[int, ...], zero_based: bool
+) -> spaces.Discrete | spaces.MultiDiscrete:
+    """A Discrete (of no shape) or a MultiDiscrete; one that counts from 0 where the engine does not says so.
+
+    `engine_starts` is that note, int64 [size]: a model keeps its spaces, and its exported file counts as the engine.
+    """
+    first = np.zeros(len(counts), np.int64) if zero_based or not starts else np.array(starts, np.int64)
+    made: spaces.Discrete | spaces.MultiDiscrete
+    if not shape:
+        made = spaces.Discrete(counts[0], start=int(first[0]))
+    else:
+        made = spaces.MultiDiscrete(np.array(counts, np.int64).reshape(shape), start=first.reshape(shape))
+    if zero_based and starts:
+        vars(made)["engine_starts"] = np.array(starts, np.int64)
+    return made

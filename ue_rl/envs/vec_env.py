@@ -8,19 +8,23 @@ transport writes into its own buffers again at the next step. No I/O of its own:
 
 from __future__ import annotations
 
+import functools
 import time
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import gymnasium as gym
 import numpy as np
 from numpy.typing import NDArray
+from stable_baselines3.common.monitor import Monitor
 from stable_baselines3.common.vec_env.base_vec_env import VecEnv, VecEnvIndices, VecEnvStepReturn
 
 from ue_rl.buffers import StepBuffers
 from ue_rl.envs.actions import ActionWriter
+from ue_rl.envs.controls import RENDER_FPS, EngineControls, GoalReward, check_render_mode, goal_reward
 from ue_rl.envs.gym_env import start_episodes
+from ue_rl.envs.masks import Masks
 from ue_rl.envs.observations import Observation, Observations
 from ue_rl.envs.spaces import action_space, observation_space
 from ue_rl.errors import ConfigurationError, UnsupportedByEngine
@@ -30,10 +34,11 @@ from ue_rl.transport import Transport
 _KNOWN = (
     "render_mode", "spec", "metadata", "observation_space", "action_space", "engine_spec", "max_episode_steps",
 )  # fmt: skip
+_METHODS = ("action_masks", "compute_reward", "render", "get_params", "set_params", "list_params")
 _RESERVED = frozenset(("episode", "terminal_observation", "TimeLimit.truncated"))
 
 
-class UnrealVecEnv(VecEnv):
+class UnrealVecEnv(EngineControls, VecEnv):
     """N envs of a game engine as one VecEnv.
 
     Args:
@@ -43,20 +48,34 @@ class UnrealVecEnv(VecEnv):
         monitor: put {"r": return, "l": length, "t": seconds} into `info["episode"]` at every episode's end.
         copy: False gives out the transport's own observations, which the next step overwrites: for loops that are done
             with an observation before they step. Stable-Baselines3 is not: it would train on rollouts shifted by one.
+        compute_reward: (achieved goals, desired goals, infos) -> rewards [n], for HerReplayBuffer; None: the engine is
+            asked, where it has FEATURES=GOAL_REWARD.
+        render_mode: "rgb_array": `render` and `get_images` give the engine's pictures (FEATURES=RENDER).
 
     Attributes:
-        observation_space: Box float32 [obs_size]; with images a Dict or a Box uint8, see ue_rl.envs.spaces.
-        action_space: Box, Discrete, MultiDiscrete or MultiBinary, as the handshake says.
+        observation_space: as the handshake says, see ue_rl.envs.spaces; choices count from 0.
+        action_space: likewise; a Dict or Tuple of actions is a HybridBox.
         transport: the transport.
 
+    With FEATURES=MASK infos[i]["action_mask"], int8 [mask_size], says what is legal in the observation that stands
+    beside it, and `env_method("action_masks")` says it to sb3-contrib's MaskablePPO.
+
     Raises:
-        ConfigurationError: max_episode_steps is not positive. Also what transport.connect() raises.
+        ConfigurationError: max_episode_steps is not positive, an unknown render_mode, or envs with agents.
+        UnsupportedByEngine: render_mode, but the engine sends no pictures. Also what transport.connect() raises.
     """
 
     metadata: dict[str, Any] = {"render_modes": []}  # noqa: RUF012 - VecEnv's own attribute, set anew per instance
 
     def __init__(
-        self, transport: Transport, *, max_episode_steps: int | None = None, monitor: bool = True, copy: bool = True
+        self,
+        transport: Transport,
+        *,
+        max_episode_steps: int | None = None,
+        monitor: bool = True,
+        copy: bool = True,
+        compute_reward: GoalReward | None = None,
+        render_mode: str | None = None,
     ) -> None:
         if max_episode_steps is not None and max_episode_steps < 1:
             raise ConfigurationError(
@@ -65,10 +84,18 @@ class UnrealVecEnv(VecEnv):
         self.transport = transport
         self.engine_spec: EnvSpec = transport.connect()
         self.max_episode_steps = max_episode_steps
-        self.render_mode = self.spec = None
+        self.spec = None
+        self.render_mode = check_render_mode(self.engine_spec, render_mode)
+        self._compute_reward = goal_reward(transport, compute_reward, zero_based=True)
+        if self.engine_spec.groups:
+            raise ConfigurationError(
+                "the envs of this engine hold agents", field="AGENTS", got=", ".join(self.engine_spec.agent_names),
+                cure="use ue_rl.UnrealParallelEnv, or GroupVecEnv for the agents of one group",
+            )  # fmt: skip
         n = self.engine_spec.num_envs
         self._writer = ActionWriter(self.engine_spec, zero_based=True)
         self._observations = Observations(self.engine_spec, copy, zero_based=True)
+        self._masks = Masks.of(self.engine_spec)
         self._monitor = monitor
         self._begun = time.time()
         self._returns = np.zeros(n, np.float64)
@@ -78,6 +105,7 @@ class UnrealVecEnv(VecEnv):
         super().__init__(
             n, observation_space(self.engine_spec, zero_based=True), action_space(self.engine_spec, zero_based=True)
         )
+        self.metadata["render_fps"] = RENDER_FPS
 
     # -- the step
 
@@ -94,11 +122,17 @@ class UnrealVecEnv(VecEnv):
         self.reset_infos = [dict(buffers.infos.get(env, {})) for env in range(self.num_envs)]
         self._reset_seeds()
         self._reset_options()
+        if self._masks is not None:
+            self._masks.take(buffers)
+            self._show_masks(self.reset_infos)
         return self._observations.read(buffers)
 
     def step_async(self, actions: Any) -> None:
         """Sends one action per env; see ue_rl.envs.actions.ActionWriter for shapes and errors."""
-        self.transport.send_actions(self._writer(actions))
+        rows = self._writer(actions)
+        if self._masks is not None:
+            self._masks.check(rows)
+        self.transport.send_actions(rows)
 
     def step_wait(self) -> VecEnvStepReturn:
         """Waits for all envs and resets the finished ones.
@@ -118,6 +152,8 @@ class UnrealVecEnv(VecEnv):
                 infos[env].update(info)
                 if not _RESERVED.isdisjoint(info):
                     infos[env]["engine"] = {key: infos[env].pop(key) for key in info if key in _RESERVED}
+        if self._masks is not None:
+            self._masks.take(buffers)
         self._steps += 1
         if self._monitor:
             np.add(self._returns, rewards, out=self._returns)
@@ -125,6 +161,8 @@ class UnrealVecEnv(VecEnv):
             dones |= self._steps - self._started >= self.max_episode_steps
         if np.count_nonzero(dones):
             self._finish(np.flatnonzero(dones).tolist(), buffers, obs, infos)
+        if self._masks is not None:
+            self._show_masks(infos)
         return obs, rewards, dones, infos
 
     def _finish(self, finished: list[int], buffers: StepBuffers, obs: Observation, infos: list[dict[str, Any]]) -> None:
@@ -143,10 +181,19 @@ class UnrealVecEnv(VecEnv):
         self.transport.reset(finished)
         buffers = self.transport.receive()
         self._observations.put(obs, buffers, finished)
+        if self._masks is not None:
+            self._masks.put(buffers, finished)
         self._returns[finished] = 0
         self._started[finished] = self._steps
         for env in finished:
             self.reset_infos[env] = dict(buffers.infos.get(env, {}))
+            if self._masks is not None:
+                self.reset_infos[env]["action_mask"] = self._masks.current[env]
+
+    def _show_masks(self, infos: list[dict[str, Any]]) -> None:
+        assert self._masks is not None
+        for info, mask in zip(infos, self._masks.current, strict=True):
+            info["action_mask"] = mask
 
     def _used(self, feature: str, values: Sequence[Any]) -> Sequence[Any] | None:
         """The seeds or options to send; None where there are none or the engine takes none (said once)."""
@@ -168,47 +215,79 @@ class UnrealVecEnv(VecEnv):
         self.transport.close()
 
     def get_attr(self, attr_name: str, indices: VecEnvIndices = None) -> list[Any]:
-        """What the client itself knows about each env: render_mode, spec, spaces, max_episode_steps.
+        """What is known about each env: render_mode, spec, spaces, max_episode_steps, the methods of `env_method` that
+        this engine has, and, by its name, the value of a parameter of the game.
 
         Raises:
             UnsupportedByEngine: (an AttributeError) anything else lives inside the engine.
         """
-        if attr_name not in _KNOWN:
-            raise self._inside("get_attr", attr_name)
-        return [getattr(self, attr_name) for _ in self._get_indices(indices)]
+        envs = self._get_indices(indices)
+        if attr_name in _KNOWN:
+            return [getattr(self, attr_name) for _ in envs]
+        if attr_name in _METHODS:
+            return [self._method(attr_name, env) for env in envs]
+        if attr_name in self._parameters:
+            return [self.get_params([attr_name], env)[attr_name] for env in envs]
+        raise self._inside("get_attr", attr_name)
 
     def set_attr(self, attr_name: str, value: Any, indices: VecEnvIndices = None) -> None:
-        """Sets render_mode (only to None) or max_episode_steps, for all envs at once.
+        """Sets render_mode or max_episode_steps, for all envs at once, or a parameter of the game by its name.
 
         Raises:
-            UnsupportedByEngine: anything else lives inside the engine.
+            UnsupportedByEngine: anything else lives inside the engine; or it sends no pictures.
         """
-        if attr_name == "render_mode" and value is None:
-            return
-        if attr_name == "max_episode_steps" and len(self._get_indices(indices)) == self.num_envs:
+        envs = self._get_indices(indices)
+        everywhere = len(envs) == self.num_envs
+        if attr_name == "render_mode" and everywhere:
+            self.render_mode = check_render_mode(self.engine_spec, value)
+        elif attr_name == "max_episode_steps" and everywhere:
             self.max_episode_steps = None if value is None else int(value)
-            return
-        raise self._inside("set_attr", attr_name)
+        elif attr_name in self._parameters:
+            for env in [None] if everywhere else envs:
+                self.set_params({attr_name: value}, env)
+        else:
+            raise self._inside("set_attr", attr_name)
 
     def env_method(
         self, method_name: str, *method_args: Any, indices: VecEnvIndices = None, **method_kwargs: Any
     ) -> list[Any]:
-        """No method of an env can be called through the bridge.
+        """What the engine answers: action_masks (FEATURES=MASK), compute_reward (an argument of this class, or
+        FEATURES=GOAL_REWARD), render (FEATURES=RENDER), list_params, get_params and set_params.
 
         Raises:
-            UnsupportedByEngine: always, with what to use instead.
+            UnsupportedByEngine: it does not, or any other method, with what to use instead.
         """
-        raise self._inside("env_method", method_name)
+        methods = [self._method(method_name, env) for env in self._get_indices(indices)]
+        return [method(*method_args, **method_kwargs) for method in methods]
+
+    def _method(self, name: str, env: int) -> Callable[..., Any]:
+        if name == "action_masks" and self._masks is not None:
+            return functools.partial(self._masks.action_masks, env)
+        if name == "compute_reward" and self._compute_reward is not None:
+            return self._compute_reward
+        if name == "render" and "RENDER" in self.engine_spec.features:
+            return functools.partial(self._picture, env)
+        if name in ("get_params", "set_params") and self._parameters:
+            return functools.partial(getattr(self, name), env_id=env)
+        if name == "list_params" and self._parameters:
+            return self.list_params
+        raise self._inside("env_method", name)
 
     def env_is_wrapped(
         self, wrapper_class: type[gym.Wrapper[Any, Any, Any, Any]], indices: VecEnvIndices = None
     ) -> list[bool]:
-        """No Gymnasium wrapper runs inside the engine: all False."""
-        return [False for _ in self._get_indices(indices)]
+        """Monitor: True where the episode statistics are in the infos. No other wrapper runs inside the engine."""
+        return [self._monitor and wrapper_class is Monitor for _ in self._get_indices(indices)]
 
     def get_images(self) -> Sequence[NDArray[np.uint8] | None]:
-        """The engine draws its own window: nothing here."""
-        return [None] * self.num_envs
+        """A picture of each env, uint8 [height, width, channels], with render_mode="rgb_array"; otherwise None each."""
+        if self.render_mode is None:
+            return [None] * self.num_envs
+        return [self._picture(env) for env in range(self.num_envs)]
+
+    @property
+    def _parameters(self) -> tuple[str, ...]:
+        return tuple(parameter.name for parameter in self.engine_spec.parameters)
 
     def _get_indices(self, indices: VecEnvIndices) -> list[int]:
         n, chosen = self.num_envs, list(super()._get_indices(indices))
@@ -220,6 +299,7 @@ class UnrealVecEnv(VecEnv):
     def _inside(self, call: str, name: str) -> UnsupportedByEngine:
         return UnsupportedByEngine(
             f"{call}({name!r}) asks for something that lives inside the engine", fault="caller",
-            expected=", ".join(_KNOWN),
-            cure="pass values at the start of an episode with set_options(), or wrap the VecEnv",
+            expected=", ".join((*_KNOWN, *self._parameters)),
+            cure="pass values at the start of an episode with set_options(), let the game list it as a parameter, or "
+            "wrap the VecEnv",
         )  # fmt: skip

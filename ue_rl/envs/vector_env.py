@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import gymnasium as gym
@@ -11,46 +11,73 @@ from gymnasium.vector import AutoresetMode
 from gymnasium.vector.utils import batch_space
 from numpy.typing import NDArray
 
+from ue_rl.buffers import StepBuffers
 from ue_rl.envs.actions import ActionWriter
+from ue_rl.envs.controls import RENDER_FPS, EngineControls, check_render_mode
 from ue_rl.envs.gym_env import start_episodes
+from ue_rl.envs.infos import with_arrays
+from ue_rl.envs.masks import Masks
 from ue_rl.envs.observations import Observation, Observations
 from ue_rl.envs.spaces import action_space, observation_space
-from ue_rl.errors import ConfigurationError
+from ue_rl.errors import ConfigurationError, UnsupportedByEngine
 from ue_rl.transport import Transport
 
+_MODES = ", ".join(mode.name for mode in AutoresetMode)
 
-class UnrealVectorEnv(gym.vector.VectorEnv[Any, NDArray[Any], NDArray[Any]]):
+
+class UnrealVectorEnv(EngineControls, gym.vector.VectorEnv[Any, Any, NDArray[Any]]):
     """N envs of a game engine.
 
     Args:
         transport: connected here if it is not yet; owned from now on and closed by `close()`.
-        autoreset_mode: SAME_STEP (finished envs are reset in one further round trip of the same step, their last
-            observation is in infos["final_obs"]) or DISABLED (call `reset(options={"reset_mask": mask})`).
+        autoreset_mode: what happens to an env whose episode is over, as Gymnasium defines it.
+            NEXT_STEP, the default: its next step ignores the action and begins a new episode: that one's first
+            observation, reward 0, not terminated. In the same round trip as the other envs' steps.
+            SAME_STEP: it is reset in the step that ended it, in one further round trip; its last observation and info
+            are in infos["final_obs"] and infos["final_info"].
+            DISABLED: call `reset(options={"reset_mask": mask})`.
+        render_mode: "rgb_array": `render` gives the engine's pictures (FEATURES=RENDER).
 
     Attributes:
-        single_observation_space, single_action_space: of one env; observation_space, action_space: batched.
+        single_observation_space, single_action_space: of one env, as ue_rl.envs.spaces says; observation_space,
+            action_space: batched.
+
+    Infos are Gymnasium's: an array for each key and a mask `_key`. With FEATURES=MASK infos["action_mask"] holds the
+    masks of the observations that stand beside it, int8 [num_envs, mask_size].
 
     Raises:
-        ConfigurationError: another autoreset mode. Also what transport.connect() raises.
+        ConfigurationError: there is no such autoreset mode or render_mode, or the envs hold agents.
+        UnsupportedByEngine: render_mode, but the engine sends no pictures. Also what transport.connect() raises.
     """
 
-    def __init__(self, transport: Transport, *, autoreset_mode: AutoresetMode = AutoresetMode.SAME_STEP) -> None:
-        if autoreset_mode not in (AutoresetMode.SAME_STEP, AutoresetMode.DISABLED):
-            raise ConfigurationError(
-                "this autoreset mode is not supported", field="autoreset_mode", expected="SAME_STEP or DISABLED",
-                got=str(autoreset_mode),
-            )  # fmt: skip
+    def __init__(
+        self,
+        transport: Transport,
+        *,
+        autoreset_mode: AutoresetMode | str = AutoresetMode.NEXT_STEP,
+        render_mode: str | None = None,
+    ) -> None:
+        self.autoreset_mode = _mode(autoreset_mode)
         self.transport = transport
         self.engine_spec = spec = transport.connect()
+        if spec.groups:
+            raise ConfigurationError(
+                "the envs of this engine hold agents", field="AGENTS", got=", ".join(spec.agent_names),
+                cure="use ue_rl.UnrealParallelEnv",
+            )  # fmt: skip
         self.num_envs = spec.num_envs
-        self.autoreset_mode = autoreset_mode
-        self.metadata = {"render_modes": [], "autoreset_mode": autoreset_mode}
+        self.render_mode = check_render_mode(spec, render_mode)
+        self.metadata = {
+            "render_modes": ["rgb_array"], "render_fps": RENDER_FPS, "autoreset_mode": self.autoreset_mode,
+        }  # fmt: skip
         self.single_observation_space = observation_space(spec)
         self.single_action_space = action_space(spec)
         self.observation_space = batch_space(self.single_observation_space, self.num_envs)
         self.action_space = batch_space(self.single_action_space, self.num_envs)
         self._writer = ActionWriter(spec)
         self._observations = Observations(spec)
+        self._masks = Masks.of(spec)
+        self._over = np.zeros(self.num_envs, np.bool_)  # envs whose episode is over and has not begun again
 
     def reset(
         self, *, seed: int | Sequence[int | None] | None = None, options: dict[str, Any] | None = None
@@ -62,12 +89,11 @@ class UnrealVectorEnv(gym.vector.VectorEnv[Any, NDArray[Any], NDArray[Any]]):
             options: for every env; "reset_mask" (bool [num_envs]) picks the envs and is not sent on.
 
         Raises:
-            ConfigurationError: seeds or a mask of the wrong length.
+            ConfigurationError: seeds or a mask of the wrong length, or a mask without True. With a mask that is not
+                bool it is a TypeError too, as in Gymnasium.
         """
         options = dict(options or {})
-        mask = np.asarray(options.pop("reset_mask", np.ones(self.num_envs, np.bool_)))
-        if mask.shape != (self.num_envs,) or mask.dtype != np.bool_ or not mask.any():
-            raise ConfigurationError("a reset mask has a bool per env, one of them True", field="reset_mask", got=mask)
+        mask = _check_mask(options.pop("reset_mask", np.ones(self.num_envs, np.bool_)), self.num_envs)
         if isinstance(seed, np.integer):
             seed = int(seed)
         super().reset(seed=seed if isinstance(seed, int) else None)
@@ -75,6 +101,8 @@ class UnrealVectorEnv(gym.vector.VectorEnv[Any, NDArray[Any], NDArray[Any]]):
             seed = [seed + i for i in range(self.num_envs)]
         if seed is not None and len(seed) != self.num_envs:
             raise ConfigurationError("one seed per env", field="seed", expected=self.num_envs, got=len(seed))
+        if seed is not None:
+            self._np_random_seed = tuple(seed)  # type: ignore[assignment]  # as its own vector envs: one for each
         env_ids = np.flatnonzero(mask).tolist()
         buffers = start_episodes(
             self.transport,
@@ -82,7 +110,8 @@ class UnrealVectorEnv(gym.vector.VectorEnv[Any, NDArray[Any], NDArray[Any]]):
             [seed[i] for i in env_ids] if seed is not None else None,
             [options] * len(env_ids) if options else None,
         )
-        return self._observations.read(buffers), self._infos(buffers.infos)
+        self._over = self._over & ~mask
+        return self._observations.read(buffers), self._infos(buffers, buffers.infos)
 
     def step(self, actions: Any) -> tuple[Observation, NDArray[Any], NDArray[Any], NDArray[Any], dict[str, Any]]:
         """One step of every env.
@@ -90,34 +119,136 @@ class UnrealVectorEnv(gym.vector.VectorEnv[Any, NDArray[Any], NDArray[Any]]):
         Returns:
             observations, as `reset` gives them, rewards float64 [num_envs], terminations and truncations bool
             [num_envs], infos.
+
+        Raises:
+            ActionError: see ActionWriter. ConfigurationError: an episode is over and autoreset is DISABLED.
         """
-        self.transport.send_actions(self._writer(actions))
+        begins = self._over if np.count_nonzero(self._over) else None
+        if begins is not None and self.autoreset_mode == AutoresetMode.DISABLED:
+            raise ConfigurationError(
+                "the episode is over and autoreset is DISABLED", env_id=int(begins.argmax()),
+                cure='reset it: reset(options={"reset_mask": mask})',
+            )  # fmt: skip
+        rows = self._writer(actions, begins)
+        if self._masks is not None:
+            self._masks.check(rows, begins)
+        self.transport.send_actions(rows, None if begins is None else np.flatnonzero(begins).tolist())
         buffers = self.transport.receive()
         obs = self._observations.read(buffers)
         rewards = buffers.rewards.astype(np.float64)
         dones = buffers.dones != 0
         truncations = buffers.truncated != 0
-        infos: dict[str, Any] = {}
-        if self.autoreset_mode == AutoresetMode.SAME_STEP and dones.any():
-            finished = np.flatnonzero(dones).tolist()
-            for env in finished:
-                last = {"final_obs": self._observations.row(obs, env), "final_info": dict(buffers.infos.get(env, {}))}
-                infos = self._add_info(infos, last, env)
-            running = {env: info for env, info in buffers.infos.items() if not dones[env]}
-            self.transport.reset(finished)
-            buffers = self.transport.receive()
-            self._observations.put(obs, buffers, finished)
-            infos = self._infos({**running, **buffers.infos}, infos)
-        else:
-            infos = self._infos(buffers.infos)
-        return obs, rewards, dones & ~truncations, truncations, infos
+        if begins is not None:
+            rewards[begins], dones[begins], truncations[begins] = 0, False, False
+        if self.autoreset_mode == AutoresetMode.SAME_STEP:
+            infos = self._reset_finished(buffers, obs, dones) if np.count_nonzero(dones) else None
+            return obs, rewards, dones & ~truncations, truncations, infos or self._infos(buffers, buffers.infos)
+        self._over = dones
+        return obs, rewards, dones & ~truncations, truncations, self._infos(buffers, buffers.infos)
+
+    def render(self) -> tuple[NDArray[np.uint8], ...] | None:
+        """A picture of each env, uint8 [height, width, channels]; None without render_mode="rgb_array"."""
+        return None if self.render_mode is None else tuple(self._picture(env) for env in range(self.num_envs))
+
+    def call(self, name: str, *args: Any, **kwargs: Any) -> tuple[Any, ...]:
+        """As Gymnasium's vector envs have it, for what the engine answers: "render" (FEATURES=RENDER) gives a picture
+        of each env, the name of a parameter its value in each.
+
+        Raises:
+            UnsupportedByEngine: (an AttributeError) anything else lives inside the engine.
+        """
+        if name == "render" and "RENDER" in self.engine_spec.features:
+            return tuple(self._picture(env) for env in range(self.num_envs))
+        if name in self._parameters and not (args or kwargs):
+            return tuple(self.get_params([name], env)[name] for env in range(self.num_envs))
+        raise self._inside("call", name)
+
+    def get_attr(self, name: str) -> tuple[Any, ...]:
+        """The value of a parameter in each env; see `call`."""
+        return self.call(name)
+
+    def set_attr(self, name: str, values: Any) -> None:
+        """Sets a parameter of the game: a number for all envs, or one for each.
+
+        Raises:
+            UnsupportedByEngine: (an AttributeError) anything else lives inside the engine. ConfigurationError: there
+                are not as many values as envs, or one is out of range.
+        """
+        if name not in self._parameters:
+            raise self._inside("set_attr", name)
+        if not isinstance(values, (list, tuple, np.ndarray)):
+            self.set_params({name: values})
+            return
+        if len(values) != self.num_envs:
+            raise ConfigurationError("one value per env", field=name, expected=self.num_envs, got=len(values))
+        for env, value in enumerate(values):
+            self.set_params({name: float(value)}, env)
 
     def close_extras(self, **kwargs: Any) -> None:
         """Closes the connection; `close()` calls it once."""
         self.transport.close()
 
-    def _infos(self, per_env: dict[int, dict[str, Any]], into: dict[str, Any] | None = None) -> dict[str, Any]:
+    @property
+    def _parameters(self) -> tuple[str, ...]:
+        return tuple(parameter.name for parameter in self.engine_spec.parameters)
+
+    def _inside(self, call: str, name: str) -> UnsupportedByEngine:
+        return UnsupportedByEngine(
+            f"{call}({name!r}) asks for something that lives inside the engine", fault="caller",
+            expected=", ".join(("render", *self._parameters)),
+            cure="pass values at the start of an episode with reset(options=..), or offer a parameter in the engine",
+        )  # fmt: skip
+
+    def _reset_finished(self, buffers: StepBuffers, obs: Observation, dones: NDArray[np.bool_]) -> dict[str, Any]:
+        """SAME_STEP: resets what ended in one round trip, and writes the first observations into `obs`; the infos."""
+        finished = np.flatnonzero(dones).tolist()
+        infos: dict[str, Any] = {}
+        last_infos = with_arrays({env: buffers.infos.get(env, {}) for env in finished})
+        for env in finished:
+            last = {"final_obs": self._observations.row(obs, env), "final_info": last_infos[env]}
+            infos = self._add_info(infos, last, env)
+        running = {env: info for env, info in buffers.infos.items() if not dones[env]}
+        self.transport.reset(finished)
+        buffers = self.transport.receive()
+        self._observations.put(obs, buffers, finished)
+        return self._infos(buffers, {**running, **buffers.infos}, infos)
+
+    def _infos(
+        self, buffers: StepBuffers, per_env: Mapping[int, Mapping[str, Any]], into: dict[str, Any] | None = None
+    ) -> dict[str, Any]:
         infos = {} if into is None else into
-        for env, info in per_env.items():
-            infos = self._add_info(infos, info, env)
+        if per_env:
+            for env, info in with_arrays(per_env).items():
+                infos = self._add_info(infos, info, env)
+        if self._masks is not None:  # those of envs that were not reset are still in the buffers
+            self._masks.take(buffers)
+            infos["action_mask"], infos["_action_mask"] = self._masks.current, np.ones(self.num_envs, np.bool_)
         return infos
+
+
+class _WrongType(ConfigurationError, TypeError):
+    """What Gymnasium raises a TypeError for."""
+
+
+def _check_mask(mask: Any, num_envs: int) -> NDArray[np.bool_]:
+    """`mask` as an array; refused in Gymnasium's words, which people search for."""
+    array = np.asarray(mask)
+    wrong, error = "", ConfigurationError
+    if array.shape != (num_envs,):
+        wrong = f"must have shape `({num_envs},)`, got {array.shape}"
+    elif array.dtype != np.bool_:
+        wrong, error = f"must have `dtype=np.bool_`, got {array.dtype}", _WrongType
+    elif not array.any():
+        wrong = f"must contain a boolean array with at least one True value, got reset_mask={array}"
+    if wrong:
+        raise error(f"`options['reset_mask']` {wrong}", fault="caller")
+    return array
+
+
+def _mode(mode: AutoresetMode | str) -> AutoresetMode:
+    try:
+        return AutoresetMode(mode)
+    except ValueError:
+        raise ConfigurationError(
+            "there is no such autoreset mode", field="autoreset_mode", expected=_MODES, got=str(mode)
+        ) from None

@@ -596,6 +596,50 @@ static PyObject *check_step(PyObject *self, PyObject *const *args, Py_ssize_t na
     return kind ? Py_BuildValue("(in)", kind, bad) : PyLong_FromLong(0);
 }
 
+enum { COPIES, GIVEN, ENDS, ASKED_ROWS, OVER, THERE, MASK_ARRAYS };
+
+/* Copies masks as flags, 0 or 1. Row * numbers + number of the first that has no choice left, -1 if there is none. */
+static Py_ssize_t first_without_choice(const Py_buffer *of, Py_ssize_t rows, Py_ssize_t agents, Py_ssize_t numbers)
+{
+    const Py_ssize_t size = of[COPIES].len / rows;
+    const uint8_t *from = of[GIVEN].buf, *asked = of[ASKED_ROWS].buf, *over = of[OVER].buf, *there = of[THERE].buf;
+    uint8_t *to = of[COPIES].buf;
+    Py_ssize_t i, row, number;
+    for (i = 0; i < of[COPIES].len; i++) to[i] = from[i] != 0;
+    for (row = 0; row < rows; row++) {
+        const int32_t *ends = (const int32_t *)of[ENDS].buf + row % agents * numbers;
+        Py_ssize_t begin = 0;
+        if (!asked[row] || over[row] || !there[row]) continue;
+        for (number = 0; number < numbers; begin = ends[number++])
+            if (ends[number] > begin && !memchr(to + row * size + begin, 1, (size_t)(ends[number] - begin)))
+                return row * numbers + number;
+    }
+    return -1;
+}
+
+static PyObject *copy_masks(PyObject *self, PyObject *const *args, Py_ssize_t nargs)
+{
+    static const Dtype *const dtypes[] = {&UINT8, &UINT8, &INT32, &UINT8, &UINT8, &UINT8};
+    Py_buffer of[MASK_ARRAYS];
+    Py_ssize_t bad = -1, rows, i, agents = 0, numbers = 0;
+    int fits;
+    if (nargs != MASK_ARRAYS) return PyErr_Format(PyExc_TypeError, "copy_masks takes %d arguments", MASK_ARRAYS);
+    if (get_arrays(args, of, dtypes, 1 << COPIES, MASK_ARRAYS)) return NULL;
+    rows = of[ASKED_ROWS].len;
+    fits = of[ENDS].ndim == 2 && of[COPIES].ndim == 2 && of[COPIES].shape[0] == rows &&
+           of[GIVEN].len == of[COPIES].len && of[OVER].len == rows && of[THERE].len == rows;
+    if (fits) agents = of[ENDS].shape[0], numbers = of[ENDS].shape[1];
+    fits = fits && rows && agents && rows % agents == 0;
+    for (i = 0; fits && i < agents * numbers; i++) {
+        const int32_t *end = (const int32_t *)of[ENDS].buf + i;
+        fits = *end >= (i % numbers ? end[-1] : 0) && *end <= of[COPIES].len / rows;
+    }
+    if (fits) bad = first_without_choice(of, rows, agents, numbers);
+    release_arrays(of, MASK_ARRAYS);
+    if (!fits) return PyErr_Format(PyExc_ValueError, "masks, ends and rows disagree");
+    return PyLong_FromSsize_t(bad);
+}
+
 static PyMethodDef methods[] = {
     FAST("load_u32", load_u32, DOC("load_u32($module, buffer, offset, /)", "Acquire.")),
     FAST("load_u64", load_u64, DOC("load_u64($module, buffer, offset, /)", "Acquire.")),
@@ -609,6 +653,9 @@ static PyMethodDef methods[] = {
      DOC("first_nonfinite($module, array, /)", "Index of the first NaN or infinity, or -1.")},
     FAST("copy_finite", copy_finite,
          DOC("copy_finite($module, to, from_, /)", "Copies float32s; index of the first NaN or infinity, or -1.")),
+    FAST("copy_masks", copy_masks,
+         DOC("copy_masks($module, to, from_, ends, asked, over, there, /)",
+             "Copies flags as 0 or 1; row * numbers + number of the first asked one without a choice, or -1.")),
     FAST("check_step", check_step,
          DOC("check_step($module, obs, rewards, dones, truncated, /)", "0, or (kind, index) of the first bad number.")),
     {NULL, NULL, 0, NULL}};

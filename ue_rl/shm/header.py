@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, fields
 from typing import Any
 
 from ue_rl.errors import ConfigurationError, SegmentInvalid
-from ue_rl.spec import MAX_ENVS, MAX_NUMBERS
+from ue_rl.spec import MAX_BYTES, MAX_ENVS, MAX_NUMBERS
 
 MAGIC, VERSION = 0x4C524243, 1
 EXT_MAGIC, EXT_VERSION = 0x58524555, 1  # "UERX"
@@ -22,17 +22,19 @@ HEADER_SIZE = 4096
 ALIGN = 64
 RING_SIZE = 524_288
 MAX_CONFIG = 65_536
+MAX_REASON = 1024  # bytes, the zero behind the text included
 
 # offsets of the words that change while a session runs
 SERVER_PID, CLIENT_PID = 8, 12
 FRAME_SEQ, ACTION_SEQ = 32, 40
 ENGINE_FLAG, CLIENT_FLAG, HEARTBEAT = 264, 268, 272
 SERVER_STATE, CLIENT_STATE, ANSWERED_SEQ = 280, 284, 288
+REASON_PID, CLIENT_SINCE, REASON = 372, 376, 384
 SERVING, CLOSED = 1, 2  # server_state
 ATTACHED, LEAVING = 1, 2  # client_state
 
 _BASE = struct.Struct("<4I B3x 3I 2Q 7Q I4x Q 3I 2B 64s 2x I 4x")
-_EXT = struct.Struct("<2I Q 16s 16s Q 2I Q 2I Q 4Q 4I Q")
+_EXT = struct.Struct(f"<2I Q 16s 16s Q 2I Q 2I Q 4Q 4I Q 2Q 2I Q {MAX_REASON}s")
 _EXT_AT = 208
 _OTHER = struct.Struct("<4I")  # num_envs, obs_size, act_size, 0 at byte 16: the other layout with this magic
 
@@ -41,7 +43,9 @@ _CURE = "check the producer against docs/shared-memory.md, section 2"
 
 @dataclass
 class Header:
-    """Every field, in the order of the layout; sizes in numbers (floats) per env, offsets and sizes in bytes.
+    """Every field, in the order of the layout; sizes in numbers (floats) per row, offsets and sizes in bytes.
+
+    `num_envs` counts rows: with agents num_envs * agents_per_env of them, see EnvSpec.num_rows.
 
     The fields from `ext_magic` on are ours and mean nothing where `extended` is False.
     """
@@ -85,15 +89,21 @@ class Header:
     server_state: int = 0  # 0 made, 1 serving, 2 closed
     client_state: int = 0  # 0 nobody, 1 attached, 2 leaving
     answered_seq: int = 0  # the action_seq to which `answered` belongs
-    ask_offset: int = 0  # u8 [num_envs], 0 nothing, 1 step, 2 reset
-    answered_offset: int = 0  # u8 [num_envs]
-    seeds_offset: int = 0  # i64 [num_envs], -1 none
+    ask_offset: int = 0  # u8 [rows], 0 nothing, 1 step, 2 reset
+    answered_offset: int = 0  # u8 [rows]
+    seeds_offset: int = 0  # i64 [rows], -1 none
     config_offset: int = 0  # the CONFIG line, text
     config_size: int = 0
     truncateds_at: int = 0  # bytes from dones_offset to the truncateds
     image_order: int = 0  # 0 height, width, channels; 1 channels, height, width
     image_role: int = 0  # 0 beside the observation, 1 instead of it
     server_namespace: int = 0  # in which server_pid means something, 0 unknown; see processes.pid_namespace
+    masks_offset: int = 0  # u8 [rows, mask_size], not 0: this choice is legal; 0: no masks
+    present_offset: int = 0  # u8 [rows], not 0: this agent is there; 0: an env is one agent
+    mask_size: int = 0  # flags of one row's mask
+    reason_pid: int = 0  # the client_pid of the session that `reason` is about
+    client_since: int = 0  # seconds since 1970 at which client_pid took the segment, 0 unknown
+    reason: bytes = bytes(MAX_REASON)  # why the engine ended it: UTF-8, up to the first zero
 
     regions: dict[str, tuple[int, int]] = field(default_factory=dict, repr=False, compare=False)
 
@@ -158,6 +168,7 @@ class Header:
             )  # fmt: skip
         if self.ext_magic != EXT_MAGIC:  # 0, or somebody else's use of the reserved part: a plain producer
             self.ext_magic = self.image_order = self.image_role = 0
+            self.masks_offset = self.present_offset = self.mask_size = 0
         if self.extended and self.ext_version != EXT_VERSION:
             raise _bad("ext_version", "a newer extension of the layout", EXT_VERSION, self.ext_version)
 
@@ -180,6 +191,7 @@ class Header:
             _within("server_state", self.server_state, 0, 2)
             _within("client_state", self.client_state, 0, 2)
             _within("config_size", self.config_size, 1, MAX_CONFIG)
+            _within("mask_size", self.mask_size, int(self.masks_offset > 0), min(MAX_BYTES // self.num_envs, 2**31 - 1))
 
     def _layout(self) -> list[tuple[str, int, int]]:
         """Of every region the field that says where it stands, its bytes and its alignment, in the usual order."""
@@ -203,6 +215,10 @@ class Header:
                 ("seeds_offset", 8 * n, 8),
                 ("config_offset", self.config_size, 1),
             ]
+            if self.mask_size:
+                layout.append(("masks_offset", n * self.mask_size, 1))
+            if self.present_offset:
+                layout.append(("present_offset", n, 1))
         return layout
 
     def _regions(self, total: int) -> dict[str, tuple[int, int]]:
@@ -262,15 +278,18 @@ def plan(
     image: tuple[int, int, int] | None = None,
     ring_size: int = RING_SIZE,
     config: bytes | None = None,
+    agents: bool = False,
     **given: Any,
 ) -> tuple[Header, int]:
     """The header of a new segment and the segment's size in bytes.
 
     Args:
+        num_envs: rows, which with agents are more than envs.
         image: (height, width, channels) of one env's image.
         ring_size: bytes of each command ring, its two positions included; 0: no rings.
         config: the CONFIG line; None plans a plain segment, without our extension.
-        given: other fields, such as server_pid.
+        agents: with room for who is there.
+        given: other fields, such as server_pid or mask_size.
 
     Raises:
         ConfigurationError: an invalid field.
@@ -279,6 +298,8 @@ def plan(
     if image is not None:
         header.image_height, header.image_width, header.image_channels = image
         header.image_offset = HEADER_SIZE  # for now: there are images
+    if agents:
+        header.present_offset = HEADER_SIZE  # the same
     if config is not None:
         header.ext_magic, header.ext_version, header.config_size = EXT_MAGIC, EXT_VERSION, len(config)
     at = HEADER_SIZE

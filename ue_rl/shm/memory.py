@@ -27,6 +27,9 @@ from ue_rl.shm.header import (
     ENGINE_FLAG,
     FRAME_SEQ,
     HEADER_SIZE,
+    MAX_REASON,
+    REASON,
+    REASON_PID,
     Header,
     plan,
 )
@@ -46,9 +49,11 @@ class StepMemory:
 
     Attributes:
         header: as checked when this was made; the counters in it are of that moment.
-        obs: float32 [num_envs, obs_size]. actions: float32 [num_envs, act_size]. rewards: float32 [num_envs].
-        dones, truncated, resets: uint8 [num_envs]. image: uint8, see Header.image_shape; None without images.
-        ask, answered: uint8 [num_envs] and seeds: int64 [num_envs]; None with a plain producer.
+        obs: float32 [rows, obs_size]. actions: float32 [rows, act_size]. rewards: float32 [rows]. A row is an env, or
+            with agents one of them, see EnvSpec.num_rows.
+        dones, truncated, resets: uint8 [rows]. image: uint8, see Header.image_shape; None without images.
+        ask, answered: uint8 [rows] and seeds: int64 [rows]; None with a plain producer.
+        masks: uint8 [rows, mask_size]; None without masks. present: uint8 [rows]; None without agents.
         answered_seq: one uint64, the action_seq that the last frame (or `answered`) belongs to; None with a plain
             producer. Written before frame_seq is counted up, read after it: no barrier of its own is needed.
         s2c, c2s: the command rings, engine to trainer and back; None without them.
@@ -88,6 +93,12 @@ class StepMemory:
             self.answered = self._array("answered", np.uint8)
             self.seeds = self._array("seeds", np.int64)
             self.answered_seq = view[ANSWERED_SEQ : ANSWERED_SEQ + 8].cast("Q")
+        self.masks: NDArray[np.uint8] | None = None
+        if header.mask_size:
+            self.masks = self._array("masks", np.uint8, header.mask_size)
+        self.present: NDArray[np.uint8] | None = None
+        if header.present_offset:
+            self.present = self._array("present", np.uint8)
         self.s2c = self._ring(view, "cmd_s2c")
         self.c2s = self._ring(view, "cmd_c2s")
 
@@ -118,7 +129,9 @@ class StepMemory:
             )
         start, size = header.regions["config"]
         spec = decode_handshake(bytes(memoryview(self.buffer).cast("B")[start : start + size]))
-        fields = [(name, getattr(header, name), getattr(spec, name)) for name in ("num_envs", "obs_size", "act_size")]
+        fields = [(name, getattr(header, name), getattr(spec, name)) for name in ("obs_size", "act_size", "mask_size")]
+        fields.append(("num_envs", header.num_envs, spec.num_rows))
+        fields.append(("present_offset", header.present_offset > 0, bool(spec.groups)))
         for name, expected, got in [*fields, ("IMAGE", ImageSpec.of(header), spec.image)]:
             if got != expected:
                 raise SegmentInvalid(
@@ -144,6 +157,22 @@ class StepMemory:
         bell: Bell = self.words.Bell(self.buffer, own, peer, *flags, at, sock, spin_us)
         return bell
 
+    # -- why a session has ended
+
+    def tell_end(self, pid: int, why: str) -> None:
+        """Engine: tells the trainer with this client_pid why its session ends; before the slot is freed."""
+        text = why.encode("utf-8", "replace")[: MAX_REASON - 1].decode("utf-8", "ignore").replace("\0", " ").encode()
+        self.store_u32(REASON_PID, 0)
+        memoryview(self.buffer).cast("B")[REASON : REASON + MAX_REASON] = text.ljust(MAX_REASON, b"\0")
+        self.store_u32(REASON_PID, pid)
+
+    def end_of(self, pid: int) -> str:
+        """Trainer: the engine's sentence for the session of this client_pid; "" where it says nothing."""
+        if not self.header.extended or self.load_u32(REASON_PID) != pid:
+            return ""
+        raw = bytes(memoryview(self.buffer).cast("B")[REASON : REASON + MAX_REASON])
+        return raw.partition(b"\0")[0].decode("utf-8", "replace")
+
     def release(self) -> None:
         """Lets go of the rings; the arrays live for as long as somebody holds one."""
         for ring in (self.s2c, self.c2s):
@@ -157,7 +186,7 @@ class StepMemory:
     # -- helpers
 
     def _array(self, name: str, dtype: Any, *row: int) -> NDArray[Any]:
-        """One region as an array [num_envs, *row]."""
+        """One region as an array [rows, *row]."""
         start, size = self.header.regions[name]
         # frombuffer, not ndarray(buffer=..): it keeps the mapping alive for as long as the array lives
         flat: NDArray[Any] = np.frombuffer(self.buffer, np.uint8, size, start).view(dtype)

@@ -3,6 +3,7 @@
     TinyTask, make_tiny_env   a deterministic task, and the same task in process as the reference
     PluginStandIn             the deployed Unreal plugin's behaviour on the wire, quirk by quirk
     FaultyEngine              an engine that follows the protocol and then fails as its Script says
+    Lab                       a bridge with everything that a game may offer beside its callbacks
     MemoryTransport           a Transport over a bridge in the same process, without a socket
     RawClient                 a bare line socket with deadlines
     load_golden               the golden vectors of docs/protocol.md
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from ue_rl.testing.golden import GoldenVector as GoldenVector
     from ue_rl.testing.golden import find_protocol as find_protocol
     from ue_rl.testing.golden import load_golden as load_golden
+    from ue_rl.testing.lab import Lab as Lab
     from ue_rl.testing.memory import MemoryTransport as MemoryTransport
     from ue_rl.testing.raw_client import RawClient as RawClient
     from ue_rl.testing.task import TinyTask as TinyTask
@@ -40,6 +42,7 @@ __getattr__, __dir__, __all__ = lazy(
         "engines.plugin_stand_in": "ObsFormat PluginStandIn",
         "engines.shm_faulty": "ShmFaultyEngine",
         "golden": "GoldenVector find_protocol load_golden",
+        "lab": "Lab",
         "memory": "MemoryTransport",
         "raw_client": "RawClient",
         "task": "TinyTask make_tiny_env",

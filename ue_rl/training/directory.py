@@ -1,7 +1,7 @@
 """One directory per run: its paths, and how a run is created, found and written.
 
-config.yaml  model.zip  model.onnx  vecnormalize.pkl  replay_buffer.pkl  curriculum.json  checkpoints/
-episodes.csv  progress*.csv  curves.png  run.log  events.out.tfevents.* (TensorBoard)
+config.yaml  model.zip  model.onnx  vecnormalize.pkl  replay_buffer.pkl  curriculum.json  handshake.txt
+checkpoints/  episodes.csv  progress*.csv  curves.png  run.log  events.out.tfevents.* (TensorBoard)
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ import yaml
 
 from ue_rl.errors import ConfigurationError
 
+HANDSHAKE = "handshake.txt"
 _log = logging.getLogger(__name__)
 
 
@@ -41,6 +42,7 @@ class RunDirectory:
         self.normalize = path / "vecnormalize.pkl"
         self.replay = path / "replay_buffer.pkl"
         self.curriculum = path / "curriculum.json"
+        self.handshake = path / HANDSHAKE
         self.checkpoints = path / "checkpoints"
         self.episodes = path / "episodes.csv"
         self.curves = path / "curves.png"

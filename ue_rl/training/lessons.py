@@ -131,9 +131,9 @@ def parse_curriculum(given: Any) -> list[Course]:
         given = given["lessons"]
     if isinstance(given, Mapping):
         courses = []
-        for name, lessons in given.items():
-            if isinstance(lessons, Mapping) and len(lessons) == 1 and set(lessons) <= {"lessons", "curriculum"}:
-                lessons = next(iter(lessons.values()))
+        for name, value in given.items():
+            nested = isinstance(value, Mapping) and len(value) == 1 and set(value) <= {"lessons", "curriculum"}
+            lessons = next(iter(value.values())) if nested else value
             courses.append(_course(lessons, str(name)))
         return courses
     return [_course(given, "")]

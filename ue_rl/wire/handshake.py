@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import difflib
 import re
 from enum import Enum
 from typing import Any, TypeVar
 
 import numpy as np
 
-from ue_rl.errors import ConfigurationError, HandshakeError
+from ue_rl.errors import ConfigurationError, HandshakeError, printable, shorten
 from ue_rl.space_tree import Leaf, LeafKind, Space
 from ue_rl.spec import (
+    FEATURES,
     PROTOCOL_VERSION,
     ActionKind,
     ActionSpec,
@@ -26,11 +28,13 @@ from ue_rl.wire.settings import number_text
 from ue_rl.wire.space_text import bound_text, name_text, read_bound, read_name, read_space, space_text
 
 MAX_HANDSHAKE = 65_536
+_MOST_ADVICE = 10
 
 _ONE_AGENT = ("OBS", "ACT", "ACT_SPACE", "OBS_SPACE", "OBS_NAMES", "ACT_NAMES")  # may stand for one group: OBS.goalie
 _KNOWN = frozenset(
     {*_ONE_AGENT, "ENV_TYPE", "ENV_COUNT", "VERSION", "CHANNEL", "FEATURES", "IMAGE", "SHM", "PARAMS", "AGENTS"}
 )
+KNOWN_KEYS = tuple(sorted(_KNOWN))
 _SPACE = re.compile(r"\s*([A-Za-z_]+)\s*\(([^()]*)\)\s*")
 _FORMS = "BOX(..), DISCRETE(n), MULTI_DISCRETE(n,..), MULTI_BINARY(n), DICT(name:..,..) or TUPLE(..,..)"
 _CURE = "check the engine's handshake against docs/protocol.md, section 3"
@@ -86,7 +90,7 @@ def decode_handshake(line: bytes | bytearray | memoryview) -> EnvSpec:
     raw = bytes(line)
     keys = _keys(raw)
     try:
-        return _spec_of(keys)
+        return _spec_of(keys, raw.decode("ascii").strip())
     except ConfigurationError as error:
         raise HandshakeError(
             f"invalid handshake: {error.message}", fault="engine", field=error.field,
@@ -102,6 +106,20 @@ def handshake_sizes(line: bytes | bytearray | memoryview) -> tuple[int, int]:
     """
     keys = _keys(bytes(line))
     return _integer(keys, "OBS"), _integer(keys, "ACT")
+
+
+def unknown_words(spec: EnvSpec) -> list[str]:
+    """One sentence for each key and FEATURE of a handshake that nobody here knows, with what may have been meant."""
+    given = [("key", word, _KNOWN) for word in spec.unknown]
+    given += [("word in FEATURES", word, FEATURES) for word in sorted(spec.features - FEATURES)]
+    sentences = []
+    for kind, word, known in given[:_MOST_ADVICE]:
+        name, dot, group = word.partition(".")
+        near = [] if name in known else difflib.get_close_matches(name[:40], sorted(known), 1)
+        meant = f": did you mean {near[0]}{dot}{group}?" if near else ""
+        what = f"a {kind} of a group that AGENTS does not name" if name in known else f"an unknown {kind}"
+        sentences.append(printable(f"the engine's handshake has {what}, which is ignored: {shorten(word)}{meant}"))
+    return sentences
 
 
 def _keys(raw: bytes) -> dict[str, str]:
@@ -125,7 +143,7 @@ def _keys(raw: bytes) -> dict[str, str]:
     return keys
 
 
-def _spec_of(keys: dict[str, str]) -> EnvSpec:
+def _spec_of(keys: dict[str, str], text: str) -> EnvSpec:
     obs_size, act_size = _integer(keys, "OBS"), _integer(keys, "ACT")
     env_type = _choice(keys, "ENV_TYPE", EnvType, EnvType.RLBASE)
     num_envs = _integer(keys, "ENV_COUNT", None if env_type is EnvType.MULTI else 1)
@@ -150,6 +168,7 @@ def _spec_of(keys: dict[str, str]) -> EnvSpec:
         parameters=_parameters(keys["PARAMS"]) if "PARAMS" in keys else (),
         groups=groups,
         unknown=tuple(sorted(set(keys) - _KNOWN - _of_groups(groups))),
+        text=text,
         **({} if groups else _spaces(keys, obs_size, act_size)),
     )
 

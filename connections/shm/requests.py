@@ -1,0 +1,79 @@
+"""What a request writes into the segment and into the ring, besides the usual step of all rows, which Bell.ask does."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ue_rl.buffers import ActionBatch, Resets
+from ue_rl.commands.json_entry import RESET_OPTIONS, RESET_PARAMETERS
+from ue_rl.connections.shm.commands import ShmCommands
+from ue_rl.errors import UnsupportedByEngine
+from ue_rl.shm.memory import StepMemory
+from ue_rl.spec import EnvSpec
+from ue_rl.wire.refusals import nonfinite_action
+
+_NONE: NDArray[np.intp] = np.zeros(0, np.intp)
+
+
+def reset_ids(spec: EnvSpec, resets: Resets | None) -> NDArray[np.intp]:
+    """The envs that are reset."""
+    if resets is None:
+        return _NONE
+    return np.arange(spec.num_envs) if resets.env_ids is None else np.asarray(resets.env_ids, np.intp)
+
+
+def reset_entries(
+    spec: EnvSpec, commands: ShmCommands, env_ids: NDArray[np.intp], resets: Resets | None
+) -> list[bytes]:
+    """What goes through the ring: options and parameters of resets, each of its env's first row.
+
+    Raises:
+        ConfigurationError: one is no JSON, or longer than the ring takes. UnsupportedByEngine: the engine has no rings,
+            or no parameters.
+    """
+    if resets is None or not (resets.options or resets.parameters):
+        return []
+    if not spec.parameters and any(resets.parameters or ()):
+        raise UnsupportedByEngine(
+            "the engine has no parameters to be set with a reset", fault="caller", field="SET",
+            expected="PARAMS=.. in the handshake",
+        )  # fmt: skip
+    return [
+        commands.reset_entry(method, int(env) * spec.agents_per_env, value)
+        for method, values in ((RESET_OPTIONS, resets.options), (RESET_PARAMETERS, resets.parameters))
+        for env, value in zip(env_ids, values or (), strict=False)
+        if value is not None and (value or method == RESET_OPTIONS)
+    ]
+
+
+def note_resets(memory: StepMemory, spec: EnvSpec, env_ids: NDArray[np.intp], resets: Resets | None) -> None:
+    """Marks all rows of the envs; an env's seed stands in its first one."""
+    memory.resets[:] = 0
+    if resets is None:
+        return
+    assert memory.ask is not None
+    assert memory.seeds is not None
+    envs = spec.num_envs
+    memory.ask.reshape(envs, -1)[env_ids] = ActionBatch.RESET
+    memory.resets.reshape(envs, -1)[env_ids] = 1
+    seeds = memory.seeds.reshape(envs, -1)
+    seeds[env_ids] = -1
+    if resets.seeds is not None:
+        seeds[env_ids, 0] = [-1 if seed is None else seed for seed in resets.seeds]
+
+
+def copy_actions(memory: StepMemory, spec: EnvSpec, actions: NDArray[np.float32]) -> None:
+    """Those of the rows that take a step; the others may hold anything.
+
+    Raises:
+        ActionError: one is NaN or infinite.
+    """
+    if memory.words.copy_finite(memory.actions, actions) < 0:
+        return
+    rows = np.flatnonzero(memory.ask == ActionBatch.STEP)
+    finite = np.isfinite(actions[rows])
+    if not finite.all():
+        at, number = divmod(int(finite.argmin()), spec.act_size)
+        raise nonfinite_action(actions, int(rows[at]), number, spec)
+    memory.actions[rows] = actions[rows]

@@ -1,0 +1,120 @@
+"""What an answer in shared memory has beside numbers and flags: action masks, and the agents that are there.
+
+Both are copied out of the segment, masks as flags that are 0 or 1. Without agents a row is an env; with them it is one
+agent of an env (EnvSpec.groups), and what the engine says about an agent that was not asked is dropped here.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ue_rl.buffers import StepBuffers
+from ue_rl.errors import MalformedMessage
+from ue_rl.shm.memory import StepMemory
+from ue_rl.spec import EnvSpec
+from ue_rl.wire.refusals import agent_text
+
+_ACTED = bytes([0, 1, *[0] * 254])  # of `pending`: 1 where an agent acted
+
+
+class MaskReader:
+    """Takes the masks of an answer.
+
+    Args:
+        memory: a segment with masks. spec: of its session.
+        asked: uint8 [num_rows]; not 0: this row was asked, so its mask is checked.
+    """
+
+    def __init__(self, memory: StepMemory, spec: EnvSpec, asked: NDArray[np.uint8]) -> None:
+        self._masks, self._copy_masks, self._spec, self._asked = memory.masks, memory.words.copy_masks, spec, asked
+        specs = [group.spec for group in spec.groups for _ in range(group.count)] or [spec]
+        self._counts = [one.action_spec.counts for one in specs]
+        ends: NDArray[np.int32] = np.zeros((len(specs), max(map(len, self._counts))), np.int32)
+        for row, counts in zip(ends, self._counts, strict=True):
+            row[: len(counts)] = np.cumsum(counts)
+            row[len(counts) :] = sum(counts)
+        self._ends = ends
+
+    def take(self, out: StepBuffers) -> None:
+        """Into `out.masks`; `out.dones` and `out.present` are this answer's.
+
+        Raises:
+            MalformedMessage: a number of a row that acts next is left without a choice.
+        """
+        bad = self._copy_masks(out.masks, self._masks, self._ends, self._asked, out.dones, out.present)
+        if bad >= 0:
+            row, number = divmod(bad, self._ends.shape[1])
+            count = self._counts[row % self._spec.agents_per_env][number]
+            raise MalformedMessage(
+                f"an action mask leaves a number without a choice{agent_text(self._spec, row)}", fault="engine",
+                env_id=row // self._spec.agents_per_env, field="MASK", got=f"none of the {count} of number {number}",
+                expected="a choice at least for each number, unless DONE=1",
+            )  # fmt: skip
+
+
+class AgentReader:
+    """Takes rewards, flags and who is there out of an answer of an engine with agents.
+
+    Args:
+        memory: a segment with agents. spec: of its session.
+        out: where they go; `out.pending` says who was asked (1) and who may have come (2).
+
+    Attributes:
+        all_act: can every agent of every env act now?
+    """
+
+    def __init__(self, memory: StepMemory, spec: EnvSpec, out: StepBuffers) -> None:
+        assert memory.present is not None
+        self._memory, self._spec, self._out = memory, spec, out
+        self._present: NDArray[np.uint8] = memory.present
+        self._everybody, self._nobody = b"\1" * spec.num_rows, bytes(spec.num_rows)
+        self._own: list[tuple[NDArray[Any], NDArray[Any]]] = [
+            (out.rewards, memory.rewards), (out.dones, memory.dones), (out.truncated, memory.truncated)
+        ]  # fmt: skip
+        out.present[:] = 0  # nobody, until an env is reset
+        self.all_act = False
+
+    def take(self) -> None:
+        """A checked answer is there.
+
+        Raises:
+            MalformedMessage: an agent that was asked is not there, or nobody is after a reset.
+        """
+        out = self._out
+        pending, present = out.pending.tobytes(), self._present.tobytes()
+        if present == pending.translate(_ACTED) and b"\0" not in pending:  # who acted is there, and nobody else
+            if present == self._everybody:
+                for own, given in self._own:
+                    own[:] = given
+            else:
+                who = np.frombuffer(present, np.bool_)
+                for own, given in self._own:
+                    np.copyto(own, given, where=who)
+                out.present[:] = who
+            self.all_act = present == self._everybody and out.dones.tobytes() == self._nobody
+            return
+        there, asked, acted = self._present != 0, out.pending != 0, out.pending == 1
+        missing = acted & ~there
+        if missing.any():
+            row = int(missing.argmax())
+            raise MalformedMessage(
+                f"an agent that acted is missing from its env's answer{agent_text(self._spec, row)}", fault="engine",
+                env_id=row // self._spec.agents_per_env, field="AGENT", expected="present=1", got="present=0",
+                cure="DONE=1 ends an agent's part in the episode: it is there once more, with its last state",
+            )  # fmt: skip
+        empty = asked & ~there
+        if empty.any():
+            envs = empty.reshape(self._spec.num_envs, -1).all(axis=1)
+            if envs.any():
+                raise MalformedMessage(
+                    "no agent is there at the start of an episode", fault="engine", env_id=int(envs.argmax()),
+                    field="AGENT", expected="one agent or more", got="none",
+                )  # fmt: skip
+        np.copyto(out.present, there, where=asked)
+        came = asked & there
+        for own, given in self._own:  # of an agent that has just come they mean nothing
+            np.multiply(given, acted, out=own, where=came)
+        self.all_act = out.present.tobytes() == self._everybody and out.dones.tobytes() == self._nobody

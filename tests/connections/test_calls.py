@@ -1,0 +1,275 @@
+"""EngineCalls over TCP: parameters, time scale, pause, pictures and goals, on both wirings and both codecs."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import pytest
+
+from ue_rl import errors
+from ue_rl.bridges import run_in_thread
+from ue_rl.connections import MultiTcpConnection, open_engine
+from ue_rl.engine_calls import EngineCalls
+from ue_rl.spec import Parameter
+from ue_rl.testing import RawClient
+from ue_rl.testing.do_nothing import DoNothingBridge
+from ue_rl.testing.lab import Lab
+from ue_rl.wire import calls as lines
+
+
+@contextmanager
+def lab(num_envs: int = 3, bridge: Any = None, **options: Any) -> Iterator[tuple[Lab, Any, EngineCalls]]:
+    bridge = Lab(num_envs) if bridge is None else bridge
+    with run_in_thread(bridge, port=0) as server:
+        options = {"transport": "tcp", "timeout": 5.0, **options}
+        with open_engine("127.0.0.1", server.port, **options) as connection:
+            yield bridge, connection, EngineCalls(connection)
+
+
+@pytest.fixture(params=["shared", "per_env"])
+def channel(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture(params=[None, False], ids=["compiled", "pure"])
+def compiled(request: pytest.FixtureRequest) -> Any:
+    return request.param
+
+
+def step(connection: Any, action: float) -> list[float]:
+    connection.send_actions(np.full((connection.spec.num_rows, 1), action, np.float32))
+    return connection.receive().obs[:, 0].tolist()
+
+
+def test_all_calls_between_steps(channel: str, compiled: Any) -> None:
+    with lab(channel=channel, compiled=compiled) as (bridge, connection, calls):
+        assert connection.spec.parameters[0] == Parameter("gravity", 9.8, 0.0, 20.0)
+        assert calls.get_parameters() == {"gravity": 9.8, "wind[m/s]": 0.0}  # before the first reset
+        connection.reset()
+        connection.receive()
+        assert calls.set_parameters({"gravity": 3.5}) == {"gravity": 3.5}
+        assert calls.set_parameters({"gravity": 1.5}, env_id=2) == {"gravity": 1.5}
+        assert step(connection, 0.5) == [4.0, 4.0, 2.0]
+        assert calls.get_parameters(["gravity"], env_id=2) == {"gravity": 2.0}
+        assert calls.list_parameters()["gravity"] == Parameter("gravity", 4.0, 0.0, 20.0)
+        calls.set_time_scale(4)
+        calls.pause()
+        assert bridge.paused
+        assert step(connection, 0.0) == [4.0, 4.0, 2.0]  # single steps go on
+        calls.resume()
+        picture = calls.render(0)
+        assert picture.dtype == np.uint8
+        assert picture.tolist() == np.arange(24).reshape(2, 4, 3).tolist()
+        achieved = np.array([[1, 2], [3, 4], [0.1, 0]], np.float32)
+        rewards = calls.compute_reward(achieved, np.zeros((3, 2), np.float32))
+        assert rewards.dtype == np.float32
+        assert rewards.tolist() == [-3.0, -7.0, -np.float32(0.1)]
+        assert calls.compute_reward([1, 2], [1, 3]).tolist() == [-1.0]
+        assert step(connection, 1.0) == [5.0, 5.0, 3.0]
+    assert bridge.scales == [4.0]
+    assert bridge.pauses == [True, False]
+
+
+def test_parameters_travel_with_resets(channel: str) -> None:
+    with lab(channel=channel) as (_bridge, connection, _):
+        connection.draw_parameters = lambda env: {"gravity": 2.0 + env} if env != 1 else None
+        connection.reset()
+        assert connection.receive().obs[:, 0].tolist() == [2.0, np.float32(9.8), 4.0]
+        connection.send_actions(np.ones((3, 1), np.float32), resets=[2])
+        assert connection.receive().obs[:, 0].tolist() == [3.0, np.float32(10.8), 4.0]
+
+
+def test_goals_that_need_several_lines(channel: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = np.random.default_rng(0)
+    achieved, desired = rng.normal(size=(2, 5000, 3)).astype(np.float32)
+    monkeypatch.setattr(lines, "CALL_LIMIT", 20_000)
+    sent: list[int] = []
+    with lab(channel=channel) as (_, connection, calls):
+        call = connection._call
+        connection._call = lambda line: (sent.append(len(line)), call(line))[1]
+        rewards = calls.compute_reward(achieved, desired)
+    assert len(sent) > 10
+    assert max(sent) < 20_000
+    assert (rewards == -np.abs(achieved - desired).sum(axis=1)).all()
+
+
+def test_a_large_picture_and_then_a_step(channel: str) -> None:
+    bridge = Lab(2)
+    shown = np.random.default_rng(0).integers(0, 256, (480, 640, 3), np.uint8)
+    bridge.render = lambda env_id: shown  # type: ignore[method-assign]
+    with lab(bridge=bridge, channel=channel) as (_, connection, calls):
+        assert (calls.render(1) == shown).all()
+        assert connection._admin.lines.max_line < 1 << 20  # what a step may bring is as it was
+        connection.reset()
+        connection.receive()
+
+
+@pytest.mark.parametrize(
+    ("ask", "said"),
+    [
+        (lambda calls: calls.render(1), "no picture"),
+        (lambda calls: calls._transport.call("SET=gravity:21"), "out of range"),
+        (lambda calls: calls._transport.call("GET;ENV=7"), "does not exist"),
+    ],
+)
+def test_refusals_cost_nothing(ask: Any, said: str, channel: str) -> None:
+    with lab(channel=channel) as (_, connection, calls):
+        with pytest.raises(errors.CommandFailed, match=said):
+            ask(calls)
+        assert calls.get_parameters(["gravity"]) == {"gravity": 9.8}
+        connection.reset()
+        connection.receive()
+
+
+def test_a_reason_in_any_script() -> None:
+    with lab(num_envs=1) as (bridge, _, calls):
+        bridge.broken = True
+        with pytest.raises(errors.CommandFailed) as caught:
+            calls.render(0)
+    assert caught.value.got == "the game's code failed: ZeroDivisionError('no GPU \u2026 \u00e9')"
+
+
+@pytest.mark.parametrize(
+    ("ask", "named"),
+    [
+        (lambda calls: calls.get_parameters(), "parameters"),
+        (lambda calls: calls.set_parameters({"a": 1}), "parameters"),
+        (lambda calls: calls.set_time_scale(2), "TIME_SCALE"),
+        (lambda calls: calls.pause(), "PAUSE"),
+        (lambda calls: calls.resume(), "PAUSE"),
+        (lambda calls: calls.render(0), "RENDER"),
+        (lambda calls: calls.compute_reward([1], [1]), "GOAL_REWARD"),
+    ],
+)
+def test_what_the_engine_does_not_announce_is_never_sent(ask: Any, named: str) -> None:
+    with lab(bridge=DoNothingBridge(2)) as (_, connection, calls):
+        connection._call = None
+        with pytest.raises(errors.UnsupportedByEngine, match=named):
+            ask(calls)
+        assert calls.list_parameters() == {}
+        connection.reset()
+        connection.receive()
+
+
+@pytest.mark.parametrize(
+    ("ask", "kind", "said"),
+    [
+        (lambda calls: calls.get_parameters(["mass"]), errors.UnsupportedByEngine, "mass"),
+        (lambda calls: calls.set_parameters({"mass": 1}), errors.UnsupportedByEngine, "mass"),
+        (lambda calls: calls.set_parameters({"gravity": 21}), errors.ConfigurationError, "0 to 20"),
+        (lambda calls: calls.set_parameters({"gravity": float("nan")}), errors.ConfigurationError, "0 to 20"),
+        (lambda calls: calls.set_parameters({"gravity": 1}, env_id=3), errors.ConfigurationError, "0 to 2"),
+        (lambda calls: calls.set_time_scale(0), errors.ConfigurationError, "TIME_SCALE"),
+        (lambda calls: calls.set_time_scale(float("inf")), errors.ConfigurationError, "finite"),
+        (lambda calls: calls.render(3), errors.ConfigurationError, "0 to 2"),
+        (lambda calls: calls.compute_reward([[1.0]], [[1.0, 2.0]]), errors.ConfigurationError, "shape"),
+        (lambda calls: calls.compute_reward([np.nan], [1.0]), errors.ConfigurationError, "finite"),
+    ],
+)
+def test_a_callers_mistake_costs_nothing(ask: Any, kind: type[Exception], said: str) -> None:
+    with lab() as (_, connection, calls):
+        with pytest.raises(kind, match=said):
+            ask(calls)
+        assert calls.set_parameters({}) == {}
+        assert calls.compute_reward(np.empty((0, 2)), np.empty((0, 2))).shape == (0,)
+        connection.reset()
+        connection.receive()
+
+
+def test_no_call_while_a_step_is_under_way(channel: str) -> None:
+    with lab(channel=channel) as (_, connection, calls):
+        connection.reset()
+        with pytest.raises(errors.UnexpectedMessage, match="still unanswered"):
+            calls.get_parameters()
+        connection.receive()
+
+
+def test_old_engines_are_asked_nothing() -> None:
+    with lab(bridge=Lab(2, version=0)) as (_, connection, calls):
+        with pytest.raises(errors.UnsupportedByEngine, match="no requests beside the steps"):
+            connection.call("GET")
+        with pytest.raises(errors.UnsupportedByEngine, match="no parameters"):
+            calls.get_parameters()
+        connection.reset()
+        connection.receive()
+
+
+def test_an_engine_that_does_not_answer_a_call(channel: str) -> None:
+    bridge, hold = Lab(2), threading.Event()
+    bridge.set_time_scale = lambda scale: hold.wait(5) and None  # type: ignore[method-assign, func-returns-value]
+    with lab(bridge=bridge, channel=channel, timeout=0.3) as (_, connection, calls):
+        with pytest.raises(errors.EngineTimeout, match=r"did not answer a call within 0\.3 s") as caught:
+            calls.set_time_scale(2)
+        assert caught.value.field == "TIME_SCALE"
+        with pytest.raises(errors.ConnectionUnusable):
+            connection.reset()
+        hold.set()
+
+
+# -- the engine's side, spoken to by hand
+
+
+def test_a_call_as_the_first_line_leaves_the_wiring_open() -> None:
+    bridge = Lab(2)
+    with run_in_thread(bridge, port=0) as server:
+        for wiring in ("shared", "per_env"):
+            with RawClient(("127.0.0.1", server.port)) as first:
+                first.line()
+                assert first.ask("GET=gravity") == "VALUES=gravity:9.8"
+                first.send("\r\n\nGET=gra")
+                first.send("vity\r\nPAUSE=0\n")
+                assert [first.line(), first.line()] == ["VALUES=gravity:9.8", "OK"]
+                if wiring == "shared":
+                    assert first.ask("ACT=RESET;ENV=1").endswith("ENV=1")
+                    assert first.ask("GET=gravity") == "VALUES=gravity:9.8"
+                    continue
+                with RawClient(("127.0.0.1", server.port)) as one, RawClient(("127.0.0.1", server.port)) as two:
+                    assert first.ask("GET=gravity") == "VALUES=gravity:9.8"
+                    assert one.ask("ACT=RESET").startswith("OBS=")
+                    first.send("ACT=RESET;ENV=0\nHELLO\nGETTING=1\n")  # ignored
+                    assert first.ask("RENDER;ENV=1").startswith("REFUSED=")
+                    first.send("x" * 2_000_000 + "\n")  # ignored however long it is
+                    assert first.ask("get") == "VALUES=gravity:9.8,wind[m/s]:0"
+                    assert two.ask("ACT=RESET").startswith("OBS=")
+
+
+def test_a_call_while_a_request_is_open_ends_the_session() -> None:
+    bridge, running = Lab(2), threading.Event()
+    bridge.is_action_running_for_env = lambda env_id: not running.is_set()  # type: ignore[method-assign]
+    with run_in_thread(bridge, port=0) as server, RawClient(("127.0.0.1", server.port)) as first:
+        first.line()
+        assert first.ask("ACT=RESET;ENV=0").startswith("OBS=")
+        first.send("ACT=0.5;ENV=0\nGET\n")
+        assert b"VALUES" not in first.read_to_end()
+
+
+def test_calls_beyond_the_limit_end_the_session() -> None:
+    with run_in_thread(Lab(1), port=0) as server, RawClient(("127.0.0.1", server.port)) as first:
+        first.line()
+        assert first.ask("GET=" + ",".join(f"p{n}" for n in range(20_000))).startswith("REFUSED=")
+        first.send("GET=" + "x" * lines.CALL_LIMIT)
+        assert b"VALUES" not in first.read_to_end()
+
+
+def test_calls_are_no_calls_where_nobody_announced_them() -> None:
+    with run_in_thread(Lab(1, version=0), port=0) as server, RawClient(("127.0.0.1", server.port)) as first:
+        first.line()
+        first.send("GET\n")
+        assert first.read_to_end() == b""
+
+
+def test_the_game_goes_on_when_the_trainer_that_paused_it_has_gone() -> None:
+    bridge = Lab(1)
+    with run_in_thread(bridge, port=0) as server:
+        connection = MultiTcpConnection("127.0.0.1", server.port)
+        connection.connect()
+        EngineCalls(connection).pause()
+        connection.close()
+        with MultiTcpConnection("127.0.0.1", server.port) as again:
+            again.reset()
+            again.receive()
+            assert bridge.pauses == [True, False]

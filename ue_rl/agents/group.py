@@ -1,0 +1,248 @@
+"""GroupTransport: the agents of one group as if each were an env; what a VecEnv over a group steps.
+
+Row env * count + k is env's k-th agent of the group. Agents may end at different times. A row whose agent has ended
+waits, inactive, until the agent comes back or its env begins a new episode; that happens by itself as soon as nobody
+in the env can act any more. Agents of other groups are played by others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ue_rl.agents.part import Part, agents_of, group_of
+from ue_rl.agents.players import Player, as_player
+from ue_rl.buffers import StepBuffers
+from ue_rl.errors import ConfigurationError
+from ue_rl.spec import EnvSpec
+from ue_rl.transport import Options, Seeds, Transport, live_agents
+
+
+class GroupTransport:
+    """A Transport (ue_rl/transport.py) whose spec has no agents any more: each is an env of its own.
+
+    Args:
+        transport: an engine's with agents; connected here if it is not yet; owned from now on.
+        group: the learner's; None: the only one.
+        others: group to policy, see ue_rl.agents.players.as_player; for every group but the learner's. More may
+            follow by `set_player`, up to the first request.
+
+    Attributes:
+        spec: group_spec(group) of the engine's spec. engine_spec: the engine's own.
+        group: the learner's.
+        part: the learner's rows. `part.acted` is False for those that were inactive in the last step.
+        on_reset: called with env ids just before they begin new episodes.
+
+    Raises:
+        ConfigurationError: the engine has no agents or no such group, or the group is not named though there are
+            several. Also what transport.connect() raises.
+    """
+
+    def __init__(self, transport: Transport, group: str | None = None, others: Mapping[str, Any] | None = None) -> None:
+        self._adopt(transport)
+        names = [g.name for g in self.engine_spec.groups]
+        if group is None and len(names) != 1:
+            raise ConfigurationError("which group learns?", fault="caller", field="group", expected=", ".join(names))
+        self.group: str | None = names[0] if group is None else group
+        self._learns(agents_of(self.engine_spec, self.group))
+        for name, policy in (others or {}).items():
+            self.set_player(name, policy)
+
+    def _adopt(self, transport: Transport) -> None:
+        self.transport = transport
+        self.engine_spec = engine = transport.connect()
+        if not engine.groups:
+            raise ConfigurationError(
+                "the engine has no agents: each of its envs is one", field="AGENTS", cure="use UnrealVecEnv"
+            )
+        self.on_reset: Callable[[list[int]], None] | None = None
+        self._players: dict[str, tuple[Part, Player]] = {}
+        self._everybody_plays = False
+        self._actions = np.zeros((engine.num_rows, engine.act_size), np.float32)
+        self._nobody: NDArray[np.bool_] = np.zeros(engine.num_rows, np.bool_)
+        self._live = self._nobody  # can act now; a new array in each step, as are the next two
+        self._asked = self._nobody  # to take a step
+        self._begun = self._nobody  # rows of envs that were asked to begin an episode
+        self._stepping = self._nothing_sent = False
+
+    def _learns(self, agents: Sequence[int]) -> None:
+        self.part = Part(self.engine_spec, agents)
+
+    # -- who plays
+
+    def set_player(self, group: str, policy: Any, deterministic: bool = False) -> None:
+        """Lets `policy` act for all agents of another group from the next step on.
+
+        Args:
+            policy, deterministic: see ue_rl.agents.players.as_player.
+
+        Raises:
+            ConfigurationError: no such group, or the learner's own; not a policy.
+        """
+        agents = agents_of(self.engine_spec, group)
+        mine = {group_of(self.engine_spec, row % self.engine_spec.agents_per_env) for row in self.part.rows.tolist()}
+        if group in mine:
+            raise ConfigurationError("this group is the learner's own", fault="caller", field="others", got=group)
+        part = Part(self.engine_spec, agents)
+        if group in self._players:
+            part = self._players[group][0]  # the observations stay
+        self._players[group] = part, as_player(policy, part.spec, deterministic)
+        self._everybody_plays = False
+
+    def _others(self) -> list[tuple[Part, Player]]:
+        """Whoever acts for agents that are not the learner's.
+
+        Raises:
+            ConfigurationError: nobody does for some.
+        """
+        if self._everybody_plays:
+            return list(self._players.values())
+        played = {*self.part.rows.tolist(), *(row for part, _ in self._players.values() for row in part.rows.tolist())}
+        missing = sorted(set(range(self.engine_spec.num_rows)) - played)
+        if missing:
+            group = group_of(self.engine_spec, missing[0] % self.engine_spec.agents_per_env)
+            raise ConfigurationError(
+                "nobody acts for the agents of this group", fault="caller", field="others", got=group,
+                cure=f'pass others={{"{group}": policy}}, or "random" for the policy',
+            )  # fmt: skip
+        self._everybody_plays = True
+        return list(self._players.values())
+
+    # -- the Transport
+
+    @property
+    def spec(self) -> EnvSpec:
+        """See Transport.spec."""
+        return self.part.spec
+
+    @property
+    def buffers(self) -> StepBuffers:
+        """The learner's arrays; what `receive` returns."""
+        return self.part.buffers
+
+    @property
+    def draw_parameters(self) -> Any:
+        """See BaseTransport.draw_parameters; asked with the engine's env ids."""
+        return getattr(self.transport, "draw_parameters", None)
+
+    @draw_parameters.setter
+    def draw_parameters(self, draw: Any) -> None:
+        self.transport.draw_parameters = draw  # type: ignore[attr-defined]
+
+    def connect(self) -> EnvSpec:
+        """See Transport.connect."""
+        return self.spec
+
+    def send_actions(self, actions: NDArray[np.float32], resets: Sequence[int] | None = None) -> None:
+        """Every agent that can act takes a step; an env in which nobody can begins a new episode.
+
+        Args:
+            actions: float32 [num_envs of `spec`, act_size]; rows of agents that cannot act are ignored.
+            resets: must be none: an agent has no reset of its own.
+
+        Raises:
+            ConfigurationError: resets, or nobody acts for a group. Also what Transport.send_actions raises.
+        """
+        if resets is not None and len(resets):
+            raise ConfigurationError("an agent has no reset of its own", fault="caller", field="resets", got=resets)
+        others = self._others()
+        if self.part.whole and actions.shape == self._actions.shape:
+            everything = actions
+        else:
+            everything = self._actions
+            everything[self.part.rows, : self.spec.act_size] = actions
+            for part, player in others:
+                everything[part.rows, : part.spec.act_size] = player.act(part.buffers)
+        over = [] if np.count_nonzero(self._live) == len(self._live) else self._over()
+        asked, begun = self._live, self._rows_of(over) if over else self._nobody
+        if over:
+            self._tell(over)
+        self.transport.send_actions(everything, over or None)
+        self._asked, self._begun, self._stepping, self._nothing_sent = asked, begun, True, False
+
+    def reset(self, env_ids: Sequence[int] | None = None, seeds: Seeds = None, options: Options = None) -> None:
+        """Begins new episodes: None: in every env; else in those envs of these rows in which nobody can act any more.
+
+        Args:
+            env_ids: rows; nothing is sent where others in their envs can still act, and `receive` returns at once.
+            seeds, options: one for each row; each env takes those of its first row here.
+        """
+        size, num_envs = self.part.size, self.engine_spec.num_envs
+        if env_ids is None:
+            chosen = {env: env * size for env in range(num_envs)}  # env to where its seed stands
+        else:
+            chosen = {}
+            over = set(self._over())
+            for place, row in enumerate(env_ids):
+                if row // size in over:
+                    chosen.setdefault(row // size, place)
+        self._nothing_sent = not chosen
+        if not chosen:
+            return
+        self._others()
+        envs = list(chosen)
+        self._tell(envs)
+        given = [None if values is None else [values[chosen[env]] for env in envs] for values in (seeds, options)]
+        self.transport.reset(None if env_ids is None else envs, *given)  # type: ignore[arg-type]
+        self._asked, self._begun, self._stepping = self._nobody, self._rows_of(envs), False
+
+    def receive(self) -> StepBuffers:
+        """See Transport.receive: the learner's rows."""
+        if self._nothing_sent:
+            self._nothing_sent = False
+            for row in np.flatnonzero(self.part.acted).tolist():  # said of the step, not of a new episode
+                self.buffers.infos.pop(row, None)
+            return self.buffers
+        buffers = self.transport.receive()
+        live = live_agents(buffers)
+        parts = [self.part, *(part for part, _ in self._players.values())] if self._players else [self.part]
+        for part in parts:
+            if self._stepping:
+                part.take_step(buffers, self._asked, live)
+            else:
+                part.take_start(buffers, self._begun, live)
+        if self._players:
+            begun = self._begun | (live & ~self._asked & self._stepping)  # those that come back, too
+            for part, player in self._players.values():
+                rows = np.flatnonzero(begun[part.rows]).tolist()
+                if rows:
+                    player.begin(rows)
+        self._live = live
+        return self.buffers
+
+    def call(self, line: str) -> str:
+        """See Transport.call; ENV is the engine's env."""
+        return self.transport.call(line)
+
+    def close(self) -> None:
+        """See Transport.close."""
+        self.transport.close()
+
+    def describe(self) -> dict[str, str]:
+        """See Transport.describe."""
+        return {**self.transport.describe(), "agents": ", ".join(self.engine_spec.agent_names)}
+
+    @property
+    def commands(self) -> Any:
+        """See BaseTransport.commands."""
+        return self.transport.commands  # type: ignore[attr-defined]
+
+    # -- helpers
+
+    def _over(self) -> list[int]:
+        """Envs in which nobody can act any more."""
+        live = self._live.reshape(self.engine_spec.num_envs, -1)
+        return [] if live.all() else np.flatnonzero(~live.any(axis=1)).tolist()
+
+    def _rows_of(self, envs: Sequence[int]) -> NDArray[np.bool_]:
+        rows = np.zeros((self.engine_spec.num_envs, self.engine_spec.agents_per_env), np.bool_)
+        if envs:
+            rows[list(envs)] = True
+        return rows.reshape(-1)
+
+    def _tell(self, envs: list[int]) -> None:
+        if envs and self.on_reset is not None:
+            self.on_reset(envs)

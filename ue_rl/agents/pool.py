@@ -1,0 +1,140 @@
+"""Pool: past policies of a run, to play against, with their Elo ratings; a folder that a resumed run reads again.
+
+opponents/000000020000.zip   a policy after 20 000 env-steps, as SB3's policy.save writes it
+opponents/000000020000.pkl   beside it the statistics of VecNormalize, where there are any
+opponents/pool.json          {"elo": the learner's, "policies": [{"steps": .., "elo": ..}, ..]}, oldest first
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import pickle
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from ue_rl.agents.players import NormalizedPolicy
+from ue_rl.errors import ConfigurationError
+
+K = 16.0  # how far one game moves a rating, at most
+
+
+@dataclass
+class Past:
+    """A policy of the pool: after how many env-steps it was saved, and its rating now."""
+
+    steps: int
+    elo: float
+
+    @property
+    def name(self) -> str:
+        """Of its files, and of the opponent."""
+        return f"{self.steps:012}"
+
+
+class Pool:
+    """See the module's docstring.
+
+    Args:
+        folder: made where it is not there; one that is there is read.
+        initial_elo: the learner's rating in a new pool.
+
+    Attributes:
+        elo: the learner's rating. policies: oldest first.
+
+    Raises:
+        ConfigurationError: pool.json cannot be read.
+    """
+
+    def __init__(self, folder: Path, initial_elo: float) -> None:
+        self.folder, self.elo = folder, float(initial_elo)
+        self.policies: list[Past] = []
+        self._loaded: dict[str, Any] = {}
+        folder.mkdir(parents=True, exist_ok=True)
+        self._index = folder / "pool.json"
+        if self._index.exists():
+            try:
+                content = json.loads(self._index.read_text("utf-8"))
+                self.elo = float(content["elo"])
+                self.policies = [Past(int(past["steps"]), float(past["elo"])) for past in content["policies"]]
+            except (OSError, ValueError, KeyError, TypeError) as error:
+                raise ConfigurationError(
+                    f"{self._index} cannot be read", field="self_play", got=str(error),
+                    cure="delete the folder to begin a new pool",
+                ) from error  # fmt: skip
+
+    def add(self, steps: int, model: Any) -> None:
+        """Saves the model's policy, with the learner's rating.
+
+        Args:
+            model: an SB3 model; the statistics of its VecNormalize are saved with it.
+        """
+        if any(past.steps == steps for past in self.policies):
+            return
+        past = Past(steps, self.elo)
+        _write(self.folder / f"{past.name}.zip", model.policy.save)
+        statistics = model.get_vec_normalize_env()
+        if statistics is not None:
+            _write(self.folder / f"{past.name}.pkl", lambda half: Path(half).write_bytes(pickle.dumps(statistics)))
+        self.policies.append(past)
+        self.save()
+
+    def policy(self, past: Past, kind: Any) -> Any:
+        """The policy of the pool, with `predict` for raw observations; kept loaded.
+
+        Args:
+            kind: its class, such as type(model.policy).
+
+        Raises:
+            ConfigurationError: its file is missing or cannot be read.
+        """
+        if past.name not in self._loaded:
+            path = self.folder / f"{past.name}.zip"
+            try:
+                policy = kind.load(str(path), device="cpu")
+                policy.set_training_mode(False)
+                beside = path.with_suffix(".pkl")
+                if beside.exists():
+                    policy = NormalizedPolicy(policy, pickle.loads(beside.read_bytes()))
+            except (OSError, RuntimeError, ValueError, TypeError, KeyError, AttributeError, EOFError) as error:
+                raise ConfigurationError(
+                    f"{path} cannot be read as a policy", field="self_play", got=str(error),
+                    cure="delete the folder to begin a new pool",
+                ) from error  # fmt: skip
+            self._loaded[past.name] = policy
+        return self._loaded[past.name]
+
+    def keep_loaded(self, names: set[str]) -> None:
+        """Forgets the loaded policies but these."""
+        self._loaded = {name: policy for name, policy in self._loaded.items() if name in names}
+
+    def rate(self, past: Past, result: float) -> None:
+        """Moves both ratings by one game.
+
+        Args:
+            result: of the learner: 1 won, 0.5 drawn, 0 lost.
+        """
+        change = K * (result - expected_result(self.elo, past.elo))
+        self.elo += change
+        past.elo -= change
+
+    def save(self) -> None:
+        """Writes pool.json."""
+        text = json.dumps({"elo": self.elo, "policies": [asdict(past) for past in self.policies]}, indent=1)
+        _write(self._index, lambda half: Path(half).write_text(text, "utf-8"))
+
+
+def expected_result(elo: float, other: float) -> float:
+    """What a player with rating `elo` gets on average of a game against `other`, by Elo's formula."""
+    return float(1 / (1 + 10 ** ((other - elo) / 400)))
+
+
+def _write(path: Path, write: Any) -> None:
+    """`write(path)`, in such a way that a process that dies leaves the last good file."""
+    half = path.with_name(f"half-{path.name}")
+    try:
+        write(str(half))
+        os.replace(half, path)
+    finally:
+        half.unlink(missing_ok=True)

@@ -1,0 +1,222 @@
+"""SelfPlay: a callback that lets a model learn against its own past.
+
+    env = GroupVecEnv(SidesTransport(transport))
+    PPO("MlpPolicy", env).learn(200_000, callback=SelfPlay(env, Path("runs/tug"), SelfPlayOptions(save_steps=10_000)))
+
+The options have ML-Agents' names. A game is won by whose last reward was positive, lost where it was negative, else
+drawn (of a side with several agents: the sum of their last rewards), as in ML-Agents.
+"""
+
+from __future__ import annotations
+
+import csv
+import difflib
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from stable_baselines3.common.callbacks import BaseCallback
+
+from ue_rl.agents.players import NormalizedPolicy
+from ue_rl.agents.pool import Past, Pool
+from ue_rl.agents.sides import Game, SidesTransport, names_of
+from ue_rl.agents.vec_env import GroupVecEnv
+from ue_rl.errors import ConfigurationError
+
+LATEST = "latest"
+
+
+@dataclass(frozen=True)
+class SelfPlayOptions:
+    """The section `self_play` of a run. Steps are the model's: rows times steps.
+
+    Args:
+        save_steps: the policy goes into the pool every so many.
+        team_change: the learner changes sides every so many; None: 5 * save_steps.
+        swap_steps: another opponent is drawn every so many.
+        window: so many of the newest policies of the pool are drawn from.
+        play_against_latest_model_ratio: how often the learner's present policy is the opponent, 0 to 1.
+        initial_elo: the learner's rating at the start.
+        sides: two groups' names; None: see SidesTransport.
+
+    Raises:
+        ConfigurationError: a value out of range.
+    """
+
+    save_steps: int = 20_000
+    team_change: int | None = None
+    swap_steps: int = 10_000
+    window: int = 10
+    play_against_latest_model_ratio: float = 0.5
+    initial_elo: float = 1200.0
+    sides: tuple[str, str] | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("save_steps", "swap_steps", "window", *(("team_change",) if self.team_change is not None else ())):
+            value = getattr(self, name)
+            if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+                raise ConfigurationError("must be a positive integer", field=f"self_play.{name}", got=value)
+        ratio, elo = self.play_against_latest_model_ratio, self.initial_elo
+        if not isinstance(ratio, (int, float)) or not 0 <= ratio <= 1:
+            raise ConfigurationError(
+                "must be a share", field="self_play.play_against_latest_model_ratio", expected="0 to 1", got=ratio
+            )
+        if not isinstance(elo, (int, float)) or not np.isfinite(elo):
+            raise ConfigurationError("must be a number", field="self_play.initial_elo", got=elo)
+        if self.sides is not None and (isinstance(self.sides, str) or len(self.sides) != 2):
+            raise ConfigurationError("must be the names of two groups", field="self_play.sides", got=self.sides)
+
+    @classmethod
+    def of(cls, section: Mapping[str, Any]) -> SelfPlayOptions:
+        """Those of a YAML section.
+
+        Raises:
+            ConfigurationError: an unknown key, or a value out of range.
+        """
+        known = [option.name for option in fields(cls)]
+        for key in section:
+            if key not in known:
+                close = difflib.get_close_matches(str(key), known, n=1)
+                raise ConfigurationError(
+                    "self_play has an unknown key", field=f"self_play.{key}", expected=", ".join(known),
+                    cure=f"did you mean {close[0]!r}?" if close else None,
+                )  # fmt: skip
+        sides = section.get("sides")
+        return cls(**{**section, "sides": tuple(sides) if isinstance(sides, list) else sides})
+
+
+class SelfPlay(BaseCallback):
+    """See the module's docstring.
+
+    Writes the pool into `folder`/opponents (see Pool) and every game into `folder`/self_play.csv; logs
+    self_play/elo, opponent_elo, win_rate (of the last 100 games against the pool) and pool. A folder of an earlier run
+    is gone on with.
+
+    Args:
+        env: a GroupVecEnv over a SidesTransport, without its wrappers.
+        folder: of the run.
+        seed: for drawing opponents.
+
+    Attributes:
+        pool: past policies and ratings.
+
+    Raises:
+        ConfigurationError: the env has no sides; the pool cannot be read.
+    """
+
+    def __init__(
+        self, env: GroupVecEnv, folder: Path, options: SelfPlayOptions | None = None, seed: int | None = None
+    ) -> None:
+        super().__init__()
+        if not isinstance(env.transport, SidesTransport):
+            raise ConfigurationError(
+                "self-play needs an env with sides", fault="caller", field="env", got=type(env.transport).__name__,
+                cure="make it by GroupVecEnv(SidesTransport(transport))",
+            )  # fmt: skip
+        self._transport, self._folder = env.transport, folder
+        self.options = options or SelfPlayOptions()
+        self.pool = Pool(folder / "opponents", self.options.initial_elo)
+        self._rng = np.random.default_rng(seed)
+        self._last_rewards = np.zeros(env.num_envs, np.float64)
+        self._results: deque[float] = deque(maxlen=100)
+        self._against: Past | None = None
+
+    def _on_training_start(self) -> None:
+        seen = self.model.observation_space
+        if seen != self._transport_space():
+            raise ConfigurationError(
+                "the learner sees other observations than the opponents would", fault="caller", field="env",
+                got=str(seen), expected=f"{self._transport_space()}, in VecNormalize or VecMonitor, or in none",
+            )  # fmt: skip
+        self._file = (self._folder / "self_play.csv").open("a", buffering=1, newline="")
+        self._writer = csv.writer(self._file)
+        if not self._file.tell():
+            self._writer.writerow(["env_steps", "side", "opponent", "result", "elo", "opponent_elo"])
+        options = self.options
+        self._every = {
+            self._save: options.save_steps, self._swap_sides: options.team_change or 5 * options.save_steps,
+            self._draw: options.swap_steps,
+        }  # fmt: skip
+        self._done = {task: self.num_timesteps // every for task, every in self._every.items()}
+        if not self.pool.policies:
+            self._save()
+        self._draw(now=True)
+
+    def _on_step(self) -> bool:
+        rewards, infos = self.locals["rewards"], self.locals["infos"]
+        for row, info in enumerate(infos):
+            if "terminal_observation" in info:
+                self._last_rewards[row] = rewards[row]
+        for game in self._transport.finished_games():
+            self._count(game)
+        for task, every in self._every.items():
+            due = self.num_timesteps // every
+            if due > self._done[task]:
+                self._done[task] = due
+                task()
+        return True
+
+    def _on_rollout_end(self) -> None:
+        self.logger.record("self_play/elo", self.pool.elo)
+        self.logger.record("self_play/pool", len(self.pool.policies))
+        if self._against is not None:
+            self.logger.record("self_play/opponent_elo", self._against.elo)
+        if self._results:
+            self.logger.record("self_play/win_rate", float(np.mean(self._results)))
+
+    def _on_training_end(self) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Writes the pool's ratings and closes the file of games; also after an exception."""
+        self.pool.save()
+        if hasattr(self, "_file"):
+            self._file.close()
+
+    # -- what happens every so many steps
+
+    def _save(self) -> None:
+        self.pool.add(self.num_timesteps, self.model)
+
+    def _swap_sides(self) -> None:
+        self._transport.swap_sides()
+
+    def _draw(self, now: bool = False) -> None:
+        self.pool.save()
+        recent = self.pool.policies[-self.options.window :]
+        self.pool.keep_loaded({past.name for past in recent} | set(self._transport.opponent_of))
+        if self._rng.random() < self.options.play_against_latest_model_ratio:
+            self._against = None
+            self._transport.play_against(LATEST, self._present(), now)
+        else:
+            self._against = recent[int(self._rng.integers(len(recent)))]
+            policy = self.pool.policy(self._against, type(self.model.policy))
+            self._transport.play_against(self._against.name, policy, now)
+
+    # -- helpers
+
+    def _count(self, game: Game) -> None:
+        size = self._transport.part.size
+        last = float(self._last_rewards[game.env * size : (game.env + 1) * size].sum())
+        self._last_rewards[game.env * size : (game.env + 1) * size] = 0
+        result = 0.5 + 0.5 * float(np.sign(last))
+        past = next((past for past in self.pool.policies if past.name == game.opponent), None)
+        if past is not None:  # a game against oneself says nothing of one's strength
+            self.pool.rate(past, result)
+            self._results.append(result)
+        side = names_of(self._transport.engine_spec, self._transport.sides[game.side])
+        elo = round(self.pool.elo, 2), round(self.pool.elo if past is None else past.elo, 2)
+        self._writer.writerow([self.num_timesteps, side, game.opponent, result, *elo])
+
+    def _present(self) -> Any:
+        """The model's policy as it is at any time, for raw observations."""
+        statistics = self.model.get_vec_normalize_env()
+        return self.model.policy if statistics is None else NormalizedPolicy(self.model.policy, statistics)
+
+    def _transport_space(self) -> Any:
+        from ue_rl.envs.spaces import observation_space
+
+        return observation_space(self._transport.spec)

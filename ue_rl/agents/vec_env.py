@@ -1,0 +1,98 @@
+"""GroupVecEnv: all agents of a group as the rows of one VecEnv, so that one policy learns from all of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from stable_baselines3.common.vec_env.base_vec_env import VecEnvStepReturn
+
+from ue_rl.agents.group import GroupTransport
+from ue_rl.engine_calls import EngineCalls
+from ue_rl.envs.vec_env import UnrealVecEnv
+from ue_rl.transport import Transport
+
+
+class GroupVecEnv(UnrealVecEnv):
+    """Row env * count + k is env's k-th agent of the group.
+
+    A row whose agent ends reports done, with its terminal observation in the infos, as any env does. Until the agent
+    comes back, or its env begins a new episode, the row is inactive: each step it reports its last observation, reward
+    0, done and `infos[i]["inactive"] = True`, and no episode statistics. The step in which it comes back is the last
+    inactive one: it reports done, and the observation is the new episode's first. Learn with the buffers of
+    ue_rl.agents.buffers, which leave these rows out.
+
+    Args:
+        transport: an engine's with agents, or a GroupTransport; owned from now on.
+        group, others: see GroupTransport; not beside a GroupTransport.
+        monitor, copy: see UnrealVecEnv.
+
+    Attributes:
+        inactive: bool [num_envs]; the rows that were inactive in the last step.
+
+    Raises:
+        ConfigurationError: see GroupTransport.
+    """
+
+    transport: GroupTransport
+
+    def __init__(
+        self,
+        transport: Transport | GroupTransport,
+        group: str | None = None,
+        others: Mapping[str, Any] | None = None,
+        *,
+        monitor: bool = True,
+        copy: bool = True,
+    ) -> None:
+        if not isinstance(transport, GroupTransport):
+            try:
+                transport = GroupTransport(transport, group, others)
+            except BaseException:
+                transport.close()
+                raise
+        super().__init__(transport, monitor=monitor, copy=copy)
+        self.inactive: NDArray[np.bool_] = np.zeros(self.num_envs, np.bool_)
+
+    def set_player(self, group: str, policy: Any, deterministic: bool = False) -> None:
+        """See GroupTransport.set_player."""
+        self.transport.set_player(group, policy, deterministic)
+
+    def step_wait(self) -> VecEnvStepReturn:
+        """See UnrealVecEnv.step_wait, and this class for inactive rows."""
+        obs, rewards, dones, infos = super().step_wait()
+        part = self.transport.part
+        self.inactive = ~part.acted
+        if not part.all_acted:
+            waiting = np.flatnonzero(self.inactive).tolist()
+            self._observations.put(obs, self.transport.buffers, waiting)  # of those that came
+            self._returns[waiting] = 0
+            self._started[waiting] = self._steps
+            dones[waiting] = True
+            if self._masks is not None:
+                self._masks.put(self.transport.buffers, waiting)
+            begun = self.transport.buffers.infos
+            for row in waiting:
+                infos[row] = {"inactive": True}
+                if self._masks is not None:
+                    infos[row]["action_mask"] = self._masks.current[row]
+                if row in begun:  # it has come: that is said of its new episode
+                    self.reset_infos[row] = {**infos[row], **begun[row]}
+                    del self.reset_infos[row]["inactive"]
+        return obs, rewards, dones, infos
+
+    def get_params(self, names: Iterable[str] | None = None, env_id: int | None = None) -> dict[str, float]:
+        """See UnrealVecEnv; `env_id` is a row: the env that it belongs to is asked."""
+        return EngineCalls(self.transport.transport).get_parameters(names, self._env_of(env_id))
+
+    def set_params(self, values: Mapping[str, float], env_id: int | None = None) -> dict[str, float]:
+        """See UnrealVecEnv; `env_id` is a row: they are set in the env that it belongs to."""
+        return EngineCalls(self.transport.transport).set_parameters(values, self._env_of(env_id))
+
+    def _picture(self, env_id: int) -> NDArray[np.uint8]:
+        return EngineCalls(self.transport.transport).render(env_id // self.transport.part.size)
+
+    def _env_of(self, row: int | None) -> int | None:
+        return None if row is None else row // self.transport.part.size

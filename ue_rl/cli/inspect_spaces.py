@@ -1,0 +1,108 @@
+"""What `ue-rl inspect` says of an engine's spaces, names, parameters, masks and agents: text, from an EnvSpec alone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from ue_rl.space_tree import Branch, Leaf, LeafKind, Space, bounds, box
+from ue_rl.spec import ActionKind, EnvSpec
+from ue_rl.training.parameters import nearest
+from ue_rl.wire.handshake import KNOWN_KEYS
+
+_MOST = 64  # names in a list, and lines of a tree
+
+
+def rows(spec: EnvSpec) -> Iterator[tuple[str, str]]:
+    """(what, text) of everything that the handshake says beyond sizes and wiring."""
+    if spec.groups:
+        for group in spec.groups:
+            yield f"agents: {group.name}", f"{group.count} in each env ({', '.join(group.agent_names[:8])})"
+            yield from _spaces(group.spec, f" of {group.name}")
+    else:
+        yield from _spaces(spec, "")
+    if spec.parameters:
+        yield (
+            "parameters",
+            "\n".join(
+                f"{p.name} = {p.value:g}"
+                + ("" if np.isinf(p.low) and np.isinf(p.high) else f" ({p.low:g} to {p.high:g})")
+                for p in spec.parameters
+            ),
+        )
+    else:
+        yield "parameters", "none"
+    masks = f"{spec.mask_size} flags a row" if spec.mask_size else "none"
+    yield "action masks", masks
+    for key in spec.unknown:
+        yield "unknown key", f"{key}: {nearest(key, KNOWN_KEYS) or 'skipped'}"
+
+
+def _spaces(spec: EnvSpec, whose: str) -> Iterator[tuple[str, str]]:
+    yield f"observation space{whose}", tree_text(observation(spec), spec.obs_names)
+    yield f"action space{whose}", tree_text(action(spec), spec.act_names)
+
+
+def observation(spec: EnvSpec) -> Space:
+    """The observation as a tree, also where the handshake has none."""
+    if spec.obs_space is not None:
+        return spec.obs_space
+    numbers = box((spec.obs_size,), *spec.obs_bounds)
+    if spec.image is None:
+        return numbers
+    image = Leaf(LeafKind.IMAGE)
+    return image if spec.image.only else Branch((("obs", numbers), ("image", image)))
+
+
+def action(spec: EnvSpec) -> Space:
+    """The action as a tree."""
+    made = spec.action_spec
+    if made.space is not None:
+        return made.space
+    if made.kind is ActionKind.BOX:
+        return box((made.size,), *made.bounds)
+    shape = () if made.kind is ActionKind.DISCRETE else (made.size,)
+    counts = () if made.kind is ActionKind.MULTI_BINARY else made.counts
+    return Leaf(LeafKind(made.kind.value), shape, counts=counts, starts=made.starts)
+
+
+def tree_text(space: Space, names: Sequence[str] = ()) -> str:
+    """One line for each part, with the numbers of the row that it has, and their names where there are any."""
+    lines = list(_lines(space, "", 0, names))
+    return "\n".join(lines if len(lines) <= _MOST else [*lines[:_MOST], f".. and {len(lines) - _MOST} more"])
+
+
+def _lines(space: Space, indent: str, at: int, names: Sequence[str]) -> Iterator[str]:
+    if isinstance(space, Leaf):
+        yield f"{indent}{leaf_text(space)}{_named(names[at : at + space.size])}"
+        return
+    yield f"{indent}{'DICT' if space.named else 'TUPLE'}, {space.size} numbers"
+    for name, part in space.parts:
+        where = f"[{at}]" if part.size == 1 else f"[{at}:{at + part.size}]" if part.size else "beside the row"
+        first, *more = _lines(part, "", at, names)
+        yield f"{indent}  {name} {where}: {first}"
+        for line in more:
+            yield f"{indent}  {line}"
+        at += part.size
+
+
+def _named(names: Sequence[str]) -> str:
+    if not names:
+        return ""
+    return f": {', '.join(names[:_MOST])}{', ..' if len(names) > _MOST else ''}"
+
+
+def leaf_text(leaf: Leaf) -> str:
+    """Such as `BOX [3,4] float32 -1 to 1` or `DISCRETE 0 to 4`."""
+    shape = f" [{','.join(map(str, leaf.shape))}]" if leaf.shape else ""
+    if leaf.kind is LeafKind.IMAGE:
+        return "IMAGE"
+    if leaf.kind is LeafKind.MULTI_BINARY:
+        return f"MULTI_BINARY{shape}"
+    low, high = bounds(leaf)
+    if leaf.kind is LeafKind.BOX:
+        ranges = f"{low[0]:g} to {high[0]:g}" if len(leaf.low) == 1 else f"{low.min():g} to {high.max():g} in all"
+        return f"BOX{shape} {leaf.dtype} {ranges}"
+    each = [f"{first:g} to {last:g}" for first, last in zip(low[:8], high[:8], strict=True)]
+    return f"{leaf.kind.value}{shape} {', '.join(each)}{', ..' if leaf.size > 8 else ''}"

@@ -1,0 +1,101 @@
+"""EngineControls: what every env class offers beside the steps: parameters, time scale, pause, pictures, goal rewards.
+
+Each method is a round trip of its own, between two steps. What the engine does not announce is refused by name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ue_rl.engine_calls import EngineCalls
+from ue_rl.envs.spaces import observation_tree
+from ue_rl.errors import ConfigurationError, UnsupportedByEngine
+from ue_rl.randomize import Randomizer, Ranges, randomize
+from ue_rl.space_tree import Branch, Leaf
+from ue_rl.spec import EnvSpec, Parameter
+from ue_rl.transport import Transport
+
+# (achieved goals, desired goals, infos) -> rewards, as HerReplayBuffer calls it
+GoalReward = Callable[[Any, Any, Any], Any]
+RENDER_FPS = 30
+
+
+class EngineControls:
+    """For a class that has a connected `transport`."""
+
+    transport: Transport
+
+    def list_params(self) -> dict[str, Parameter]:
+        """Name -> parameter with its value now (of env 0) and its range; {} where the game has none."""
+        return EngineCalls(self.transport).list_parameters()
+
+    def get_params(self, names: Iterable[str] | None = None, env_id: int | None = None) -> dict[str, float]:
+        """The values now; see EngineCalls.get_parameters for arguments and errors."""
+        return EngineCalls(self.transport).get_parameters(names, env_id)
+
+    def set_params(self, values: Mapping[str, float], env_id: int | None = None) -> dict[str, float]:
+        """Sets them at once, in all envs or in one; see EngineCalls.set_parameters for what comes back and errors."""
+        return EngineCalls(self.transport).set_parameters(values, env_id)
+
+    def randomize(self, ranges: Ranges | None, seed: int | None = None) -> Randomizer | None:
+        """Draws parameters anew for each episode; see ue_rl.randomize."""
+        return randomize(self.transport, ranges, seed)
+
+    def set_time_scale(self, scale: float) -> None:
+        """Runs the game at `scale` times real time; see EngineCalls.set_time_scale for errors."""
+        EngineCalls(self.transport).set_time_scale(scale)
+
+    def pause(self) -> None:
+        """Stops the game between two steps; see EngineCalls.pause for errors."""
+        EngineCalls(self.transport).pause()
+
+    def resume(self) -> None:
+        """Lets the game go on; see EngineCalls.resume for errors."""
+        EngineCalls(self.transport).resume()
+
+    def _picture(self, env_id: int) -> NDArray[np.uint8]:
+        return EngineCalls(self.transport).render(env_id)
+
+
+def check_render_mode(spec: EnvSpec, render_mode: str | None) -> str | None:
+    """`render_mode`, where this engine can do it.
+
+    Raises:
+        ConfigurationError: there is no such mode. UnsupportedByEngine: the engine sends no pictures.
+    """
+    if render_mode not in (None, "rgb_array"):
+        raise ConfigurationError(
+            "an engine draws its own window", field="render_mode", expected="None or 'rgb_array'", got=render_mode
+        )
+    if render_mode is not None and "RENDER" not in spec.features:
+        raise UnsupportedByEngine(
+            "this engine sends no pictures", fault="caller", field="render_mode",
+            expected="FEATURES=RENDER in the handshake", got=sorted(spec.features) or "no FEATURES",
+            cure="leave render_mode out, or teach the engine to answer RENDER (docs/protocol.md, section 8)",
+        )  # fmt: skip
+    return render_mode
+
+
+def goal_reward(transport: Transport, given: GoalReward | None = None, zero_based: bool = False) -> GoalReward | None:
+    """The function that hindsight relabelling calls: the user's own, or the engine's; None where neither has one."""
+    spec = transport.spec
+    if given is not None or "GOAL_REWARD" not in spec.features:
+        return given
+    tree = observation_tree(spec)
+    goal = dict(tree.parts).get("achieved_goal") if isinstance(tree, Branch) else None
+    if not isinstance(goal, Leaf):
+        return None  # nothing to relabel: these are not the observations of a goal task
+    starts = np.array(goal.starts or (0,), np.float32) if zero_based else np.zeros(1, np.float32)
+
+    def compute_reward(achieved: Any, desired: Any, infos: Any) -> Any:
+        """The engine's rewards, float32 [n], of goals [n, ...]; of one pair a float."""
+        single = np.ndim(achieved) <= len(goal.shape)
+        rows = [np.asarray(goals, np.float32).reshape(-1, goal.size) + starts for goals in (achieved, desired)]
+        rewards = EngineCalls(transport).compute_reward(*rows)
+        return float(rewards[0]) if single else rewards
+
+    return compute_reward
