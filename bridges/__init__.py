@@ -2,7 +2,7 @@
 
 They see the core (ue_rl/*.py) and nothing of the other rooms. Start with MultiEnvBridge, or VectorBridge where the
 simulation works on arrays; MultiAgentBridge or VectorAgentsBridge where an env holds agents. GymnasiumBridge hosts any
-Gymnasium env.
+Gymnasium env, PettingZooBridge any PettingZoo env.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from ue_rl.bridges.gymnasium import GymnasiumBridge as GymnasiumBridge
     from ue_rl.bridges.multi_agent import MultiAgentBridge as MultiAgentBridge
     from ue_rl.bridges.multi_env import MultiEnvBridge as MultiEnvBridge
+    from ue_rl.bridges.pettingzoo import PettingZooBridge as PettingZooBridge
     from ue_rl.bridges.runners import run_in_process as run_in_process
     from ue_rl.bridges.runners import run_in_thread as run_in_thread
     from ue_rl.bridges.runners import run_shm_in_process as run_shm_in_process
@@ -37,6 +38,7 @@ __getattr__, __dir__, __all__ = lazy(
         "gymnasium": "GymnasiumBridge",
         "multi_agent": "MultiAgentBridge",
         "multi_env": "MultiEnvBridge",
+        "pettingzoo": "PettingZooBridge",
         "runners": "run_in_process run_in_thread run_shm_in_process run_shm_in_thread serve serve_shm",
         "shm.host": "ShmHost",
         "shm.upgrade": "ShmUpgrader",

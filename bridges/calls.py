@@ -35,7 +35,7 @@ def answer_call(bridge: BridgeCore, line: bytes) -> bytes:
         try:
             answer = _answer(bridge, calls.read_call(line))
         except UeRlError as error:
-            answer = calls.write_refused(_sentence(error))
+            answer = calls.write_refused(error.plain())
         except Exception as error:  # noqa: BLE001 - a bug of the game: logged with its traceback, and told
             _log.exception("the game's code failed in a call: %s", line[:80].decode("ascii", "replace"))
             answer = calls.write_refused(f"the game's code failed: {error!r}")
@@ -88,8 +88,3 @@ def _rewards(game: Any, call: Call) -> str:
             expected=len(call.achieved), got=len(rewards),
         )  # fmt: skip
     return calls.write_rewards(rewards)
-
-
-def _sentence(error: UeRlError) -> str:
-    """Without who is at fault and what to do about it: the one who reads it is the trainer's user."""
-    return str(UeRlError(error.message, env_id=error.env_id, field=error.field, expected=error.expected, got=error.got))

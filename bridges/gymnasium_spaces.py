@@ -137,6 +137,14 @@ class ObservationWriter:
         return found
 
 
+def flat_reader(tree: Space) -> Callable[[Any], Any]:
+    """From an observation to its numbers in the row's order: an array, or a number where there is but one."""
+    gets = [getter(keys) for keys in tree_keys(tree)]
+    if isinstance(tree, Leaf):
+        return _itself
+    return lambda obs: np.concatenate([np.ravel(get(obs)) for get in gets])
+
+
 def tree_keys(tree: Space, at: Path = ()) -> list[Path]:
     """Of each leaf in the row's order, the keys that lead to it in a value: names in a DICT, positions in a TUPLE."""
     if isinstance(tree, Leaf):

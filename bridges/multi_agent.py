@@ -63,19 +63,22 @@ class MultiAgentBridge(BaseBridge):
 
     Args:
         groups: of agents. num_envs: how many envs.
-        features: what else the game offers, see FEATURES in ue_rl/spec.py; SEED, OPTIONS and TRUNC always, MASK and
-            INFO where `action_masks` and `infos` are overridden.
+        features: what the game offers, see FEATURES in ue_rl/spec.py; None: SEED, OPTIONS and TRUNC, MASK and INFO
+            where `action_masks` and `infos` are overridden.
 
     Raises:
         ConfigurationError: the groups contradict each other.
     """
 
-    def __init__(self, groups: Sequence[AgentGroup], num_envs: int = 1, features: Iterable[str] = ()) -> None:
-        given = {"SEED", "OPTIONS", "TRUNC", *features}
-        for feature, callback in (("MASK", "action_masks"), ("INFO", "infos")):
-            if getattr(type(self), callback) is not getattr(MultiAgentBridge, callback):
-                given.add(feature)
-        super().__init__(agents_spec(groups, num_envs, given))
+    def __init__(
+        self, groups: Sequence[AgentGroup], num_envs: int = 1, features: Iterable[str] | None = None
+    ) -> None:  # fmt: skip
+        if features is None:
+            features = {"SEED", "OPTIONS", "TRUNC"}
+            for feature, callback in (("MASK", "action_masks"), ("INFO", "infos")):
+                if getattr(type(self), callback) is not getattr(MultiAgentBridge, callback):
+                    features.add(feature)
+        super().__init__(agents_spec(groups, num_envs, features))
 
     def configure(self, spec: EnvSpec) -> None:
         """See BaseBridge.configure.

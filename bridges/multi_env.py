@@ -5,6 +5,7 @@ from __future__ import annotations
 import abc
 import inspect
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,7 @@ from ue_rl.errors import WrongCount
 from ue_rl.spec import EnvSpec, EnvType
 from ue_rl.wire import Codec
 
+Mask = Sequence[bool] | Sequence[int] | NDArray[Any]
 State = str | Sequence[float] | NDArray[Any]
 
 
@@ -29,6 +31,7 @@ def accepted_keywords(reset: Callable[..., None]) -> set[str]:
 class MultiEnvBridge(BaseBridge):
     """N envs behind one bridge; implement the five callbacks.
 
+    Where `create_action_mask_for_env` is overridden too, the trainer is told which actions are legal (MASK).
     An asked action is applied in the tick that sees the request and answered in the first tick, that one
     included, in which `is_action_running_for_env` says False. A reset is answered in the tick that sees it.
     """
@@ -39,6 +42,8 @@ class MultiEnvBridge(BaseBridge):
 
     def configure(self, spec: EnvSpec) -> None:
         """See BaseBridge.configure."""
+        if self._makes_masks and spec.action_spec.mask_size and spec.version and spec.env_type is not EnvType.RLBASE:
+            spec = replace(spec, features=spec.features | {"MASK"})
         with self.lock:
             self._running = np.zeros(spec.num_envs, np.bool_)
             self._over = np.zeros(spec.num_envs, np.bool_)
@@ -68,7 +73,19 @@ class MultiEnvBridge(BaseBridge):
         """Does the applied action still run? Until it does not, the env is not answered for."""
         return False
 
+    def create_action_mask_for_env(self, env_id: int) -> Mask | None:
+        """Flags, 1 for each choice that is legal in the present state; None: all are.
+
+        One for each choice of each number of the action, lowest first, docs/protocol.md, section 5: DISCRETE(4) has 4,
+        MULTI_DISCRETE(2,3) has 2 + 3, MULTI_BINARY(n) has 2 n (off, on). Not asked in terminal states.
+        """
+        return None
+
     # -- the tick
+
+    @property
+    def _makes_masks(self) -> bool:
+        return type(self).create_action_mask_for_env is not MultiEnvBridge.create_action_mask_for_env
 
     def tick_training(self, delta: float) -> None:
         """See BaseBridge."""
@@ -107,6 +124,7 @@ class MultiEnvBridge(BaseBridge):
             return
         for env in ready:
             self._read_state(env)
+            self._read_mask(env)
         actions = self.decide(self.outbox.obs[ready], ready)
         for env, action in zip(ready, actions, strict=True):
             self.handle_response_actions_for_env(env, action)
@@ -143,6 +161,26 @@ class MultiEnvBridge(BaseBridge):
         self.outbox.rewards[env] = reward
         self.outbox.dones[env] = done or truncated
         self.outbox.truncated[env] = truncated
+        if done and not truncated:
+            self.outbox.masks[env] = 1
+        else:
+            self._read_mask(env)
+
+    def _read_mask(self, env: int) -> None:
+        row = self.outbox.masks[env]
+        if not row.size:
+            return
+        flags = self.create_action_mask_for_env(env)
+        if flags is None:
+            row[:] = 1
+            return
+        values = np.ravel(flags)
+        if values.size != row.size:
+            raise WrongCount(
+                "the game's action mask has the wrong number of flags", fault="engine", env_id=env, field="MASK",
+                expected=row.size, got=values.size, cure="it has one flag for each choice of each number",
+            )  # fmt: skip
+        row[:] = values != 0
 
     def _read_state(self, env: int) -> None:
         state = self.create_state_string_for_env(env)

@@ -15,6 +15,7 @@ import atexit
 import contextlib
 import multiprocessing
 import signal
+import sys
 import threading
 from collections.abc import Callable, Coroutine
 from multiprocessing.connection import Connection
@@ -27,6 +28,9 @@ from ue_rl.bridges.shm.host import ShmHost
 from ue_rl.bridges.tcp.server import BridgeServer
 from ue_rl.errors import ConfigurationError, EngineTimeout, UeRlError
 
+_MAIN = '`if __name__ == "__main__":`'
+_GUARD = f"call it under {_MAIN}, because a new process imports the main module"
+_STARTED_BY_IMPORT = 86  # exit code of a process that found itself starting another one
 _AT_EXIT = 2.0  # seconds that a host in a thread has to close when the program ends without close()
 
 _Self = TypeVar("_Self", bound="_Handle")
@@ -192,9 +196,10 @@ class ProcessHandle(_Handle):
     def __init__(
         self, serve: Serve, factory: Callable[[], BridgeCore], options: dict[str, Any], timeout: float = 60.0
     ) -> None:
-        guard = 'call it under `if __name__ == "__main__":`, because a new process imports the main module'
         if getattr(multiprocessing.current_process(), "_inheriting", False):  # as multiprocessing itself finds out
-            raise ConfigurationError("an engine's process was started by an import", fault="caller", cure=guard)
+            error = ConfigurationError("an engine's process was started by an import", fault="caller", cure=_GUARD)
+            sys.stderr.write(f"{error}\n")
+            raise SystemExit(_STARTED_BY_IMPORT)  # tells our parent, and passes every `except Exception` on the way
         context = multiprocessing.get_context("spawn")
         self._pipe, theirs = context.Pipe()
         self.process = context.Process(target=_child, args=(serve, factory, options, theirs), name="ue_rl", daemon=True)
@@ -205,15 +210,21 @@ class ProcessHandle(_Handle):
                 raise EngineTimeout(
                     "the engine's process did not start", fault="engine", expected=f"an address within {timeout:g} s"
                 )
-            cure = None
+            cure, what = None, "the bridge cannot be hosted"
             try:
                 failure, self.url = self._pipe.recv()
             except EOFError:
                 self.process.join()
                 failure = f"the process ended with exit code {self.process.exitcode}"
-                cure = f"see what it printed; in a script, {guard}"
+                cure = "see what it printed"
+                if self.process.exitcode == _STARTED_BY_IMPORT:
+                    what, failure = (
+                        f"an engine's process was started outside of {_MAIN}",
+                        "a second start, by an import",
+                    )
+                    cure = _GUARD
             if failure is not None:
-                raise ConfigurationError("the bridge cannot be hosted", fault="caller", got=failure, cure=cure)
+                raise ConfigurationError(what, fault="caller", got=failure, cure=cure)
         except BaseException:
             self.close()
             raise

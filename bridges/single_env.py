@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ue_rl.bridges.multi_env import MultiEnvBridge, State, accepted_keywords
+from ue_rl.bridges.multi_env import Mask, MultiEnvBridge, State, accepted_keywords
 from ue_rl.spec import EnvSpec, EnvType
 
 
@@ -44,6 +44,18 @@ class SingleEnvBridge(MultiEnvBridge):
     def is_action_running(self) -> bool:
         """Does the applied action still run?"""
         return False
+
+    def create_action_mask(self) -> Mask | None:
+        """Which choices are legal now, see MultiEnvBridge.create_action_mask_for_env; None: all are."""
+        return None
+
+    @property
+    def _makes_masks(self) -> bool:
+        return type(self).create_action_mask is not SingleEnvBridge.create_action_mask
+
+    def create_action_mask_for_env(self, env_id: int) -> Mask | None:
+        """The one env's."""
+        return self.create_action_mask()
 
     def create_state_string_for_env(self, env_id: int) -> State:
         """The one env's."""

@@ -19,6 +19,7 @@ EnvIds = NDArray[np.intp]
 class VectorBridge(BaseBridge):
     """N envs in arrays; implement two callbacks, which write into `self.outbox` in place.
 
+    With MASK among the features of the spec both write `outbox.masks` too, uint8 [num_envs, mask_size], 1 for legal.
     A host may lay `inbox` and `outbox` over shared memory: write into the arrays (`self.outbox.obs[env_ids] = ..`),
     never replace them.
     """

@@ -99,7 +99,13 @@ class VectorAgentsBridge(VectorBridge):
 
     def tick_training(self, delta: float) -> None:
         """See BaseBridge. Every request is answered in the tick that sees it."""
-        inbox, answered = self.inbox, self.answered.reshape(-1, self._agents)
+        inbox = self.inbox
+        if self._everybody and np.count_nonzero(inbox.command == ActionBatch.STEP) == len(inbox.command):
+            self._step_agents(self._all)
+            inbox.command[:] = ActionBatch.NOTHING
+            self.answered[:] = self.outbox.present
+            return
+        answered = self.answered.reshape(-1, self._agents)
         command = inbox.command.reshape(-1, self._agents)
         steps = command == ActionBatch.STEP
         stepping = steps.any(axis=1)
@@ -148,8 +154,9 @@ class VectorAgentsBridge(VectorBridge):
 
     def _step_agents(self, ids: EnvIds) -> None:
         """Steps `ids`; who acted must be there afterwards, who had ended is away unless the game says otherwise."""
-        states, live = self.states, self._live
-        if not (self._everybody and ids is self._all):
+        states, live, out = self.states, self._live, self.outbox
+        whole = self._everybody and ids is self._all
+        if not whole:
             acting = live[ids]
             if not acting.any(axis=1).all():
                 env = int(ids[int(acting.any(axis=1).argmin())])
@@ -160,13 +167,9 @@ class VectorAgentsBridge(VectorBridge):
             states.present[ids] = acting
             for values in (states.rewards, states.dones, states.truncated):
                 values[ids] = 0
-        actions = self.inbox.actions.reshape(self.num_envs, self._agents, -1)
-        self.step_envs(actions, ids)
-        out = self.outbox
+        self.step_envs(self.inbox.actions.reshape(self.num_envs, self._agents, -1), ids)
         np.bitwise_or(out.dones, out.truncated, out=out.dones)
-        was_everybody = self._everybody and ids is self._all
-        self._everybody = ids is self._all and not out.dones.any() and bool(out.present.all())
-        if was_everybody and self._everybody:
+        if whole and not np.count_nonzero(out.dones) and np.count_nonzero(out.present) == len(out.present):
             return
         before = live[ids]
         gone = before & (states.present[ids] == 0)

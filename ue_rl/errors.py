@@ -4,6 +4,7 @@
     ├── ConfigurationError          a wrong argument or option           (also a ValueError)
     ├── TransportError              the way to the engine is broken
     │   ├── EngineUnreachable       nobody listens, or the host is unknown   (also a ConnectionError)
+    │   │   └── EngineBusy          it serves another trainer
     │   ├── EngineTimeout           the engine did not answer in time        (also a TimeoutError)
     │   ├── EngineDisconnected      the engine went away                     (also a ConnectionError)
     │   ├── RingFull                the other side does not read its commands (also a TimeoutError)
@@ -118,6 +119,10 @@ class UeRlError(Exception):
             text += f". {_as_sentence(self.cure)}"
         return printable(text)
 
+    def plain(self) -> str:
+        """The sentence without who is at fault and what to do about it, for somebody else than who reads the log."""
+        return str(UeRlError(self.message, env_id=self.env_id, field=self.field, expected=self.expected, got=self.got))
+
 
 class ConfigurationError(UeRlError, ValueError):
     """A wrong argument or option."""
@@ -131,6 +136,10 @@ class TransportError(UeRlError):
 
 class EngineUnreachable(TransportError, ConnectionError):
     """Nobody listens at the address, or the host name is unknown."""
+
+
+class EngineBusy(EngineUnreachable):
+    """The engine serves another trainer, and said so."""
 
 
 class EngineTimeout(TransportError, TimeoutError):

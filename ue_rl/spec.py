@@ -27,6 +27,7 @@ PROTOCOL_VERSION = 1
 MAX_ENVS = 65_536
 MAX_NUMBERS = 16_777_216
 MAX_SIDE = 65_535
+MAX_FLAGS = 67_108_864  # of all rows' action masks
 MAX_BYTES = 2**32  # of all envs' images in one step
 
 _SIZE = r"\s*(\d{1,5})\s*"
@@ -249,6 +250,9 @@ class EnvSpec:
             raise invalid("PARAMS", "a parameter comes twice", got=[p.name for p in self.parameters])
         if self.groups:
             self._check_groups()
+        if self.num_rows * self.mask_size > MAX_FLAGS:
+            got = f"{self.num_rows} x {self.mask_size}"
+            raise invalid("ACT_SPACE", "more mask flags a step than allowed", f"at most {MAX_FLAGS} in all", got)
 
     def _check_space(self, space: Space) -> None:
         images = sum(leaf.kind is LeafKind.IMAGE for _, leaf, _ in leaves(space))

@@ -21,6 +21,7 @@ from ue_rl.errors import ActionError, ConfigurationError, UeRlError, Unsupported
 from ue_rl.session import Event, Session, State
 from ue_rl.spec import EnvSpec
 from ue_rl.wire.calls import understood
+from ue_rl.wire.handshake import unknown_words
 
 _log = logging.getLogger("ue_rl.connections")
 
@@ -107,10 +108,12 @@ class BaseTransport(abc.ABC):
     Args:
         timeout: seconds for a step or reset to be answered.
         connect_timeout: seconds for connecting and, again, for the handshake; None: `timeout`.
-        wait: keep trying to connect this many seconds while nobody is there.
+        wait: keep trying to connect this many seconds while nobody is there, or another trainer is served.
 
     Attributes:
-        buffers: the arrays of the last answer; made by `_open`. carries: what it is, for error messages.
+        buffers: the arrays of the last answer; made by `_open`.
+        handshake: the CONFIG line as the engine sent it, "" where the carrier has none; set by `_open`.
+        carries: what it is, for error messages.
         draw_parameters: asked with an env id before each of its resets, also those within a step: values for the game's
             parameters that go with the reset, None for none. Set by who randomises the game, see ue_rl.randomize.
 
@@ -120,6 +123,7 @@ class BaseTransport(abc.ABC):
 
     buffers: StepBuffers
     carries = "this connection"
+    handshake = ""
 
     def __init__(self, timeout: float = 30.0, connect_timeout: float | None = None, wait: float = 0.0) -> None:
         for name, seconds in (("timeout", timeout), ("connect_timeout", connect_timeout)):
@@ -203,6 +207,8 @@ class BaseTransport(abc.ABC):
                 self._died(error)
                 raise
             self._spec, self._agents = spec, spec.agents_per_env
+            for advice in unknown_words(spec):
+                _log.warning("%s", advice)
             _log.info("%s", self.describe())
         return self._spec
 

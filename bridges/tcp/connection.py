@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import socket
 from collections.abc import Callable
 
@@ -26,7 +27,7 @@ class Connection(asyncio.Protocol):
         place: in its session: 0 = first, i + 1 = env i's own; -1 = in none (yet).
         peer: the other side's address, for people. early: what came before it was in a session. gone: closed.
         clogged: the other side does not read what it was sent. detached: the socket was given away.
-        fd: its descriptor.
+        fd: its descriptor. told: it came while somebody else was served: the first connection of a trainer that waits.
     """
 
     def __init__(
@@ -41,6 +42,7 @@ class Connection(asyncio.Protocol):
         self.gone = False
         self.clogged = False
         self.detached = False
+        self.told = False
         self.fd = -1
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -89,6 +91,19 @@ class Connection(asyncio.Protocol):
         """Sends."""
         if self._transport is not None and not self._transport.is_closing():
             self._transport.write(data)
+
+    def closed_by_peer(self) -> bool:
+        """Has the other side closed, though the event loop has not come to hear of it?"""
+        if self._transport is None or self._transport.is_closing():
+            return True
+        try:
+            with self._transport.get_extra_info("socket").dup() as sock:
+                sock.setblocking(False)
+                return not sock.recv(1, socket.MSG_PEEK)
+        except BlockingIOError:
+            return False
+        except OSError as error:
+            return error.errno not in (errno.EMFILE, errno.ENFILE)
 
     def detach(self) -> socket.socket:
         """A blocking socket of the same connection, for another owner; nothing more is read or written here.

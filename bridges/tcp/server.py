@@ -15,18 +15,19 @@ import logging
 import os
 import select
 import time
-from collections import deque
 from collections.abc import Callable
 
 from ue_rl.bridges.core import BridgeCore, Mode
 from ue_rl.bridges.hosting import Upgrader
 from ue_rl.bridges.tcp.connection import Connection, gives_sockets_away
+from ue_rl.bridges.tcp.queue import Queue
 from ue_rl.bridges.tcp.session import EngineSession, who_failed
 from ue_rl.errors import ConfigurationError, UeRlError
 from ue_rl.spin import DESCHEDULED, LONGEST_SPIN, SERVER_SLICE_MS, SERVER_TURN
 
 _log = logging.getLogger("ue_rl.bridges.tcp.server")
 
+_STOPPED = "the engine was stopped"
 MAX_WAITING = 16  # trainers that wait for the one before them; more are refused
 _yield_core: Callable[[], None] = getattr(os, "sched_yield", lambda: None)  # the trainer may wait for this core
 
@@ -60,7 +61,7 @@ class BridgeServer:
         self._port: int | None = None
         self._session: EngineSession | None = None
         self._members: list[Connection] = []
-        self._waiting: deque[Connection] = deque()
+        self._waiting = Queue()
         self._tick_due = False
         self._last_tick = time.perf_counter()
         self._answered_at = 0.0
@@ -75,6 +76,7 @@ class BridgeServer:
         self._space = memoryview(bytearray(65_536))
         self._pacer: asyncio.Task[None] | None = None
         self._switches = 0
+        self._began = 0.0
         self.sessions = 0
 
     # -- life cycle
@@ -103,9 +105,9 @@ class BridgeServer:
             self._upgrader = None
         if self.bridge.host is not None:
             raise ConfigurationError("this bridge is hosted already", fault="caller", cure="close its server first")
+        self.bridge.announce()
         self.bridge.host = self
         try:
-            self.bridge.announce()
             self._server = await self._listen(self._asked_port)
             self._port = _ports(self._server)[0]
             if len(set(_ports(self._server))) > 1:
@@ -140,12 +142,14 @@ class BridgeServer:
             self._pacer = None
         if self._server is not None:
             self._server.close()
-        for connection in [*self._members, *self._waiting]:
+        if self._session is not None:
+            self._session.tell_why(_STOPPED)
+        self._waiting.close(_STOPPED, self._speaks)
+        for connection in self._members:
             connection.drop()
         session, self._members, self._session = self._session, [], None
         if session is not None:
             session.close()
-        self._waiting.clear()
         if self.bridge.host is self:
             self.bridge.host = None
 
@@ -162,46 +166,55 @@ class BridgeServer:
 
     def connection_made(self, connection: Connection) -> None:
         """A socket was accepted. Adopted one turn of the loop later, so that a pending disconnect is handled first."""
-        self._waiting.append(connection)
+        self._waiting.add(connection)
         self._loop.call_soon(self._adopt)
 
-    def _refuse(self, most: int, why: str) -> None:
-        """Closes the connections that came last, until `most` wait: they are told at once instead of by silence."""
-        while len(self._waiting) > most:
-            connection = self._waiting.pop()
-            _log.warning("a trainer from %s was refused: %s", connection.peer, why)
-            connection.drop()
+    @property
+    def _speaks(self) -> bool:
+        return "ERROR" in self.bridge.spec.features
 
     def _adopt(self) -> None:
         while self._waiting:
-            if self._session is None:
-                if self.bridge.mode is Mode.INFERENCE:
-                    self._refuse(0, "the bridge is in inference mode")
-                    return
-                self.bridge.start_training()
-                self._switches = self.bridge.switches
-                self._session = EngineSession(self.bridge, self._upgrader, self.tick_rate, self._finished)
-                self._poller = select.poll() if hasattr(select, "poll") else None
-                self._by_fd = {}
-                self._clogged = False
-                self.sessions += 1
-            elif self._session.full:
-                self._refuse(MAX_WAITING, f"{MAX_WAITING} wait already")  # these, until this trainer has gone
+            session = self._session
+            if session is not None and session.full:
+                since = time.monotonic() - self._began
+                self._waiting.tell_busy(since, self._members[0].peer, session.speaks_notices)
+                self._waiting.refuse(MAX_WAITING, f"{MAX_WAITING} trainers wait already", session.speaks_notices)
                 return
-            connection = self._waiting.popleft()
-            if connection.gone:
-                continue
-            self._members.append(connection)  # before it is greeted: it may not read even that
-            connection.place = self._session.add(connection)
-            if connection.place == 0:
-                _log.info("session %d: a trainer connected from %s", self.sessions, connection.peer)
-            if self._poller is not None:
-                self._by_fd[connection.fd] = connection
-                self._poller.register(connection.fd, select.POLLIN)
-            self.data_received(connection, connection.early)
-            connection.early = b""
-            if self._session is not None and self.bridge.busy:
-                self._request_tick()
+            if session is None and self.bridge.mode is Mode.INFERENCE:
+                self._waiting.refuse(0, "the bridge is in inference mode", self._speaks)
+                return
+            connection = self._waiting.next(first=session is None)
+            if connection is None:
+                return
+            if session is None:
+                self._begin_session()
+            self._take(connection)
+
+    def _begin_session(self) -> None:
+        self.bridge.start_training()
+        self._switches = self.bridge.switches
+        self._session = EngineSession(self.bridge, self._upgrader, self.tick_rate, self._finished)
+        self._poller = select.poll() if hasattr(select, "poll") else None
+        self._by_fd = {}
+        self._clogged = False
+        self._began = time.monotonic()
+        self.sessions += 1
+
+    def _take(self, connection: Connection) -> None:
+        session = self._session
+        assert session is not None
+        self._members.append(connection)  # before it is greeted: it may not read even that
+        connection.place = session.add(connection)
+        if connection.place == 0:
+            _log.info("session %d: a trainer connected from %s", self.sessions, connection.peer)
+        if self._poller is not None:
+            self._by_fd[connection.fd] = connection
+            self._poller.register(connection.fd, select.POLLIN)
+        self.data_received(connection, connection.early)
+        connection.early = b""
+        if self._session is not None and self.bridge.busy:
+            self._request_tick()
 
     def _left_training(self) -> bool:
         """Ends the session if the bridge has been switched since it began: its requests are void."""
@@ -219,13 +232,16 @@ class BridgeServer:
         try:
             self._feed(session, connection.place, data)
         except UeRlError as error:  # without the lock: an upgrade's thread may need it before it can end
-            self._end_session(f"the trainer broke the protocol: {error}", logging.ERROR)
+            why = "the trainer broke the protocol"
+            self._end_session(f"{why}: {error}", logging.ERROR, told=f"{why}: {error.plain()}")
 
     def _feed(self, session: EngineSession, place: int, data: bytes | memoryview) -> None:
         with self.bridge.lock:  # the game may switch the mode in another thread
             if self._left_training():
                 return
             session.feed(place, data)
+            if session.strangers:
+                self._give_back(session)
             if self.tick_rate is None and self.bridge.busy:
                 think = min(time.perf_counter() - self._answered_at, 2 * LONGEST_SPIN)  # a pause to learn counts little
                 self._usual_think += (think - self._usual_think) / 8
@@ -234,12 +250,24 @@ class BridgeServer:
                 else:
                     self._request_tick()  # once all sockets that are readable now have been read
 
+    def _give_back(self, session: EngineSession) -> None:
+        """Connections that were no env sockets of this session wait for a session of their own."""
+        for connection in session.strangers:
+            self._members.remove(connection)
+            connection.place = -1
+            if self._poller is not None:
+                self._poller.unregister(connection.fd)
+                del self._by_fd[connection.fd]
+            self._waiting.add(connection)
+        session.strangers.clear()
+        self._loop.call_soon(self._adopt)
+
     def connection_lost(self, connection: Connection) -> None:
         """A socket was closed by the other side."""
         connection.gone = True
         if connection in self._members:
             self._end_session("the trainer has gone", logging.INFO)
-        elif connection in self._waiting:
+        else:
             self._waiting.remove(connection)
 
     def clogging_changed(self) -> None:
@@ -248,11 +276,13 @@ class BridgeServer:
         for member in self._members:
             member.pause_reading(self._clogged)
 
-    def _end_session(self, why: str, level: int, error: Exception | None = None) -> None:
+    def _end_session(self, why: str, level: int, error: Exception | None = None, told: str | None = None) -> None:
+        """Why, for the log; `error`: a bug of the game, with its traceback. `told`: for the trainer, if it differs."""
         _log.log(level, "session %d ended: %s", self.sessions, why, exc_info=error)
         session, self._session = self._session, None
         members, self._members = self._members, []
         if session is not None:
+            session.tell_why(why if told is None else told)
             session.close()
         for member in members:
             member.place = -1
@@ -300,7 +330,8 @@ class BridgeServer:
                 if session is not None:
                     session.answer()
         except Exception as error:  # noqa: BLE001 - logged, a bug with its traceback: it must not stop the server
-            self._end_session(who_failed(error), logging.ERROR, None if isinstance(error, UeRlError) else error)
+            bug = None if isinstance(error, UeRlError) else error
+            self._end_session(who_failed(error), logging.ERROR, bug, who_failed(error, plain=True))
             return
         if session is None:
             return

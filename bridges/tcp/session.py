@@ -19,6 +19,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ue_rl.bridges.calls import answer_call, takes_calls
 from ue_rl.bridges.core import BridgeCore
@@ -29,10 +30,12 @@ from ue_rl.spec import Channel, EnvType
 from ue_rl.wire import Codec, encode_handshake
 from ue_rl.wire.calls import CALL_LIMIT, is_call
 from ue_rl.wire.lines import LineBuffer
+from ue_rl.wire.notices import error_line
 
 if TYPE_CHECKING:
     from ue_rl.bridges.tcp.connection import Connection
 
+_LF = 0x0A
 _ACT = b"Aa"  # what a request begins with
 MAX_QUEUED = 65_536  # bytes of requests that an RLBASE trainer may send ahead of the answers
 
@@ -49,6 +52,10 @@ class EngineSession:
         upgrader: makes the offer of another carrier; None: no offer. None is made either to RLBASE or in version 0.
         tick_rate: the server's ticks per second; None: as requests come.
         on_finish: told by an upgrade, from any thread, that its trainer has gone.
+
+    Attributes:
+        strangers: connections that were taken for env sockets, until the trainer said that it has none; for the server
+            to take away.
     """
 
     def __init__(
@@ -67,9 +74,12 @@ class EngineSession:
         self._handshake = encode_handshake(replace(spec, shm=offer))
         self._writers: list[Connection] = []
         self._lines: list[LineBuffer] = []
+        self.strangers: list[Connection] = []
+        self._env_spoke = False
         self._queues = spec.env_type is EnvType.RLBASE
         one_socket = self._queues or spec.channel is Channel.SHARED or bool(spec.groups)
         self._env_sockets = 0 if one_socket else spec.num_envs
+        self._agents = spec.agents_per_env
         self._hears_calls = spec.version > 0 and not self._queues
 
     @property
@@ -81,6 +91,11 @@ class EngineSession:
     def full(self) -> bool:
         """No further connection belongs to this session."""
         return bool(self._writers) and (self.shared or len(self._writers) > self._env_sockets)
+
+    @property
+    def speaks_notices(self) -> bool:
+        """May lines be sent that version 1 does not know: BUSY to whoever waits, ERROR at the end?"""
+        return "ERROR" in self.codec.spec.features
 
     @property
     def upgraded(self) -> bool:
@@ -117,6 +132,11 @@ class EngineSession:
             ProtocolError: what the trainer did wrong.
         """
         lines = self._lines[place]
+        if len(data):
+            if place:
+                self._env_spoke = True
+            elif not len(lines) and not self._env_spoke and data[0] == _LF:
+                self._hear_empty_line()
         lines.feed(data)
         if place == 0 and len(self._writers) > 1:
             self._hear_admin(lines)
@@ -147,6 +167,13 @@ class EngineSession:
             )
         self._order.on(Event.CONFIG)
         self._take_lines(0)
+
+    def _hear_empty_line(self) -> None:
+        """It says that the shared channel is meant, before anything is asked: other connections are other trainers."""
+        if self.bridge.spec.channel is not Channel.PER_ENV:
+            self._env_sockets = 0
+            self.strangers += self._writers[1:]
+            del self._writers[1:], self._lines[1:]
 
     def _hear_admin(self, lines: LineBuffer) -> None:
         """Per-env sockets: the first connection carries calls alone."""
@@ -200,6 +227,11 @@ class EngineSession:
         """See UpgradableSession.finish."""
         self._on_finish(self)
 
+    def tell_why(self, why: str) -> None:
+        """Says why the session ends, where the handshake announced that and the connection is still text."""
+        if self.speaks_notices and self._writers and not self.upgraded:
+            self._writers[0].write(error_line(why))
+
     def close(self) -> None:
         """The trainer has gone or was sent away; idempotent."""
         self._order.on(Event.CLOSE)
@@ -241,6 +273,8 @@ class EngineSession:
     def answer(self) -> None:
         """Sends the answered rows of the bridge's outbox and clears their marks.
 
+        With agents the rows of an env wait until all that were asked have been answered: they go in one line.
+
         Raises:
             ProtocolError: a request that waited is wrong.
         """
@@ -249,15 +283,17 @@ class EngineSession:
         count = np.count_nonzero(answered)
         if not count:
             return
+        if self._agents > 1:
+            self._answer_agents()
+            return
         out = bridge.outbox
-        infos = out.infos or None
+        infos, state = out.infos or None, (out.obs, out.rewards, out.dones, out.truncated)
         if len(self._writers) == 1:
             ids = None if count == len(answered) else np.flatnonzero(answered).astype(np.int32)
-            self._writers[0].write(self.codec.encode_states(out.obs, out.rewards, out.dones, out.truncated, ids, infos))
+            self._writers[0].write(self.codec.encode_states(*state, ids, infos, out.masks))
         else:
             for env in np.flatnonzero(answered).tolist():
-                line = self.codec.encode_states(out.obs, out.rewards, out.dones, out.truncated, (env,), infos)
-                self._writers[env + 1].write(line)
+                self._writers[env + 1].write(self.codec.encode_states(*state, (env,), infos, out.masks))
         answered[:] = 0
         if infos:
             out.infos.clear()
@@ -266,13 +302,31 @@ class EngineSession:
             if self._queues:
                 self._take_lines(0)
 
+    def _answer_agents(self) -> None:
+        bridge, out = self.bridge, self.bridge.outbox
+        answered = bridge.answered.reshape(-1, self._agents)
+        waiting: NDArray[np.bool_] = bridge.inbox.command.reshape(answered.shape).max(axis=1) != 0
+        rows = np.flatnonzero((answered != 0) & ~waiting[:, None]).astype(np.int32)
+        if len(rows):
+            infos = {row: out.infos.pop(row) for row in rows.tolist() if row in out.infos} if out.infos else None
+            line = self.codec.encode_states(out.obs, out.rewards, out.dones, out.truncated, rows, infos, out.masks)
+            self._writers[0].write(line)
+            answered[~waiting] = 0
+        if not self.finished and not bridge.busy:
+            self._order.on(Event.ANSWERED)
 
-def who_failed(error: Exception) -> str:
-    """Why a session ends, for the log: the trainer, or the game that the bridge belongs to."""
+
+def who_failed(error: Exception, plain: bool = False) -> str:
+    """Why a session ends: the trainer, or the game that the bridge belongs to.
+
+    Args:
+        plain: for the trainer, else for the log: without the cure, which is for the engine's author.
+    """
     if not isinstance(error, UeRlError):
         return f"the game's code failed: {error!r}"
     trainers = isinstance(error, ProtocolError) and error.fault == "trainer"
-    return f"{'the trainer broke the protocol' if trainers else 'the game cannot go on'}: {error}"
+    said = error.plain() if plain else str(error)
+    return f"{'the trainer broke the protocol' if trainers else 'the game cannot go on'}: {said}"
 
 
 def _unread(lines: LineBuffer) -> bytes:

@@ -136,7 +136,7 @@ class SharedMemoryConnection(BaseTransport):
             EngineDisconnected, EngineTimeout, HandshakeError: after the offer was taken there is no way back.
         """
         connection = cls(**options)
-        connection._greeted = link, spec
+        connection._greeted, connection.handshake = (link, spec), link.greeting
         connection.connect()
         return connection
 

@@ -19,6 +19,8 @@ from ue_rl.connections.tcp.link import Link, dial, engine_late
 from ue_rl.connections.tcp.wirings import PerEnvWiring, SharedWiring, Wiring
 from ue_rl.errors import (
     ConfigurationError,
+    EngineBusy,
+    EngineDisconnected,
     EngineTimeout,
     EngineUnreachable,
     HandshakeError,
@@ -30,8 +32,11 @@ from ue_rl.spec import Channel, EnvSpec, EnvType
 from ue_rl.transport import BaseTransport, check_actions
 from ue_rl.wire import MAX_HANDSHAKE, Codec, decode_handshake
 from ue_rl.wire.calls import PICTURE_LIMIT
+from ue_rl.wire.notices import ended_by, notice_of
 
 CHANNELS = ("auto", "shared", "per_env")
+_LAST_WORDS = 0.2  # seconds for the engine's reason, which comes on another socket than the end did
+_BUSY_GRACE = 1.0  # seconds: the trainer that is served may be one that has just closed
 
 
 class TcpConnection(BaseTransport):
@@ -80,6 +85,7 @@ class TcpConnection(BaseTransport):
 
     def _open(self) -> EnvSpec:
         self._admin, spec = self._greeted or shake_hands(self.host, self.port, self.connect_timeout, self.wait)
+        self.handshake = self._admin.greeting
         if spec.env_type not in self._types:
             raise HandshakeError(
                 f"{type(self).__name__} cannot serve this engine", fault="caller", field="ENV_TYPE",
@@ -101,6 +107,13 @@ class TcpConnection(BaseTransport):
     def _choose(self, admin: Link, spec: EnvSpec) -> Wiring:
         """The caller's channel wins, else the handshake's, else env sockets with a fall-back to the shared channel."""
         wanted = self.channel
+        if spec.groups:
+            if wanted == "per_env":
+                raise UnsupportedByEngine(
+                    "an engine with agents speaks on one socket for all envs", fault="caller", field="channel",
+                    expected="'auto' or 'shared'", got=wanted, cure="leave channel= out",
+                )  # fmt: skip
+            wanted = "shared"
         if spec.env_type is EnvType.RLBASE:
             wanted = "shared"
         elif wanted == "auto" and spec.channel is not None:
@@ -109,6 +122,8 @@ class TcpConnection(BaseTransport):
         if links:
             return PerEnvWiring(links, self._codec, self.buffers)
         admin.lines.max_line = self._codec.max_line
+        if spec.channel is Channel.ANY:  # an empty line, which nobody answers: no env sockets will come
+            admin.send(b"\n", time.monotonic() + self.connect_timeout)
         return SharedWiring(admin, self._codec, self.buffers)
 
     def _open_env_links(self, count: int, fall_back: bool) -> list[Link]:
@@ -156,23 +171,37 @@ class TcpConnection(BaseTransport):
         check_actions(self.spec, actions)
         wiring = self._ready_wiring(thorough=resets is not None)
         self._due = self._expect(resets, steps=True)
-        wiring.send(actions, resets, time.monotonic() + self.timeout)
+        try:
+            wiring.send(actions, resets, time.monotonic() + self.timeout)
+        except EngineDisconnected as error:
+            raise self._ended(error) from error
 
     def _ask_resets(self, resets: Resets) -> None:
         wiring = self._ready_wiring(thorough=True)
         self._due = self._expect(resets, steps=False)
-        wiring.send(None, resets, time.monotonic() + self.timeout)
+        try:
+            wiring.send(None, resets, time.monotonic() + self.timeout)
+        except EngineDisconnected as error:
+            raise self._ended(error) from error
 
     def _collect(self) -> None:
         assert self._wiring is not None
         try:
             self._wiring.receive(self._due, time.monotonic() + self.timeout)
+        except EngineDisconnected as error:
+            raise self._ended(error) from error
         except EngineTimeout as error:
             shared = isinstance(self._wiring, SharedWiring)
             other = "per-env sockets (channel='per_env')" if shared else "the shared channel (channel='shared')"
             why = f"is the game paused, does an action still run, or does it want {other}?"
             waiting, total = self._wiring.unanswered(), len(self.buffers.pending)
             raise engine_late(waiting, total, self.timeout, error.got, why) from error
+
+    def _ended(self, error: EngineDisconnected) -> EngineDisconnected:
+        """What to say of an engine that has gone: on per-env sockets its reason came on the first connection."""
+        if error.field == "ERROR" or self._admin is None or not isinstance(self._wiring, PerEnvWiring):
+            return error
+        return self._admin.last_words(_LAST_WORDS) or error
 
     def _call(self, line: bytes) -> bytes:
         spec, link = self.spec, self._admin
@@ -216,10 +245,13 @@ class TcpConnection(BaseTransport):
     @staticmethod
     def _require_silence(link: Link, env_id: int | None) -> None:
         if link.has_stray_data():
+            came = bytes(link.lines.data[link.lines.head : link.lines.head + len(link.lines)])
+            ended = link.last_words()
+            if ended is not None:
+                raise ended
             raise UnexpectedMessage(
                 "the engine sent a line that nobody asked for", fault="engine", env_id=env_id,
-                expected="one answer per request",
-                got=bytes(link.lines.data[link.lines.head : link.lines.head + len(link.lines)]) or None,
+                expected="one answer per request", got=came or None,
                 cure="the game must answer each ACT exactly once",
             )  # fmt: skip
 
@@ -254,26 +286,72 @@ def shake_hands(host: str, port: int, timeout: float, wait: float = 0.0) -> tupl
     """The first connection and what the engine said on it.
 
     Args:
-        timeout: seconds for connecting and, again, for the CONFIG line. wait: see `TcpConnection`.
+        timeout: seconds for connecting and, again, for the CONFIG line. wait: keep trying this many seconds while
+            nobody listens, and wait this long for a turn where another trainer is served.
 
     Raises:
-        EngineUnreachable, EngineTimeout, EngineDisconnected, HandshakeError.
+        EngineUnreachable, EngineBusy, EngineTimeout, EngineDisconnected, HandshakeError.
     """
-    link = Link(dial(host, port, time.monotonic() + timeout, wait=wait), MAX_HANDSHAKE)
+    began = time.monotonic()
+    link = Link(dial(host, port, began + timeout, wait=wait), MAX_HANDSHAKE)
     try:
-        start, end = link.next_span(time.monotonic() + timeout)
-        return link, decode_handshake(link.lines.data[start:end])
-    except EngineTimeout as error:
-        link.close()
-        raise HandshakeError(
-            "the engine accepted the connection but sent no handshake", fault="engine",
-            expected=f"CONFIG:.. within {timeout:g} s", got=error.got,
-            cure="is another trainer connected, did one connect before (then press Play again), "
-            "or is this not the game's port?",
-        ) from error  # fmt: skip
+        return link, _handshake(link, timeout, began + wait)
     except BaseException:
         link.close()
         raise
+
+
+def _handshake(link: Link, timeout: float, wait_until: float) -> EnvSpec:
+    """What the engine says first, or when the trainer before this one has gone."""
+    busy: EngineBusy | None = None
+    deadline = time.monotonic() + timeout
+    while True:
+        try:
+            start, end = link.next_span(deadline)
+        except (EngineTimeout, EngineDisconnected) as error:
+            if busy is not None and error.field != "ERROR":
+                raise busy from None
+            if isinstance(error, EngineTimeout):
+                raise _no_handshake(link, timeout, error) from error
+            raise
+        line = bytes(link.lines.data[start:end])
+        notice = notice_of(line)
+        if notice is None:
+            spec = decode_handshake(line)
+            link.greeting = line.decode("ascii").strip()
+            return spec
+        if (ended := ended_by(line)) is not None:
+            raise ended
+        busy = _busy(link, notice[2])
+        deadline = max(wait_until, time.monotonic() + min(_BUSY_GRACE, timeout))
+
+
+def _busy(link: Link, said: dict[str, str]) -> EngineBusy:
+    """The error for a BUSY line with the fields `said`."""
+    who = f"a trainer at {said['PEER']}" if said.get("PEER") else "another trainer"
+    with contextlib.suppress(KeyError, ValueError):
+        who += f", connected for {float(said['SINCE']):.0f} s"
+    host, port = link.sock.getpeername()[:2]
+    return EngineBusy(
+        f"the engine on {host}:{port} serves {who}", fault="caller",
+        cure="close that one first (in a notebook: env.close() on the one of the cell's last run), start a second "
+        "engine on another port, or give wait=SECONDS to wait for your turn",
+    )  # fmt: skip
+
+
+def _no_handshake(link: Link, timeout: float, error: EngineTimeout) -> HandshakeError:
+    unread = bytes(link.lines.data[link.lines.head : link.lines.head + len(link.lines)])
+    if unread:
+        return HandshakeError(
+            f"the engine's first line was not finished within {timeout:g} s", fault="engine",
+            expected="a line feed at the end of the line", got=unread, cure="end each message with a line feed",
+        )  # fmt: skip
+    return HandshakeError(
+        "the engine accepted the connection but sent no handshake", fault="engine",
+        expected=f"CONFIG:.. within {timeout:g} s", got=error.got,
+        cure="is another trainer connected, did one connect before (then press Play again), "
+        "or is this not the game's port?",
+    )  # fmt: skip
 
 
 def open_tcp(host: str, port: int, **options: Any) -> MultiTcpConnection | SingleTcpConnection:

@@ -18,9 +18,10 @@ import time
 from collections.abc import Callable, Sequence
 
 from ue_rl.compiled import load
-from ue_rl.errors import EngineDisconnected, EngineTimeout, EngineUnreachable
+from ue_rl.errors import EngineDisconnected, EngineTimeout, EngineUnreachable, LineTooLong
 from ue_rl.spin import TCP_SLICE_MS, TRAINER_SPIN_US
 from ue_rl.wire.lines import LineBuffer
+from ue_rl.wire.notices import ended_by
 
 _WOULD_BLOCK = (BlockingIOError, TimeoutError)
 
@@ -31,11 +32,15 @@ class Link:
     Args:
         sock: a connected TCP socket; owned from now on.
         max_line: the limit for received lines, in bytes.
+
+    Attributes:
+        greeting: the handshake as the engine sent it, where it came here.
     """
 
     def __init__(self, sock: socket.socket, max_line: int) -> None:
         self.sock = sock
         self.lines = LineBuffer(max_line)
+        self.greeting = ""
         self._pid = os.getpid()
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         sock.setblocking(True)
@@ -113,6 +118,23 @@ class Link:
         finally:
             self.sock.setblocking(True)
 
+    def last_words(self, wait: float = 0.0) -> EngineDisconnected | None:
+        """The error that an ERROR line stands for, among all that has come and was not read; for a failed connection.
+
+        Args:
+            wait: seconds to wait for it.
+        """
+        lines = self.lines
+        with contextlib.suppress(OSError):
+            self.sock.settimeout(wait)
+            while len(lines) < lines.max_line and (count := self.sock.recv_into(lines.space())):
+                lines.received(count)
+        with contextlib.suppress(LineTooLong):
+            while (line := lines.next_line()) is not None:
+                if (ended := ended_by(line)) is not None:
+                    return ended
+        return None
+
     def close(self) -> None:
         """Closes the socket; never raises. A forked child closes its own copy only, the session stays its parent's."""
         if self._pid == os.getpid():
@@ -121,10 +143,14 @@ class Link:
         self.sock.close()
 
     def gone(self, error: OSError | None) -> EngineDisconnected:
-        """The error for a peer that closed (`error` None) or a socket that failed."""
+        """The error for a peer that closed (`error` None) or a socket that failed; with its reason if it gave one."""
+        unfinished = len(self.lines)
+        ended = self.last_words()
+        if ended is not None:
+            return ended
         got = "the connection was closed" if error is None else str(error)
-        if len(self.lines):
-            got += f", {len(self.lines)} bytes of an unfinished line before it"
+        if unfinished:
+            got += f", {unfinished} bytes of an unfinished line before it"
         return engine_gone(got)
 
 

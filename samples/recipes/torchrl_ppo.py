@@ -23,8 +23,7 @@ from ue_rl.connecting import open_transport
 N, T = 8, 64
 
 
-def network(inputs: int, outputs: int) -> nn.Module:
-    """Two layers of 64."""
+def network(inputs: int, outputs: int) -> nn.Module:  # noqa: D103
     return nn.Sequential(nn.Linear(inputs, 64), nn.Tanh(), nn.Linear(64, 64), nn.Tanh(), nn.Linear(64, outputs))
 
 

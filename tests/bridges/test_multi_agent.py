@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from ue_rl import errors
 from ue_rl.bridges import MultiAgentBridge, VectorAgentsBridge
-from ue_rl.buffers import ActionBatch, Resets
+from ue_rl.buffers import ActionBatch
 from ue_rl.spec import ActionSpec, AgentGroup, EnvSpec
 from ue_rl.testing import MemoryTransport
 from ue_rl.transport import live_agents
@@ -21,36 +21,6 @@ GROUPS = (
     AgentGroup("goalie", 1, EnvSpec(3, 2)),
 )
 NAMES = ("striker_0", "striker_1", "goalie")
-
-
-class Arrays(MemoryTransport):
-    """Arrays copied straight over, agents and masks among them."""
-
-    def __init__(self, bridge: Any) -> None:
-        super().__init__(bridge, through_codec=False, max_ticks=20)
-
-    def _ask(self, actions: NDArray[np.float32], resets: Resets | None) -> None:
-        self._expect(resets, steps=True)
-        inbox = self.bridge.inbox
-        inbox.actions[:] = actions
-        inbox.command[:] = np.where(self.buffers.pending == 1, ActionBatch.STEP, ActionBatch.NOTHING)
-        if resets is not None:
-            self._copy_resets(resets)
-
-    def _ask_resets(self, resets: Resets) -> None:
-        self._expect(resets, steps=False)
-        self._copy_resets(resets)
-
-    def _take_answers(self) -> None:
-        out, buffers, per_env = self.bridge.outbox, self.buffers, self.spec.agents_per_env
-        answered = self.bridge.answered.reshape(-1, per_env) != 0
-        rows = (np.flatnonzero(answered.any(axis=1))[:, None] * per_env + np.arange(per_env)).ravel()
-        for name in ("obs", "rewards", "dones", "truncated", "masks", "present"):
-            getattr(buffers, name)[rows] = getattr(out, name)[rows]
-        np.testing.assert_array_equal(out.present[rows], self.bridge.answered[rows])
-        buffers.infos.update({row: dict(out.infos.pop(row)) for row in rows.tolist() if row in out.infos})
-        buffers.pending[rows] = 0
-        self.bridge.answered[:] = 0
 
 
 class Pitch(MultiAgentBridge):
@@ -106,14 +76,19 @@ def act(transport: MemoryTransport, resets: list[int] | None = None) -> Any:
     return transport.receive()
 
 
-def start(bridge: Any, **given: Any) -> tuple[MemoryTransport, Any]:
-    transport = Arrays(bridge)
-    transport.connect()
-    transport.reset(**given)
-    return transport, transport.receive()
+@pytest.fixture
+def start(open_agents: Callable[[Any], MemoryTransport]) -> Callable[..., tuple[MemoryTransport, Any]]:
+    """Connects, and begins the first episodes."""
+
+    def started(bridge: Any, **given: Any) -> tuple[MemoryTransport, Any]:
+        transport = open_agents(bridge)
+        transport.reset(**given)
+        return transport, transport.receive()
+
+    return started
 
 
-def test_agents_end_and_come_back() -> None:
+def test_agents_end_and_come_back(start: Any) -> None:
     bridge = Pitch()
     spec = bridge.spec
     assert (spec.obs_size, spec.act_size, spec.num_rows, bridge.agent_names) == (3, 2, 6, NAMES)
@@ -135,7 +110,7 @@ def test_agents_end_and_come_back() -> None:
     act(transport)
     assert bridge.seen[-1] == (1, {"striker_0": [0], "goalie": [2, 0.5]})
     assert buffers.present.tolist() == [1, 0, 1] * 2
-    assert buffers.dones.tolist() == [0] * 6
+    assert not (buffers.dones & buffers.present).any()
     act(transport)  # it has come back
     assert buffers.present.tolist() == [1] * 6
     assert buffers.rewards.tolist() == [1.5, 0, 1.5] * 2
@@ -146,17 +121,17 @@ def test_agents_end_and_come_back() -> None:
     assert live_agents(buffers).tolist() == [False, True, False] * 2
 
 
-def test_envs_are_reset_beside_steps_of_others() -> None:
+def test_envs_are_reset_beside_steps_of_others(start: Any) -> None:
     bridge = Pitch()
     transport, buffers = start(bridge)
     act(transport)
     act(transport, resets=[1])
     assert bridge.steps == [2, 0]
     assert buffers.present.tolist() == [1, 0, 1, 1, 1, 1]
-    assert buffers.rewards.tolist() == [1, 0, 1, 0, 0, 0]
+    assert (buffers.rewards * buffers.present).tolist() == [1, 0, 1, 0, 0, 0]
 
 
-def test_an_env_is_answered_when_its_actions_have_ended() -> None:
+def test_an_env_is_answered_when_its_actions_have_ended(start: Any) -> None:
     bridge = Pitch()
     bridge.ticks_of_an_action = 3
     transport, buffers = start(bridge)
@@ -167,7 +142,7 @@ def test_an_env_is_answered_when_its_actions_have_ended() -> None:
     assert buffers.obs[0, 0] == 1
 
 
-def test_masks_and_infos_are_an_agents() -> None:
+def test_masks_and_infos_are_an_agents(start: Any) -> None:
     bridge = PitchWithMasks()
     assert bridge.spec.features >= {"MASK", "INFO"}
     transport, buffers = start(bridge)
@@ -192,7 +167,7 @@ def test_masks_and_infos_are_an_agents() -> None:
         ("infos", {"nobody": {"a": 1}}, "no such agent"),
     ],
 )
-def test_what_a_game_gets_wrong_is_named(callback: str, gives: Any, message: str) -> None:
+def test_what_a_game_gets_wrong_is_named(start: Any, callback: str, gives: Any, message: str) -> None:
     bridge = PitchWithMasks()
     setattr(bridge, callback, lambda env_id: gives)
     with pytest.raises(errors.UeRlError, match=message):
@@ -200,7 +175,7 @@ def test_what_a_game_gets_wrong_is_named(callback: str, gives: Any, message: str
 
 
 @pytest.mark.parametrize(("callback", "what"), [("results", "result"), ("observe", "observation")])
-def test_who_acted_must_be_answered(callback: str, what: str) -> None:
+def test_who_acted_must_be_answered(start: Any, callback: str, what: str) -> None:
     bridge = Pitch()
     transport, _ = start(bridge)
     whole = getattr(bridge, callback)
@@ -210,7 +185,7 @@ def test_who_acted_must_be_answered(callback: str, what: str) -> None:
 
 
 @pytest.mark.parametrize("kind", ["callbacks", "arrays"])
-def test_a_trainer_asks_all_that_can_act(kind: str) -> None:
+def test_a_trainer_asks_all_that_can_act(start: Any, kind: str) -> None:
     bridge = Pitch() if kind == "callbacks" else Swarm()
     start(bridge)
     bridge.inbox.command[:3] = ActionBatch.STEP, ActionBatch.NOTHING, ActionBatch.STEP
@@ -220,7 +195,7 @@ def test_a_trainer_asks_all_that_can_act(kind: str) -> None:
         (Pitch if kind == "callbacks" else Swarm)(groups=())
 
 
-def test_nobody_is_asked_after_the_end() -> None:
+def test_nobody_is_asked_after_the_end(start: Any) -> None:
     bridge = Swarm(1)
     start(bridge)
     bridge.ends = np.ones((1, 3), np.uint8)
@@ -258,7 +233,7 @@ class Swarm(VectorAgentsBridge):
         states.present[env_ids] |= self.comes[env_ids]
 
 
-def test_agents_in_arrays_end_and_come_back() -> None:
+def test_agents_in_arrays_end_and_come_back(start: Any) -> None:
     bridge = Swarm()
     transport, buffers = start(bridge, seeds=[1, None])
     assert bridge.given == [([0, 1], [1, None], [None, None])]
@@ -272,13 +247,13 @@ def test_agents_in_arrays_end_and_come_back() -> None:
     assert buffers.present.tolist() == [1] * 6
     act(transport)  # what ends is away, whatever the game writes of it
     assert buffers.present.tolist() == [1, 0, 1, 1, 1, 0]
-    assert buffers.dones.tolist() == [0] * 6
-    assert buffers.rewards.tolist() == [1, 0, 1, 1, 1, 0]
+    assert not (buffers.dones & buffers.present).any()
+    assert buffers.rewards[buffers.present == 1].tolist() == [1] * 4
     bridge.ends[:], bridge.cut[:], bridge.comes[0, 1] = 0, 0, 1
     act(transport, resets=[1])
     assert bridge.given[-2:] == [([0], [[0, 1, 2]], [[1, 0, 1]]), ([1], [None], [None])]
     assert buffers.present.tolist() == [1] * 6
-    assert buffers.rewards.tolist() == [1, 0, 1, 0, 0, 0]
+    assert (buffers.rewards * buffers.present).tolist() == [1, 0, 1, 0, 0, 0]
     act(transport)
     assert buffers.rewards.tolist() == [1] * 6
 
@@ -302,7 +277,7 @@ def test_steps_of_all_at_once_are_the_same() -> None:
     assert not bridge.answered.any()
 
 
-def test_arrays_may_not_lose_an_agent() -> None:
+def test_arrays_may_not_lose_an_agent(start: Any) -> None:
     class Loses(Swarm):
         def step_envs(self, actions: NDArray[np.float32], env_ids: Any) -> None:
             self.states.present[1, 2] = 0
@@ -365,5 +340,5 @@ def test_one_policy_acts_for_all_agents_of_one_group() -> None:
 
 @pytest.mark.parametrize("bridge", [Pitch(), Swarm()])
 def test_several_kinds_of_agents_are_not_one_policys(bridge: Any) -> None:
-    with pytest.raises(errors.ConfigurationError, match="groups of agents have different spaces.*striker, goalie"):
+    with pytest.raises(errors.ConfigurationError, match=r"groups of agents have different spaces.*striker, goalie"):
         bridge.set_inference_interface(Policy())

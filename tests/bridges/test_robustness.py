@@ -108,7 +108,9 @@ async def settle() -> None:
 
 
 async def is_closed_by_the_server(streams: Streams) -> bool:
-    return await asyncio.wait_for(streams[0].read(), 5) == b""
+    """Says why, where it may, and nothing else."""
+    said = await asyncio.wait_for(streams[0].read(), 5)
+    return said == b"" or (said[:6] == b"ERROR=" and said.index(b"\n") == len(said) - 1)
 
 
 async def greeted(server: BridgeServer) -> Streams:
@@ -206,8 +208,10 @@ async def test_only_so_many_trainers_wait() -> None:
         await line(first)
         waiting = [await dial(server) for _ in range(16)]
         too_many = await dial(server)
-        assert await is_closed_by_the_server(too_many)
+        assert (await line(too_many)).startswith("BUSY")
+        assert await too_many[0].read() == b""
         first[1].close()
+        assert (await line(waiting[0])).startswith("BUSY")
         assert (await line(waiting[0])).startswith("CONFIG")
         for streams in waiting:
             streams[1].close()

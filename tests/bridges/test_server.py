@@ -89,7 +89,9 @@ async def closed(streams: Streams) -> None:
 
 
 async def is_closed_by_the_server(streams: Streams) -> bool:
-    return await asyncio.wait_for(streams[0].read(), 5) == b""
+    """Says why, where it may, and nothing else."""
+    said = await asyncio.wait_for(streams[0].read(), 5)
+    return said == b"" or (said[:6] == b"ERROR=" and said.index(b"\n") == len(said) - 1)
 
 
 async def settle() -> None:
@@ -156,6 +158,7 @@ async def test_one_trainer_after_the_other_and_one_that_waits() -> None:
         await settle()
         await closed(gone)  # one that lost its patience
         await closed(busy)
+        assert (await line(waiting)).startswith("BUSY;SINCE=0.0;PEER=127.0.0.1:")
         assert (await line(waiting)).startswith("CONFIG")
         await say(waiting, "ACT=RESET;ENV=1\n")
         assert await line(waiting) == "OBS=0;REW=0;DONE=0;ENV=1\n"
@@ -241,6 +244,7 @@ async def test_only_what_is_offered_is_served() -> None:
         await say(trainer, "ACT=RESET;ENV=0||ACT=RESET;ENV=1\n")
         assert await line(trainer) == FIRST
         await closed(trainer)
+        assert (await line(other)).startswith("BUSY")
         assert (await line(other)).startswith("CONFIG")  # it was the next trainer, not an env socket
 
 
@@ -405,7 +409,9 @@ def test_a_script_without_a_main_guard_is_told_so(tmp_path: Path) -> None:
     out = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, check=False, timeout=60)
     assert out.returncode == 1
     assert "an engine's process was started by an import" in out.stderr  # said by the child
-    assert "the process ended with exit code 1" in out.stderr
+    last = out.stderr.splitlines()[-1]  # and by the script itself
+    assert 'an engine\'s process was started outside of `if __name__ == "__main__":`' in last
+    assert "exit code" not in out.stderr
     assert out.stderr.lower().count('call it under `if __name__ == "__main__":`') == 2
 
 

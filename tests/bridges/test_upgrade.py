@@ -175,13 +175,13 @@ async def test_a_refused_trainer_goes_on_in_text(per_env: bool) -> None:
 async def test_refused_lines_and_trainers_that_leave(caplog: pytest.LogCaptureFixture) -> None:
     offers = Offers()
     async with hosting(offers) as server:
-        for sent, error in (
-            (b"SHM=other\n", "another segment"),
-            (b"SHM=segment\n12345678", "spoke before its offer was answered"),
+        for sent, error, said in (
+            (b"SHM=other\n", "another segment", b"ERROR="),
+            (b"SHM=segment\n12345678", "spoke before its offer was answered", b""),  # it is no text any more
         ):
             trainer, _ = await dial(server)
             trainer[1].write(sent)
-            assert await asyncio.wait_for(trainer[0].read(), 5) == b""
+            assert (await asyncio.wait_for(trainer[0].read(), 5))[:6] == said
             assert error in caplog.records[-1].getMessage()
             assert "broke the protocol" in caplog.records[-1].getMessage()
         trainer, _ = await dial(server)
@@ -207,7 +207,7 @@ async def test_without_an_offer_the_line_is_refused() -> None:
     async with BridgeServer(Sum(EnvSpec(1, 1, num_envs=2, channel=Channel.ANY)), port=0) as server:
         trainer, _ = await dial(server)
         trainer[1].write(b"SHM=segment\n")
-        assert await asyncio.wait_for(trainer[0].read(), 5) == b""
+        assert (await asyncio.wait_for(trainer[0].read(), 5)).startswith(b"ERROR=")
 
 
 class ReadsAhead(asyncio.SelectorEventLoop):

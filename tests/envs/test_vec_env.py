@@ -354,13 +354,14 @@ def test_close_is_idempotent_and_final(opened: Any) -> None:
         env.reset()
 
 
-def test_dict_observations_are_flattened(opened: Any) -> None:
+def test_dict_observations_stay_dicts(opened: Any) -> None:
     space = spaces.Dict({"a": spaces.Box(-np.inf, np.inf, (1,), np.float32), "b": spaces.Discrete(4)})
     env = opened(lambda: Coded(spaces.Discrete(2), space))
+    assert env.observation_space == space
     obs = env.reset()
-    assert obs.shape == (N, 5)
-    np.testing.assert_array_equal(obs[:, 1:], [[1, 0, 0, 0]] * N)
-    np.testing.assert_array_equal(env.step(np.zeros(N, np.int64))[0][:, 1:], [[0, 1, 0, 0]] * N)
+    assert obs["a"].shape == (N, 1)
+    assert obs["b"].tolist() == [0] * N
+    assert env.step(np.zeros(N, np.int64))[0]["b"].tolist() == [1] * N
 
 
 def test_wrong_options_are_refused() -> None:

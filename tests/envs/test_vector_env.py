@@ -12,8 +12,9 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 import ue_rl
 from ue_rl import errors
-from ue_rl.bridges import GymnasiumBridge
+from ue_rl.bridges import GymnasiumBridge, run_in_thread
 from ue_rl.buffers import StepBuffers
+from ue_rl.connecting import open_transport
 from ue_rl.testing import MemoryTransport
 
 N = 3
@@ -139,3 +140,66 @@ def test_lists_of_different_lengths_stay_lists_and_numbers_find_one_type() -> No
     assert infos["c"].tolist() == [[1, 2], [0.5, 1], [0, 0]]
     assert infos["d"].tolist() == [["x"], None, None]
     assert infos["_c"].tolist() == [True, True, False]
+
+
+def discrete(mode: AutoresetMode) -> tuple[ue_rl.UnrealVectorEnv, SyncVectorEnv]:
+    transport = MemoryTransport(GymnasiumBridge("CartPole-v1", N))
+    makers = [lambda: gym.make("CartPole-v1")] * N
+    return ue_rl.UnrealVectorEnv(transport, autoreset_mode=mode), SyncVectorEnv(makers, autoreset_mode=mode)
+
+
+def test_the_action_of_an_env_that_begins_an_episode_may_be_anything() -> None:
+    env, reference = discrete(AutoresetMode.NEXT_STEP)
+    env.reset(seed=1)
+    reference.reset(seed=1)
+    done = np.zeros(N, np.bool_)
+    ignored = 0
+    for _ in range(60):
+        actions = np.where(done, 99, 1)
+        ignored += int(done.sum())
+        got, want = env.step(actions), reference.step(actions)
+        np.testing.assert_array_equal(got[0], want[0])
+        done = want[2]
+    assert ignored > N
+    with pytest.raises(errors.ActionError):
+        env.step(np.full(N, 99))
+
+
+def test_seeds_are_told_as_gymnasium_tells_them() -> None:
+    env, reference = discrete(AutoresetMode.NEXT_STEP)
+    for seed in (42, None, [3, 4, 5]):
+        env.reset(seed=seed)
+        reference.reset(seed=seed)
+        assert env.np_random_seed == reference.np_random_seed
+
+
+def test_parameters_are_read_and_set_as_attributes_of_the_envs() -> None:
+    bridge = GymnasiumBridge("CartPole-v1", N, parameters={"gravity": (9.8, 1, 20)})
+    with run_in_thread(bridge) as engine:
+        env = ue_rl.UnrealVectorEnv(open_transport(engine.url, transport="tcp"))
+        assert env.call("gravity") == env.get_attr("gravity") == pytest.approx((9.8,) * N)
+        env.set_attr("gravity", [5.0, 6.0, 7.0])
+        assert env.get_attr("gravity") == (5, 6, 7)
+        env.set_attr("gravity", 2)
+        assert [inner.unwrapped.gravity for inner in bridge.envs] == [2, 2, 2]
+        with pytest.raises(errors.ConfigurationError, match="one value per env"):
+            env.set_attr("gravity", [1.0])
+        for ask in (lambda: env.set_attr("length", 2), lambda: env.get_attr("length"), lambda: env.call("render")):
+            with pytest.raises(AttributeError, match="inside the engine"):
+                ask()
+        env.close()
+
+
+@pytest.mark.parametrize(
+    "mask", [np.array([True]), np.ones((1, N), np.bool_), np.zeros(N, np.bool_), np.array([1, 1, 0]), np.zeros(N)]
+)
+def test_a_wrong_reset_mask_is_refused_as_gymnasium_does(mask: Any) -> None:
+    env, reference = discrete(AutoresetMode.DISABLED)
+    env.reset()
+    reference.reset()
+    with pytest.raises((ValueError, TypeError)) as theirs:
+        reference.reset(options={"reset_mask": mask})
+    with pytest.raises(errors.ConfigurationError) as ours:
+        env.reset(options={"reset_mask": mask})
+    assert isinstance(ours.value, type(theirs.value))
+    assert str(theirs.value) in str(ours.value)

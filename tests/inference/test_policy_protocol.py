@@ -17,7 +17,10 @@ BOX = {"type": "Box", "shape": [2]}
 def model(obs: int | None = 3, act: int | None = 2, space: dict[str, Any] | None = None) -> Any:
     """As much of an OnnxInference as a handshake is compared with."""
     return SimpleNamespace(
-        obs_size=obs, act_size=act, metadata=None if space is None else SimpleNamespace(action_space=space)
+        obs_size=obs,
+        act_size=act,
+        takes_masks=False,
+        metadata=None if space is None else SimpleNamespace(action_space=space),
     )
 
 

@@ -14,6 +14,7 @@ from __future__ import annotations
 import copy
 import importlib
 import json
+import multiprocessing
 import os
 import pkgutil
 import sys
@@ -25,7 +26,9 @@ import gymnasium as gym
 import pytest
 import sb3_contrib
 import stable_baselines3
+from gymnasium import spaces
 from gymnasium.vector import AutoresetMode
+from gymnasium.vector.utils import batch_space
 from stable_baselines3.common.env_util import is_wrapped
 from stable_baselines3.common.monitor import Monitor
 from stable_baselines3.common.vec_env import dummy_vec_env, subproc_vec_env
@@ -34,24 +37,26 @@ from ue_rl import UnrealVecEnv, UnrealVectorEnv
 from ue_rl.bridges import GymnasiumBridge, run_in_thread, run_shm_in_thread
 from ue_rl.bridges.shm.upgrade import ShmUpgrader
 from ue_rl.connecting import open_transport
+from ue_rl.errors import ConfigurationError
 from ue_rl.testing import MemoryTransport
 from ue_rl.transport import Transport
 
 CARRIERS = ("memory", "tcp", "tcp-per-env", "shm", "shm-by-name")
+PARAMETERS = ("gravity", "max_count")
 CARRIER = os.environ.get("UE_RL_CARRIER", "memory")
+_NO_SUCH_MODE = (
+    "Invalid `observation_mode`, expected: 'same' or 'different' or tuple of single and batch observation space, actual"
+    " got {}"
+)
 EnvFunctions = Sequence[Callable[[], gym.Env[Any, Any]]]
 
 _open: list[Callable[[], None]] = []  # what the running test has opened
 
 
-def host(env_fns: EnvFunctions, **options: Any) -> tuple[GymnasiumBridge, Transport, Callable[[], None]]:
+def host(env_fns: EnvFunctions) -> tuple[GymnasiumBridge, Transport, Callable[[], None]]:
     """An engine with one env for each function, a transport to it, and what ends both."""
-    makers = iter(list(env_fns))
-
-    def make() -> gym.Env[Any, Any]:
-        return next(makers)()
-
-    bridge = GymnasiumBridge(make, num_envs=len(env_fns), send_info=True, **options)
+    makers = [lambda fn=fn: _announce(fn()) for fn in env_fns]
+    bridge = GymnasiumBridge(makers, send_info=True)
     if CARRIER == "memory":
         return bridge, MemoryTransport(bridge), bridge.close
     if CARRIER == "shm-by-name":
@@ -78,6 +83,30 @@ def host(env_fns: EnvFunctions, **options: Any) -> tuple[GymnasiumBridge, Transp
     return bridge, transport, end
 
 
+def _announce(env: gym.Env[Any, Any]) -> gym.Env[Any, Any]:
+    """`env`, whose numbers that tests set and read (`set_attr`, `call`) are parameters of the game."""
+    inner: Any = env.unwrapped
+    if type(inner).__name__ == "GenericTestEnv":
+        inner.max_count = 0  # its tests set it anew
+    if any(hasattr(inner, name) for name in PARAMETERS):
+        known = [name for name in PARAMETERS if hasattr(inner, name)]
+        inner.list_parameters = lambda: {name: (float(getattr(inner, name)), -1e6, 1e6) for name in known}
+        inner.set_parameter = lambda name, value: setattr(inner, name, type(getattr(inner, name))(value))
+    return env
+
+
+def _is_dynamic(space: gym.Space[Any]) -> bool:
+    """Is it, or is a part of it, of no fixed size?"""
+    parts: Any = getattr(space, "spaces", ())
+    inner = parts.values() if isinstance(parts, dict) else parts
+    return isinstance(space, (spaces.Graph, spaces.Sequence)) or any(_is_dynamic(part) for part in inner)
+
+
+def _render_mode(transport: Transport) -> str | None:
+    """As upstream's: that of the envs."""
+    return "rgb_array" if "RENDER" in transport.connect().features else None
+
+
 class _Hosted:
     """Ends the engine with the env, as upstream's classes close their envs."""
 
@@ -95,7 +124,7 @@ class DummyVecEnv(_Hosted, UnrealVecEnv):
         bridge, transport, end = host(env_fns)
         self._owns(end)
         monitored = all(is_wrapped(env, Monitor) for env in bridge.envs)
-        super().__init__(transport, monitor=monitored)
+        super().__init__(transport, monitor=monitored, render_mode=_render_mode(transport))
 
     def close(self) -> None:
         """Ends the engine too."""
@@ -107,6 +136,7 @@ class SubprocVecEnv(DummyVecEnv):
     """In the place of stable_baselines3's; `start_method` is of no concern to an engine."""
 
     def __init__(self, env_fns: EnvFunctions, start_method: str | None = None) -> None:
+        multiprocessing.get_context(start_method)  # refuses what is none, as upstream's does
         super().__init__(env_fns)
 
 
@@ -117,11 +147,16 @@ class SyncVectorEnv(_Hosted, UnrealVectorEnv):
         self, env_fns: EnvFunctions, copy: bool = True, observation_mode: Any = "same",
         autoreset_mode: Any = AutoresetMode.NEXT_STEP,
     ) -> None:  # fmt: skip
+        if observation_mode not in ("same", "different") and not isinstance(observation_mode, tuple):
+            raise ValueError(_NO_SUCH_MODE.format(observation_mode))
         if observation_mode != "same":
             raise NotImplementedError("observation_mode: the envs of an engine have one space")
-        _, transport, end = host(env_fns)
+        bridge, transport, end = host(env_fns)
         self._owns(end)
-        super().__init__(transport, autoreset_mode=AutoresetMode(autoreset_mode))
+        super().__init__(transport, autoreset_mode=AutoresetMode(autoreset_mode), render_mode=_render_mode(transport))
+        hosted = batch_space(bridge.envs[0].action_space, self.num_envs)
+        if hosted == self.action_space:
+            self.action_space = hosted  # with the generator that the test has seeded: generators do not travel
 
     def close_extras(self, **kwargs: Any) -> None:
         """Ends the engine too."""
@@ -137,7 +172,12 @@ class AsyncVectorEnv(SyncVectorEnv):
         daemon: bool = True, worker: Any = None, observation_mode: Any = "same",
         autoreset_mode: Any = AutoresetMode.NEXT_STEP,
     ) -> None:  # fmt: skip
-        super().__init__(env_fns, copy, observation_mode, autoreset_mode)
+        try:
+            super().__init__(env_fns, copy, observation_mode, autoreset_mode)
+        except ConfigurationError as error:
+            if shared_memory and _is_dynamic(env_fns[0]().observation_space):  # upstream cannot either
+                raise TypeError("it has a dynamic shape so its not possible to make a static shared memory.") from error
+            raise
 
 
 def replace() -> None:

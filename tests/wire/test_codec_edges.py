@@ -6,10 +6,12 @@ import numpy as np
 import pytest
 
 from ue_rl import errors
+from ue_rl.action_spec import ActionSpec
 from ue_rl.buffers import ActionBatch, StepBuffers
-from ue_rl.spec import EnvSpec, EnvType
-from ue_rl.wire import Codec, line_limit
+from ue_rl.spec import AgentGroup, EnvSpec, EnvType, Parameter
+from ue_rl.wire import Codec, decode_handshake, line_limit
 
+_MASK = frozenset({"MASK"})
 MULTI, SINGLE, RLBASE = EnvType.MULTI, EnvType.SINGLE, EnvType.RLBASE
 
 
@@ -38,11 +40,42 @@ def row(env: int, more: str = "") -> str:
         (EnvSpec(2, 2, MULTI, 3, features=frozenset({"INFO"})), 1024 + 48 * 9 + 65_536 * 3),
         (EnvSpec(2, 2, MULTI, 3, features=frozenset({"OPTIONS"})), 1024 + 48 * 9 + 65_536 * 3),
         (EnvSpec(2, 2, MULTI, 3, features=frozenset({"TRUNC"})), 1024 + 48 * 9 + 64 * 3),
+        # masks, agents, parameters
+        (EnvSpec(2, 1, MULTI, 3, ActionSpec.discrete(9)), 1024 + 48 * 9 + 64 * 3),
+        (EnvSpec(2, 1, MULTI, 3, ActionSpec.discrete(9), features=_MASK), 1024 + 48 * 9 + (64 + 9) * 3),
+        (EnvSpec(2, 2, MULTI, 3, groups=(AgentGroup("a", 5, EnvSpec(2, 2)),)), 1024 + 48 * 45 + 64 * 15),
+        (EnvSpec(2, 2, MULTI, 3, parameters=(Parameter("g", 1.0),)), 1024 + 48 * 9 + 65_536 * 3),
+        # whatever is announced
+        (EnvSpec(255, 2, MULTI, 65_536), 1024 + 48 * 65_536 * 256 + 64 * 65_536),
+        (EnvSpec(255, 2, MULTI, 65_536, features=frozenset({"INFO"})), 2**30),
     ],
 )
 def test_the_longest_line_is_that_of_the_protocol(spec: EnvSpec, limit: int) -> None:
-    """docs/protocol.md, section 7."""
+    """docs/protocol.md, section 9."""
     assert line_limit(spec) == Codec(spec).max_line == limit
+
+
+def test_more_flags_than_a_step_may_have_are_refused_before_any_memory_is_taken() -> None:
+    handshake = (
+        b"CONFIG:OBS=1;ACT=1;ENV_TYPE=MULTI;ENV_COUNT=60000;VERSION=1;ACT_SPACE=DISCRETE(16777216);FEATURES=MASK"
+    )
+    with pytest.raises(errors.HandshakeError, match="mask flags") as caught:
+        decode_handshake(handshake)
+    assert caught.value.field == "ACT_SPACE"
+    assert decode_handshake(handshake.replace(b";FEATURES=MASK", b"")).mask_size == 0
+
+
+@pytest.mark.parametrize("spec", [EnvSpec(2, 1, MULTI, 7, ActionSpec.discrete(300), features=frozenset({"MASK"})),
+                                  EnvSpec(2, 3, MULTI, 7, groups=(AgentGroup("a", 30, EnvSpec(2, 3)),))])  # fmt: skip
+def test_the_longest_lines_that_are_written_keep_to_the_limit(spec: EnvSpec, compiled: bool) -> None:
+    codec, buffers = Codec(spec, compiled=compiled), StepBuffers.of(spec)
+    buffers.obs[:], buffers.rewards[:] = -1.17549435e-38, -1.17549435e-38
+    buffers.dones[:] = buffers.truncated[:] = 1
+    buffers.masks[:] = 0
+    ones = (buffers.obs, buffers.rewards, buffers.dones, buffers.truncated)
+    assert len(codec.encode_states(*ones, masks=buffers.masks)) <= codec.max_line
+    actions = np.full((spec.num_rows, spec.act_size), -1.17549435e-38, np.float32)
+    assert len(codec.encode_actions(actions)) <= codec.max_line
 
 
 def test_the_kernels_are_named(compiled: bool) -> None:

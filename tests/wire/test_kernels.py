@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -12,8 +13,10 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
+from ue_rl.action_spec import ActionSpec
 from ue_rl.buffers import ActionBatch, StepBuffers
 from ue_rl.errors import (
+    EngineDisconnected,
     MalformedMessage,
     NonFiniteValue,
     ProtocolError,
@@ -21,7 +24,7 @@ from ue_rl.errors import (
     UnknownEnv,
     WrongCount,
 )
-from ue_rl.spec import EnvSpec, EnvType
+from ue_rl.spec import AgentGroup, EnvSpec, EnvType, Parameter
 from ue_rl.wire import Codec, kernels_pure
 
 compiled = pytest.importorskip("ue_rl.wire._kernels", reason="no C compiler built the kernels in this installation")
@@ -167,13 +170,13 @@ TOKENS = [b"nan", b"inf", b"-", b"+", b".", b";", b",", b"|", b"||", b"=", b"ENV
 
 
 @st.composite
-def mutated(draw: st.DrawFn) -> bytes:
-    line = bytearray(draw(st.sampled_from(BASES)))
+def mutated(draw: st.DrawFn, bases: Sequence[bytes] = BASES, tokens: Sequence[bytes] = TOKENS) -> bytes:
+    line = bytearray(draw(st.sampled_from(bases)))
     for _ in range(draw(st.integers(0, 4))):
         at = draw(st.integers(0, len(line)))
         kind = draw(st.integers(0, 3))
         if kind == 0:
-            line[at:at] = draw(st.sampled_from(TOKENS))
+            line[at:at] = draw(st.sampled_from(tokens))
         elif kind == 1:
             del line[at : at + draw(st.integers(1, 6))]
         elif kind == 2 and at < len(line):
@@ -206,6 +209,102 @@ def test_mutated_traffic_gives_protocol_errors_and_both_kernels_agree(line: byte
                 outcome.append(value.tobytes() if isinstance(value, np.ndarray) else value)
         outcomes.append(outcome)
     assert outcomes[0] == outcomes[1]
+
+
+# -- the same with masks, agents and parameters
+
+_GROUPS = (AgentGroup("a", 2, EnvSpec(2, 2)), AgentGroup("b", 1, EnvSpec(3, 1, action=ActionSpec.discrete(3))))
+_MASK = frozenset({"MASK", "TRUNC"})
+_PARAMETERS = (Parameter("g", 9.8), Parameter("w", 0.0))
+EXTENDED = [
+    EnvSpec(2, 2, num_envs=3, action=ActionSpec.multi_discrete((2, 3)), features=_MASK, parameters=_PARAMETERS),
+    EnvSpec(3, 2, num_envs=2, groups=_GROUPS, features=_MASK, parameters=_PARAMETERS),
+    EnvSpec(3, 2, num_envs=2, groups=_GROUPS),
+    EnvSpec(2, 1, EnvType.SINGLE, action=ActionSpec.multi_binary(1), features=_MASK),
+]
+EXTENDED_BASES = [
+    b"OBS=1,2;REW=1;DONE=0;ENV=0;MASK=01101||OBS=3,4;REW=0;DONE=1;ENV=2;TRUNC=1;MASK=00000||OBS=0,0;REW=0;DONE=0;ENV=1",
+    b"OBS=1,2;REW=0.5;DONE=0;ENV=1;AGENT=0||OBS=3,4;REW=1;DONE=1;ENV=1;AGENT=1||OBS=5,6,7;REW=2;DONE=0;ENV=1;AGENT=2;MASK=101",
+    b"AGENT=1;OBS=1;2;REW=1;ENV=0;DONE=1;TRUNC=1||OBS=1,2,3REW=0;DONE=0;mask = 011 ;env=0;agent=2;INFO=%7B%7D",
+    b"ACT=1,2;ENV=0;AGENT=0||ACT=2;AGENT=2;ENV=0||ACT=RESET;ENV=1;SEED=3;SET=g:1.5,w:-2;OPTIONS=%7B%22a%22%3A1%7D",
+    b"ACT=RESET;ENV=1;SET= w : 1e3 ||ACT=1,2;ENV=0;SET=x",
+    b"OBS=1,2;REW=0;DONE=0;MASK=10",
+]
+EXTENDED_TOKENS = [*TOKENS, b"MASK=", b"MASK=000", b"0", b"1", b"AGENT=2", b"AGENT=0", b"AGENT=3", b"AGENT=", b"SET=",
+                   b":", b"%", b"g:2", b"ENV=0", b"||ACT=RESET;ENV=0", b"ERROR=x"]  # fmt: skip
+
+
+def of_both_kernels(spec: EnvSpec, line: bytes, pending: list[int], only: int | None = None) -> list[list[Any]]:
+    """What each of the twins makes of a line: results, errors and every array."""
+    outcomes = []
+    for use_compiled in (True, False):
+        codec = Codec(spec, compiled=use_compiled)
+        buffers, batch = StepBuffers.of(spec), ActionBatch.of(spec)
+        buffers.pending[:] = np.resize(pending, spec.num_rows)
+        buffers.obs[:] = buffers.masks[:] = 7
+        outcome: list[Any] = []
+        for decode, target in ((codec.decode_states, buffers), (codec.decode_requests, batch)):
+            try:
+                outcome.append(decode(line, target, only))  # type: ignore[operator]
+            except (ProtocolError, EngineDisconnected) as error:
+                outcome.append((type(error), error.env_id, error.field, error.message, error.expected))
+        for owner in (buffers, batch):
+            for name in owner.__slots__:
+                value = getattr(owner, name)
+                outcome.append(value.tobytes() if isinstance(value, np.ndarray) else value)
+        outcomes.append(outcome)
+    return outcomes
+
+
+@given(
+    mutated(EXTENDED_BASES, EXTENDED_TOKENS), st.sampled_from(range(len(EXTENDED))),
+    st.lists(st.sampled_from([0, 1, 1, 2]), min_size=1, max_size=6),
+)  # fmt: skip
+@example(EXTENDED_BASES[0], 0, [1])
+@example(EXTENDED_BASES[1], 1, [1])
+@example(EXTENDED_BASES[1], 1, [2, 1])
+@example(EXTENDED_BASES[3], 1, [1])
+@settings(max_examples=2000, deadline=None)
+def test_mutated_masks_agents_and_parameters_are_the_same_to_both_kernels(
+    line: bytes, which: int, pending: list[int]
+) -> None:
+    compiled_one, pure_one = of_both_kernels(EXTENDED[which], line, pending)
+    assert compiled_one == pure_one
+
+
+@given(st.data(), st.sampled_from(EXTENDED))
+@settings(max_examples=200, deadline=None)
+def test_rows_with_masks_and_agents_are_written_alike_and_read_back(data: st.DataObject, spec: EnvSpec) -> None:
+    n = spec.num_rows
+    sizes = [group.spec.obs_size for group in spec.groups for _ in range(group.count)] or [spec.obs_size]
+    flags = [
+        group.spec.action_spec.mask_size for group in spec.groups for _ in range(group.count)
+    ] or [spec.mask_size]  # fmt: skip
+    out = StepBuffers.of(spec)
+    out.obs[:] = data.draw(hnp.arrays(np.float32, out.obs.shape, elements=FINITE))
+    out.rewards[:] = data.draw(hnp.arrays(np.float32, n, elements=FINITE))
+    out.dones[:] = data.draw(hnp.arrays(np.uint8, n, elements=st.integers(0, 1)))
+    out.masks[:] = data.draw(hnp.arrays(np.uint8, out.masks.shape, elements=st.integers(0, 1)))
+    out.masks[:, ::2] |= out.dones[:, None] == 0  # some are refused all the same
+    lines = [
+        Codec(spec, compiled=use).encode_states(out.obs, out.rewards, out.dones, out.truncated, masks=out.masks)
+        for use in (True, False)
+    ]
+    assert lines[0] == lines[1]
+    outcome = of_both_kernels(spec, lines[0], [1])
+    assert outcome[0] == outcome[1]
+    got = StepBuffers.of(spec)
+    got.pending[:] = 1
+    if isinstance(outcome[0][0], tuple):
+        assert outcome[0][0][:3:2] == (MalformedMessage, "MASK")
+        return
+    Codec(spec).decode_states(lines[0], got)
+    for row in range(n):
+        kind = row % len(sizes)
+        np.testing.assert_array_equal(got.obs[row, : sizes[kind]], out.obs[row, : sizes[kind]])
+        if spec.mask_size:
+            np.testing.assert_array_equal(got.masks[row, : flags[kind]], out.masks[row, : flags[kind]])
+    assert got.present.all()
 
 
 @given(STATES, st.data())

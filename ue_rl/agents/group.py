@@ -187,6 +187,8 @@ class GroupTransport:
         """See Transport.receive: the learner's rows."""
         if self._nothing_sent:
             self._nothing_sent = False
+            for row in np.flatnonzero(self.part.acted).tolist():  # said of the step, not of a new episode
+                self.buffers.infos.pop(row, None)
             return self.buffers
         buffers = self.transport.receive()
         live = live_agents(buffers)

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from gymnasium import spaces
+
 from ue_rl.agents.multi_agent_env import AgentsEnv
 from ue_rl.transport import Transport
 

@@ -31,6 +31,8 @@ class Player(Protocol):
 class PolicyPlayer:
     """A Stable-Baselines3 model or policy (`predict`), or a function from observations to actions of the space.
 
+    Both are given observations, and give actions, in the spaces of a GroupVecEnv over the same agents.
+
     Args:
         policy: see `as_player`. spec: of the Part. deterministic: passed on to `predict`.
     """
@@ -40,7 +42,7 @@ class PolicyPlayer:
         self._function = policy
         self._deterministic = deterministic
         self._masked = bool(spec.mask_size) and self._predict is not None and _takes(self._predict, "action_masks")
-        self._observations, self._writer = Observations(spec, copy=False), ActionWriter(spec)
+        self._observations, self._writer = Observations(spec, copy=False, zero_based=True), ActionWriter(spec, True)
 
     def act(self, buffers: StepBuffers) -> NDArray[np.float32]:
         """See Player."""
@@ -63,7 +65,10 @@ class InferencePlayer:
 
     def act(self, buffers: StepBuffers) -> NDArray[np.float32]:
         """See Player."""
-        given = self._interface.run_inference_for(self._rows, self._observations.read(buffers))
+        masks = {}
+        if getattr(self._interface, "takes_masks", False) and buffers.masks.shape[1]:
+            masks = {"action_masks": buffers.masks}
+        given = self._interface.run_inference_for(self._rows, self._observations.read(buffers), **masks)
         return np.asarray(given, np.float32)
 
     def begin(self, rows: Sequence[int]) -> None:

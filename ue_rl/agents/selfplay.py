@@ -185,6 +185,7 @@ class SelfPlay(BaseCallback):
         self._transport.swap_sides()
 
     def _draw(self, now: bool = False) -> None:
+        self.pool.save()
         recent = self.pool.policies[-self.options.window :]
         self.pool.keep_loaded({past.name for past in recent} | set(self._transport.opponent_of))
         if self._rng.random() < self.options.play_against_latest_model_ratio:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from stable_baselines3.common.vec_env.base_vec_env import VecEnvStepReturn
 
 from ue_rl.agents.group import GroupTransport
+from ue_rl.engine_calls import EngineCalls
 from ue_rl.envs.vec_env import UnrealVecEnv
 from ue_rl.transport import Transport
 
@@ -70,8 +71,28 @@ class GroupVecEnv(UnrealVecEnv):
             self._returns[waiting] = 0
             self._started[waiting] = self._steps
             dones[waiting] = True
+            if self._masks is not None:
+                self._masks.put(self.transport.buffers, waiting)
             begun = self.transport.buffers.infos
-            for row in waiting:  # what it is told already belongs to its next episode
-                self.reset_infos[row] = dict(begun.get(row) or infos[row])
+            for row in waiting:
                 infos[row] = {"inactive": True}
+                if self._masks is not None:
+                    infos[row]["action_mask"] = self._masks.current[row]
+                if row in begun:  # it has come: that is said of its new episode
+                    self.reset_infos[row] = {**infos[row], **begun[row]}
+                    del self.reset_infos[row]["inactive"]
         return obs, rewards, dones, infos
+
+    def get_params(self, names: Iterable[str] | None = None, env_id: int | None = None) -> dict[str, float]:
+        """See UnrealVecEnv; `env_id` is a row: the env that it belongs to is asked."""
+        return EngineCalls(self.transport.transport).get_parameters(names, self._env_of(env_id))
+
+    def set_params(self, values: Mapping[str, float], env_id: int | None = None) -> dict[str, float]:
+        """See UnrealVecEnv; `env_id` is a row: they are set in the env that it belongs to."""
+        return EngineCalls(self.transport.transport).set_parameters(values, self._env_of(env_id))
+
+    def _picture(self, env_id: int) -> NDArray[np.uint8]:
+        return EngineCalls(self.transport.transport).render(env_id // self.transport.part.size)
+
+    def _env_of(self, row: int | None) -> int | None:
+        return None if row is None else row // self.transport.part.size

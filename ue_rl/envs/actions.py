@@ -34,10 +34,11 @@ class ActionWriter:
         self._plain = action.kind is ActionKind.BOX and action.space is None
         self._one = self._parts[0][1]
 
-    def __call__(self, actions: Any) -> NDArray[np.float32]:
+    def __call__(self, actions: Any, ignored: NDArray[np.bool_] | None = None) -> NDArray[np.float32]:
         """`actions` as float32 [num_envs, act_size], C-contiguous.
 
         Args:
+            ignored: envs whose actions may be anything, because they begin an episode instead, bool [num_envs].
             actions: as the batched action space: Box: numbers [num_envs, *shape]; Discrete: integers [num_envs];
                 MultiDiscrete and MultiBinary: integers [num_envs, *shape]; Dict and Tuple: a dict or tuple of these.
 
@@ -49,7 +50,7 @@ class ActionWriter:
             if array.dtype == np.float32 and array.shape == self._wire_shape:
                 return np.ascontiguousarray(array)
         if self._hybrid is None:
-            return self._one(actions)
+            return self._one(actions, ignored)
         if self._zero_based:
             rows = self._hybrid.decode(actions)
             if len(rows) != self._wire_shape[0]:
@@ -57,7 +58,7 @@ class ActionWriter:
             return rows
         rows = np.empty(self._wire_shape, np.float32)
         for path, writer, columns in self._parts:
-            rows[:, columns] = writer(part_of(actions, path))
+            rows[:, columns] = writer(part_of(actions, path), ignored)
         return rows
 
     def one(self, action: Any) -> NDArray[np.float32]:
@@ -84,7 +85,7 @@ class _LeafWriter:
         self._end = self._first + np.array(counts or (0,), np.int64)
         self._add = starts if zero_based and leaf.starts else None
 
-    def __call__(self, actions: Any) -> NDArray[np.float32]:
+    def __call__(self, actions: Any, ignored: NDArray[np.bool_] | None = None) -> NDArray[np.float32]:
         array = np.asarray(actions)
         if array.shape != self._shape:
             raise _wrong_shape(self._shape, array.shape, self._path)
@@ -94,6 +95,8 @@ class _LeafWriter:
                 got=str(array.dtype),
             )  # fmt: skip
         rows = array.reshape(self._rows)
+        if ignored is not None:
+            rows = np.where(ignored[:, None], self._first, rows)
         if self._box:
             with np.errstate(over="ignore"):
                 return np.ascontiguousarray(rows, np.float32)

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from ue_rl.buffers import StepBuffers
 from ue_rl.envs.spaces import observation_tree
-from ue_rl.space_tree import Leaf, LeafKind, Space
+from ue_rl.space_tree import Branch, Leaf, LeafKind, Space
 from ue_rl.spec import EnvSpec
 
 # Arrays [num_envs, ...], or dicts and tuples of them, as the observation space says.
@@ -40,12 +40,15 @@ class Observations:
         self._copy = copy
         self._space = tree
         self._tree = None if tree is None else _reader(tree, zero_based)
+        self._cut = _views(tree) if isinstance(tree, Branch) and tree.named else None
 
     def read(self, buffers: StepBuffers) -> Observation:
         """All envs' observations."""
         rows, tree = buffers.obs, self._tree
         if tree is None:
             return rows.copy() if self._copy else rows
+        if self._cut is not None:  # the usual Dict: nothing to convert
+            return self._cut(rows.copy() if self._copy else rows)
         image = buffers.image
         if self._copy:
             return tree(rows.copy(), image if image is None else image.copy())
@@ -96,19 +99,15 @@ def _reader(space: Space, zero_based: bool) -> _Reader:
         if space.kind is LeafKind.IMAGE or space.shape:
             return convert
         return lambda rows, image: convert(rows[:, 0], image)  # a number that is not in an array
-    cuts: list[tuple[str, Any]] = []
+    cut = _cutter(space)
     more: list[tuple[str, _Reader]] = []
-    at = 0
     for name, part in space.parts:
-        single = isinstance(part, Leaf) and not part.shape and part.kind is not LeafKind.IMAGE
-        cuts.append((name, (slice(None), at if single else slice(at, at + part.size))))
         reader = _convert(part, zero_based) if isinstance(part, Leaf) else _reader(part, zero_based)
         if reader is not None:
             more.append((name, reader))
-        at += part.size
 
     def read(rows: Rows, image: Image) -> dict[str, Any]:
-        parts: dict[str, Any] = {name: rows[cut] for name, cut in cuts}
+        parts = cut(rows)
         for name, convert in more:
             parts[name] = convert(parts[name], image)
         return parts
@@ -116,6 +115,29 @@ def _reader(space: Space, zero_based: bool) -> _Reader:
     if space.named:
         return read
     return lambda rows, image: tuple(read(rows, image).values())
+
+
+def _views(space: Branch) -> Callable[[Rows], dict[str, Any]] | None:
+    """The cutter of a Dict whose parts are all views of the rows; None of any other."""
+    whole = all(isinstance(part, Leaf) and _convert(part, False) is None for _, part in space.parts)
+    return _cutter(space) if whole else None
+
+
+def _cutter(space: Branch) -> Callable[[Rows], dict[str, Any]]:
+    """From rows to {name: the columns of that part}; of a leaf without a shape its one column, [n].
+
+    Written out as one expression: a loop over 8 parts costs 0.5 us more, of a step that takes 8.
+    """
+    known: dict[str, Any] = {}
+    at = 0
+    for index, (name, part) in enumerate(space.parts):
+        single = isinstance(part, Leaf) and not part.shape and part.kind is not LeafKind.IMAGE
+        known[f"name{index}"] = name
+        known[f"cut{index}"] = (slice(None), at if single else slice(at, at + part.size))
+        at += part.size
+    items = ", ".join(f"name{index}: rows[cut{index}]" for index in range(len(space.parts)))
+    cutter: Callable[[Rows], dict[str, Any]] = eval(f"lambda rows: {{{items}}}", known)
+    return cutter
 
 
 def _as_it_is(rows: Rows, image: Image) -> Rows:

@@ -19,7 +19,7 @@ from ue_rl.envs.infos import with_arrays
 from ue_rl.envs.masks import Masks
 from ue_rl.envs.observations import Observation, Observations
 from ue_rl.envs.spaces import action_space, observation_space
-from ue_rl.errors import ConfigurationError
+from ue_rl.errors import ConfigurationError, UnsupportedByEngine
 from ue_rl.transport import Transport
 
 _MODES = ", ".join(mode.name for mode in AutoresetMode)
@@ -89,12 +89,11 @@ class UnrealVectorEnv(EngineControls, gym.vector.VectorEnv[Any, Any, NDArray[Any
             options: for every env; "reset_mask" (bool [num_envs]) picks the envs and is not sent on.
 
         Raises:
-            ConfigurationError: seeds or a mask of the wrong length.
+            ConfigurationError: seeds or a mask of the wrong length, or a mask without True. With a mask that is not
+                bool it is a TypeError too, as in Gymnasium.
         """
         options = dict(options or {})
-        mask = np.asarray(options.pop("reset_mask", np.ones(self.num_envs, np.bool_)))
-        if mask.shape != (self.num_envs,) or mask.dtype != np.bool_ or not mask.any():
-            raise ConfigurationError("a reset mask has a bool per env, one of them True", field="reset_mask", got=mask)
+        mask = _check_mask(options.pop("reset_mask", np.ones(self.num_envs, np.bool_)), self.num_envs)
         if isinstance(seed, np.integer):
             seed = int(seed)
         super().reset(seed=seed if isinstance(seed, int) else None)
@@ -102,6 +101,8 @@ class UnrealVectorEnv(EngineControls, gym.vector.VectorEnv[Any, Any, NDArray[Any
             seed = [seed + i for i in range(self.num_envs)]
         if seed is not None and len(seed) != self.num_envs:
             raise ConfigurationError("one seed per env", field="seed", expected=self.num_envs, got=len(seed))
+        if seed is not None:
+            self._np_random_seed = tuple(seed)  # type: ignore[assignment]  # as its own vector envs: one for each
         env_ids = np.flatnonzero(mask).tolist()
         buffers = start_episodes(
             self.transport,
@@ -122,13 +123,13 @@ class UnrealVectorEnv(EngineControls, gym.vector.VectorEnv[Any, Any, NDArray[Any
         Raises:
             ActionError: see ActionWriter. ConfigurationError: an episode is over and autoreset is DISABLED.
         """
-        rows = self._writer(actions)
         begins = self._over if np.count_nonzero(self._over) else None
         if begins is not None and self.autoreset_mode == AutoresetMode.DISABLED:
             raise ConfigurationError(
                 "the episode is over and autoreset is DISABLED", env_id=int(begins.argmax()),
                 cure='reset it: reset(options={"reset_mask": mask})',
             )  # fmt: skip
+        rows = self._writer(actions, begins)
         if self._masks is not None:
             self._masks.check(rows, begins)
         self.transport.send_actions(rows, None if begins is None else np.flatnonzero(begins).tolist())
@@ -149,9 +150,54 @@ class UnrealVectorEnv(EngineControls, gym.vector.VectorEnv[Any, Any, NDArray[Any
         """A picture of each env, uint8 [height, width, channels]; None without render_mode="rgb_array"."""
         return None if self.render_mode is None else tuple(self._picture(env) for env in range(self.num_envs))
 
+    def call(self, name: str, *args: Any, **kwargs: Any) -> tuple[Any, ...]:
+        """As Gymnasium's vector envs have it, for what the engine answers: "render" (FEATURES=RENDER) gives a picture
+        of each env, the name of a parameter its value in each.
+
+        Raises:
+            UnsupportedByEngine: (an AttributeError) anything else lives inside the engine.
+        """
+        if name == "render" and "RENDER" in self.engine_spec.features:
+            return tuple(self._picture(env) for env in range(self.num_envs))
+        if name in self._parameters and not (args or kwargs):
+            return tuple(self.get_params([name], env)[name] for env in range(self.num_envs))
+        raise self._inside("call", name)
+
+    def get_attr(self, name: str) -> tuple[Any, ...]:
+        """The value of a parameter in each env; see `call`."""
+        return self.call(name)
+
+    def set_attr(self, name: str, values: Any) -> None:
+        """Sets a parameter of the game: a number for all envs, or one for each.
+
+        Raises:
+            UnsupportedByEngine: (an AttributeError) anything else lives inside the engine. ConfigurationError: there
+                are not as many values as envs, or one is out of range.
+        """
+        if name not in self._parameters:
+            raise self._inside("set_attr", name)
+        if not isinstance(values, (list, tuple, np.ndarray)):
+            self.set_params({name: values})
+            return
+        if len(values) != self.num_envs:
+            raise ConfigurationError("one value per env", field=name, expected=self.num_envs, got=len(values))
+        for env, value in enumerate(values):
+            self.set_params({name: float(value)}, env)
+
     def close_extras(self, **kwargs: Any) -> None:
         """Closes the connection; `close()` calls it once."""
         self.transport.close()
+
+    @property
+    def _parameters(self) -> tuple[str, ...]:
+        return tuple(parameter.name for parameter in self.engine_spec.parameters)
+
+    def _inside(self, call: str, name: str) -> UnsupportedByEngine:
+        return UnsupportedByEngine(
+            f"{call}({name!r}) asks for something that lives inside the engine", fault="caller",
+            expected=", ".join(("render", *self._parameters)),
+            cure="pass values at the start of an episode with reset(options=..), or offer a parameter in the engine",
+        )  # fmt: skip
 
     def _reset_finished(self, buffers: StepBuffers, obs: Observation, dones: NDArray[np.bool_]) -> dict[str, Any]:
         """SAME_STEP: resets what ended in one round trip, and writes the first observations into `obs`; the infos."""
@@ -178,6 +224,25 @@ class UnrealVectorEnv(EngineControls, gym.vector.VectorEnv[Any, Any, NDArray[Any
             self._masks.take(buffers)
             infos["action_mask"], infos["_action_mask"] = self._masks.current, np.ones(self.num_envs, np.bool_)
         return infos
+
+
+class _WrongType(ConfigurationError, TypeError):
+    """What Gymnasium raises a TypeError for."""
+
+
+def _check_mask(mask: Any, num_envs: int) -> NDArray[np.bool_]:
+    """`mask` as an array; refused in Gymnasium's words, which people search for."""
+    array = np.asarray(mask)
+    wrong, error = "", ConfigurationError
+    if array.shape != (num_envs,):
+        wrong = f"must have shape `({num_envs},)`, got {array.shape}"
+    elif array.dtype != np.bool_:
+        wrong, error = f"must have `dtype=np.bool_`, got {array.dtype}", _WrongType
+    elif not array.any():
+        wrong = f"must contain a boolean array with at least one True value, got reset_mask={array}"
+    if wrong:
+        raise error(f"`options['reset_mask']` {wrong}", fault="caller")
+    return array
 
 
 def _mode(mode: AutoresetMode | str) -> AutoresetMode:

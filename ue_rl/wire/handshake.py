@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import difflib
 import re
 from enum import Enum
 from typing import Any, TypeVar
 
 import numpy as np
 
-from ue_rl.errors import ConfigurationError, HandshakeError
+from ue_rl.errors import ConfigurationError, HandshakeError, printable, shorten
 from ue_rl.space_tree import Leaf, LeafKind, Space
 from ue_rl.spec import (
+    FEATURES,
     PROTOCOL_VERSION,
     ActionKind,
     ActionSpec,
@@ -25,6 +27,7 @@ from ue_rl.wire.settings import number_text
 from ue_rl.wire.space_text import bound_text, name_text, read_name, read_space, space_text
 
 MAX_HANDSHAKE = 65_536
+_MOST_ADVICE = 10
 
 _ONE_AGENT = ("OBS", "ACT", "ACT_SPACE", "OBS_SPACE", "OBS_NAMES", "ACT_NAMES")  # may stand for one group: OBS.goalie
 _KNOWN = frozenset(
@@ -101,6 +104,20 @@ def handshake_sizes(line: bytes | bytearray | memoryview) -> tuple[int, int]:
     """
     keys = _keys(bytes(line))
     return _integer(keys, "OBS"), _integer(keys, "ACT")
+
+
+def unknown_words(spec: EnvSpec) -> list[str]:
+    """One sentence for each key and FEATURE of a handshake that nobody here knows, with what may have been meant."""
+    given = [("key", word, _KNOWN) for word in spec.unknown]
+    given += [("word in FEATURES", word, FEATURES) for word in sorted(spec.features - FEATURES)]
+    sentences = []
+    for kind, word, known in given[:_MOST_ADVICE]:
+        name, dot, group = word.partition(".")
+        near = [] if name in known else difflib.get_close_matches(name[:40], sorted(known), 1)
+        meant = f": did you mean {near[0]}{dot}{group}?" if near else ""
+        what = f"a {kind} of a group that AGENTS does not name" if name in known else f"an unknown {kind}"
+        sentences.append(printable(f"the engine's handshake has {what}, which is ignored: {shorten(word)}{meant}"))
+    return sentences
 
 
 def _keys(raw: bytes) -> dict[str, str]:

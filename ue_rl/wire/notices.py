@@ -58,7 +58,7 @@ def notice_of(line: bytes | bytearray | memoryview) -> tuple[str, str, dict[str,
 
 
 def ended_by(line: bytes | bytearray | memoryview, env_id: int | None = None) -> EngineDisconnected | None:
-    """The error for an ERROR line: the engine's sentence is its `got`; None: the line is none."""
+    """The error for an ERROR line, with the engine's sentence; None: the line is none."""
     if bytes(line[:64]).lstrip()[:5].upper() != b"ERROR":  # this is asked of lines of any length
         return None
     notice = notice_of(line)
@@ -68,6 +68,6 @@ def ended_by(line: bytes | bytearray | memoryview, env_id: int | None = None) ->
 def ended(sentence: str, env_id: int | None = None) -> EngineDisconnected:
     """The error for an engine that says why it has ended the session."""
     return EngineDisconnected(
-        "the engine has ended the session, and says why", fault="engine", env_id=env_id, field="ERROR",
-        got=sentence or "an empty reason", cure="the engine's log may say more",
+        f"the engine ended the session: {sentence or 'it does not say why'}", fault="engine", env_id=env_id,
+        field="ERROR", cure="the engine's log may say more",
     )  # fmt: skip

@@ -1,0 +1,22 @@
+"""What tests of bridges with agents need."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from ue_rl.testing import MemoryTransport
+
+
+@pytest.fixture(params=[True, False], ids=["codec", "arrays"])
+def open_agents(request: pytest.FixtureRequest) -> Callable[[Any], MemoryTransport]:
+    """From a bridge with agents to a connected transport: over lines of text, and with arrays copied straight over."""
+
+    def opened(bridge: Any) -> MemoryTransport:
+        transport = MemoryTransport(bridge, through_codec=request.param, max_ticks=20)
+        transport.connect()
+        return transport
+
+    return opened
