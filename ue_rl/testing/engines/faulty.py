@@ -145,12 +145,16 @@ class FaultyEngine(EngineLoop):
         return text if self.script.channel is None else f"{text};VERSION=1;CHANNEL={self.script.channel}"
 
     def good_row(self, env: int, step: int) -> str:
-        """The right answer of `env` to its request number `step`: each observed number is env + step / 4."""
+        """The right answer of `env` to its request number `step`: each observed number is env + step / 4.
+
+        Where the handshake has AGENTS, the first one alone is there.
+        """
         numbers = [str(env + step / 4)] * self.obs_size
         if self.env_type == "RLBASE":
             return f"{','.join(numbers)};{step};0"
         row = f"OBS={','.join(numbers)};REW={step};DONE=0"
-        return f"{row};ENV={env}" if self.env_type == "MULTI" else row
+        agent = ";AGENT=0" if "AGENTS=" in (self.handshake or "") else ""
+        return f"{row};ENV={env}{agent}" if self.env_type == "MULTI" else row
 
     # -- the loop
 
