@@ -108,15 +108,17 @@ _ALL = (*_TEXT, "shm")
 
 
 def _at_row(
-    name: str, kind: FaultKind, wanted: Wanted, text: str | None = None, only: tuple[str, ...] = _ALL, **errors: Wanted
-) -> FaultCase:
-    """Strikes at env 1's request number 2; `errors` are the wirings whose error differs."""
-    return FaultCase(name, Script(faults=(Fault(kind, env=1, step=2, text=text),)), wanted, errors, only)
+    name: str, kind: FaultKind, wanted: Wanted, text: str | None = None, only: tuple[str, ...] = _ALL,
+    extra: str = "", **errors: Wanted,
+) -> FaultCase:  # fmt: skip
+    """Strikes at env 1's request number 2; `errors` are the wirings whose error differs. `extra`: see Script."""
+    script = Script(faults=(Fault(kind, env=1, step=2, text=text),), extra=extra)
+    return FaultCase(name, script, wanted, errors, only)
 
 
 def _bad_row(name: str, row: str, wanted: Wanted, **errors: Wanted) -> FaultCase:
     """A row of this text; also in shared memory where the error there is given."""
-    return _at_row(name, FaultKind.MALFORMED, wanted, row, _ALL if "shm" in errors else _TEXT, **errors)
+    return _at_row(name, FaultKind.MALFORMED, wanted, row, _ALL if "shm" in errors else _TEXT, "", **errors)
 
 
 def _extended(name: str, config: str, row: str, wanted: Wanted, only: tuple[str, ...] = _TEXT) -> FaultCase:
@@ -129,6 +131,8 @@ def _handshake(name: str, line: str | None, wanted: Wanted) -> FaultCase:
     return FaultCase(name, Script(handshake=line), wanted)
 
 
+_MASKS = "VERSION=1;ACT_SPACE=MULTI_DISCRETE(2,3);FEATURES=MASK"
+_AGENTS = "VERSION=1;AGENTS=walker:1"
 _CONFIG = "CONFIG:OBS=4;ACT=2;ENV_TYPE=MULTI;ENV_COUNT=3"
 _MASKS = "ACT_SPACE=MULTI_DISCRETE(2,3);FEATURES=MASK"
 _AGENTS = "CHANNEL=SHARED;AGENTS=ant:2"
@@ -196,6 +200,11 @@ FAULT_CASES: tuple[FaultCase, ...] = (
     _bad_row("the handshake again", _CONFIG, Wanted(ProtocolError, text=("CONFIG",))),
     _bad_row("an empty row", _GOOD + "||", Wanted(MalformedMessage)),
     _at_row("garbage", FaultKind.GARBAGE, Wanted(ProtocolError)),
+    # masks and agents
+    _at_row("a mask without a choice", FaultKind.MALFORMED,
+        Wanted(MalformedMessage, 1, "MASK", ("without a choice", "number 1")), f"{_GOOD};MASK=01000", extra=_MASKS),
+    _at_row("an agent that acted is not there", FaultKind.MALFORMED,
+        Wanted(MalformedMessage, 1, "AGENT", ("missing", "agent walker")), f"{_GOOD};PRESENT=0", ("shm",), _AGENTS),
     # env ids
     _at_row("unknown env", FaultKind.WRONG_ENV, Wanted(UnknownEnv, field="ENV", text=("0 to 2", "ENV=3")),
         shm=Wanted(UnknownEnv, field="ENV", text=("0 to 2", "3"))),
