@@ -166,6 +166,8 @@ class LoadedModel:
         if not isinstance(observations, Mapping):
             if len(self.observed) > 1:
                 return self._split(observations)
+            if self.metadata is not None and self.metadata.flat_input and np.ndim(observations) > 2:
+                observations = np.reshape(observations, (len(observations), -1))
             array = _as_rows(observations, self._name, self._row_shape)
             return {self._name: array}, len(array)
         parts = self.metadata.observation_space.get("spaces", {}) if self.metadata and self.metadata.flat_input else {}

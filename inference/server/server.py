@@ -23,6 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ue_rl.errors import ConfigurationError, EngineTimeout, HandshakeError, InferenceError, RepeatedEnv, UeRlError
+from ue_rl.inference.runtime.onnx import OnnxInference
 from ue_rl.inference.runtime.reload import ReloadingInference
 from ue_rl.inference.server.protocol import read_hello, write_refusal
 from ue_rl.spec import EnvSpec
@@ -243,7 +244,10 @@ class PolicyServer:
         model = self._model
         observations = np.concatenate([ask.engine.asked(ask.envs) for ask in batch])
         if not model.is_recurrent:
-            return self._lines(batch, model.run_inference(observations))
+            masks = self._masks(batch, model)
+            if masks is None:
+                return self._lines(batch, model.run_inference(observations))
+            return self._lines(batch, model.run_inference(observations, action_masks=masks))
         zero = model.initial_state(1)
         agents = [(ask.engine, env) for ask in batch for env in ask.envs.tolist()]
         begins = [env not in engine.states or bool(engine.resets[env]) for engine, env in agents]
@@ -254,6 +258,19 @@ class PolicyServer:
         for index, (engine, env) in enumerate(agents):  # copies: a view would keep the whole batch alive
             engine.states[env] = {name: array[index : index + 1].copy() for name, array in after.items()}
         return lines
+
+    @staticmethod
+    def _masks(batch: list[Ask], model: OnnxInference) -> NDArray[np.uint8] | None:
+        """The action masks of all rows, ones where an engine sends none; None where nobody does."""
+        if not model.takes_masks or all(ask.engine.masks is None for ask in batch):
+            return None
+        size = next(ask.engine.masks.shape[1] for ask in batch if ask.engine.masks is not None)
+        return np.concatenate(
+            [
+                np.ones((len(ask.envs), size), np.uint8) if ask.engine.masks is None else ask.engine.masks[ask.envs]
+                for ask in batch
+            ]
+        )
 
     @staticmethod
     def _lines(batch: list[Ask], actions: NDArray[np.float32]) -> list[bytes]:
@@ -279,6 +296,7 @@ class _Engine(asyncio.Protocol):
         self.obs: NDArray[np.float32]  # [num_envs, obs_size]
         self.resets: NDArray[np.uint8]  # [num_envs]
         self.actions: NDArray[np.float32]  # [num_envs, act_size]
+        self.masks: NDArray[np.uint8] | None = None  # [num_envs, mask_size]; None where this engine sends none
         self.states: dict[int, Any] = {}
         self.peer = "?"
 
@@ -413,7 +431,7 @@ class _Engine(asyncio.Protocol):
                 if self.spec is None:
                     self._greet(line)
                 else:
-                    envs = self.codec.decode_observations(line, self.obs, self.resets)
+                    envs = self._decode(line)
                     self._open = True
                     self._server.submit(Ask(self, envs, self._arrived))
         except RepeatedEnv as error:
@@ -432,6 +450,11 @@ class _Engine(asyncio.Protocol):
             self._paused = full
             (self._transport.pause_reading if full else self._transport.resume_reading)()
 
+    def _decode(self, line: bytes) -> NDArray[np.intp]:
+        if self.masks is None:
+            return self.codec.decode_observations(line, self.obs, self.resets)
+        return self.codec.decode_observations(line, self.obs, self.resets, masks=self.masks)
+
     def _greet(self, line: bytes) -> None:
         server = self._server
         self.spec = spec = read_hello(line, server.policy.current, server.max_batch)
@@ -441,6 +464,7 @@ class _Engine(asyncio.Protocol):
         self.obs = np.zeros((spec.num_envs, spec.obs_size), np.float32)
         self.resets = np.zeros(spec.num_envs, np.uint8)
         self.actions = np.zeros((spec.num_envs, spec.act_size), np.float32)
+        self.masks = np.ones((spec.num_envs, spec.mask_size), np.uint8) if spec.mask_size else None
         server.greeted += 1
         _log.info("engine %s: %d envs", self.peer, self.spec.num_envs)
 

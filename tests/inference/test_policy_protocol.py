@@ -19,8 +19,8 @@ def model(obs: int | None = 3, act: int | None = 2, space: dict[str, Any] | None
     return SimpleNamespace(
         obs_size=obs,
         act_size=act,
-        takes_masks=False,
         metadata=None if space is None else SimpleNamespace(action_space=space),
+        takes_masks=False,
     )
 
 
@@ -106,3 +106,38 @@ def test_a_refusal_is_one_line_of_printable_ascii() -> None:
     assert write_refusal(errors.HandshakeError("  tilde~ and space ", fault="engine"))[6:].count(b"~") == 1
     long = write_refusal(errors.HandshakeError("x" * 2000, fault="engine"))
     assert len(long) == len(b"ERROR=") + 600 + 1
+
+
+def masked(counts: int, start: int = 0) -> Any:
+    found = model(3, 1, {"type": "Discrete", "n": counts, "start": start})
+    found.takes_masks = True
+    return found
+
+
+def test_masks_are_read_where_the_engine_sends_and_the_model_takes_them() -> None:
+    line = b"CONFIG:OBS=3;ACT=1;VERSION=1;ACT_SPACE=DISCRETE(4);FEATURES=MASK,INFO"
+    assert read_hello(line, masked(4), 8).mask_size == 4
+    assert read_hello(line, model(3, 1, {"type": "Discrete", "n": 4, "start": 0}), 8).mask_size == 0
+    assert read_hello(line.replace(b"MASK,", b""), masked(4), 8).mask_size == 0
+
+
+def test_choices_that_begin_elsewhere_are_others() -> None:
+    line = b"CONFIG:OBS=3;ACT=1;VERSION=1;ACT_SPACE=DISCRETE(2:5)"
+    assert read_hello(line, masked(4, start=2), 8).num_envs == 1
+    with pytest.raises(errors.HandshakeError, match=r"DISCRETE \(4,\) from \(1,\)"):
+        read_hello(line, masked(4, start=1), 8)
+
+
+def test_hybrid_actions_are_compared() -> None:
+    gun, on = {"type": "Discrete", "n": 3, "start": 0}, {"type": "MultiBinary", "shape": [1]}
+    space = {"type": "Dict", "spaces": {"aim": BOX, "gun": gun, "on": on}}
+    line = b"CONFIG:OBS=3;ACT=4;VERSION=1;ACT_SPACE=DICT(aim:BOX(-1:1)[2],gun:DISCRETE(3),on:MULTI_BINARY(1))"
+    assert read_hello(line, model(3, 4, space), 8).action_spec.kind is ActionKind.HYBRID
+    with pytest.raises(errors.HandshakeError, match="action space is not the model's"):
+        read_hello(line.replace(b"DISCRETE(3)", b"DISCRETE(2)"), model(3, 4, space), 8)
+
+
+def test_agents_are_no_envs() -> None:
+    line = b"CONFIG:OBS=3;ACT=2;ENV_TYPE=MULTI;ENV_COUNT=2;VERSION=1;AGENTS=striker:2"
+    with pytest.raises(errors.HandshakeError, match="answers envs, not their agents"):
+        read_hello(line, model(), 8)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from contextlib import closing
 from typing import Any
 
 import click
@@ -25,22 +26,29 @@ def inspect(host: str, port: int, transport: str, channel: str, steps: int, time
     from rich.text import Text
 
     from ue_rl.cli.inspect_spaces import rows
-    from ue_rl.training.engine import open_engine
+    from ue_rl.connecting import open_transport
+    from ue_rl.envs.vec_env import UnrealVecEnv
+    from ue_rl.training.engine import address_of
     from ue_rl.wire import encode_handshake
 
     begun = time.perf_counter()
-    with open_engine(host=host, port=port, transport=transport, channel=channel, timeout=timeout) as env:
+    options: dict[str, Any] = {"transport": transport, "channel": channel, "timeout": timeout}
+    with closing(open_transport(address_of(host, port), **options)) as carrier:
+        spec = carrier.connect()
         connected = time.perf_counter() - begun
-        spec = env.engine_spec
         table = two_columns()
         table.add_row("handshake", printable(spec.text or encode_handshake(spec).decode().strip()))
         table.add_row("envs", f"{spec.num_envs} ({spec.env_type.value})")
         for what, text in rows(spec):
             table.add_row(printable(what), printable(text))
-        table.add_row("for Gymnasium and SB3", printable(f"{env.observation_space}\n{env.action_space}"))
         table.add_row("features", printable(", ".join(sorted(spec.features))) or "none beyond the base protocol")
-        for key, value in env.transport.describe().items():
+        for key, value in carrier.describe().items():
             table.add_row(key, printable(value))
+        if spec.groups:  # a step needs a policy for each group: see ue_rl.agents
+            console().print(table)
+            return
+        env = UnrealVecEnv(carrier)
+        table.add_row("for Gymnasium and SB3", printable(f"{env.observation_space}\n{env.action_space}"))
         begun = time.perf_counter()
         obs = env.reset()
         table.add_row(

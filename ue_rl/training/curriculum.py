@@ -24,8 +24,9 @@ from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.vec_env import VecEnv
 
 from ue_rl.errors import ConfigurationError
+from ue_rl.randomize import Randomizer
 from ue_rl.training.lessons import Course, parse_curriculum, ranges_of
-from ue_rl.training.parameters import Draws, check_ranges
+from ue_rl.training.parameters import check_ranges
 
 _log = logging.getLogger(__name__)
 
@@ -57,9 +58,9 @@ class Curriculum(BaseCallback):
     ) -> None:
         super().__init__()
         self.courses: list[Course] = parse_curriculum(lessons)
-        self._draws, self._timesteps, self._tell_user = Draws(seed), timesteps, tell
+        self._seed, self._timesteps, self._tell_user = seed, timesteps, tell
         self._below: Callable[[int], Mapping[str, float] | None] | None = None
-        self._attached = False
+        self._randomizer: Randomizer | None = None
         self._told = False
 
     def attach(self, env: VecEnv) -> None:
@@ -78,15 +79,16 @@ class Curriculum(BaseCallback):
         for where, ranges in ranges_of(self.courses):
             check_ranges(spec, ranges, where)
         self._below, transport.draw_parameters = transport.draw_parameters, self.draw
-        self._attached = True
+        self._randomizer = Randomizer(spec, {}, self._seed)
         for course in self.courses:
             self._announce(str(course))
 
     def draw(self, env_id: int) -> dict[str, float]:
         """The parameters of this env's next episode: those of whoever drew before, under those of the lessons."""
+        assert self._randomizer is not None
         below = (self._below(env_id) if self._below else None) or {}
-        ranges = {name: value for course in self.courses for name, value in course.params.items()}
-        return {**below, **self._draws(env_id, ranges)}
+        self._randomizer.ranges = {name: value for course in self.courses for name, value in course.params.items()}
+        return {**below, **self._randomizer(env_id)}
 
     def state(self) -> dict[str, Any]:
         """Where the run is in its lessons, as JSON values."""
@@ -104,7 +106,7 @@ class Curriculum(BaseCallback):
     # -- what Stable-Baselines3 calls
 
     def _on_training_start(self) -> None:
-        first = not self._attached
+        first = self._randomizer is None
         if first:
             self.attach(self.training_env)
         num_envs = self.training_env.num_envs

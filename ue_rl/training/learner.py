@@ -22,14 +22,16 @@ from stable_baselines3.common.off_policy_algorithm import OffPolicyAlgorithm
 from stable_baselines3.common.preprocessing import is_image_space
 from stable_baselines3.common.vec_env import VecEnv, VecNormalize
 
+from ue_rl.engine_calls import EngineCalls
 from ue_rl.errors import ConfigurationError, ExportError, UeRlError
+from ue_rl.randomize import randomize
 from ue_rl.training import agents
 from ue_rl.training.callbacks import Checkpoints, EngineNumbers, EpisodeLog
 from ue_rl.training.curriculum import Curriculum
 from ue_rl.training.curves import draw_curves
 from ue_rl.training.directory import RunDirectory, write_whole
 from ue_rl.training.options import ALGORITHMS, CLASS_NAMES, TrainOptions, tuned_for
-from ue_rl.training.parameters import Draws, as_ranges, check_ranges, shown
+from ue_rl.training.parameters import as_ranges, check_ranges, shown
 from ue_rl.training.report import Outcome, Report
 from ue_rl.wire.handshake import encode_handshake
 
@@ -95,6 +97,13 @@ class Learner:
                 callback=CallbackList(callbacks),
                 reset_num_timesteps=not self._resume,
             )
+        except RuntimeError as error:
+            if o.her is None or "end of the first episode" not in str(error):
+                raise
+            raise ConfigurationError(
+                "HER has no finished episode to learn from yet", field="hyperparameters.learning_starts",
+                got=f"{model.num_timesteps} env-steps", cure="raise learning_starts above the steps of all envs' episodes",
+            ) from error  # fmt: skip
         except (KeyboardInterrupt, UeRlError) as error:
             if model.num_timesteps == first:
                 raise
@@ -197,12 +206,11 @@ def _prepared(
     ranges = as_ranges(options.params, "params")
     if ranges:
         check_ranges(spec, ranges, "params")
-        draws = Draws(options.seed)
-        transport.draw_parameters = lambda env_id: draws(env_id, ranges)
+        randomize(transport, ranges, options.seed)
         _log.info("parameters: %s", ", ".join(f"{name} {shown(*value)}" for name, value in ranges.items()))
     if options.time_scale is not None:
         if "TIME_SCALE" in spec.features:
-            transport.call(f"TIME_SCALE={float(options.time_scale)!r}")
+            EngineCalls(transport).set_time_scale(options.time_scale)
         else:
             text = (
                 "the engine does not change its speed (no FEATURES=TIME_SCALE in its handshake): time_scale is left out"

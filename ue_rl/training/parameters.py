@@ -11,8 +11,6 @@ import math
 from collections.abc import Iterable, Mapping
 from typing import Any, TypeAlias
 
-import numpy as np
-
 from ue_rl.errors import ConfigurationError, UnsupportedByEngine
 from ue_rl.spec import EnvSpec
 
@@ -87,28 +85,6 @@ def check_ranges(spec: EnvSpec, ranges: Mapping[str, Range], field: str) -> None
                 "a value outside of the parameter's range", fault="caller", field=f"{field}.{name}",
                 expected=f"{parameter.low:g} to {parameter.high:g}", got=shown(low, high),
             )  # fmt: skip
-
-
-class Draws:
-    """Draws values out of ranges, for one env after the other.
-
-    Args:
-        seed: the same seed draws the same values in every env, in whatever order envs are reset; None: fresh ones.
-    """
-
-    def __init__(self, seed: int | None) -> None:
-        self._seed = seed
-        self._generators: dict[int, np.random.Generator] = {}
-
-    def __call__(self, env_id: int, ranges: Mapping[str, Range]) -> dict[str, float]:
-        """A value of each parameter, for this env's next episode."""
-        generator = self._generators.get(env_id)
-        if generator is None:
-            seed = None if self._seed is None else (self._seed, env_id)
-            generator = self._generators[env_id] = np.random.default_rng(seed)
-        return {
-            name: low if low == high else float(generator.uniform(low, high)) for name, (low, high) in ranges.items()
-        }
 
 
 def shown(low: float, high: float) -> str:

@@ -71,13 +71,14 @@ def _log_file(path: Path) -> Iterator[None]:
     handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
     logger = logging.getLogger("ue_rl")
     logger.addHandler(handler)
-    level, logger.level = logger.level, logging.INFO
+    level = logger.level
+    logger.setLevel(logging.INFO)  # not by its attribute: loggers remember whether a level is enabled
     try:
         yield
     except UeRlError as error:
         _log.error("%s: %s", type(error).__name__, error)
         raise
     finally:
-        logger.level = level
+        logger.setLevel(level)
         logger.removeHandler(handler)
         handler.close()

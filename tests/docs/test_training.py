@@ -1,0 +1,47 @@
+"""docs/training.md: its YAML is read as `ue-rl train` reads it, its Python block runs."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+import ue_rl
+from samples.curriculum.climb import Climb
+from ue_rl.bridges import run_in_thread
+from ue_rl.training.options import resolve
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGE = (ROOT / "docs" / "training.md").read_text("utf-8")
+
+
+def block(kind: str) -> str:
+    (text,) = re.findall(rf"^```{kind}\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
+    return str(text)
+
+
+def options(kind: str, tmp_path: Path) -> Any:
+    path = tmp_path / "page.yaml"
+    path.write_text(block(f"yaml {kind}"))
+    return resolve({}, path)
+
+
+def test_the_yaml_of_the_page_is_understood(tmp_path: Path) -> None:
+    read = options("params", tmp_path)
+    assert (read.params, read.time_scale) == ({"gravity": 3.7, "wind": [0, 2]}, 4)
+    assert options("her", tmp_path).her == {"n_sampled_goal": 4, "goal_selection_strategy": "future"}
+
+
+def test_the_curriculum_of_the_page_is_the_sample_that_the_tests_run() -> None:
+    sample = yaml.safe_load((ROOT / "samples" / "curriculum" / "climb.yaml").read_text("utf-8"))
+    for key, value in yaml.safe_load(block("yaml curriculum")).items():
+        assert sample[key] == value, key
+
+
+def test_the_script_of_the_page_runs() -> None:
+    with run_in_thread(Climb(4)) as server:
+        env = ue_rl.connect(server.url)
+        exec(compile(block("python"), "docs/training.md", "exec"), {"env": env})
+        env.close()

@@ -1,0 +1,449 @@
+"""The curriculum: its lessons as given, when they change, what envs then get, and that it is worth having."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import yaml
+from click.testing import CliRunner
+from stable_baselines3 import PPO
+from stable_baselines3.common.evaluation import evaluate_policy
+from stable_baselines3.common.vec_env import VecNormalize
+
+import ue_rl
+from samples.curriculum.climb import HEIGHT, Climb
+from ue_rl import errors
+from ue_rl.bridges import ShmUpgrader, run_in_thread
+from ue_rl.cli import cli
+from ue_rl.envs.vec_env import UnrealVecEnv
+from ue_rl.testing.do_nothing import DoNothingBridge
+from ue_rl.testing.memory import MemoryTransport
+from ue_rl.training import Curriculum, EngineNumbers, TrainOptions, train
+from ue_rl.training.lessons import Course, parse_curriculum
+from ue_rl.training.options import resolve
+from ue_rl.training.parameters import as_ranges, check_ranges, parse_param
+
+SAMPLE = Path(__file__).resolve().parents[2] / "samples" / "curriculum" / "climb.yaml"
+LESSONS: list[dict[str, Any]] = [
+    {
+        "name": "low",
+        "params": {"height": 1},
+        "completion_criteria": {"measure": "reward", "threshold": 0.4, "min_lesson_length": 10},
+    },
+    {"name": "high", "params": {"height": [2, 3]}},
+]
+
+
+def climb(num_envs: int = 4) -> UnrealVecEnv:
+    bridge = Climb(num_envs)
+    bridge.announce()  # as a host does
+    return UnrealVecEnv(MemoryTransport(bridge))
+
+
+# -- as given
+
+
+def test_ml_agents_words() -> None:
+    (course,) = parse_curriculum({"lessons": LESSONS})
+    low, high = course.lessons
+    assert (low.name, low.params) == ("low", {"height": (1.0, 1.0)})
+    assert low.criteria is not None
+    assert (low.criteria.measure, low.criteria.threshold, low.criteria.min_lesson_length) == ("reward", 0.4, 10)
+    assert low.criteria.signal_smoothing is True  # ML-Agents' default
+    assert (high.params, high.criteria) == ({"height": (2.0, 3.0)}, None)
+
+
+def test_lessons_for_each_parameter() -> None:
+    done = {"measure": "progress", "threshold": 0.5}
+    given = {
+        "gravity": [{"value": 3, "completion_criteria": done}, {"value": [3, 9]}],
+        "wind": {"curriculum": [{"value": 0}]},
+    }
+    gravity, wind = parse_curriculum(given)
+    assert (gravity.key, [lesson.params for lesson in gravity.lessons]) == (
+        "gravity", [{"gravity": (3.0, 3.0)}, {"gravity": (3.0, 9.0)}],
+    )  # fmt: skip
+    assert (wind.key, wind.lessons[0].name) == ("wind", "lesson 1")
+
+
+def test_what_a_lesson_does_not_name_stays() -> None:
+    done = {"measure": "progress", "threshold": 0.5}
+    first = {"params": {"gravity": 3, "wind": 0}, "completion_criteria": done}
+    (course,) = parse_curriculum([first, {"params": {"wind": 2}}])
+    course.at = 1
+    assert course.params == {"gravity": (3.0, 3.0), "wind": (2.0, 2.0)}
+
+
+def lesson(**criteria: Any) -> list[dict[str, Any]]:
+    return [{"params": {"g": 1}, "completion_criteria": criteria}]
+
+
+@pytest.mark.parametrize(
+    ("lessons", "said"),
+    [
+        ([], "a curriculum is a list of lessons"),
+        ("low", "a curriculum is a list of lessons"),
+        (["low"], "a lesson is a mapping"),
+        ([{"name": "low"}], "a lesson has its parameters"),
+        ([{"params": {"g": 1}}, {"params": {"g": 2}}], "never ends"),
+        ([{"params": {"g": 1}, "completion": 1}], "unknown key.*did you mean 'completion_criteria'"),
+        ([{"params": {"g": "much"}}], "not a value of a parameter"),
+        ([{"params": {"g": [2, 1]}}], r"\[low, high\] with low <= high"),
+        (lesson(measure="sucess", threshold=0.5), "did you mean 'success'"),
+        (lesson(measure="success", threshold=1), "share that can be exceeded"),
+        (lesson(measure="reward"), "a measure and a threshold"),
+        (lesson(measure="reward", threshold=1, min_lesson_length=0), "number of episodes"),
+        (lesson(measure="reward", threshold=1, behavior="x"), "unknown key"),
+        ({"gravity": [{"params": {"wind": 1}}]}, "a lesson of another parameter"),
+        ({"gravity": [{"name": "x"}]}, "a lesson of one parameter has its value"),
+    ],
+)
+def test_what_is_not_a_curriculum_is_refused_by_name(lessons: Any, said: str) -> None:
+    with pytest.raises(errors.ConfigurationError, match=f"(?si){said}"):
+        parse_curriculum(lessons)
+
+
+# -- when a lesson is learnt
+
+
+def course(**criteria: Any) -> Course:
+    done = {"measure": "reward", "threshold": 1.0, **criteria}
+    (made,) = parse_curriculum([{"params": {"g": 1}, "completion_criteria": done}, {"params": {"g": 2}}])
+    return made
+
+
+def test_the_threshold_must_be_exceeded() -> None:
+    made = course(signal_smoothing=False)
+    assert not made.advance(1.0)
+    assert made.advance(1.01)
+    assert made.is_last
+    assert not made.advance(99.0)
+
+
+def test_smoothing_counts_the_measure_before_by_a_quarter() -> None:
+    made = course()
+    assert not made.advance(0.0)
+    assert not made.advance(1.3)  # 0.975
+    assert made.advance(1.1)  # 1.069
+    one = course()
+    assert one.advance(1.1)  # nothing before it: not 0.825
+
+
+class Steps:
+    """Calls a Curriculum as learn() does."""
+
+    def __init__(self, lessons: Any, num_envs: int = 2, **options: Any) -> None:
+        self.env = climb(num_envs)
+        self.model = PPO("MlpPolicy", self.env, n_steps=8, batch_size=8, device="cpu")
+        self.said: list[str] = []
+        self.curriculum = Curriculum(lessons, tell=self.said.append, **options)
+        self.model._setup_learn(1000, callback=None)
+        self.curriculum.attach(self.env)
+        self.curriculum.init_callback(self.model)
+        self.curriculum.on_training_start({}, {})
+
+    def step(self, *infos: dict[str, Any] | None) -> int:
+        """One step of all envs; a dict is the info of an episode that ends. The index of the lesson afterwards."""
+        self.model.num_timesteps += len(infos)
+        self.curriculum.locals = {
+            "infos": [info or {} for info in infos],
+            "dones": np.array([info is not None for info in infos]),
+        }
+        self.curriculum.on_step()
+        return self.curriculum.courses[0].at
+
+
+def episode(value: float = 1.0, success: bool | None = None) -> dict[str, Any]:
+    info: dict[str, Any] = {"episode": {"r": value, "l": 1, "t": 0.0}}
+    return info if success is None else {**info, "is_success": success}
+
+
+def three(**criteria: Any) -> list[dict[str, Any]]:
+    done = {"measure": "reward", "threshold": 0.5, "min_lesson_length": 3, "signal_smoothing": False, **criteria}
+    return [{"name": name, "params": {"height": n}, "completion_criteria": done} for n, name in enumerate("abc", 1)]
+
+
+def test_an_episode_of_the_lesson_before_does_not_count() -> None:
+    steps = Steps(three())
+    assert steps.step(episode(), episode()) == 0
+    assert steps.step(episode(), None) == 1
+    # Both envs are in an episode that began before the lesson did: the first end of each says nothing of it.
+    assert steps.step(episode(), episode()) == 1
+    assert steps.step(episode(), episode()) == 1
+    assert steps.step(None, episode()) == 2
+
+
+def test_the_mean_is_that_of_the_last_episodes() -> None:
+    steps = Steps(three())
+    assert steps.step(episode(-100), episode(0.6)) == 0
+    assert steps.step(episode(0.6), None) == 0
+    assert steps.step(episode(0.6), None) == 1
+
+
+def test_success_is_the_share_of_is_success() -> None:
+    steps = Steps(three(measure="success", threshold=0.6))
+    assert steps.step(episode(0, True), episode(0, False)) == 0
+    assert steps.step(episode(0, False), episode(0, True)) == 0
+    assert steps.step(episode(0, True), None) == 1
+
+
+def test_a_measure_that_the_engine_does_not_give_is_told_of_once(caplog: pytest.LogCaptureFixture) -> None:
+    steps = Steps(three(measure="success", threshold=0.6))
+    with caplog.at_level(logging.WARNING):
+        for _ in range(10):
+            assert steps.step(episode(), episode()) == 0
+    assert len(caplog.records) == 1
+    assert "needs is_success in the engine's INFO" in steps.said[-1]
+
+
+def test_progress_is_the_share_of_the_run() -> None:
+    steps = Steps(three(measure="progress", min_lesson_length=1), timesteps=20)
+    assert steps.step(episode(), None) == 0
+    for _ in range(4):
+        assert steps.step(None, None) == 0
+    assert steps.step(None, None) == 1  # 12 of 20
+
+
+# -- what envs get
+
+
+def test_a_lesson_s_values_go_with_resets_and_repeat_with_the_seed() -> None:
+    def heights(seed: int) -> list[float]:
+        env = climb(3)
+        Curriculum([{"params": {"height": [1, 40]}}], seed=seed).attach(env)
+        env.reset()
+        drawn = [*env.transport.bridge.height]  # type: ignore[attr-defined]
+        env.reset()
+        return [*drawn, *env.transport.bridge.height]  # type: ignore[attr-defined]
+
+    assert heights(1) == heights(1) != heights(2)
+    assert len(set(heights(1))) == 6  # each env, each episode
+
+
+def test_lessons_stand_over_what_is_randomised_anyway() -> None:
+    env = climb(2)
+    env.transport.draw_parameters = lambda env_id: {"height": 7.0, "other": 1.0}  # type: ignore[attr-defined]
+    curriculum = Curriculum([{"params": {"height": 2}}])
+    curriculum.attach(env)
+    assert curriculum.draw(0) == {"height": 2.0, "other": 1.0}
+
+
+def test_what_the_engine_cannot_set_is_refused_before_training() -> None:
+    with pytest.raises(errors.UnsupportedByEngine, match="no parameters that a trainer may set"):
+        Curriculum(LESSONS).attach(UnrealVecEnv(MemoryTransport(DoNothingBridge(2))))
+    with pytest.raises(errors.ConfigurationError, match=r"(?si)no such parameter.*did you mean 'height'"):
+        Curriculum([{"params": {"heigth": 1}}]).attach(climb())
+    with pytest.raises(errors.ConfigurationError, match=r"(?s)outside of the parameter's range.*lesson 1.*1 to 40"):
+        Curriculum([{"params": {"height": [1, 41]}}]).attach(climb())
+
+
+def test_in_a_script_learn_alone_is_enough_in_wrappers_too() -> None:
+    env = VecNormalize(climb())
+    model = PPO("MlpPolicy", env, n_steps=64, batch_size=64, device="cpu", seed=0)
+    said: list[str] = []
+    model.learn(2000, callback=Curriculum(LESSONS, seed=0, tell=said.append))
+    assert said[0].startswith("lesson 1 of 2, 'low': height 1")
+    assert "lesson 2 of 2, 'high': height 2..3, from" in said[1]
+    heights = env.unwrapped.transport.bridge.height  # type: ignore[attr-defined]
+    assert ((heights >= 2) & (heights <= 3)).all()
+
+
+def test_a_state_goes_on_where_it_was() -> None:
+    one = Curriculum(three())
+    one.courses[0].at = 2
+    state = json.loads(json.dumps(one.state()))
+    two = Curriculum(three())
+    two.restore(state)
+    assert two.courses[0].at == 2
+    fewer = Curriculum([three()[2]])  # the lessons were edited: the name counts
+    fewer.restore(state)
+    assert fewer.courses[0].at == 0
+    other = Curriculum(LESSONS)
+    other.restore(state)
+    assert other.courses[0].at == 0
+
+
+# -- `ue-rl train`
+
+
+@pytest.fixture
+def served() -> Iterator[Callable[..., Any]]:
+    hosts: list[Any] = []
+
+    def serve(bridge: Any) -> Any:
+        host = run_in_thread(bridge, upgrader=ShmUpgrader())
+        hosts.append(host)
+        return host.__enter__()
+
+    yield serve
+    for host in hosts:
+        host.__exit__(None, None, None)
+
+
+def config(tmp_path: Path, **values: Any) -> Path:
+    path = tmp_path / "config.yaml"
+    path.write_text(yaml.safe_dump({"host": "127.0.0.1", "eval_episodes": 0, "export": False, **values}))
+    return path
+
+
+def run(*arguments: str) -> Any:
+    return CliRunner().invoke(cli, ["train", *arguments])
+
+
+TINY = {"hyperparameters": {"n_steps": 64, "batch_size": 64}, "seed": 0, "device": "cpu"}
+
+
+@pytest.mark.parametrize("transport", ["tcp", "shm"])
+def test_a_run_with_lessons_and_its_resumption(tmp_path: Path, served: Callable[..., Any], transport: str) -> None:
+    bridge = Climb(4)
+    port = str(served(bridge).port)
+    path = config(
+        tmp_path, curriculum=LESSONS, timesteps=2048, log_dir=str(tmp_path), run_id="r", transport=transport, **TINY
+    )
+    result = run("--config", str(path), "--port", port)
+    assert result.exit_code == 0, (result.output, result.exception)
+    assert "lesson 2 of 2, 'high': height 2..3, from" in result.output
+    assert "lesson 2 of 2" in (tmp_path / "r" / "run.log").read_text()
+    table = (tmp_path / "r" / "progress.csv").read_text()
+    assert "curriculum/lesson" in table
+    assert "engine/holds_left" in table
+    assert "engine/is_success" not in table
+    assert json.loads((tmp_path / "r" / "curriculum.json").read_text()) == {"": {"lesson": 1, "name": "high"}}
+    bridge.height[:] = 40
+    result = run("--resume", "--log-dir", str(tmp_path), "--run-id", "r", "--timesteps", "3000", "--port", port)
+    assert result.exit_code == 0, (result.output, result.exception)
+    assert "lesson 2 of 2" in result.output
+    assert "lesson 1 of 2" not in result.output
+    assert ((bridge.height >= 2) & (bridge.height <= 3)).all()
+
+
+@pytest.mark.parametrize("transport", ["tcp", "shm"])
+def test_parameters_of_a_run(tmp_path: Path, served: Callable[..., Any], transport: str) -> None:
+    bridge = Climb(4)
+    common = ["--port", str(served(bridge).port), "--transport", transport, "--log-dir", str(tmp_path), "--run-id", "r"]
+    path = config(tmp_path, timesteps=256, params={"height": [5, 6]}, **TINY)
+    result = run("--config", str(path), *common, "--param", "height=2..3")
+    assert result.exit_code == 0, (result.output, result.exception)
+    assert ((bridge.height >= 2) & (bridge.height <= 3)).all()
+    assert len(set(bridge.height)) > 1
+    assert yaml.safe_load((tmp_path / "r" / "config.yaml").read_text())["params"] == {"height": [2.0, 3.0]}
+    assert "parameters: height 2..3" in (tmp_path / "r" / "run.log").read_text()
+    bridge.height[:] = 40
+    result = run("--resume", *common, "--timesteps", "512")
+    assert result.exit_code == 0, (result.output, result.exception)
+    assert ((bridge.height >= 2) & (bridge.height <= 3)).all()
+
+
+def test_an_engine_without_the_ability_is_told_of_by_name(tmp_path: Path, served: Callable[..., Any]) -> None:
+    port = str(served(DoNothingBridge(2)).port)
+    common = ["--host", "127.0.0.1", "--port", port, "--log-dir", str(tmp_path), "--no-export", "--n-steps", "16"]
+    common += ["--timesteps", "32", "--batch-size", "16"]
+    result = run(*common, "--param", "gravity=3")
+    assert isinstance(result.exception, errors.UnsupportedByEngine)
+    assert "gravity" in str(result.exception)
+    assert not list(tmp_path.iterdir())
+    result = run(*common, "--time-scale", "4")
+    assert result.exit_code == 0, (result.output, result.exception)
+    assert result.output.count("the engine does not change its speed") == 1
+
+
+def test_time_scale_reaches_the_game(tmp_path: Path, served: Callable[..., Any]) -> None:
+    class Fast(Climb):
+        scale = 1.0
+
+        def set_time_scale(self, scale: float) -> None:
+            self.scale = scale
+
+    bridge = Fast(2)
+    options = TrainOptions(
+        host="127.0.0.1",
+        port=served(bridge).port,
+        timesteps=64,
+        time_scale=4.0,
+        log_dir=str(tmp_path),
+        export=False,
+        **TINY,
+    )
+    train(options)
+    assert bridge.scale == 4.0
+
+
+def test_param_on_the_command_line() -> None:
+    assert parse_param("gravity=3") == ("gravity", 3.0)
+    assert parse_param(" wind = -1..2.5 ") == ("wind", [-1.0, 2.5])
+    for wrong in ("gravity", "=3", "gravity=", "gravity=a", "gravity=1..2..3"):
+        with pytest.raises(errors.ConfigurationError, match="not a parameter"):
+            parse_param(wrong)
+    options = resolve({"params": {"wind": 1.0}}, None, base={"params": {"gravity": 3.0, "wind": [0, 2]}})
+    assert options.params == {"gravity": 3.0, "wind": 1.0}
+    with pytest.raises(errors.ConfigurationError, match="parameters are a mapping"):
+        as_ranges([1], "params")
+    check_ranges(Climb(1).announce(), {"height": (1.0, 40.0)}, "params")
+
+
+# -- the game's own numbers
+
+
+def test_the_game_s_numbers_by_name_apart_from_sb3_s() -> None:
+    numbers = EngineNumbers()
+    numbers.model = PPO("MlpPolicy", climb(1), n_steps=8, batch_size=8, device="cpu")
+    numbers.model._setup_learn(100, callback=None)
+    rows: list[dict[str, Any]] = [
+        {"speed": 1, "name": "x", "is_success": True, "episode": {"r": 1}, "engine": {"episode": 12}},
+        {"speed": np.float32(4), "fuel": float("nan"), "alive": True, "TimeLimit.truncated": True},
+    ]  # fmt: skip
+    for info in rows:
+        numbers.locals = {"infos": [info]}
+        numbers.on_step()
+    numbers.on_rollout_end()
+    logged = {key: value for key, value in numbers.logger.name_to_value.items() if key.startswith("engine/")}
+    assert logged == {
+        "engine/speed": 2.5, "engine/speed_max": 4.0, "engine/episode": 12.0, "engine/episode_max": 12.0,
+        "engine/alive": 1.0, "engine/alive_max": 1.0,
+    }  # fmt: skip
+    numbers.logger.name_to_value.clear()  # shown
+    numbers.on_rollout_start()
+    numbers.locals = {"infos": [{"speed": 7}]}
+    numbers.on_step()
+    numbers.on_rollout_end()
+    assert numbers.logger.name_to_value["engine/speed"] == 7.0
+
+
+# -- worth having
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(240)
+def test_a_curriculum_reaches_its_last_lesson_and_beats_none_on_the_same_budget() -> None:
+    options = yaml.safe_load(SAMPLE.read_text())
+    successes: dict[bool, float] = {}
+    for taught in (True, False):
+        env = climb(8)
+        env.transport.bridge.set_parameter("height", HEIGHT[1], -1)  # type: ignore[attr-defined]
+        model = PPO("MlpPolicy", env, seed=1, device="cpu", **options["hyperparameters"])
+        curriculum = Curriculum(options["curriculum"], seed=1)
+        if taught:
+            curriculum.attach(env)
+        model.learn(options["timesteps"], callback=curriculum if taught else None)
+        assert curriculum.courses[0].is_last == taught
+        env.transport.draw_parameters = None  # type: ignore[attr-defined]
+        env.transport.bridge.set_parameter("height", HEIGHT[1], -1)  # type: ignore[attr-defined]
+        mean, _ = evaluate_policy(model, env, n_eval_episodes=40, warn=False)
+        successes[taught] = float(mean)  # type: ignore[arg-type]
+    assert successes[True] >= 0.9
+    assert successes[False] <= 0.1
+
+
+def test_the_sample_is_a_valid_configuration() -> None:
+    options = resolve({}, SAMPLE)
+    (course_,) = parse_curriculum(options.curriculum)
+    spec = Climb(1).announce()
+    for lesson in course_.lessons:
+        check_ranges(spec, lesson.params, "curriculum")
+    assert ue_rl.__version__

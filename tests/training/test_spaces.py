@@ -1,0 +1,287 @@
+"""`ue-rl train`, `play`, `export` and `inspect` with the spaces of the handshake."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import pytest
+import yaml
+from click.testing import CliRunner
+from gymnasium import spaces
+from stable_baselines3 import PPO
+
+from samples.agents.sumo import SumoBridge
+from samples.curriculum.climb import Climb
+from ue_rl import errors
+from ue_rl.agents import GroupVecEnv
+from ue_rl.bridges import GymnasiumBridge, ShmUpgrader, run_in_thread
+from ue_rl.cli import cli
+from ue_rl.cli.inspect_spaces import rows
+from ue_rl.connecting import open_transport
+from ue_rl.inference import OnnxInference, export_onnx
+from ue_rl.spec import AgentGroup, EnvSpec
+from ue_rl.training.options import TrainOptions, resolve
+from ue_rl.wire.handshake import decode_handshake
+
+
+class Spaces(gym.Env[Any, Any]):
+    """Any spaces; observations are random, and an action must be of its space."""
+
+    def __init__(self, observation: Any, action: Any) -> None:
+        self.observation_space, self.action_space = observation, action
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
+        super().reset(seed=seed)
+        self.observation_space.seed(seed)
+        self.steps = 0
+        return self.observation_space.sample(), {}
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        assert self.action_space.contains(action), action
+        self.steps += 1
+        return self.observation_space.sample(), 0.0, False, self.steps >= 8, {}
+
+
+NAMED = spaces.Dict({"where": spaces.Box(-2, 2, (2, 2), np.float32), "weapon": spaces.Discrete(3, start=4)})
+PICTURE = spaces.Dict({"eye": spaces.Box(0, 255, (36, 36, 1), np.uint8), "speed": spaces.Box(-1, 1, (1,), np.float32)})
+HYBRID = spaces.Dict({"aim": spaces.Box(-3, 1, (2,), np.float32), "gun": spaces.Discrete(3, start=2)})
+
+
+@contextmanager
+def served(observation: Any, action: Any, num_envs: int = 2) -> Iterator[str]:
+    bridge = GymnasiumBridge(lambda: Spaces(observation, action), num_envs)
+    with run_in_thread(bridge, upgrader=ShmUpgrader()) as server:
+        yield str(server.port)
+
+
+def run(*arguments: str) -> Any:
+    return CliRunner().invoke(cli, [*arguments])
+
+
+@pytest.mark.parametrize("transport", ["tcp", "shm"])
+@pytest.mark.parametrize(
+    ("observation", "action"),
+    [
+        (NAMED, HYBRID),
+        (NAMED, spaces.Discrete(4, start=-1)),
+        (PICTURE, spaces.MultiDiscrete([2, 3])),
+        (spaces.Discrete(5), spaces.MultiBinary(3)),
+        (spaces.Box(-1, 1, (3, 4), np.float32), spaces.Box(-1, 1, (2, 2), np.float32)),
+    ],
+    ids=["named and hybrid", "starts", "picture", "one choice", "matrices"],
+)
+def test_train_then_play_the_model_and_its_file(tmp_path: Path, transport: str, observation: Any, action: Any) -> None:
+    with served(observation, action) as port:
+        common = ["--port", port, "--transport", transport]
+        tiny = ["--timesteps", "64", "--n-steps", "16", "--batch-size", "16", "--device", "cpu"]
+        result = run("train", *common, *tiny, "--log-dir", str(tmp_path), "--run-id", "r")
+        assert result.exit_code == 0, (result.output, result.exception)
+        for name in ("model.onnx", "model.zip"):
+            result = run("play", str(tmp_path / "r" / name), *common, "--episodes", "3")
+            assert result.exit_code == 0, (name, result.output, result.exception)
+    result = run("export", str(tmp_path / "r" / "model.zip"), "--flat", "-o", str(tmp_path / "flat.onnx"))
+    assert result.exit_code == 0, (result.output, result.exception)
+    spec = decode_handshake((tmp_path / "r" / "handshake.txt").read_bytes())
+    rows_sent = np.zeros((2, spec.obs_size), np.float32)
+    assert OnnxInference(tmp_path / "flat.onnx").run_inference(rows_sent).shape == (2, spec.act_size)
+    with served(observation, action) as port:
+        result = run("play", str(tmp_path / "flat.onnx"), "--port", port, "--transport", transport, "--episodes", "2")
+        assert result.exit_code == 0, (result.output, result.exception)
+
+
+def test_names_reach_the_file_and_the_export(tmp_path: Path) -> None:
+    with run_in_thread(Climb(2)) as server:
+        tiny = [
+            "--timesteps",
+            "64",
+            "--n-steps",
+            "16",
+            "--batch-size",
+            "16",
+            "--log-dir",
+            str(tmp_path),
+            "--run-id",
+            "r",
+        ]
+        result = run("train", "--port", str(server.port), *tiny)
+        assert result.exit_code == 0, (result.output, result.exception)
+        assert OnnxInference(tmp_path / "r" / "model.onnx").metadata.obs_names[0] == "to_the_top"
+        model = tmp_path / "r" / "model.zip"
+        result = run("export", str(model), "-o", str(tmp_path / "again.onnx"))
+        assert "to_the_top, first_lamp, second_lamp" in " ".join(result.output.split())
+        (tmp_path / "r" / "handshake.txt").unlink()
+        result = run("export", str(model), "-o", str(tmp_path / "bare.onnx"))
+        assert "to_the_top" not in result.output
+        result = run("export", str(model), "-o", str(tmp_path / "asked.onnx"), "--connect", server.url)
+        assert "to_the_top" in result.output
+    assert OnnxInference(tmp_path / "asked.onnx").metadata.act_names == ("move",)
+
+
+def test_tuple_observations_are_refused_by_name(tmp_path: Path) -> None:
+    with served(spaces.Tuple([NAMED, spaces.Discrete(2)]), spaces.Discrete(2)) as port:
+        result = run("train", "--port", port, "--log-dir", str(tmp_path))
+    assert isinstance(result.exception, errors.ConfigurationError)
+    assert "no policies for Tuple observations" in str(result.exception)
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_group_s_policy_is_exported_with_the_sizes_of_the_group(tmp_path: Path) -> None:
+    with run_in_thread(SumoBridge(num_envs=2)) as server:
+        env = GroupVecEnv(open_transport(server.url), "wrestler")
+        model = PPO("MlpPolicy", env, n_steps=8, batch_size=8, device="cpu").learn(32)
+        report = export_onnx(model, tmp_path / "p.onnx")
+        env.close()
+    assert (report.metadata.obs_size, report.metadata.act_size) == (9, 2)
+
+
+# -- HER
+
+
+class Goals(gym.Env[Any, Any]):
+    """A point on a line is to reach a goal."""
+
+    def __init__(self) -> None:
+        part = spaces.Box(-5, 5, (1,), np.float32)
+        self.observation_space = spaces.Dict({"observation": part, "achieved_goal": part, "desired_goal": part})
+        self.action_space = spaces.Box(-1, 1, (1,), np.float32)
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
+        super().reset(seed=seed)
+        self.x, self.goal, self.steps = np.zeros(1, np.float32), self.np_random.uniform(-3, 3, 1).astype(np.float32), 0
+        return self._look(), {}
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        self.x = np.clip(self.x + action, -5, 5).astype(np.float32)
+        self.steps += 1
+        reward = float(self.compute_reward(self.x, self.goal, {}))
+        return self._look(), reward, reward == 0, self.steps >= 10, {"is_success": reward == 0}
+
+    def compute_reward(self, achieved: Any, desired: Any, info: Any) -> Any:
+        return -(np.abs(achieved - desired).max(axis=-1) > 0.5).astype(np.float32)
+
+    def _look(self) -> Any:
+        return {"observation": self.x, "achieved_goal": self.x, "desired_goal": self.goal}
+
+
+@pytest.mark.parametrize("transport", ["tcp", "shm"])
+def test_hindsight_from_a_yaml_file_and_its_resumption(tmp_path: Path, transport: str) -> None:
+    path = tmp_path / "her.yaml"
+    values = {
+        "algo": "sac", "her": {"n_sampled_goal": 4, "goal_selection_strategy": "future"}, "timesteps": 120,
+        "device": "cpu", "log_dir": str(tmp_path), "run_id": "r", "transport": transport,
+        "hyperparameters": {"learning_starts": 40, "batch_size": 32, "buffer_size": 1000},
+    }  # fmt: skip
+    path.write_text(yaml.safe_dump(values))
+    with run_in_thread(GymnasiumBridge(Goals, 2, send_info=True), upgrader=ShmUpgrader()) as server:
+        result = run("train", "--config", str(path), "--port", str(server.port))
+        assert result.exit_code == 0, (result.output, result.exception)
+        result = run("train", "--resume", "--config", str(path), "--port", str(server.port), "--timesteps", "200")
+        assert result.exit_code == 0, (result.output, result.exception)
+    assert (tmp_path / "r" / "model.onnx").exists()
+    from stable_baselines3.common.save_util import load_from_pkl
+
+    buffer = load_from_pkl(tmp_path / "r" / "replay_buffer.pkl")
+    assert type(buffer).__name__ == "HerReplayBuffer"
+    assert buffer.n_sampled_goal == 4
+
+
+def test_hindsight_that_begins_too_early_says_what_to_do(tmp_path: Path) -> None:
+    values = {"algo": "sac", "her": {}, "timesteps": 60, "log_dir": str(tmp_path), "device": "cpu", "export": False}
+    path = tmp_path / "her.yaml"
+    path.write_text(yaml.safe_dump({**values, "hyperparameters": {"learning_starts": 4, "buffer_size": 1000}}))
+    with run_in_thread(GymnasiumBridge(Goals, 2, send_info=True)) as server:
+        result = run("train", "--config", str(path), "--port", str(server.port))
+    assert isinstance(result.exception, errors.ConfigurationError)
+    assert "learning_starts" in str(result.exception)
+
+
+@pytest.mark.parametrize(
+    ("values", "said"),
+    [
+        ({"algo": "ppo", "her": {}}, "needs an algorithm with a replay buffer"),
+        ({"algo": "sac", "her": {"n_sample_goal": 4}}, "(?i)did you mean 'n_sampled_goal'"),
+        ({"algo": "sac", "her": {"goal_selection_strategy": "past"}}, "no such strategy"),
+        ({"algo": "sac", "her": 4}, "her is a mapping"),
+        ({"time_scale": 0}, "a time scale is positive"),
+        ({"params": [1]}, "a mapping is due"),
+        ({"algo": "maskableppo"}, "(?i)did you mean 'maskable_ppo'"),
+    ],
+)
+def test_wrong_options_are_refused_by_name(values: dict[str, Any], said: str) -> None:
+    with pytest.raises(errors.ConfigurationError, match=said):
+        resolve(values, None)
+
+
+def test_her_needs_goals(tmp_path: Path) -> None:
+    path = tmp_path / "her.yaml"
+    path.write_text(yaml.safe_dump({"algo": "sac", "her": {}, "env": "Pendulum-v1", "log_dir": str(tmp_path / "runs")}))
+    result = run("train", "--config", str(path))
+    assert isinstance(result.exception, errors.ConfigurationError)
+    assert "achieved_goal" in str(result.exception)
+
+
+def test_options_of_a_script_are_written_as_yaml() -> None:
+    text = TrainOptions(params={"wind": (0, 2)}, curriculum=({"params": {"wind": (1, 2)}},)).as_yaml()
+    assert yaml.safe_load(text)["params"] == {"wind": [0, 2]}
+    assert yaml.safe_load(text)["curriculum"] == [{"params": {"wind": [1, 2]}}]
+
+
+# -- inspect
+
+
+def shown(line: str) -> dict[str, str]:
+    return dict(rows(decode_handshake(line.encode())))
+
+
+def test_inspect_shows_the_spaces_as_a_tree() -> None:
+    said = shown(
+        "CONFIG:OBS=7;ACT=3;ENV_TYPE=SINGLE;VERSION=1;OBS_SPACE=DICT(where:BOX(-1:1)[2,2],in:DICT(gun:DISCRETE(3:5),"
+        "on:MULTI_BINARY(2)));ACT_SPACE=TUPLE(BOX(0:1,-2:2),DISCRETE(4));OBS_NAMES=a,b,c,d,e,f,g;ACT_NAMES=x,y,z;"
+        "PARAMS=gravity:9.8:0:20,wind:0;FEATURES=MASK;OBS_NMAES=a"
+    )
+    assert said["observation space"].splitlines() == [
+        "DICT, 7 numbers",
+        "  where [0:4]: BOX [2,2] float32 -1 to 1: a, b, c, d",
+        "  in [4:7]: DICT, 3 numbers",
+        "    gun [4]: DISCRETE 3 to 5: e",
+        "    on [5:7]: MULTI_BINARY [2]: f, g",
+    ]
+    assert said["action space"].splitlines() == [
+        "TUPLE, 3 numbers",
+        "  0 [0:2]: BOX [2] float32 -2 to 2 in all: x, y",
+        "  1 [2]: DISCRETE 0 to 3: z",
+    ]
+    assert said["parameters"] == "gravity = 9.8 (0 to 20)\nwind = 0"
+    assert said["action masks"] == "4 flags a row"
+    assert said["unknown key"] == "OBS_NMAES: did you mean 'OBS_NAMES'?"
+
+
+def test_inspect_shows_each_group_of_agents() -> None:
+    striker, goalie = EnvSpec(3, 1), EnvSpec(5, 2)
+    spec = EnvSpec(5, 2, num_envs=2, groups=(AgentGroup("striker", 2, striker), AgentGroup("goalie", 1, goalie)))
+    said = dict(rows(spec))
+    assert said["agents: striker"] == "2 in each env (striker_0, striker_1)"
+    assert said["observation space of goalie"] == "BOX [5] float32 -inf to inf"
+
+
+def test_inspect_takes_an_engine_with_agents() -> None:
+    bridge = SumoBridge(num_envs=2)
+    with run_in_thread(bridge) as server:
+        result = run("inspect", "--port", str(server.port))
+    assert result.exit_code == 0, (result.output, result.exception)
+    assert "agents:" in result.output
+
+
+def test_inspect_shows_the_handshake_as_it_was_sent() -> None:
+    with served(NAMED, HYBRID) as port:
+        result = run("inspect", "--port", port, "--steps", "2")
+    assert result.exit_code == 0, (result.output, result.exception)
+    said = " ".join(result.output.replace("│", " ").split())
+    assert "CONFIG:OBS=5;ACT=3;" in said
+    assert "weapon [4]: DISCRETE 4 to 6" in said or "weapon [0]: DISCRETE 4 to 6" in said
+    assert "HybridBox" in said
