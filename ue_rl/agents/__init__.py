@@ -45,5 +45,5 @@ __getattr__, __dir__, __all__ = lazy(
         "turns": "learn_in_turn",
         "vec_env": "GroupVecEnv",
     },
+    optional=("UnrealParallelEnv", "UnrealMultiAgentEnv"),
 )
-__all__ = [name for name in __all__ if name not in ("UnrealParallelEnv", "UnrealMultiAgentEnv")]  # need more packages

@@ -11,7 +11,7 @@ is in what is learnt.
 from __future__ import annotations
 
 from collections.abc import Generator
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -124,7 +124,7 @@ class _ActiveReplay:
                 "rows come and go: the next observation is not in the next place", field="optimize_memory_usage",
                 expected=False, got=True,
             )  # fmt: skip
-        super().__init__(  # type: ignore[call-arg]
+        cast(Any, super()).__init__(
             buffer_size, observation_space, action_space, device, n_envs=1,
             handle_timeout_termination=handle_timeout_termination,
         )  # fmt: skip
