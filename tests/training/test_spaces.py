@@ -72,8 +72,9 @@ def run(*arguments: str) -> Any:
         (PICTURE, spaces.MultiDiscrete([2, 3])),
         (spaces.Discrete(5), spaces.MultiBinary(3)),
         (spaces.Box(-1, 1, (3, 4), np.float32), spaces.Box(-1, 1, (2, 2), np.float32)),
+        (spaces.Box(-1, 1, (3, 4, 2), np.float32), spaces.Discrete(2)),  # three axes, but no image
     ],
-    ids=["named and hybrid", "starts", "picture", "one choice", "matrices"],
+    ids=["named and hybrid", "starts", "picture", "one choice", "matrices", "three axes"],
 )
 def test_train_then_play_the_model_and_its_file(tmp_path: Path, transport: str, observation: Any, action: Any) -> None:
     with served(observation, action) as port:
