@@ -133,6 +133,7 @@ class GymnasiumBridge(VectorBridge):
                 self.envs.pop().close()
             for env_id in range(prepared, len(self.envs)):
                 self._parameters.prepare(env_id)
+            self._mask_askers = [attribute(env, "action_masks") for env in self.envs]
             super().configure(spec)
 
     def reset_envs(
@@ -155,13 +156,15 @@ class GymnasiumBridge(VectorBridge):
         """See VectorBridge."""
         out, to_env, envs, plain, masks = self.outbox, self._to_env, self.envs, self._plain, self._masks
         rows, rewards, dones, cut = out.obs, out.rewards, out.dones, out.truncated
+        targets = [] if plain else self._write.targets(rows, out.image)
         with np.errstate(over="ignore"):
             for env in env_ids.tolist():
                 obs, reward, terminated, truncated, info = envs[env].step(to_env(actions[env]))
                 if plain:
                     rows[env] = obs
                 else:
-                    self._write_observation(env, obs)
+                    for get, view in targets[env]:
+                        view[...] = get(obs)
                 rewards[env] = reward
                 dones[env] = terminated or truncated
                 cut[env] = truncated and not terminated
@@ -236,7 +239,7 @@ class GymnasiumBridge(VectorBridge):
         if terminated:
             masks[env] = 1
             return
-        ask = attribute(self.envs[env], "action_masks")
+        ask = self._mask_askers[env]
         mask = info.get("action_mask") if ask is None else ask()
         if mask is None:
             raise ConfigurationError(

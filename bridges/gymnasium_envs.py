@@ -30,7 +30,9 @@ class EnvMaker:
     """
 
     def __init__(self, env: str | EnvFactory | Sequence[EnvFactory], kwargs: dict[str, Any]) -> None:
-        self.sources = list(env) if isinstance(env, Sequence) and not isinstance(env, str) else [env]
+        self.sources: list[Any] = [env]
+        if isinstance(env, Sequence) and not isinstance(env, str):
+            self.sources = list(env)
         if not self.sources:
             raise ConfigurationError("no env is given", fault="caller", field="env", expected="an id, or callables")
         self._kwargs = kwargs
@@ -138,8 +140,8 @@ class GameParameters:
 
     def __init__(self, envs: Sequence[AnyEnv], paths: Mapping[str, tuple[float, float, float]] | None) -> None:
         self._envs, self._paths = envs, paths
-        self._own = attribute(envs[0], "list_parameters") if paths is None else None
-        given = self._own() if callable(self._own) else (paths or {})
+        own = attribute(envs[0], "list_parameters") if paths is None else None
+        given: Mapping[str, tuple[float, float, float]] = (paths or {}) if own is None else own()
         self.parameters = tuple(Parameter(name, *map(float, values)) for name, values in given.items())
         self._values: list[dict[str, float]] = []
 
@@ -159,7 +161,7 @@ class GameParameters:
         """The value in one env."""
         if self._paths is None:
             own = attribute(self._envs[env_id], "get_parameter")
-            if callable(own):
+            if own is not None:
                 return float(own(name))
             return float(attribute(self._envs[env_id], "list_parameters")()[name][0])
         owner, last = _place(self._envs[env_id], name)
@@ -191,10 +193,9 @@ def _place(env: AnyEnv, path: str) -> tuple[Any, str]:
     return owner, last
 
 
-def _make(env: Any, kwargs: dict[str, Any]) -> AnyEnv:
-    if callable(env):
-        made: AnyEnv = env(**kwargs)
-        return made
+def _make(env: str | EnvFactory, kwargs: dict[str, Any]) -> AnyEnv:
+    if not isinstance(env, str):
+        return env(**kwargs)
     try:
         return gym.make(env, **kwargs)
     except gym.error.Error as error:

@@ -14,7 +14,12 @@ from ue_rl.errors import ConfigurationError
 from ue_rl.transport import Transport
 
 if TYPE_CHECKING:
+    from gymnasium.vector import AutoresetMode
+
+    from ue_rl.envs.controls import GoalReward
+    from ue_rl.envs.gym_env import UnrealEnv
     from ue_rl.envs.vec_env import UnrealVecEnv
+    from ue_rl.envs.vector_env import UnrealVectorEnv
 
 DEFAULT_PORT = 7777
 SHM = "shm://"
@@ -63,6 +68,8 @@ def connect(
     max_episode_steps: int | None = None,
     monitor: bool = True,
     copy: bool = True,
+    compute_reward: GoalReward | None = None,
+    render_mode: str | None = None,
     **options: Any,
 ) -> UnrealVecEnv:
     """Connects to a running engine.
@@ -71,7 +78,7 @@ def connect(
         url: "tcp://HOST:PORT", or "shm://NAME" for shared memory by name.
         transport: "auto": shared memory where the engine offers it and this machine is the engine's, else TCP;
             "tcp": never; "shm": nothing else.
-        max_episode_steps, monitor, copy: see UnrealVecEnv.
+        max_episode_steps, monitor, copy, compute_reward, render_mode: see UnrealVecEnv.
         options: of the connection: channel="auto"|"shared"|"per_env" (TCP), timeout=30.0 (seconds a step may take),
             connect_timeout=None, wait=0.0 (seconds to keep trying while nobody listens), compiled=None.
 
@@ -83,7 +90,64 @@ def connect(
 
     carrier = open_transport(url, transport, **options)
     try:
-        return UnrealVecEnv(carrier, max_episode_steps=max_episode_steps, monitor=monitor, copy=copy)
+        return UnrealVecEnv(
+            carrier, max_episode_steps=max_episode_steps, monitor=monitor, copy=copy, compute_reward=compute_reward,
+            render_mode=render_mode,
+        )  # fmt: skip
+    except BaseException:
+        carrier.close()
+        raise
+
+
+def make_env(
+    url: str,
+    transport: str = "auto",
+    *,
+    render_mode: str | None = None,
+    compute_reward: GoalReward | None = None,
+    **options: Any,
+) -> UnrealEnv:
+    """What gymnasium.make("ue_rl/Engine-v0", url=..) makes: an engine's one env. Arguments and errors as `connect`."""
+    from ue_rl.envs.gym_env import UnrealEnv
+
+    carrier = open_transport(url, transport, **options)
+    try:
+        return UnrealEnv(carrier, render_mode=render_mode, compute_reward=compute_reward)
+    except BaseException:
+        carrier.close()
+        raise
+
+
+def make_vector_env(
+    url: str,
+    num_envs: int | None = None,
+    transport: str = "auto",
+    *,
+    autoreset_mode: AutoresetMode | str | None = None,
+    render_mode: str | None = None,
+    **options: Any,
+) -> UnrealVectorEnv:
+    """What gymnasium.make_vec("ue_rl/Engine-v0", num_envs=.., url=..) makes.
+
+    Args:
+        num_envs: must be the engine's number of envs; None: whatever that is. autoreset_mode: None: NEXT_STEP.
+        url, transport, render_mode, options: as for `connect`.
+
+    Raises:
+        ConfigurationError: the engine has another number of envs. Otherwise as `connect`.
+    """
+    from ue_rl.envs.vector_env import UnrealVectorEnv
+
+    carrier = open_transport(url, transport, **options)
+    try:
+        count = carrier.connect().num_envs
+        if num_envs is not None and num_envs != count:
+            raise ConfigurationError(
+                "the engine has another number of envs", fault="caller", field="num_envs", expected=count, got=num_envs,
+                cure=f"pass num_envs={count}: the engine decides how many it has",
+            )  # fmt: skip
+        modes = {} if autoreset_mode is None else {"autoreset_mode": autoreset_mode}
+        return UnrealVectorEnv(carrier, render_mode=render_mode, **modes)
     except BaseException:
         carrier.close()
         raise

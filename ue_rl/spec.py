@@ -273,7 +273,12 @@ class EnvSpec:
 
     def _check_groups(self) -> None:
         names = [name.lower() for group in self.groups for name in group.agent_names]  # keys have no letter case
-        if len(set(names)) != len(names) or min(group.count for group in self.groups) < 1:
+        kinds = {group.name.lower() for group in self.groups}
+        if (
+            len(kinds) != len(self.groups)
+            or len(set(names)) != len(names)
+            or min(group.count for group in self.groups) < 1
+        ):
             raise invalid("AGENTS", "groups have one agent or more, each with a name of its own", got=names[:20])
         if len(names) > MAX_AGENTS:
             raise invalid("AGENTS", "too many agents in an env", f"at most {MAX_AGENTS}", len(names))

@@ -345,6 +345,9 @@ class BaseTransport(abc.ABC):
         self, pending: NDArray[np.uint8], env_ids: Sequence[int] | None, resets: bool, steps: bool
     ) -> int:
         """`_expect` for [num_envs, agents]: an agent that acts must answer, any other one may turn up (2)."""
+        if steps and not resets and live_agents(self.buffers).all():  # the usual case
+            pending[:] = 1
+            return len(pending)
         reset = np.zeros(len(pending), np.bool_)
         if resets:
             reset[slice(None) if env_ids is None else np.asarray(env_ids, np.intp)] = True

@@ -4,16 +4,33 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import select
 import socket
 from collections.abc import Callable
 
 MAX_EARLY = 1 << 20
+_HUNG_UP: int | None = getattr(select, "POLLRDHUP", None)
 
 
 def gives_sockets_away(loop: asyncio.AbstractEventLoop) -> bool:
     """Does Connection.detach work on `loop`? Not on Windows' default one, which reads ahead: bytes could get lost."""
     proactor = getattr(asyncio, "ProactorEventLoop", None)
     return proactor is None or not isinstance(loop, proactor)
+
+
+async def listen(make: Callable[[], Connection], host: str, port: int, backlog: int) -> tuple[asyncio.Server, int]:
+    """A listening server and its port; a name with an IPv4 and an IPv6 address has the same port on both.
+
+    Raises:
+        OSError: the address cannot be listened on.
+    """
+    loop = asyncio.get_running_loop()
+    server = await loop.create_server(make, host, port, backlog=backlog)
+    ports = [int(sock.getsockname()[1]) for sock in server.sockets]
+    if len(set(ports)) > 1:  # each took a free one
+        server.close()
+        server = await loop.create_server(make, host, ports[0], backlog=backlog)
+    return server, ports[0]
 
 
 class Connection(asyncio.Protocol):
@@ -96,6 +113,10 @@ class Connection(asyncio.Protocol):
         """Has the other side closed, though the event loop has not come to hear of it?"""
         if self._transport is None or self._transport.is_closing():
             return True
+        if _HUNG_UP is not None:  # Linux: also behind data that was not read yet
+            poller = select.poll()
+            poller.register(self.fd, _HUNG_UP)
+            return bool(poller.poll(0))
         try:
             with self._transport.get_extra_info("socket").dup() as sock:
                 sock.setblocking(False)

@@ -19,7 +19,7 @@ from collections.abc import Callable
 
 from ue_rl.bridges.core import BridgeCore, Mode
 from ue_rl.bridges.hosting import Upgrader
-from ue_rl.bridges.tcp.connection import Connection, gives_sockets_away
+from ue_rl.bridges.tcp.connection import Connection, gives_sockets_away, listen
 from ue_rl.bridges.tcp.queue import Queue
 from ue_rl.bridges.tcp.session import EngineSession, who_failed
 from ue_rl.errors import ConfigurationError, UeRlError
@@ -108,12 +108,9 @@ class BridgeServer:
         self.bridge.announce()
         self.bridge.host = self
         try:
-            self._server = await self._listen(self._asked_port)
-            self._port = _ports(self._server)[0]
-            if len(set(_ports(self._server))) > 1:
-                # A name with an IPv4 and an IPv6 address got two different free ports: both take the first.
-                self._server.close()
-                self._server = await self._listen(self._port)
+            told = self.connection_made, self.data_received, self.connection_lost, self.clogging_changed
+            backlog = max(128, self.bridge.num_envs + 8)
+            self._server, self._port = await listen(lambda: Connection(*told), self.host, self._asked_port, backlog)
             self.bridge.start_training()
         except BaseException:
             await self.close()
@@ -121,11 +118,6 @@ class BridgeServer:
         if self.tick_rate is not None:
             self._pacer = self._loop.create_task(self._tick_at_rate(self.tick_rate))
         _log.debug("listening on %s: %s", self.url, self.bridge.build_handshake())
-
-    async def _listen(self, port: int) -> asyncio.Server:
-        backlog = max(128, self.bridge.num_envs + 8)
-        told = self.connection_made, self.data_received, self.connection_lost, self.clogging_changed
-        return await self._loop.create_server(lambda: Connection(*told), self.host, port, backlog=backlog)
 
     async def serve_forever(self) -> None:
         """Serves until cancelled, then stops listening."""
@@ -405,7 +397,3 @@ class BridgeServer:
             await asyncio.sleep(due - time.perf_counter())
             if self._session is not None or self.bridge.mode is Mode.INFERENCE:
                 self._tick()
-
-
-def _ports(server: asyncio.Server) -> list[int]:
-    return [int(sock.getsockname()[1]) for sock in server.sockets]

@@ -66,6 +66,7 @@ class SharedMemoryConnection(BaseTransport):
     _watch: EngineWatch
     _agent_reader: AgentReader | None
     _mask_reader: MaskReader | None
+    _who_acts: bytes | None  # present and dones of the last request of some agents, without resets
 
     def __init__(
         self,
@@ -177,7 +178,7 @@ class SharedMemoryConnection(BaseTransport):
         env_ids = reset_ids(self.spec, resets)
         entries = reset_entries(self.spec, self._commands, env_ids, resets)
         self._refuse_evicted()
-        self._mixed = True
+        self._mixed, self._who_acts = True, None
         if self._plain is not None:
             self._plain.ask_resets(env_ids)
         else:
@@ -196,9 +197,16 @@ class SharedMemoryConnection(BaseTransport):
                 got=resets and resets.env_ids,
             )  # fmt: skip
         check_actions(self.spec, actions)
+        who = self.buffers.present.tobytes() + self.buffers.dones.tobytes()
+        if resets is None and who == self._who_acts:  # the same agents as in the request before
+            self._refuse_evicted()
+            copy_actions(self.memory, self.spec, actions)
+            self._publish([])
+            return
         env_ids = reset_ids(self.spec, resets)
         entries = reset_entries(self.spec, self._commands, env_ids, resets)
         self._refuse_evicted()
+        self._who_acts = None
         self._expect(resets, steps=True)
         self._mixed = True
         ask = self.memory.ask
@@ -206,6 +214,7 @@ class SharedMemoryConnection(BaseTransport):
         np.equal(self.buffers.pending, 1, out=ask)
         note_resets(self.memory, self.spec, env_ids, resets)
         copy_actions(self.memory, self.spec, actions)
+        self._who_acts = who if resets is None else None
         self._publish(entries)
 
     def _publish(self, entries: list[bytes]) -> None:
@@ -229,7 +238,7 @@ class SharedMemoryConnection(BaseTransport):
         self.memory.ask[:] = ActionBatch.STEP
         self.memory.resets[:] = 0
         self.buffers.pending[:] = 1
-        self._mixed = False
+        self._mixed, self._who_acts = False, None
 
     def _collect(self) -> None:
         ring = self._ring
@@ -316,6 +325,7 @@ class SharedMemoryConnection(BaseTransport):
         self._plain = None if memory.header.extended else PlainSteps(memory, buffers)
         self._agent_reader = None if memory.present is None else AgentReader(memory, spec, buffers)
         self._some_act, self._mixed = self._agent_reader is not None, True
+        self._who_acts = None
         if self._plain is None:
             buffers.image, buffers.obs = memory.image, memory.obs
             if self._agent_reader is None:

@@ -17,6 +17,8 @@ from ue_rl.shm.memory import StepMemory
 from ue_rl.spec import EnvSpec
 from ue_rl.wire.refusals import agent_text
 
+_ACTED = bytes([0, 1, *[0] * 254])  # of `pending`: 1 where an agent acted
+
 
 class MaskReader:
     """Takes the masks of an answer.
@@ -82,10 +84,17 @@ class AgentReader:
             MalformedMessage: an agent that was asked is not there, or nobody is after a reset.
         """
         out = self._out
-        if out.pending.tobytes() == self._everybody and self._present.tobytes() == self._everybody:
-            for own, given in self._own:
-                own[:] = given
-            self.all_act = out.dones.tobytes() == self._nobody
+        pending, present = out.pending.tobytes(), self._present.tobytes()
+        if present == pending.translate(_ACTED) and b"\0" not in pending:  # who acted is there, and nobody else
+            if present == self._everybody:
+                for own, given in self._own:
+                    own[:] = given
+            else:
+                who = np.frombuffer(present, np.bool_)
+                for own, given in self._own:
+                    np.copyto(own, given, where=who)
+                out.present[:] = who
+            self.all_act = present == self._everybody and out.dones.tobytes() == self._nobody
             return
         there, asked, acted = self._present != 0, out.pending != 0, out.pending == 1
         missing = acted & ~there

@@ -122,7 +122,7 @@ class TcpConnection(BaseTransport):
         if links:
             return PerEnvWiring(links, self._codec, self.buffers)
         admin.lines.max_line = self._codec.max_line
-        if spec.channel is Channel.ANY:  # an empty line, which nobody answers: no env sockets will come
+        if spec.channel is Channel.ANY and "ERROR" in spec.features:  # of version 1.1: no env sockets will come
             admin.send(b"\n", time.monotonic() + self.connect_timeout)
         return SharedWiring(admin, self._codec, self.buffers)
 

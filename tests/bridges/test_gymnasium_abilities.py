@@ -13,6 +13,7 @@ from gymnasium.wrappers import TimeLimit
 from ue_rl import errors
 from ue_rl.bridges import GymnasiumBridge
 from ue_rl.bridges.hosting import GetsParameters, ListsParameters, SetsParameters
+from ue_rl.engine_calls import EngineCalls
 from ue_rl.spec import EnvType, Parameter
 from ue_rl.testing import MemoryTransport
 
@@ -288,3 +289,32 @@ def test_every_env_may_have_a_callable_of_its_own() -> None:
     assert [type(env) for env in bridge.envs] == [Small, Masked, Small]
     with pytest.raises(errors.ConfigurationError, match="no env is given"):
         GymnasiumBridge([])
+
+
+# -- asked by a trainer
+
+
+@pytest.mark.parametrize("through_codec", [True, False])
+def test_a_trainer_asks_for_all_of_it(through_codec: bool) -> None:
+    """Pictures, rewards of goals and parameters, by the calls beside the steps and beside a reset."""
+    bridge = GymnasiumBridge(Drawn, 2, parameters={"gravity": (9.8, 1, 20)})
+    transport = MemoryTransport(bridge, through_codec=through_codec)
+    transport.connect()
+    calls = EngineCalls(transport)
+    transport.draw_parameters = lambda env: {"gravity": 2.0 + env}
+    reset(transport)
+    assert [env.gravity for env in bridge.envs] == [2, 3]  # type: ignore[attr-defined]
+    calls.set_parameters({"gravity": 5}, env_id=1)
+    assert [calls.get_parameters(["gravity"], env_id=env) for env in (0, 1)] == [{"gravity": 2}, {"gravity": 5}]
+    assert calls.render(1).tolist() == Drawn().render().tolist()
+    assert calls.compute_reward(np.zeros((2, 2)), np.eye(2)).tolist() == [-1, -1]
+
+
+class Drawn(Goals):
+    def __init__(self) -> None:
+        super().__init__()
+        self.render_mode, self.steps = "rgb_array", 0
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        _, info = super().reset(seed=seed)
+        return {"observation": np.zeros(2), "achieved_goal": np.zeros(2), "desired_goal": np.ones(2)}, info

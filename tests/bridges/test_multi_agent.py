@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -342,3 +343,28 @@ def test_one_policy_acts_for_all_agents_of_one_group() -> None:
 def test_several_kinds_of_agents_are_not_one_policys(bridge: Any) -> None:
     with pytest.raises(errors.ConfigurationError, match=r"groups of agents have different spaces.*striker, goalie"):
         bridge.set_inference_interface(Policy())
+
+
+# -- the page
+
+
+def test_the_engine_of_the_page_runs(start: Any) -> None:
+    page = (Path(__file__).resolve().parents[2] / "docs/agents.md").read_text("utf-8")
+    code = page.split("```python engine\n")[1].split("```")[0]
+    names: dict[str, Any] = {"__name__": "page"}
+    exec(compile(code, "docs/agents.md", "exec"), names)
+    transport, buffers = start(names["Line"](2))
+    actions = np.tile(np.array([[1], [0.5], [0]], np.float32), (2, 1))
+    seen = []
+    for _ in range(6):
+        transport.send_actions(actions)
+        transport.receive()
+        seen.append((buffers.present[:3].tolist(), buffers.dones[:3].tolist(), buffers.rewards[:3].tolist()))
+    assert seen[1] == ([1, 1, 1], [0, 0, 0], [0, 0, 0])
+    assert seen[2] == ([1, 1, 1], [1, 0, 0], [1, 0, 0])
+    assert seen[3][0] == [0, 1, 1]
+    assert buffers.dones.tolist()[1:3] == [1, 1]
+    assert buffers.obs[2].tolist() == [3, 3]
+    transport.reset()
+    transport.receive()
+    assert buffers.present.all()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 from typing import Any
 
@@ -10,13 +11,15 @@ import pytest
 from gymnasium import spaces
 
 from ue_rl import errors
+from ue_rl.connecting import open_transport
 from ue_rl.space_tree import leaves
 from ue_rl.testing import MemoryTransport
 from ue_rl.transport import live_agents
 from ue_rl.wire import decode_handshake, encode_handshake
 
 pettingzoo = pytest.importorskip("pettingzoo", reason="the extra `agents` is not installed")
-from ue_rl.bridges import PettingZooBridge  # noqa: E402
+from ue_rl.agents import UnrealParallelEnv  # noqa: E402
+from ue_rl.bridges import PettingZooBridge, ShmUpgrader, run_in_thread, run_shm_in_thread  # noqa: E402
 
 Open = Callable[[Any], MemoryTransport]
 BOX = spaces.Box(-1, 1, (2,), np.float64)
@@ -179,6 +182,38 @@ def test_envs_of_pettingzoo_are_hosted(open_agents: Open, module: str, steps: in
     """In parallel, in turns with masks, and with agents that die one by one."""
     pytest.importorskip(module)
     compare(open_agents, module, steps)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("carrier", ["text", "upgraded", "shm"])
+def test_over_every_carrier_it_is_the_hosted_env(carrier: str) -> None:
+    """Spaces, agents, observations, rewards and ends; actions of every kind."""
+    bridge = PettingZooBridge(Field)
+    with contextlib.ExitStack() as stack:
+        if carrier == "shm":
+            url = stack.enter_context(run_shm_in_thread(bridge)).url
+        else:
+            upgrader = ShmUpgrader() if carrier == "upgraded" else None
+            url = stack.enter_context(run_in_thread(bridge, upgrader=upgrader)).url
+        env = UnrealParallelEnv(open_transport(url, "tcp" if carrier == "text" else "shm", timeout=10))
+        stack.callback(env.close)
+        hosted = Field()
+        for episode in range(2):
+            got, want = env.reset(seed=episode)[0], hosted.reset(seed=episode)[0]
+            while hosted.agents:
+                assert env.agents == hosted.agents
+                assert {name: numbers(got[name]) for name in hosted.agents} == {
+                    name: numbers(want[name]) for name in hosted.agents
+                }
+                actions = {}
+                for i, name in enumerate(hosted.agents):
+                    assert env.observation_space(name).contains(got[name])
+                    hosted.action_space(name).seed(10 * hosted.steps + i)
+                    actions[name] = hosted.action_space(name).sample()
+                got, *results, _ = env.step(actions)
+                want, *wanted, _ = hosted.step(actions)
+                for mine, theirs in zip(results, wanted, strict=True):
+                    assert {name: mine[name] for name in actions} == theirs
+            assert env.agents == []
 
 
 def test_masks_stand_beside_the_observation_in_classic_envs(open_agents: Open) -> None:

@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import pytest
 from click.testing import CliRunner
@@ -92,6 +93,7 @@ def test_serve_stops_with_a_ctrl_c_that_comes_as_it_starts() -> None:
         (["--bridge", "no_such_module:X"], "cannot be loaded"),
         (["--bridge", "json"], "cannot be loaded"),
         (["--env", "CartPole-v1", "--kwargs", "[]"], "not a JSON object"),
+        (["--pettingzoo", "pettingzoo.no_such_env"], "cannot be loaded"),
         (["--env", "CartPole-v1", "--port", "0", "--tick-rate", "0"], "tick rate must be positive"),
     ],
 )
@@ -116,6 +118,19 @@ def test_serve_closes_a_bridge_that_can_be_closed(monkeypatch: pytest.MonkeyPatc
         result = CliRunner().invoke(cli, words)
         assert result.exit_code == 0, result.exception
     assert closed == [3]
+
+
+def test_serve_hosts_a_pettingzoo_env_and_says_what_is_served(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("pettingzoo.classic.rps_v2")
+    server = SimpleNamespace(url="tcp://127.0.0.1:1")
+    monkeypatch.setattr("ue_rl.bridges.serve", lambda bridge, host, port, ready, **options: ready(server))
+    result = CliRunner().invoke(cli, ["serve", "--pettingzoo", "pettingzoo.classic.rps_v2", "--num-envs", "3"])
+    assert result.exit_code == 0, result.exception
+    assert "pettingzoo.classic.rps_v2: 3 envs on tcp://127.0.0.1:1" in result.output
+    assert "AGENTS=player:2" in result.output
+    assert "agents: player: 2 in each env (player_0, player_1)" in result.output
+    assert "observation space of player: DISCRETE 0 to 3" in result.output
+    assert "stopped" in result.output
 
 
 def test_serve_says_that_a_port_is_taken() -> None:

@@ -42,7 +42,7 @@ def fault_cases() -> Iterator[object]:
     for case in FAULT_CASES:
         for wiring in case.only:
             yield pytest.param(case, wiring, True, id=f"{case.name}-{wiring}-compiled")
-            if wiring in WIRINGS and case.script.handshake == Script().handshake:
+            if wiring in WIRINGS and (case.script.faults or case.script.handshake == Script().handshake):
                 yield pytest.param(case, wiring, False, id=f"{case.name}-{wiring}-pure")
 
 

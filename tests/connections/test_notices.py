@@ -253,6 +253,25 @@ def test_a_connection_between_the_handshake_and_the_trainers_choice_is_no_env_so
                 assert second.line().startswith("CONFIG")
 
 
+@pytest.mark.parametrize(
+    ("features", "said"), [("", b"ACT=RESET;ENV=0\n"), (";FEATURES=ERROR", b"\nACT=RESET;ENV=0\n")]
+)
+def test_an_engine_of_version_1_reads_nothing_that_it_did_not_read_before(features: str, said: bytes) -> None:
+    heard: list[bytes] = []
+
+    def play(client: socket.socket) -> None:
+        client.sendall(f"CONFIG:OBS=1;ACT=1;ENV_TYPE=MULTI;ENV_COUNT=1;VERSION=1;CHANNEL=ANY{features}\n".encode())
+        heard.append(client.recv(1))
+        while not heard[0].endswith(b"ENV=0\n"):
+            heard[0] += client.recv(100)
+        client.sendall(b"OBS=1;REW=0;DONE=0;ENV=0\n")
+
+    with engine(play) as port, open_engine("127.0.0.1", port, transport="tcp") as connection:
+        connection.reset()
+        connection.receive()
+    assert heard == [said]
+
+
 # -- ERROR
 
 

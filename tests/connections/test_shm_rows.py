@@ -15,6 +15,7 @@ from ue_rl.buffers import ActionBatch
 from ue_rl.connections import SharedMemoryConnection
 from ue_rl.space_tree import Branch, Leaf, LeafKind, box
 from ue_rl.spec import ActionSpec, AgentGroup, EnvSpec
+from ue_rl.testing.memory import MemoryTransport
 from ue_rl.transport import live_agents
 
 N = 4
@@ -86,7 +87,7 @@ class Team(BridgeCore):
                     out.rewards[row], out.dones[row] = 1 + agent, there[agent]
                     if "INFO" in self.spec.features:
                         out.infos[row] = {"row": row}
-                self.answered[row] = 1
+                self.answered[row] = agent in there
         inbox.command[:] = ActionBatch.NOTHING
 
     def tick_inference(self, delta: float) -> None:
@@ -380,3 +381,39 @@ def test_a_late_answer_names_envs_not_rows() -> None:
         connection.reset([1, 3])
         with pytest.raises(errors.EngineTimeout, match=r"0 of 2 envs.*\[1, 3\]"):
             connection.receive()
+
+
+def test_at_random_the_answers_are_those_of_the_arrays() -> None:
+    """Agents come, go and end at random, envs are reset at random: against a transport that copies arrays in memory."""
+
+    def plan(env: int, time: int) -> dict[int, int]:
+        rng = np.random.default_rng((env, time, draws[env]))
+        there = {agent: int(rng.random() < 0.2) for agent in range(3) if live[env][agent] or rng.random() < 0.3}
+        if not there and time == 0:
+            there = {1: 0}
+        return there
+
+    draws, live = [0] * N, [[True] * 3 for _ in range(N)]
+    games = Team(plan), Team(plan)
+    games[0].outbox.present[:] = games[1].outbox.present[:] = 0
+    with run_shm_in_thread(games[0]) as host, SharedMemoryConnection(host.name, timeout=10) as connection:
+        other = MemoryTransport(games[1], through_codec=False)
+        other.connect()
+        rng, resets = np.random.default_rng(0), list(range(N))
+        for _ in range(300):
+            given = rng.normal(size=(3 * N, 1)).astype(np.float32)
+            given[:, 0] = rng.integers(0, 2, 3 * N)
+            for env in range(N):
+                acted = live_agents(connection.buffers).reshape(N, 3)[env]
+                live[env] = [False] * 3 if env in resets else acted.tolist()
+                draws[env] += env in resets
+            for transport in (connection, other):
+                transport.send_actions(given, resets)
+                out = transport.receive()
+            mine, its = connection.buffers, other.buffers
+            there = its.present != 0
+            assert (mine.present == its.present).all()
+            for name in ("obs", "rewards", "dones", "truncated", "masks"):
+                assert (getattr(mine, name)[there] == getattr(its, name)[there]).all(), name
+            stuck = ~live_agents(out).reshape(N, 3).any(axis=1)
+            resets = np.flatnonzero(stuck | (rng.random(N) < 0.05)).tolist()

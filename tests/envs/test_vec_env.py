@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 from unittest import mock
 
@@ -29,7 +29,7 @@ from stable_baselines3.common.vec_env import (
 
 import ue_rl
 from ue_rl import errors
-from ue_rl.bridges import GymnasiumBridge, ShmUpgrader, run_in_thread, run_shm_in_thread
+from ue_rl.bridges import GymnasiumBridge
 from ue_rl.envs.vec_env import UnrealVecEnv
 from ue_rl.spec import EnvType
 from ue_rl.testing import MemoryTransport
@@ -77,35 +77,6 @@ ACTION_SPACES = {
 
 def maker(name: str) -> Callable[[], gym.Env[Any, Any]]:
     return lambda: Coded(ACTION_SPACES[name])
-
-
-@pytest.fixture(params=CARRIERS)
-def opened(request: pytest.FixtureRequest) -> Iterator[Callable[..., UnrealVecEnv]]:
-    """Opens an UnrealVecEnv over a GymnasiumBridge in one of five ways."""
-    closers: list[Callable[[], None]] = []
-
-    def open_env(env: Any, n: int = N, send_info: bool = False, **options: Any) -> UnrealVecEnv:
-        bridge = GymnasiumBridge(env, n, send_info=send_info)
-        if request.param == "memory":
-            vec_env = UnrealVecEnv(MemoryTransport(bridge), **options)
-        elif request.param == "shm":
-            host = run_shm_in_thread(bridge)
-            closers.append(host.close)
-            vec_env = ue_rl.connect(host.url, timeout=10, **options)
-        elif request.param == "upgraded":
-            handle = run_in_thread(bridge, upgrader=ShmUpgrader())
-            closers.append(handle.close)
-            vec_env = ue_rl.connect(handle.url, "shm", timeout=10, **options)
-        else:
-            handle = run_in_thread(bridge)
-            closers.append(handle.close)
-            vec_env = ue_rl.connect(handle.url, channel=request.param, timeout=10, **options)
-        closers.append(vec_env.close)
-        return vec_env
-
-    yield open_env
-    for close in reversed(closers):
-        close()
 
 
 def sample(space: spaces.Space[Any], rng: np.random.Generator, n: int = N) -> np.ndarray:

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import copy
+import warnings
 from typing import Any
 
 import gymnasium as gym
 import numpy as np
 import pytest
 from gymnasium import spaces
+from gymnasium.utils.env_checker import check_env
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
+from gymnasium.wrappers import PassiveEnvChecker
 
 import ue_rl
 from ue_rl import errors
@@ -203,3 +207,137 @@ def test_a_wrong_reset_mask_is_refused_as_gymnasium_does(mask: Any) -> None:
         env.reset(options={"reset_mask": mask})
     assert isinstance(ours.value, type(theirs.value))
     assert str(theirs.value) in str(ours.value)
+
+
+# -- spaces and masks
+
+PARTS: dict[str, spaces.Space[Any]] = {
+    "bytes": spaces.Box(0, 200, (2, 2), np.uint8),
+    "flags": spaces.MultiBinary(3),
+    "inner": spaces.Dict({"pair": spaces.Tuple((spaces.Discrete(3, start=2), spaces.Box(-1, 1, (), np.float32)))}),
+    "matrix": spaces.Box(-10, 10, (2, 3), np.float32),
+    "weapon": spaces.MultiDiscrete([2, 3], start=[1, -1]),
+}
+
+
+class Anything(gym.Env[Any, Any]):
+    """Random observations of any space; takes hybrid actions and checks them; says which weapons are there."""
+
+    def __init__(self) -> None:
+        self.observation_space = copy.deepcopy(spaces.Dict(PARTS))
+        self.action_space = spaces.Dict(
+            {"aim": spaces.Box(-2, 2, (2, 2), np.float32), "pick": spaces.Tuple((spaces.Discrete(3, start=-1),))}
+        )
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
+        super().reset(seed=seed)
+        if seed is not None:
+            self.observation_space.seed(seed)
+        self.steps = 0
+        return self.observation_space.sample(), {}
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        assert self.action_space.contains(action), action
+        self.steps += 1
+        reward = float(np.float32(action["aim"].sum()) + action["pick"][0])
+        return self.observation_space.sample(), reward, bool(self.np_random.random() < 0.2), self.steps >= 6, {}
+
+
+class Choosing(Anything):
+    """With masks."""
+
+    def action_masks(self) -> np.ndarray:
+        """The step's number decides."""
+        return np.array([True, self.steps % 2 == 0, self.steps % 3 == 0])
+
+
+def assert_same(got: Any, want: Any) -> None:
+    if isinstance(want, dict):
+        assert list(got) == list(want)
+        for key in want:
+            assert_same(got[key], want[key])
+    elif isinstance(want, tuple):
+        for mine, theirs in zip(got, want, strict=True):
+            assert_same(mine, theirs)
+    else:
+        assert np.asarray(got).dtype == np.asarray(want).dtype
+        np.testing.assert_array_equal(got, want)
+
+
+@pytest.mark.parametrize("mode", [AutoresetMode.NEXT_STEP, AutoresetMode.SAME_STEP])
+def test_nested_spaces_and_hybrid_actions_equal_gymnasiums(mode: AutoresetMode) -> None:
+    env = ue_rl.UnrealVectorEnv(MemoryTransport(GymnasiumBridge(Anything, N)), autoreset_mode=mode)
+    reference = SyncVectorEnv([Anything] * N, autoreset_mode=mode)
+    assert env.observation_space == reference.observation_space
+    assert env.action_space == reference.action_space
+    reference.action_space.seed(1)
+    assert_same(env.reset(seed=4)[0], reference.reset(seed=4)[0])
+    ended = 0
+    for _ in range(40):
+        actions = reference.action_space.sample()
+        mine, theirs = env.step(actions), reference.step(actions)
+        assert_same(mine[0], theirs[0])
+        np.testing.assert_allclose(mine[1], theirs[1], rtol=1e-6)
+        ended += int(mine[2].sum() + mine[3].sum())
+        if "final_obs" in theirs[4]:
+            for got, want in zip(mine[4]["final_obs"], theirs[4]["final_obs"], strict=True):
+                if want is not None:
+                    assert_same(got, want)
+    assert ended > 10
+
+
+@pytest.mark.parametrize("mode", [AutoresetMode.NEXT_STEP, AutoresetMode.SAME_STEP])
+def test_masks_stand_beside_their_observations(mode: AutoresetMode) -> None:
+    env = ue_rl.UnrealVectorEnv(MemoryTransport(GymnasiumBridge(Choosing, N)), autoreset_mode=mode)
+    _, infos = env.reset(seed=1)
+    steps = np.zeros(N, np.int64)
+    env.single_action_space.seed(0)
+    begins = np.zeros(N, np.bool_)
+    for _ in range(30):
+        assert infos["action_mask"].dtype == np.int8
+        expected = np.stack([np.ones(N, np.bool_), steps % 2 == 0, steps % 3 == 0], axis=1)
+        np.testing.assert_array_equal(infos["action_mask"], expected)
+        assert infos["_action_mask"].all()
+        actions = {"aim": np.zeros((N, 2, 2), np.float32), "pick": (np.full(N, -1),)}  # always legal
+        _, _, terminated, truncated, infos = env.step(actions)
+        over = terminated | truncated
+        steps += 1
+        steps[begins] = 0
+        if mode is AutoresetMode.SAME_STEP:
+            steps[over] = 0
+            continue
+        begins = over
+        # after a terminal state no action follows: the bridge calls everything legal
+        infos["action_mask"][terminated] = np.stack(
+            [np.ones(N), steps % 2 == 0, steps % 3 == 0], axis=1
+        )[terminated]  # fmt: skip
+
+
+def test_a_single_env_passes_the_checkers_with_these_spaces() -> None:
+    env = ue_rl.UnrealEnv(MemoryTransport(GymnasiumBridge(Choosing, 1)))
+    assert env.observation_space == spaces.Dict(PARTS)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        warnings.filterwarnings("ignore", message=".*ignores the engine's action masks")
+        check_env(env, skip_render_check=True, skip_close_check=True)
+        checked = PassiveEnvChecker(env)
+        obs, info = checked.reset(seed=1)
+        for _ in range(20):
+            assert env.observation_space.contains(obs)
+            assert info["action_mask"].tolist() == env.action_masks().tolist()
+            obs, _, terminated, truncated, info = checked.step(env.action_space.sample())
+            if terminated or truncated:
+                obs, info = checked.reset()
+
+
+def test_masks_of_a_single_env_are_those_of_its_last_observation() -> None:
+    env = ue_rl.UnrealEnv(MemoryTransport(GymnasiumBridge(Choosing, 1)))
+    _, info = env.reset(seed=2)
+    action = {"aim": np.zeros((2, 2), np.float32), "pick": (-1,)}
+    for step in range(3):
+        assert info["action_mask"].tolist() == [1, step % 2 == 0, step % 3 == 0]
+        assert env.action_masks().dtype == np.bool_
+        _, _, over, _, info = env.step(action)
+        if over:
+            break
+    assert not hasattr(ue_rl.UnrealEnv(MemoryTransport(GymnasiumBridge(Anything, 1))), "action_masks")

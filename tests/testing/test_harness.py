@@ -36,7 +36,7 @@ from ue_rl.transport import Transport
 
 def test_the_projects_own_vectors_are_whole() -> None:
     vectors = load_golden(find_protocol(__file__))
-    assert {vector.kind for vector in vectors} == {"handshake", "request", "reply"}
+    assert {vector.kind for vector in vectors} == {"handshake", "request", "reply", "call", "notice"}
     assert len(vectors) > 50
     for vector in vectors:
         if vector.reject is not None:
@@ -54,6 +54,10 @@ def test_the_projects_own_vectors_are_whole() -> None:
         ("name: a\nconfig: x\nrejects: MalformedMessage\n", "unknown keys"),
         ("config: x\nreject: MalformedMessage\n", "name"),
         ("name: a\nconfig: x\nrequest: r\nreply: r\nreject: WrongCount\n", "not both"),
+        ("name: a\nconfig: x\ncall: r\nnotice: r\nreject: WrongCount\n", "not both"),
+        ("name: a\nrequest: r\nreject: WrongCount\n", "names its handshake"),
+        ("name: a\nconfig: x\ncall: GET\nasked: {name: GET}\nanswer: OK\n", "what it means"),
+        ("name: a\nconfig: x\nreply: r\nafter: noon\nreject: WrongCount\n", "step or reset"),
         ("name: a\nconfig: x\nrequest: r\nasks: [{env: 0}]\n", "an action or is a reset"),
         ("name: a\nconfig: x\nreply: r\nstates: [{env: 0, obs: [1]}]\n", "reward"),
         ("- just a list\n", "not a mapping"),

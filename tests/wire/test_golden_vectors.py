@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -9,11 +10,15 @@ import numpy as np
 import pytest
 
 from ue_rl import errors
-from ue_rl.buffers import ActionBatch, StepBuffers
-from ue_rl.spec import ImageSpec
+from ue_rl.action_spec import ActionKind
+from ue_rl.buffers import ActionBatch, Resets, StepBuffers
+from ue_rl.spec import AgentGroup, EnvSpec, ImageSpec
 from ue_rl.testing import GoldenVector, find_protocol, load_golden
-from ue_rl.wire import Codec, decode_handshake, encode_handshake
+from ue_rl.testing.golden import Ask, StateRow, golden_json
+from ue_rl.wire import Codec, calls, decode_handshake, encode_handshake
 from ue_rl.wire.lines import LineBuffer
+from ue_rl.wire.notices import busy_line, error_line, notice_of
+from ue_rl.wire.space_text import space_text
 
 VECTORS = load_golden(find_protocol(Path(__file__).parent))
 
@@ -39,19 +44,37 @@ def test_handshake_decodes(vector: GoldenVector) -> None:
     spec = decode_handshake(vector.config.encode() + b"\r\n")
     assert vector.spec is not None
     for key, value in vector.spec.items():
-        if key == "action_kind":
-            assert spec.action_spec.kind.value == value
+        if key in ("low", "high") and spec.action_spec.kind is ActionKind.HYBRID:
+            np.testing.assert_array_equal(spec.action_spec.bounds[key == "high"], value)
         elif key in ("low", "high", "counts"):
             np.testing.assert_array_equal(getattr(spec.action_spec, key), value)
         elif key == "features":
             assert sorted(spec.features) == value
         elif key == "image":
             assert spec.image == ImageSpec(**value)
+        elif key == "groups":
+            assert [group_as(group, list(wanted)) for group, wanted in zip(spec.groups, value, strict=True)] == value
+        elif key == "parameters":
+            assert [[one.name, one.value, one.low, one.high] for one in spec.parameters] == value
         else:
-            got = getattr(spec, key)
-            got = getattr(got, "value", got)
+            got = said(spec, key)
             assert (list(got) if isinstance(got, tuple) else got) == value, key
     assert decode_handshake(encode_handshake(spec)) == spec
+
+
+def said(spec: EnvSpec, key: str) -> Any:
+    """What a spec says under a golden vector's key."""
+    if key == "action_kind":
+        return spec.action_spec.kind.value
+    if key in ("obs_space", "act_space"):
+        space = spec.obs_space if key == "obs_space" else spec.action_spec.space
+        return None if space is None else space_text(space)
+    got = spec.action_spec.starts if key == "starts" else getattr(spec, key)
+    return getattr(got, "value", got)
+
+
+def group_as(group: AgentGroup, keys: list[str]) -> dict[str, Any]:
+    return {key: getattr(group, key) if key in ("name", "count") else said(group.spec, key) for key in keys}
 
 
 @pytest.mark.parametrize(
@@ -63,6 +86,10 @@ def test_handshake_decodes(vector: GoldenVector) -> None:
         "handshake-discrete",
         "handshake-image-beside-numbers",
         "handshake-image-only",
+        "handshake-choices-that-start-elsewhere",
+        "handshake-names-and-units",
+        "handshake-parameters",
+        "handshake-agents-of-one-kind",
     ],
 )
 def test_handshake_encodes(name: str) -> None:
@@ -77,11 +104,26 @@ def test_handshake_is_refused(vector: GoldenVector) -> None:
         decode_handshake(vector.config.encode())
 
 
-def check_states(vector: GoldenVector, buffers: StepBuffers) -> None:
-    assert [i for i, p in enumerate(buffers.pending) if not p] == sorted(state.env for state in vector.states)
+def row_of(spec: EnvSpec, row: Ask | StateRow) -> int:
+    return row.env * spec.agents_per_env + (row.agent or 0)
+
+
+def envs_of(vector: GoldenVector) -> int:
+    return len({row.env for row in vector.states})
+
+
+def check_states(vector: GoldenVector, spec: EnvSpec, buffers: StepBuffers) -> None:
+    answered = buffers.pending.reshape(-1, spec.agents_per_env) == 0
+    assert sorted({state.env for state in vector.states}) == np.flatnonzero(answered.any(axis=1)).tolist()
+    assert (answered.any(axis=1) == answered.all(axis=1)).all()
+    if spec.groups:
+        there = np.flatnonzero(buffers.present & (buffers.pending == 0)).tolist()
+        assert there == sorted(row_of(spec, state) for state in vector.states)
     for state in vector.states:
-        env = state.env
-        np.testing.assert_array_equal(buffers.obs[env], np.array(state.obs, np.float32))
+        env = row_of(spec, state)
+        np.testing.assert_array_equal(buffers.obs[env, : len(state.obs)], np.array(state.obs, np.float32))
+        if state.mask is not None:
+            assert "".join(map(str, buffers.masks[env, : len(state.mask)])) == state.mask
         assert buffers.rewards[env] == np.float32(state.reward)
         assert buffers.dones[env] == state.done
         assert buffers.truncated[env] == state.truncated
@@ -90,8 +132,8 @@ def check_states(vector: GoldenVector, buffers: StepBuffers) -> None:
 
 def fresh(vector: GoldenVector, compiled: bool) -> tuple[Codec, StepBuffers]:
     spec = decode_handshake(vector.config.encode())
-    buffers = StepBuffers(spec.num_envs, spec.obs_size)
-    buffers.pending[:] = 1
+    buffers = StepBuffers.of(spec)
+    buffers.pending[:] = 1 if vector.after == "step" else 2
     return Codec(spec, compiled=compiled), buffers
 
 
@@ -116,8 +158,8 @@ def test_reply_decodes(vector: GoldenVector, form: str, compiled: bool) -> None:
         rows = codec.decode_states(lines.data, buffers, None, *span)
         assert lines.next_span() is None
         assert len(lines) == (13 if form == "trailing" else 0)
-    assert rows == len(vector.states)
-    check_states(vector, buffers)
+    assert rows == envs_of(vector)
+    check_states(vector, codec.spec, buffers)
 
 
 @of("reply")
@@ -127,49 +169,66 @@ def test_reply_encodes(vector: GoldenVector, compiled: bool) -> None:
     truncated = np.zeros_like(buffers.dones)
     infos = {}
     for state in vector.states:
-        env = state.env
-        buffers.obs[env], buffers.rewards[env] = state.obs, state.reward
+        env = row_of(codec.spec, state)
+        buffers.obs[env, : len(state.obs)], buffers.rewards[env] = state.obs, state.reward
+        if state.mask is not None:
+            buffers.masks[env, : len(state.mask)] = [int(flag) for flag in state.mask]
         buffers.dones[env], truncated[env] = state.done, state.truncated
         if state.info is not None:
             infos[env] = state.info
-    ids = [state.env for state in vector.states]
-    line = codec.encode_states(buffers.obs, buffers.rewards, buffers.dones, truncated, ids, infos)
+    ids = [row_of(codec.spec, state) for state in vector.states]
+    line = codec.encode_states(buffers.obs, buffers.rewards, buffers.dones, truncated, ids, infos, buffers.masks)
     assert line.endswith(b"\n")
     if vector.canonical:
         assert vector.reply is not None
         assert line == vector.reply.encode() + b"\n"
-    again = StepBuffers(*buffers.obs.shape)
-    again.pending[:] = 1
-    assert codec.decode_states(line, again) == len(ids)
-    check_states(vector, again)
+    again = fresh(vector, compiled)[1]
+    assert codec.decode_states(line, again) == envs_of(vector)
+    check_states(vector, codec.spec, again)
 
 
 @of("request")
 def test_request_decodes_and_encodes(vector: GoldenVector, compiled: bool) -> None:
     codec, _ = fresh(vector, compiled)
     spec = codec.spec
-    batch = ActionBatch(spec.num_envs, spec.act_size)
+    batch, per_env = ActionBatch.of(spec), spec.agents_per_env
     assert vector.request is not None
     assert codec.decode_requests(vector.request.encode(), batch) == len(vector.asks)
-    asked = {ask.env: ask for ask in vector.asks}
-    for env in range(spec.num_envs):
-        ask = asked.get(env)
-        if ask is None:
-            assert batch.command[env] == batch.NOTHING
-        elif ask.reset:
-            assert batch.command[env] == batch.RESET
-            assert batch.seeds[env] == (-1 if ask.seed is None else ask.seed)
-            assert batch.options.get(env) == ask.options
-        else:
-            assert batch.command[env] == batch.STEP
-            np.testing.assert_array_equal(batch.actions[env], np.array(ask.action, np.float32))
+    asked = {row_of(spec, ask): ask for ask in vector.asks}
+    resets = {ask.env for ask in vector.asks if ask.reset}
+    for row in range(spec.num_rows):
+        ask = asked.get(row)
+        if row // per_env in resets:
+            assert batch.command[row] == batch.RESET
+        elif ask is None:
+            assert batch.command[row] == batch.NOTHING
+        if ask is not None and ask.reset:
+            assert batch.seeds[row] == (-1 if ask.seed is None else ask.seed)
+            assert batch.options.get(row) == ask.options
+            assert batch.parameters.get(row) == ask.set
+        elif ask is not None:
+            assert batch.command[row] == batch.STEP
+            assert ask.action is not None
+            np.testing.assert_array_equal(batch.actions[row, : len(ask.action)], np.array(ask.action, np.float32))
     if vector.canonical:
-        ids = [ask.env for ask in vector.asks]
-        if vector.asks[0].reset:
-            line = codec.encode_resets(ids, [a.seed for a in vector.asks], [a.options for a in vector.asks])
-        else:
-            line = codec.encode_actions(batch.actions, ids)
-        assert line == vector.request.encode() + b"\n"
+        assert written(codec, vector, batch) == vector.request.encode() + b"\n"
+
+
+def written(codec: Codec, vector: GoldenVector, batch: ActionBatch) -> bytes:
+    """What a trainer writes for the asks: resets, a step, or, through `encode_request`, both."""
+    spec, resets = codec.spec, [ask for ask in vector.asks if ask.reset]
+    steps = [row_of(spec, ask) for ask in vector.asks if not ask.reset]
+    if not resets and not spec.groups:
+        return codec.encode_actions(batch.actions, steps)
+    buffers = StepBuffers.of(spec)
+    if spec.groups:
+        buffers.present[:] = 0
+        buffers.present[steps] = 1
+    given = Resets(
+        [ask.env for ask in resets], [ask.seed for ask in resets], [ask.options for ask in resets],
+        [ask.set for ask in resets],
+    )  # fmt: skip
+    return codec.encode_request(batch.actions if steps else None, given if resets else None, buffers)
 
 
 @of("reply", "request", reject=True)
@@ -182,6 +241,99 @@ def test_message_is_refused(vector: GoldenVector, compiled: bool) -> None:
             codec.decode_states(vector.reply.encode(), buffers)
         else:
             assert vector.request is not None
-            codec.decode_requests(vector.request.encode(), ActionBatch(codec.spec.num_envs, codec.spec.act_size))
+            codec.decode_requests(vector.request.encode(), ActionBatch.of(codec.spec))
     assert type(caught.value) is kind
     assert "got" in str(caught.value)
+
+
+# -- calls and notices
+
+
+def asked_text(asked: dict[str, Any]) -> str:
+    """The call as a trainer writes it."""
+    name, env = asked["name"], asked.get("env")
+    if name == "GET":
+        return calls.write_get(asked.get("names", ()), env)
+    if name == "SET":
+        return calls.write_set(asked["settings"], env)
+    if name == "GOALS":
+        return calls.write_goals(*(np.array(asked[key], np.float32) for key in ("achieved", "desired")))
+    if name == "RENDER":
+        return calls.write_render(env)
+    return calls.write_pause(asked["value"]) if name == "PAUSE" else calls.write_time_scale(asked["value"])
+
+
+def check_answer(call: str, answer: str, answered: dict[str, Any], canonical: bool) -> None:
+    ((key, value),) = answered.items()
+    if key == "refused":
+        with pytest.raises(errors.CommandFailed) as caught:
+            calls.understood(call, answer.encode())
+        assert caught.value.got == value
+        again = calls.write_refused(value)
+    else:
+        text = calls.understood(call, answer.encode())
+        if key == "ok":
+            calls.read_ok(text)
+            again = calls.OK
+        elif key == "values":
+            assert calls.read_values(text) == value
+            again = calls.write_values(value)
+        elif key == "picture":
+            np.testing.assert_array_equal(calls.read_picture(text), value)
+            again = calls.write_picture(np.array(value, np.uint8))
+        else:
+            np.testing.assert_array_equal(calls.read_rewards(text, len(value)), np.array(value, np.float32))
+            again = calls.write_rewards(np.array(value, np.float32))
+    assert again == answer or not canonical
+
+
+@of("call")
+def test_call_and_answer(vector: GoldenVector) -> None:
+    spec = decode_handshake(vector.config.encode())
+    assert vector.call is not None
+    assert vector.asked is not None
+    assert calls.is_call(vector.call.encode())
+    call = calls.read_call(vector.call.encode(), spec.num_envs)
+    for key in ("name", "names", "settings", "env", "value"):
+        if key in vector.asked:
+            got = getattr(call, key)
+            assert (list(got) if isinstance(got, tuple) else got) == vector.asked[key]
+    for key in ("achieved", "desired"):
+        if key in vector.asked:
+            np.testing.assert_array_equal(getattr(call, key), np.array(vector.asked[key], np.float32))
+    if vector.canonical:
+        assert asked_text(dict(vector.asked)) == vector.call
+    if vector.answer is not None:
+        check_answer(vector.call, vector.answer, dict(vector.answered or {}), vector.canonical)
+
+
+@of("call", reject=True)
+def test_call_is_refused(vector: GoldenVector) -> None:
+    spec = decode_handshake(vector.config.encode())
+    assert vector.reject is not None
+    assert vector.call is not None
+    with pytest.raises(getattr(errors, vector.reject)) as caught:
+        calls.read_call(vector.call.encode(), spec.num_envs)
+    assert type(caught.value).__name__ == vector.reject
+
+
+@of("notice")
+def test_notice(vector: GoldenVector) -> None:
+    assert vector.notice is not None
+    assert vector.means is not None
+    kind, text, fields = vector.means["kind"], vector.means.get("text", ""), vector.means.get("fields", {})
+    assert notice_of(vector.notice.encode() + b"\r\n") == (kind, text, fields)
+    if vector.canonical:
+        since, peer = fields.get("SINCE"), fields.get("PEER")
+        line = error_line(text) if kind == "ERROR" else busy_line(None if since is None else float(since), peer)
+        assert line == vector.notice.encode() + b"\n"
+
+
+def test_the_vectors_as_json_are_those_of_the_page() -> None:
+    """After a change: python -m ue_rl.testing.golden docs/protocol.md > docs/protocol-vectors.json."""
+    page = find_protocol(Path(__file__).parent)
+    text = golden_json(page)
+    assert (page.parent / "protocol-vectors.json").read_text("utf-8") == text
+    vectors = json.loads(text)
+    assert [vector["name"] for vector in vectors] == [vector.name for vector in VECTORS]
+    assert next(v for v in vectors if v["name"] == "handshake-extended")["spec"]["obs_low"] == ["-inf", 0]

@@ -62,9 +62,10 @@ class GroupTransport:
         self._players: dict[str, tuple[Part, Player]] = {}
         self._everybody_plays = False
         self._actions = np.zeros((engine.num_rows, engine.act_size), np.float32)
-        self._live: NDArray[np.bool_] = np.zeros(engine.num_rows, np.bool_)
-        self._asked: NDArray[np.bool_] = self._live.copy()  # to take a step
-        self._begun: NDArray[np.bool_] = self._live.copy()  # rows of envs that were asked to begin an episode
+        self._nobody: NDArray[np.bool_] = np.zeros(engine.num_rows, np.bool_)
+        self._live = self._nobody  # can act now; a new array in each step, as are the next two
+        self._asked = self._nobody  # to take a step
+        self._begun = self._nobody  # rows of envs that were asked to begin an episode
         self._stepping = self._nothing_sent = False
 
     def _learns(self, agents: Sequence[int]) -> None:
@@ -147,13 +148,18 @@ class GroupTransport:
         """
         if resets is not None and len(resets):
             raise ConfigurationError("an agent has no reset of its own", fault="caller", field="resets", got=resets)
-        everything = self._actions
-        everything[self.part.rows, : self.spec.act_size] = actions
-        for part, player in self._others():
-            everything[part.rows, : part.spec.act_size] = player.act(part.buffers)
-        over = self._over()
-        asked, begun = self._live.copy(), self._rows_of(over)
-        self._tell(over)
+        others = self._others()
+        if self.part.whole and actions.shape == self._actions.shape:
+            everything = actions
+        else:
+            everything = self._actions
+            everything[self.part.rows, : self.spec.act_size] = actions
+            for part, player in others:
+                everything[part.rows, : part.spec.act_size] = player.act(part.buffers)
+        over = [] if np.count_nonzero(self._live) == len(self._live) else self._over()
+        asked, begun = self._live, self._rows_of(over) if over else self._nobody
+        if over:
+            self._tell(over)
         self.transport.send_actions(everything, over or None)
         self._asked, self._begun, self._stepping, self._nothing_sent = asked, begun, True, False
 
@@ -181,7 +187,7 @@ class GroupTransport:
         self._tell(envs)
         given = [None if values is None else [values[chosen[env]] for env in envs] for values in (seeds, options)]
         self.transport.reset(None if env_ids is None else envs, *given)  # type: ignore[arg-type]
-        self._asked, self._begun, self._stepping = np.zeros_like(self._live), self._rows_of(envs), False
+        self._asked, self._begun, self._stepping = self._nobody, self._rows_of(envs), False
 
     def receive(self) -> StepBuffers:
         """See Transport.receive: the learner's rows."""
@@ -192,7 +198,8 @@ class GroupTransport:
             return self.buffers
         buffers = self.transport.receive()
         live = live_agents(buffers)
-        for part in (self.part, *(part for part, _ in self._players.values())):
+        parts = [self.part, *(part for part, _ in self._players.values())] if self._players else [self.part]
+        for part in parts:
             if self._stepping:
                 part.take_step(buffers, self._asked, live)
             else:

@@ -115,7 +115,7 @@ class AgentsEnv:
         for name, action in actions.items():
             group, _, row = self._places[name]
             try:
-                self._actions[row, : group.part.spec.act_size] = group.writer(np.asarray(action)[None])[0]
+                self._actions[row, : group.part.spec.act_size] = group.writer.one(action)[0]
             except ActionError as error:
                 error.message, error.env_id = f"agent {name}: {error.message}", 0
                 raise

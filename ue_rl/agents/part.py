@@ -26,7 +26,7 @@ class Part:
         buffers: the rows' own arrays. Of a row that did not act in the last step: reward, done and truncated are 0,
             every choice is legal, and the observation is its last one (before the first, something that its space
             contains).
-        acted: bool [rows]; the row took part in the last step, so its reward and done mean something.
+        acted: bool [rows]; the row took part in the last step, so its reward and done mean something. all_acted: all.
 
     Raises:
         ConfigurationError: the agents' spaces differ.
@@ -51,10 +51,13 @@ class Part:
         low, high = self.spec.obs_bounds
         self.buffers.obs[:] = np.clip(np.float32(0), low, high)
         self.acted: NDArray[np.bool_] = np.zeros(self.spec.num_envs, np.bool_)
+        self.all_acted = False
+        # Every row of the transport in its order, with all of its numbers: the usual engine of one group.
+        self.whole = self.spec.obs_size == engine.obs_size and np.array_equal(self.rows, np.arange(engine.num_rows))
 
     def seat(self, env: int, agents: Sequence[int]) -> None:
         """From now on these agents of `env` are its rows here; only between two episodes of it."""
-        start = env * self.size
+        start, self.whole = env * self.size, False
         self.rows[start : start + self.size] = env * self._per_env + np.asarray(agents, np.intp)
 
     def take_step(self, buffers: StepBuffers, acted: NDArray[np.bool_], live: NDArray[np.bool_]) -> None:
@@ -64,8 +67,18 @@ class Part:
             buffers: the transport's. acted: bool [num_rows], who was asked for a step. live: who can act now.
         """
         rows, mine = self.rows, self.buffers
+        if self.whole and np.count_nonzero(acted) == len(acted):  # the usual case: whole arrays, one copy each
+            self.acted, self.all_acted = acted, True
+            mine.obs[:], mine.rewards[:], mine.dones[:] = buffers.obs, buffers.rewards, buffers.dones
+            mine.truncated[:], mine.present[:] = buffers.truncated, 1
+            mine.infos = buffers.infos.copy()
+            if mine.masks.shape[1]:
+                mine.masks[:] = buffers.masks[:, : mine.masks.shape[1]]
+                mine.masks[~live] = 1
+            return
         self.acted = acted[rows]
-        if self.acted.all():  # the usual case
+        self.all_acted = bool(self.acted.all())
+        if self.all_acted:
             for name in ("rewards", "dones", "truncated"):
                 np.take(getattr(buffers, name), rows, out=getattr(mine, name))
             self._observe(buffers, slice(None), live[rows])

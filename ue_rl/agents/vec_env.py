@@ -63,9 +63,9 @@ class GroupVecEnv(UnrealVecEnv):
     def step_wait(self) -> VecEnvStepReturn:
         """See UnrealVecEnv.step_wait, and this class for inactive rows."""
         obs, rewards, dones, infos = super().step_wait()
-        acted = self.transport.part.acted
-        self.inactive = ~acted
-        if not acted.all():
+        part = self.transport.part
+        self.inactive = ~part.acted
+        if not part.all_acted:
             waiting = np.flatnonzero(self.inactive).tolist()
             self._observations.put(obs, self.transport.buffers, waiting)  # of those that came
             self._returns[waiting] = 0

@@ -1,4 +1,4 @@
-"""`ue-rl serve`: hosts a Gymnasium env, or a bridge class of yours, as an engine."""
+"""`ue-rl serve`: hosts a Gymnasium or PettingZoo env, or a bridge class of yours, as an engine."""
 
 from __future__ import annotations
 
@@ -10,11 +10,12 @@ import click
 from click.core import ParameterSource
 
 from ue_rl.cli.common import cannot_listen, json_object, show_log
-from ue_rl.errors import ConfigurationError
+from ue_rl.errors import ConfigurationError, printable
 
 
 @click.command(short_help="Host an env as an engine.")
 @click.option("--env", help="A Gymnasium id, such as CartPole-v1.")
+@click.option("--pettingzoo", metavar="MODULE", help="A PettingZoo env, such as pettingzoo.classic.rps_v2.")
 @click.option("--bridge", help="A bridge class instead, as module:Class; called with num_envs.")
 @click.option("--num-envs", type=click.IntRange(1), default=8, show_default=True)
 @click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
@@ -24,12 +25,12 @@ from ue_rl.errors import ConfigurationError
 @click.option("--shm-name", metavar="NAME", help="Serve shm://NAME (or the path of a file) alone, without TCP.")
 @click.option("--images", is_flag=True, help="With --env: send images as images; needs --shm or --shm-name.")
 @click.option("--send-info", is_flag=True, help="Send info dicts along.")
-@click.option("--kwargs", default="{}", help="JSON object for gymnasium.make or the bridge class.")
+@click.option("--kwargs", default="{}", help="JSON object for whoever makes the env, or the bridge class.")
 def serve(
-    env: str | None, bridge: str | None, num_envs: int, host: str, port: int, tick_rate: float | None, shm: bool,
-    shm_name: str | None, images: bool, send_info: bool, kwargs: str,
+    env: str | None, pettingzoo: str | None, bridge: str | None, num_envs: int, host: str, port: int,
+    tick_rate: float | None, shm: bool, shm_name: str | None, images: bool, send_info: bool, kwargs: str,
 ) -> None:  # fmt: skip
-    """Host a Gymnasium env, or a bridge class, as an engine, until Ctrl-C.
+    """Host a Gymnasium or PettingZoo env, or a bridge class, as an engine, until Ctrl-C.
 
     Trainers connect one after the other: ue-rl train --port 7777, or ue_rl.connect("tcp://127.0.0.1:7777"). With --shm
     they go over to shared memory by themselves; with --shm-name they attach: ue_rl.connect("shm://NAME").
@@ -42,12 +43,13 @@ def serve(
             raise click.UsageError(f"--shm-name serves without TCP: leave out --{word}, or offer --shm")
     if images and (env is None or not (shm or shm_name)):
         raise click.UsageError("--images needs --env, and --shm or --shm-name: text carries no images")
-    if (env is None) == (bridge is None):
-        raise click.UsageError("give either --env or --bridge")
+    if [env, pettingzoo, bridge].count(None) != 2:
+        raise click.UsageError("give one of --env, --pettingzoo and --bridge")
     arguments = json_object(kwargs, "kwargs")
-    from ue_rl.bridges import GymnasiumBridge, ShmUpgrader, serve_shm
+    from ue_rl.bridges import GymnasiumBridge, PettingZooBridge, ShmUpgrader, serve_shm
     from ue_rl.bridges import serve as serve_tcp
     from ue_rl.bridges.hosting import Closes
+    from ue_rl.cli.inspect_spaces import rows
     from ue_rl.compiled import load
 
     if shm or shm_name is not None:
@@ -62,14 +64,18 @@ def serve(
     hosted: Any
     if env is not None:
         hosted = GymnasiumBridge(env, num_envs, send_info=send_info, images=images, **arguments)
+    elif pettingzoo is not None:
+        hosted = PettingZooBridge(pettingzoo, num_envs, send_info=send_info, **arguments)
     else:
         hosted = _bridge_class(str(bridge))(num_envs=num_envs, **arguments)
     show_log("ue_rl.bridges.tcp.server", "ue_rl.bridges.shm")
 
     def say(running: Any) -> None:
         offered = ", shared memory on offer" if shm else ""
-        click.echo(f"{env or bridge}: {num_envs} envs on {running.url}{offered}  (Ctrl-C stops)")
+        click.echo(f"{env or pettingzoo or bridge}: {num_envs} envs on {running.url}{offered}  (Ctrl-C stops)")
         click.echo(f"{hosted.build_handshake()}")
+        for what, text in rows(hosted.spec):
+            click.echo(printable(f"  {what}: " + text.replace("\n", "\n    ")))
 
     try:
         if shm_name is not None:

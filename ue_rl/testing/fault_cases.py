@@ -89,7 +89,7 @@ def provoke(transport: Transport, steps: int = 4) -> tuple[UeRlError, float]:
     start = time.monotonic()
     try:
         spec = transport.connect()
-        actions = np.full((spec.num_envs, spec.act_size), 0.25, np.float32)
+        actions = np.full((spec.num_rows, spec.act_size), 0.25, np.float32)
         transport.reset()
         transport.receive()
         for _ in range(steps):
@@ -103,26 +103,39 @@ def provoke(transport: Transport, steps: int = 4) -> tuple[UeRlError, float]:
 
 
 _TEXT = ("shared", "per_env")
+_SHARED = ("shared",)
 _ALL = (*_TEXT, "shm")
 
 
 def _at_row(
-    name: str, kind: FaultKind, wanted: Wanted, text: str | None = None, only: tuple[str, ...] = _ALL, **errors: Wanted
-) -> FaultCase:
-    """Strikes at env 1's request number 2; `errors` are the wirings whose error differs."""
-    return FaultCase(name, Script(faults=(Fault(kind, env=1, step=2, text=text),)), wanted, errors, only)
+    name: str, kind: FaultKind, wanted: Wanted, text: str | None = None, only: tuple[str, ...] = _ALL,
+    extra: str = "", **errors: Wanted,
+) -> FaultCase:  # fmt: skip
+    """Strikes at env 1's request number 2; `errors` are the wirings whose error differs. `extra`: see Script."""
+    script = Script(faults=(Fault(kind, env=1, step=2, text=text),), extra=extra)
+    return FaultCase(name, script, wanted, errors, only)
 
 
 def _bad_row(name: str, row: str, wanted: Wanted, **errors: Wanted) -> FaultCase:
     """A row of this text; also in shared memory where the error there is given."""
-    return _at_row(name, FaultKind.MALFORMED, wanted, row, _ALL if "shm" in errors else _TEXT, **errors)
+    return _at_row(name, FaultKind.MALFORMED, wanted, row, _ALL if "shm" in errors else _TEXT, "", **errors)
+
+
+def _extended(name: str, config: str, row: str, wanted: Wanted, only: tuple[str, ...] = _TEXT) -> FaultCase:
+    """A row of this text in a session with keys of version 1.1."""
+    script = Script(handshake=f"{_CONFIG};VERSION=1;{config}", faults=(Fault(FaultKind.MALFORMED, 1, 2, row),))
+    return FaultCase(name, script, wanted, only=only)
 
 
 def _handshake(name: str, line: str | None, wanted: Wanted) -> FaultCase:
     return FaultCase(name, Script(handshake=line), wanted)
 
 
+_MASKS = "VERSION=1;ACT_SPACE=MULTI_DISCRETE(2,3);FEATURES=MASK"
+_AGENTS = "VERSION=1;AGENTS=walker:1"
 _CONFIG = "CONFIG:OBS=4;ACT=2;ENV_TYPE=MULTI;ENV_COUNT=3"
+_MASKS = "ACT_SPACE=MULTI_DISCRETE(2,3);FEATURES=MASK"
+_AGENTS = "CHANNEL=SHARED;AGENTS=ant:2"
 
 # fmt: off
 FAULT_CASES: tuple[FaultCase, ...] = (
@@ -136,6 +149,8 @@ FAULT_CASES: tuple[FaultCase, ...] = (
         Wanted(HandshakeError, field="ENV_COUNT", text=("1 to",))),
     _handshake("a key twice", _CONFIG + ";OBS=4", Wanted(HandshakeError, field="OBS")),
     _handshake("from the future", _CONFIG + ";VERSION=99", Wanted(HandshakeError, field="VERSION", text=("99",))),
+    _handshake("a reason instead of a handshake", "ERROR=no%20memory",
+        Wanted(EngineDisconnected, field="ERROR", text=("no memory",))),
     _handshake("a binary handshake", "\x16\x03\x01\x00\x00", Wanted(HandshakeError)),
     _handshake("an endless handshake", "CONFIG:" + "X" * 200_000,
         Wanted((LineTooLong, HandshakeError), text=("65536",))),
@@ -185,6 +200,11 @@ FAULT_CASES: tuple[FaultCase, ...] = (
     _bad_row("the handshake again", _CONFIG, Wanted(ProtocolError, text=("CONFIG",))),
     _bad_row("an empty row", _GOOD + "||", Wanted(MalformedMessage)),
     _at_row("garbage", FaultKind.GARBAGE, Wanted(ProtocolError)),
+    # masks and agents
+    _at_row("a mask without a choice", FaultKind.MALFORMED,
+        Wanted(MalformedMessage, 1, "MASK", ("without a choice", "number 1")), f"{_GOOD};MASK=01000", extra=_MASKS),
+    _at_row("an agent that acted is not there", FaultKind.MALFORMED,
+        Wanted(MalformedMessage, 1, "AGENT", ("missing", "agent walker")), f"{_GOOD};PRESENT=0", ("shm",), _AGENTS),
     # env ids
     _at_row("unknown env", FaultKind.WRONG_ENV, Wanted(UnknownEnv, field="ENV", text=("0 to 2", "ENV=3")),
         shm=Wanted(UnknownEnv, field="ENV", text=("0 to 2", "3"))),
@@ -195,6 +215,17 @@ FAULT_CASES: tuple[FaultCase, ...] = (
     _at_row("answers twice", FaultKind.TWICE, Wanted(RepeatedEnv, 1),
         per_env=Wanted((RepeatedEnv, UnexpectedMessage), 1),
         shm=Wanted(UnexpectedMessage, field="frame_seq", text=("more than once",))),
+    # masks and agents
+    _extended("a mask too short", _MASKS, f"{_GOOD};MASK=1101", Wanted(WrongCount, 1, "MASK", ("5 flags", "4 came"))),
+    _extended("a mask too long", _MASKS, f"{_GOOD};MASK=110111", Wanted(WrongCount, 1, "MASK", ("5 flags", "6 came"))),
+    _extended("no legal choice", _MASKS, f"{_GOOD};MASK=11000", Wanted(MalformedMessage, 1, "MASK", ("number 1",))),
+    _extended("a mask that is none", _MASKS, f"{_GOOD};MASK=yes", Wanted(MalformedMessage, 1, "MASK", ("yes",))),
+    _extended("an unknown agent", _AGENTS, f"{_GOOD};AGENT=2", Wanted(UnknownEnv, 1, "AGENT", ("0 to 1",)), _SHARED),
+    _extended("a missing agent", _AGENTS, f"{_GOOD};AGENT=1",
+        Wanted(MalformedMessage, 1, "AGENT", ("missing", "ant_0")), _SHARED),
+    _extended("an agent without a name", _AGENTS, _GOOD, Wanted(MalformedMessage, 1, "AGENT"), _SHARED),
+    _at_row("says why it ends", FaultKind.MALFORMED, Wanted(EngineDisconnected, 1, "ERROR", ("out of memory",)),
+        "ERROR=out%20of%20memory", ("per_env",)),
     # sizes
     _at_row("an endless line", FaultKind.OVERSIZE, Wanted(LineTooLong, text=("newline within",)),
         shm=Wanted(SegmentInvalid, text=("longer than what was written",))),

@@ -2,38 +2,47 @@
 engines.
 
 A vector is a fenced block marked `yaml golden`. It names a handshake (`config`) and says what it means
-(`spec`), what one line under it means (`request` with `asks`, `reply` with `states`), or which error it
-must give (`reject`). An unknown or a missing key is an error, so that no
-vector goes unchecked.
+(`spec`), what one line under it means (`request` with `asks`, `reply` with `states`, `call` with `asked`, `answer` with
+`answered`, `notice` with `means`), or which error it must give (`reject`). An unknown or a missing key is an error, so
+that no vector goes unchecked.
+
+    python -m ue_rl.testing.golden docs/protocol.md > docs/protocol-vectors.json
+
+writes them as JSON, for readers in other languages: an object for each block, infinite bounds as "inf" and "-inf".
 """
 
 from __future__ import annotations
 
+import json
+import math
 import re
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
-__all__ = ["Ask", "GoldenVector", "StateRow", "find_protocol", "load_golden"]
+__all__ = ["Ask", "GoldenVector", "StateRow", "find_protocol", "golden_json", "load_golden"]
 
 _BLOCK = re.compile(r"^```yaml golden[ \t]*\n(.*?)^```[ \t]*$", re.MULTILINE | re.DOTALL)
 
 
 @dataclass(frozen=True)
 class Ask:
-    """One row of a request: `reset`, or an `action`."""
+    """One row of a request: `reset` (of an env, with the parameters `set`), or an `action` (with agents, of one)."""
 
     env: int
     action: tuple[float, ...] | None = None
     reset: bool = False
     seed: int | None = None
     options: Mapping[str, Any] | None = None
+    agent: int | None = None
+    set: Mapping[str, float] | None = None
 
 
 @dataclass(frozen=True)
 class StateRow:
-    """One row of a reply."""
+    """One row of a reply; `mask`: its flags, as text."""
 
     env: int
     obs: tuple[float, ...]
@@ -41,6 +50,8 @@ class StateRow:
     done: int
     truncated: int = 0
     info: Mapping[str, Any] | None = None
+    agent: int | None = None
+    mask: str | None = None
 
 
 @dataclass(frozen=True)
@@ -49,33 +60,46 @@ class GoldenVector:
 
     Attributes:
         name: unique within the file.
-        config: the handshake line, without its newline.
+        config: the handshake line, without its newline; a notice needs none.
         spec: what the handshake means, by the names of EnvSpec; `channel: null` means that it does not say.
-            `action_kind`, `low`, `high`, `counts` are the action space's.
+            `action_kind`, `low`, `high`, `counts`, `starts` are the action space's; `act_space` and `obs_space` are the
+            text of a tree; `parameters` are [name, value, low, high]; `groups` have a name, a count and what their
+            agents' spec says.
         request, reply: one line, without its line feed.
         asks, states: what the line means, in the line's order.
+        after: "step", every row is awaited; "reset", agents that may have come, and none that must.
+        call, answer: one line each, the second the answer to the first.
+        asked: by the names of ue_rl.wire.calls.Call. answered: one of `values`, `ok`, `picture` (rows of pixels),
+            `rewards`, `refused` (the sentence).
+        notice: one line. means: its `kind`, BUSY or ERROR, and its `fields` or its `text`.
         canonical: a writer gives exactly this line for this meaning.
         reject: the name of the error in ue_rl.errors that the line (or the handshake) must give.
         line_number: where the block begins in the file.
     """
 
     name: str
-    config: str
+    config: str = ""
     spec: Mapping[str, Any] | None = None
     request: str | None = None
     asks: tuple[Ask, ...] = ()
     reply: str | None = None
     states: tuple[StateRow, ...] = ()
+    after: str = "step"
+    call: str | None = None
+    asked: Mapping[str, Any] | None = None
+    answer: str | None = None
+    answered: Mapping[str, Any] | None = None
+    notice: str | None = None
+    means: Mapping[str, Any] | None = None
     canonical: bool = False
     reject: str | None = None
     line_number: int = 0
 
     @property
     def kind(self) -> str:
-        """ "handshake", "request" or "reply"."""
-        if self.request is not None:
-            return "request"
-        return "handshake" if self.reply is None else "reply"
+        """ "request", "reply", "call", "notice" or "handshake"."""
+        kinds = ("request", "reply", "call", "notice")
+        return next((kind for kind in kinds if getattr(self, kind) is not None), "handshake")
 
 
 def find_protocol(start: str | Path) -> Path:
@@ -100,18 +124,46 @@ def load_golden(path: str | Path) -> list[GoldenVector]:
     """
     import yaml
 
-    text = Path(path).read_text(encoding="utf-8")
     vectors: list[GoldenVector] = []
-    for block in _BLOCK.finditer(text):
-        line_number = text.count("\n", 0, block.start()) + 1
+    for line_number, block in _blocks(path):
         try:
-            vectors.append(_vector(yaml.safe_load(block.group(1)), line_number))
+            vectors.append(_vector(yaml.safe_load(block), line_number))
         except (TypeError, KeyError, ValueError, yaml.YAMLError) as error:
             raise ValueError(f"{path}, line {line_number}: not a golden vector: {error}") from error
     names = [vector.name for vector in vectors]
     if len(set(names)) != len(names):
         raise ValueError(f"{path}: names come twice: {sorted(n for n in names if names.count(n) > 1)}")
     return vectors
+
+
+def golden_json(path: str | Path) -> str:
+    """The vectors of a protocol file as JSON, one to a line: an object of what each block says. Needs PyYAML.
+
+    Raises:
+        ValueError: as `load_golden`.
+    """
+    import yaml
+
+    load_golden(path)
+    lines = [
+        json.dumps(_finite(yaml.safe_load(block)), ensure_ascii=True, allow_nan=False) for _, block in _blocks(path)
+    ]
+    return "[\n" + ",\n".join(lines) + "\n]\n"
+
+
+def _blocks(path: str | Path) -> list[tuple[int, str]]:
+    """(line number, text) of each vector."""
+    text = Path(path).read_text(encoding="utf-8")
+    return [(text.count("\n", 0, block.start()) + 1, block.group(1)) for block in _BLOCK.finditer(text)]
+
+
+def _finite(value: Any) -> Any:
+    """`value` with infinite numbers as text: JSON has none."""
+    if isinstance(value, dict):
+        return {key: _finite(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_finite(item) for item in value]
+    return str(value) if isinstance(value, float) and math.isinf(value) else value
 
 
 def _vector(block: Any, line_number: int) -> GoldenVector:
@@ -128,11 +180,20 @@ def _vector(block: Any, line_number: int) -> GoldenVector:
             "line_number": line_number,
         }
     )
-    if vector.request is not None and vector.reply is not None:
-        raise ValueError("a vector has a request or a reply, not both")
-    meaning = {"handshake": vector.spec, "request": vector.asks, "reply": vector.states}[vector.kind]
-    if bool(meaning) == bool(vector.reject):
+    if sum(line is not None for line in (vector.request, vector.reply, vector.call, vector.notice)) > 1:
+        raise ValueError("a vector has a request or a reply (or a call, or a notice), not both")
+    if not vector.config and vector.notice is None:
+        raise ValueError("a vector names its handshake")
+    meanings = {
+        "handshake": vector.spec, "request": vector.asks, "reply": vector.states, "call": vector.asked,
+        "notice": vector.means,
+    }  # fmt: skip
+    if bool(meanings[vector.kind]) == bool(vector.reject):
         raise ValueError("a vector says what its line means, or how it is rejected")
+    if (vector.answer is None) != (vector.answered is None) or (vector.answer is not None and vector.kind != "call"):
+        raise ValueError("an answer is that to a call, and says what it means")
+    if vector.after not in ("step", "reset"):
+        raise ValueError("after is step or reset")
     return vector
 
 
@@ -146,3 +207,7 @@ def _ask(row: Mapping[str, Any]) -> Ask:
 
 def _state(row: Mapping[str, Any]) -> StateRow:
     return StateRow(**{**row, "obs": tuple(float(x) for x in row["obs"]), "reward": float(row["reward"])})
+
+
+if __name__ == "__main__":
+    sys.stdout.write(golden_json(sys.argv[1] if len(sys.argv) > 1 else find_protocol(".")))

@@ -66,6 +66,7 @@ typedef struct {
     Py_ssize_t envs, per_env;   /* rows = envs * per_env; per_env is 1 where an env is one agent */
     Py_ssize_t mask_size;       /* flags of a row of masks; 0 without */
     int agents;                 /* are rows an agent's? */
+    int plain;                  /* neither agents nor masks */
 } Arrays;
 
 static void release(Arrays *a)
@@ -130,6 +131,7 @@ static int check_arrays(Arrays *a, const Column *columns, int decoding)
         return -1;
     }
     a->envs = a->rows / a->per_env;
+    a->plain = !a->agents && !a->mask_size;
     for (i = 0; !decoding && i < a->first.len / 4; i++)
         if (ids[i] < 0 || ids[i] >= a->rows) {
             PyErr_SetString(PyExc_IndexError, "row out of range");
@@ -400,11 +402,12 @@ static int read_keyed_row(Reader *r, const char *p, const char *end, Row *row)
     }
 }
 
-/* Checks AGENT, and how many numbers and flags this agent has. */
+/* Checks AGENT, and how many numbers this agent has. */
 static int check_agent(Reader *r, const char *at, const Row *row)
 {
     const Arrays *a = r->arrays;
     Failure *f = &r->failure;
+    if (!a->agents) return 0;
     if (row->reset && r->main_field == F_ACT) /* of the whole env */
         return row->seen & BIT(F_AGENT) ? fail(f, RESET_OF_AGENT, row->env, F_AGENT, at, row->agent) : 0;
     if (!(row->seen & BIT(F_AGENT))) return fail(f, MISSING_FIELD, row->env, F_AGENT, at, 0);
@@ -430,9 +433,11 @@ static int check_row(Reader *r, const char *at, Row *row)
     } else if (r->main_field == F_OBS && r->only_env >= 0 && row->env != r->only_env) {
         return fail(f, OTHER_ENV, r->only_env, F_ENV, at, row->env);
     }
-    if (r->arrays->agents && check_agent(r, at, row)) return -1;
-    if (row->mask && row->flags != flags_of(r->arrays, r->arrays->agents ? (Py_ssize_t)row->agent : 0))
-        return fail(f, WRONG_COUNT, row->env, F_MASK, row->mask, row->flags);
+    if (!r->arrays->plain) {
+        if (check_agent(r, at, row)) return -1;
+        if (row->mask && row->flags != flags_of(r->arrays, r->arrays->agents ? (Py_ssize_t)row->agent : 0))
+            return fail(f, WRONG_COUNT, row->env, F_MASK, row->mask, row->flags);
+    }
     if (row->truncated && !row->done) return fail(f, TRUNC_WITHOUT_DONE, row->env, F_TRUNC, at, 0);
     return 0;
 }
@@ -505,15 +510,19 @@ static void store_mask(const Arrays *a, Py_ssize_t at, const Row *row)
 static int store_state(Reader *r, const char *at, Row *row)
 {
     const Arrays *a = r->arrays;
-    Py_ssize_t agent = a->agents ? (Py_ssize_t)row->agent : 0, count = numbers_of(a, agent);
-    Py_ssize_t to = (Py_ssize_t)row->env * a->per_env + agent, none;
-    int32_t *span = (int32_t *)a->column[STATE_SPANS].buf + 2 * to;
-    uint8_t *pending = (uint8_t *)a->column[PENDING].buf + to;
+    Py_ssize_t agent = a->agents ? (Py_ssize_t)row->agent : 0, count = a->size, to = (Py_ssize_t)row->env, none;
+    int32_t *span;
+    uint8_t *pending;
+    if (a->agents) to = to * a->per_env + agent, count = numbers_of(a, agent);
+    span = (int32_t *)a->column[STATE_SPANS].buf + 2 * to;
+    pending = (uint8_t *)a->column[PENDING].buf + to;
     if (!*pending)
         return fail(&r->failure, REPEATED_ENV, row->env, a->agents ? F_AGENT : F_ENV, at, a->agents ? agent : row->env);
-    if (*pending == 2) row->reward = 0, row->done = row->truncated = 0; /* it was not asked: see kernels_pure.py */
-    if (row->mask && !row->done && (none = without_choice(a, agent, row->mask)) >= 0)
-        return fail(&r->failure, NO_CHOICE, row->env, F_MASK, row->mask, none);
+    if (!a->plain) {
+        if (*pending == 2) row->reward = 0, row->done = row->truncated = 0; /* not asked: see kernels_pure.py */
+        if (row->mask && !row->done && (none = without_choice(a, agent, row->mask)) >= 0)
+            return fail(&r->failure, NO_CHOICE, row->env, F_MASK, row->mask, none);
+    }
     *pending = 0;
     memcpy((float *)a->column[OBS].buf + to * a->size, r->numbers, (size_t)count * sizeof(float));
     ((float *)a->column[REWARDS].buf)[to] = row->reward;
@@ -666,7 +675,7 @@ static char *write_text(char *p, const char *text, size_t n)
     return p + n;
 }
 
-static char *write_integer(char *p, int32_t value)
+static inline char *write_integer(char *p, int32_t value)
 {
     char digits[12];
     int n = 0;
@@ -677,7 +686,7 @@ static char *write_integer(char *p, int32_t value)
 }
 
 /* ENV, and where rows are an agent's also AGENT. */
-static char *write_env(char *p, const Arrays *a, int32_t row)
+static inline char *write_env(char *p, const Arrays *a, int32_t row)
 {
     int32_t per_env = (int32_t)a->per_env;
     p = write_text(p, ";ENV=", 5);

@@ -62,7 +62,7 @@ class Codec:
         self._state_form = self.form + (k.AGENTS if spec.groups else 0)
         self._request_form = self._state_form + (k.SETTINGS if spec.parameters else 0)
         self._layout, self._act_layout = layouts(spec)  # None where the handshake's sizes say all
-        self._masked = spec.mask_size > 0
+        self._masked, self._agents = spec.mask_size > 0, bool(spec.groups)
         self._decode_states = module.decode_states
         self._decode_state_lines: Any = getattr(module, "decode_state_lines", None)
         self._decode_requests = module.decode_requests
@@ -176,7 +176,7 @@ class Codec:
             EngineDisconnected: the engine ends the session instead, and says why.
         """
         start, end = _line(data, start, end)
-        pending = buffers.pending.copy() if self.spec.groups else None
+        pending = buffers.pending.copy() if self._agents else None
         rows: int | k.Failure = self._decode_states(
             data, buffers.obs, buffers.rewards, buffers.dones, buffers.truncated, buffers.pending, self._spans,
             buffers.masks if self._masked else None, self._layout,
@@ -184,7 +184,9 @@ class Codec:
         )  # fmt: skip
         if not isinstance(rows, int) or rows <= 0:
             rows = self._look_closer(rows, data, start, end, buffers)
-        return rows if pending is None else end_answers(self.spec, buffers, pending, bytes(data[start:end]))
+        if pending is None:
+            return rows
+        return end_answers(self.spec, buffers, pending, bytes(data[start:end]))
 
     def decode_state_lines(self, data: bytearray, stride: int, fill: NDArray[np.int32], buffers: StepBuffers) -> int:
         """Reads the lines of all env sockets at once (compiled kernels on POSIX only); otherwise as `decode_states`.

@@ -23,6 +23,7 @@ from ue_rl.spec import (
     ImageSpec,
     Parameter,
 )
+from ue_rl.wire.notices import ended_by
 from ue_rl.wire.settings import number_text
 from ue_rl.wire.space_text import bound_text, name_text, read_name, read_space, space_text
 
@@ -84,6 +85,7 @@ def decode_handshake(line: bytes | bytearray | memoryview) -> EnvSpec:
     Raises:
         HandshakeError: not a CONFIG line, a required key missing, a repeated known key, a value
             that is invalid, or a protocol version newer than this library's.
+        EngineDisconnected: the engine says instead why it serves nobody (ERROR).
     """
     raw = bytes(line)
     keys = _keys(raw)
@@ -124,6 +126,8 @@ def _keys(raw: bytes) -> dict[str, str]:
     """The fields of a CONFIG line; ASCII only, since other spaces and digits would be read differently elsewhere."""
     text = raw.decode("ascii", "backslashreplace").strip()
     if not raw.isascii() or text[:7].upper() != "CONFIG:":
+        if ended := ended_by(raw):
+            raise ended
         raise HandshakeError(
             "the first line is not a handshake", fault="engine", expected="CONFIG:OBS=..;ACT=..;.. in ASCII", got=raw,
             cure="is this port the game's, and did the game start its bridge in training mode?",

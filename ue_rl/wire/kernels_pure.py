@@ -86,21 +86,18 @@ class _Refused(Exception):
 
 
 class _Row:
-    __slots__ = (
-        "agent", "done", "env", "mask", "mask_at", "numbers", "numbers_at", "reset", "reward", "seed", "seen",
-        "set_span", "span", "truncated",
-    )  # fmt: skip
+    # In the class: a row sets only what it has.
+    numbers: NDArray[np.float32] | None = None
+    reward = np.float32(0)
+    env = seed = agent = -1
+    done = truncated = reset = False
+    span: tuple[int, int] = (0, 0)
+    set_span: tuple[int, int] = (0, 0)
+    mask = b""
+    mask_at = numbers_at = 0
 
     def __init__(self) -> None:
-        self.numbers: NDArray[np.float32] | None = None
-        self.reward = np.float32(0)
-        self.env = self.seed = self.agent = -1
-        self.done = self.truncated = self.reset = False
         self.seen: set[int] = set()
-        self.span: tuple[int, int] = (0, 0)
-        self.set_span: tuple[int, int] = (0, 0)
-        self.mask = b""
-        self.mask_at = self.numbers_at = 0
 
 
 class _Layout:
@@ -408,7 +405,8 @@ def decode_states(
                 usual = None if alone or of.agents else _read_usual_row(data, first, last, size)
                 row = usual or _read_row(data, first, last, -1 if of.agents else size, F_OBS, known)
                 env = _row_env(row, first, form, only_env, True, of, needed)
-                _check_agent(row, env, first, F_OBS, of)
+                if of.agents or row.mask:
+                    _check_agent(row, env, first, F_OBS, of)
                 if row.truncated and not row.done:
                     raise _Refused(TRUNC_WITHOUT_DONE, env, F_TRUNC, first)
             agent = row.agent if of.agents else 0
@@ -473,7 +471,8 @@ def decode_requests(
             else:
                 row = _read_row(data, first, last, -1 if of.agents else size, F_ACT, known)
                 env = _row_env(row, first, form, only_env, False, of, (F_ACT,))
-                _check_agent(row, env, first, F_ACT, of)
+                if of.agents:
+                    _check_agent(row, env, first, F_ACT, of)
             begin = env * of.per_env + (row.agent if of.agents and not row.reset else 0)
             into = slice(begin, begin + (of.per_env if row.reset else 1))
             if command[into].any():

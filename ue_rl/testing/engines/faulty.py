@@ -69,6 +69,7 @@ class Script:
 
     Args:
         handshake: the CONFIG line without its newline; AUTO: a right one; None: it never comes.
+        extra: keys behind those of the AUTO handshake, such as "FEATURES=MASK".
         after_handshake: sent right behind the handshake (an unasked line, for instance).
         close_after_handshake: the engine closes all its sockets then, the listener too.
         accepts: how many connections are taken before the listener closes; None: any number.
@@ -80,6 +81,7 @@ class Script:
     """
 
     handshake: str | None = AUTO
+    extra: str = ""
     after_handshake: str = ""
     close_after_handshake: bool = False
     accepts: int | None = None
@@ -142,15 +144,21 @@ class FaultyEngine(EngineLoop):
         text = f"CONFIG:OBS={self.obs_size};ACT={self.act_size};ENV_TYPE={self.env_type}"
         if self.env_type == "MULTI":
             text += f";ENV_COUNT={self.num_envs}"
-        return text if self.script.channel is None else f"{text};VERSION=1;CHANNEL={self.script.channel}"
+        if self.script.channel is not None:
+            text += f";VERSION=1;CHANNEL={self.script.channel}"
+        return f"{text};{self.script.extra}" if self.script.extra else text
 
     def good_row(self, env: int, step: int) -> str:
-        """The right answer of `env` to its request number `step`: each observed number is env + step / 4."""
+        """The right answer of `env` to its request number `step`: each observed number is env + step / 4.
+
+        Where the handshake has AGENTS, the first one alone is there.
+        """
         numbers = [str(env + step / 4)] * self.obs_size
         if self.env_type == "RLBASE":
             return f"{','.join(numbers)};{step};0"
         row = f"OBS={','.join(numbers)};REW={step};DONE=0"
-        return f"{row};ENV={env}" if self.env_type == "MULTI" else row
+        agent = ";AGENT=0" if "AGENTS=" in (self.handshake or "") else ""
+        return f"{row};ENV={env}{agent}" if self.env_type == "MULTI" else row
 
     # -- the loop
 

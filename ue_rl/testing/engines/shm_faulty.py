@@ -1,7 +1,8 @@
 """ShmFaultyEngine: a FaultyEngine that offers shared memory, and fails there as its Script says.
 
 Up to the trainer's answer to the offer everything is FaultyEngine's: a broken handshake is broken here too. What a
-fault means in memory: numbers and flags of a row's `text` are written into the arrays; TWICE counts frame_seq up by
+fault means in memory: numbers and flags of a row's `text` are written into the arrays (PRESENT=0, too, which has no
+word in text); TWICE counts frame_seq up by
 two; MISSING answers the other envs and never publishes; WRONG_ENV sends an info for an env that does not exist;
 GARBAGE and OVERSIZE break the command ring; HALF_LINE dies when half of the observations are written. Faults of a
 text's form (a hole, a field twice, no ENV) have no meaning here and are refused.
@@ -31,6 +32,7 @@ from ue_rl.shm.offer import READY, is_accept, offer_text
 from ue_rl.shm.segment import Segment
 from ue_rl.spin import ENGINE_SLICE_MS
 from ue_rl.testing.engines.faulty import AUTO, Fault, FaultKind, FaultyEngine, Script
+from ue_rl.wire.handshake import decode_handshake
 
 __all__ = ["ShmFaultyEngine"]
 
@@ -60,9 +62,14 @@ class ShmFaultyEngine(FaultyEngine):
         self._unasked = bool(self.script.after_handshake)
         self.script = replace(self.script, after_handshake="")
         self._token, self.steps = secrets.token_bytes(16), 0
-        config = f"{super().handshake}\n".encode() if self.script.handshake == AUTO else b"CONFIG:\n"
+        config = b"CONFIG:\n"
+        regions: dict[str, Any] = {}
+        if self.script.handshake == AUTO:
+            config = f"{super().handshake}\n".encode()
+            spec = decode_handshake(config)
+            regions = {"mask_size": spec.mask_size, "agents": bool(spec.groups)}
         header, size = plan(
-            self.num_envs, self.obs_size, self.act_size, ring_size=_RING, config=config, token=self._token,
+            self.num_envs, self.obs_size, self.act_size, ring_size=_RING, config=config, token=self._token, **regions,
             proof=secrets.token_bytes(16), server_pid=os.getpid(), server_start=processes.start_time(),
         )  # fmt: skip
         self._segment = Segment.create(size)
@@ -126,6 +133,9 @@ class ShmFaultyEngine(FaultyEngine):
             step, fault = self._count(env)
             memory.obs[env], memory.rewards[env] = env + step / 4, 0 if memory.ask[env] == ActionBatch.RESET else step
             memory.dones[env] = memory.truncated[env] = 0
+            for beside in (memory.masks, memory.present):
+                if beside is not None:
+                    beside[env] = 1
             if fault is not None:
                 struck.append(fault)
             if fault is None or fault.kind not in (FaultKind.MISSING, FaultKind.SILENCE):
@@ -176,6 +186,10 @@ class ShmFaultyEngine(FaultyEngine):
             numbers = [float(re.sub(r"\(.*\)", "", number)) for number in fields["OBS"].split(",")]
             self._memory.obs[env] = np.array(numbers).astype(np.float32)
         self._memory.rewards[env], self._memory.dones[env] = float(fields["REW"]), int(fields["DONE"])
+        if self._memory.masks is not None and "MASK" in fields:
+            self._memory.masks[env] = [int(flag) for flag in fields["MASK"]]
+        if self._memory.present is not None and "PRESENT" in fields:
+            self._memory.present[env] = int(fields["PRESENT"])
 
     def _break_ring(self, noise: bytes) -> None:
         """Writes `noise` and moves the tail behind it, as if it were a complete entry."""

@@ -1,0 +1,43 @@
+"""Agents learn through the bridge, over TCP, with the engine in another process; the samples' own runs."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+FOLDER = Path(__file__).resolve().parents[2] / "samples" / "agents"
+
+
+@pytest.fixture
+def samples(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """The folder of the samples, from which they import each other; the engine's process finds it, too."""
+    monkeypatch.syspath_prepend(str(FOLDER))
+    yield FOLDER
+    for name in ("cover", "sumo", "train_cover", "train_sumo"):
+        sys.modules.pop(name, None)
+
+
+def load(name: str) -> ModuleType:
+    return importlib.import_module(name)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_two_agents_learn_to_cover_two_places(samples: Path) -> None:
+    train = load("train_cover")
+    assert train.run(seed=0) >= train.TARGET
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_self_play_beats_its_own_past(samples: Path, tmp_path: Path) -> None:
+    result = load("train_sumo").run(tmp_path, seed=0)
+    assert result.against_first >= 0.9
+    assert result.against_middle >= 0.6
+    assert result.elo >= 1500
+    assert len(list((tmp_path / "opponents").glob("*.zip"))) >= 7

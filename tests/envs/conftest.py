@@ -1,0 +1,49 @@
+"""The five ways to an engine."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+import ue_rl
+from ue_rl.bridges import BaseBridge, GymnasiumBridge, ShmUpgrader, run_in_thread, run_shm_in_thread
+from ue_rl.envs.vec_env import UnrealVecEnv
+from ue_rl.testing import MemoryTransport
+
+N = 3
+CARRIERS = ("memory", "shared", "per_env", "upgraded", "shm")
+
+
+@pytest.fixture(params=CARRIERS)
+def opened(request: pytest.FixtureRequest) -> Iterator[Callable[..., UnrealVecEnv]]:
+    """Opens an UnrealVecEnv over a GymnasiumBridge, or over any bridge, in one of five ways."""
+    closers: list[Callable[[], None]] = []
+
+    def open_env(
+        env: Any, n: int = N, send_info: bool = False, bridge_options: dict[str, Any] | None = None, **options: Any
+    ) -> UnrealVecEnv:
+        bridge = env
+        if not isinstance(env, BaseBridge):
+            bridge = GymnasiumBridge(env, n, send_info=send_info, **(bridge_options or {}))
+        if request.param == "memory":
+            vec_env = UnrealVecEnv(MemoryTransport(bridge), **options)
+        elif request.param == "shm":
+            host = run_shm_in_thread(bridge)
+            closers.append(host.close)
+            vec_env = ue_rl.connect(host.url, timeout=10, **options)
+        elif request.param == "upgraded":
+            handle = run_in_thread(bridge, upgrader=ShmUpgrader())
+            closers.append(handle.close)
+            vec_env = ue_rl.connect(handle.url, "shm", timeout=10, **options)
+        else:
+            handle = run_in_thread(bridge)
+            closers.append(handle.close)
+            vec_env = ue_rl.connect(handle.url, channel=request.param, timeout=10, **options)
+        closers.append(vec_env.close)
+        return vec_env
+
+    yield open_env
+    for close in reversed(closers):
+        close()

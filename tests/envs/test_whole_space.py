@@ -1,0 +1,334 @@
+"""Dicts, Tuples, matrices, integers, choices, images and masks over every carrier, equal to DummyVecEnv."""
+
+from __future__ import annotations
+
+import copy
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import pytest
+from gymnasium import spaces
+from sb3_contrib import MaskablePPO
+from sb3_contrib.common.maskable.utils import get_action_masks, is_masking_supported
+from stable_baselines3 import A2C, DQN, PPO, SAC
+from stable_baselines3.common.vec_env import (
+    DummyVecEnv,
+    VecEnv,
+    VecExtractDictObs,
+    VecFrameStack,
+    VecNormalize,
+    VecTransposeImage,
+)
+
+from ue_rl.envs.hybrid_box import HybridBox
+
+N = 3
+CARRIERS = ("memory", "shared", "per_env", "upgraded", "shm")
+WITH_IMAGES = ("memory", "upgraded", "shm")
+
+PARTS: dict[str, spaces.Space[Any]] = {
+    "bytes": spaces.Box(0, 200, (2, 2), np.uint8),
+    "flags": spaces.MultiBinary(3),
+    "grid": spaces.MultiDiscrete([2, 3, 4]),
+    "integers": spaces.Box(-1000, 1000, (2,), np.int32),
+    "matrix": spaces.Box(-10, 10, (2, 3), np.float32),
+    "position": spaces.Box(-np.inf, np.inf, (3,), np.float32),
+    "scalar": spaces.Box(-1, 1, (), np.float32),
+    "weapon": spaces.Discrete(4),
+}
+OBSERVATIONS: dict[str, spaces.Space[Any]] = {
+    "dict": spaces.Dict(PARTS),
+    "tuple": spaces.Tuple((PARTS["weapon"], PARTS["matrix"])),
+    "discrete": PARTS["weapon"],
+    "multi-discrete": PARTS["grid"],
+    "multi-binary": PARTS["flags"],
+    "matrix": PARTS["matrix"],
+    "bytes": PARTS["bytes"],
+}
+LEARNED = spaces.Dict({name: part for name, part in PARTS.items() if name != "scalar"})  # SB3's policies take none
+IMAGE = spaces.Box(0, 255, (36, 36, 1), np.uint8)
+
+
+class Any_(gym.Env[Any, Any]):
+    """Random members of any observation space; what it is told moves its reward. Masks some choices."""
+
+    def __init__(self, observation_space: spaces.Space[Any], action_space: spaces.Space[Any] | None = None) -> None:
+        self.observation_space = copy.deepcopy(observation_space)
+        self.action_space = action_space or spaces.Discrete(3)
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        super().reset(seed=seed)
+        if seed is not None:
+            self.observation_space.seed(seed)
+        self.steps = 0
+        return self.observation_space.sample(), {}
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        self.steps += 1
+        reward = float(np.float32(self.np_random.normal() + np.sum(action) / 7))
+        return self.observation_space.sample(), reward, bool(self.np_random.random() < 0.1), self.steps >= 9, {}
+
+
+class Masked(Any_):
+    """Legal is what its own generator says."""
+
+    def action_masks(self) -> np.ndarray:
+        """One choice of each number at least."""
+        counts = (
+            [self.action_space.n] if isinstance(self.action_space, spaces.Discrete) else list(self.action_space.nvec)
+        )  # type: ignore[attr-defined]
+        generator = np.random.default_rng([self.steps, int(abs(self.last) * 1000)])
+        masks = [generator.random(count) < 0.6 for count in counts]
+        for mask in masks:
+            mask[generator.integers(len(mask))] = True
+        return np.concatenate(masks)
+
+    def reset(self, **options: Any) -> tuple[Any, dict[str, Any]]:
+        obs, info = super().reset(**options)
+        self.last = float(self.np_random.normal())
+        return obs, info
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        masks = np.split(self.action_masks(), np.cumsum(getattr(self.action_space, "nvec", [3]))[:-1])
+        assert all(mask[choice] for mask, choice in zip(masks, np.ravel(action), strict=True)), "not legal"
+        self.last = float(self.np_random.normal())
+        return super().step(action)
+
+
+def assert_equal(got: Any, want: Any) -> None:
+    """The same structure, dtypes, shapes and values."""
+    if isinstance(want, dict):
+        assert list(got) == list(want)
+        for key in want:
+            assert_equal(got[key], want[key])
+    elif isinstance(want, tuple):
+        assert len(got) == len(want)
+        for mine, theirs in zip(got, want, strict=True):
+            assert_equal(mine, theirs)
+    else:
+        assert np.asarray(got).dtype == np.asarray(want).dtype
+        np.testing.assert_array_equal(got, want)
+
+
+def assert_same_steps(left: VecEnv, right: VecEnv, steps: int = 60) -> None:
+    rng, ended = np.random.default_rng(5), 0
+    left.seed(2)
+    right.seed(2)
+    kept: list[tuple[Any, Any]] = [(left.reset(), right.reset())]
+    for _ in range(steps):
+        actions = rng.integers(0, 3, N)
+        mine, theirs = left.step(actions), right.step(actions)
+        assert_equal(mine[:3], theirs[:3])
+        kept.append((mine[0], theirs[0]))
+        for done, info, expected in zip(mine[2], mine[3], theirs[3], strict=True):
+            if done:
+                ended += 1
+                assert_equal(info["terminal_observation"], expected["terminal_observation"])
+    assert ended > 5
+    for got, want in kept:  # nothing that was given out has changed since
+        assert_equal(got, want)
+
+
+def hosted(space: spaces.Space[Any], action_space: spaces.Space[Any] | None = None) -> Callable[[], Any_]:
+    return lambda: Any_(space, action_space)
+
+
+@pytest.mark.parametrize("name", OBSERVATIONS)
+def test_observations_equal_dummy_vec_env(opened: Any, name: str) -> None:
+    make = hosted(OBSERVATIONS[name])
+    env, reference = opened(make), DummyVecEnv([make] * N)
+    assert env.observation_space == reference.observation_space
+    assert_same_steps(env, reference)
+
+
+def trained(algorithm: Any, policy: str, env: VecEnv, **options: Any) -> list[Any]:
+    model = algorithm(policy, env, seed=3, device="cpu", **copy.deepcopy(options))  # SB3 adds to policy_kwargs
+    model.learn(200)
+    buffer = model.rollout_buffer if hasattr(model, "rollout_buffer") else model.replay_buffer
+    seen = buffer.observations if isinstance(buffer.observations, dict) else {"": buffer.observations}
+    masks = [buffer.action_masks] if hasattr(buffer, "action_masks") else []
+    return [
+        *seen.values(),
+        buffer.actions,
+        buffer.rewards,
+        *masks,
+        *(p.detach().numpy() for p in model.policy.parameters()),
+    ]
+
+
+SMALL = {"net_arch": [16]}
+ON_POLICY = {"n_steps": 32, "batch_size": 32, "n_epochs": 2}
+RUNS: dict[str, tuple[Any, str, Any, dict[str, Any]]] = {
+    "ppo-dict": (PPO, "MultiInputPolicy", hosted(LEARNED), ON_POLICY),
+    "a2c-discrete": (A2C, "MlpPolicy", hosted(OBSERVATIONS["discrete"]), {}),
+    "dqn-dict": (DQN, "MultiInputPolicy", hosted(LEARNED), {"learning_starts": 30, "policy_kwargs": SMALL}),
+    "sac-dict": (
+        SAC, "MultiInputPolicy", hosted(LEARNED, spaces.Box(-1, 1, (2,), np.float32)),
+        {"learning_starts": 100, "batch_size": 16, "policy_kwargs": SMALL},
+    ),
+    "maskable": (
+        MaskablePPO, "MlpPolicy", lambda: Masked(PARTS["position"]), ON_POLICY,
+    ),
+    "maskable-multi": (
+        MaskablePPO, "MultiInputPolicy", lambda: Masked(LEARNED, spaces.MultiDiscrete([2, 5])),
+        ON_POLICY,
+    ),
+    "ppo-image": (PPO, "CnnPolicy", hosted(IMAGE), {"n_steps": 8, "batch_size": 8, "n_epochs": 1}),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", RUNS)
+def test_training_is_bit_equal_to_dummy_vec_env(opened: Any, name: str) -> None:
+    algorithm, policy, make, options = RUNS[name]
+    for mine, theirs in zip(
+        trained(algorithm, policy, opened(make), **options),
+        trained(algorithm, policy, DummyVecEnv([make] * N), **options),
+        strict=True,
+    ):
+        np.testing.assert_array_equal(mine, theirs)
+
+
+@pytest.mark.parametrize("opened", WITH_IMAGES, indirect=True)
+@pytest.mark.parametrize("beside", [True, False])
+def test_images_inside_observations_train_bit_equal(opened: Any, beside: bool) -> None:
+    space = spaces.Dict({**LEARNED.spaces, "camera": IMAGE}) if beside else IMAGE
+    make, policy = hosted(space), "MultiInputPolicy" if beside else "CnnPolicy"
+    options = {"n_steps": 8, "batch_size": 8, "n_epochs": 1}
+    env = opened(make, bridge_options={"images": True})
+    assert env.engine_spec.image is not None
+    assert env.observation_space == space
+    for mine, theirs in zip(
+        trained(PPO, policy, env, **options), trained(PPO, policy, DummyVecEnv([make] * N), **options), strict=True
+    ):
+        np.testing.assert_array_equal(mine, theirs)
+
+
+WRAPPERS: dict[str, Callable[[VecEnv], VecEnv]] = {
+    "normalize": lambda env: VecNormalize(env, norm_obs_keys=["position", "matrix"]),
+    "extract": lambda env: VecExtractDictObs(env, "matrix"),
+    "stack": lambda env: VecFrameStack(VecExtractDictObs(env, "position"), 3),
+    "transpose": VecTransposeImage,
+    "stack-images": lambda env: VecFrameStack(VecTransposeImage(env), 2),
+}
+
+
+@pytest.mark.parametrize("opened", ["memory", "shm"], indirect=True)
+@pytest.mark.parametrize("name", WRAPPERS)
+def test_wrappers_of_sb3_see_what_they_see_over_dummy_vec_env(opened: Any, name: str) -> None:
+    images = spaces.Dict({"camera": IMAGE, "position": PARTS["position"]})
+    make = hosted(images if "trans" in name or "images" in name else OBSERVATIONS["dict"])
+    wrap = WRAPPERS[name]
+    env, reference = wrap(opened(make)), wrap(DummyVecEnv([make] * N))
+    assert env.observation_space == reference.observation_space
+    assert_same_steps(env, reference, 30)
+
+
+# -- masks
+
+
+def test_masks_belong_to_the_observation_that_stands_beside_them(opened: Any) -> None:
+    make = lambda: Masked(PARTS["position"])  # noqa: E731
+    env, reference = opened(make), DummyVecEnv([make] * N)
+    assert is_masking_supported(env)
+    assert env.has_attr("action_masks")
+    env.seed(1)
+    reference.seed(1)
+    assert_equal(env.reset(), reference.reset())
+    ended = 0
+    kept = []
+    for _ in range(60):
+        masks = get_action_masks(env)
+        assert masks.dtype == np.bool_
+        np.testing.assert_array_equal(masks, get_action_masks(reference))
+        np.testing.assert_array_equal(env.env_method("action_masks", indices=[1])[0], masks[1])
+        legal = np.array([int(np.flatnonzero(mask)[0]) for mask in masks])
+        _, _, dones, infos = env.step(legal)
+        reference.step(legal)
+        ended += int(dones.sum())
+        shown = np.array([info["action_mask"] for info in infos])
+        assert shown.dtype == np.int8
+        np.testing.assert_array_equal(shown, get_action_masks(reference))
+        for row in np.flatnonzero(dones):
+            np.testing.assert_array_equal(env.reset_infos[row]["action_mask"], shown[row])
+        kept.append((shown, [info["action_mask"] for info in infos]))
+    assert ended > 5
+    for copied, given in kept:
+        np.testing.assert_array_equal(copied, given)
+
+
+def test_a_policy_that_ignores_masks_is_told_once(opened: Any) -> None:
+    class Lenient(Masked):
+        def step(self, action: Any) -> Any:
+            self.last = float(self.np_random.normal())
+            return Any_.step(self, action)
+
+    env = opened(lambda: Lenient(PARTS["position"]))
+    env.seed(0)
+    env.reset()
+    for _ in range(50):
+        legal = env.env_method("action_masks")[1]
+        if not legal.all():
+            break
+        env.step(np.array([int(mask.argmax()) for mask in env.env_method("action_masks")]))
+    assert not legal.all()
+    actions = np.array([int(mask.argmax()) for mask in env.env_method("action_masks")])
+    actions[1] = int((~legal).argmax())
+    with pytest.warns(UserWarning, match=r"ignores the engine's action masks: env 1 .*MaskablePPO") as told:
+        env.step(actions)
+    assert len(told) == 1
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for _ in range(10):
+            env.step(np.array([0, 1, 2]))
+
+
+def test_without_masks_nothing_is_said_of_them(opened: Any) -> None:
+    env = opened("CartPole-v1")
+    assert not is_masking_supported(env)
+    env.reset()
+    assert all("action_mask" not in info for info in env.step(np.zeros(N, np.int64))[3])
+    with pytest.raises(AttributeError, match="inside the engine"):
+        env.env_method("action_masks")
+
+
+# -- hybrid actions
+
+
+def test_sb3_trains_on_a_hybrid_action(opened: Any) -> None:
+    space = spaces.Dict(
+        {
+            "aim": spaces.Box(-2, 2, (2,), np.float32),
+            "fire": spaces.MultiBinary(1),
+            "weapon": spaces.Discrete(3, start=1),
+        }
+    )
+
+    class Shooter(gym.Env[Any, Any]):
+        observation_space, action_space = spaces.Box(-1, 1, (2,), np.float32), space
+
+        def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
+            super().reset(seed=seed)
+            self.steps = 0
+            return np.zeros(2, np.float32), {}
+
+        def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+            assert self.action_space.contains(action)
+            self.steps += 1
+            reward = float(action["weapon"] == 2) + float(action["fire"][0])
+            return np.zeros(2, np.float32), reward, False, self.steps >= 10, {}
+
+    env = opened(Shooter)
+    assert isinstance(env.action_space, HybridBox)
+    assert env.action_space.shape == (2 + 1 + 3,)
+    wanted = {"aim": np.zeros(2, np.float32), "fire": np.ones(1, np.int8), "weapon": 2}
+    env.reset()
+    rewards = env.step(np.array([env.action_space.encode(wanted)] * N))[1]
+    assert rewards.tolist() == [2] * N
+    model = PPO("MlpPolicy", env, n_steps=64, batch_size=64, seed=0, device="cpu", learning_rate=3e-3)
+    model.learn(64 * N * 4)
+    env.reset()
+    action, _ = model.predict(np.zeros((N, 2), np.float32), deterministic=True)
+    assert env.step(action)[1].tolist() == [2] * N
