@@ -27,7 +27,10 @@ _CARRIED = "Dict, Tuple, Box, Discrete, MultiDiscrete, MultiBinary"
 
 
 def tree_of(space: Any, field: str, image: Path | None = None, at: Path = ()) -> Space:
-    """The tree of a Gymnasium space; of a Box of float64 or float16 the numbers are announced as float32.
+    """The tree of a Gymnasium space.
+
+    A Box of float16, and in an observation of float64, is announced as float32, which is what travels; in an action it
+    keeps its float64, because whoever acts may look at the dtype of the space.
 
     Args:
         field: OBS_SPACE or ACT_SPACE, for errors. image: where the part stands that travels as the image.
@@ -46,7 +49,7 @@ def tree_of(space: Any, field: str, image: Path | None = None, at: Path = ()) ->
         parts = tuple((str(name), tree_of(part, field, image, (*at, name))) for name, part in _parts(space))
         make: Callable[[], Space] = functools.partial(Branch, parts, named)
     elif isinstance(space, spaces.Box):
-        make = functools.partial(_box, space)
+        make = functools.partial(_box, space, field == "ACT_SPACE")
     elif isinstance(space, spaces.Discrete):
         make = functools.partial(Leaf, LeafKind.DISCRETE, counts=(int(space.n),), starts=(int(space.start),))
     elif isinstance(space, spaces.MultiDiscrete):
@@ -186,12 +189,14 @@ def _readers(parts: list[Any]) -> list[tuple[Callable[[NDArray[np.float32]], Any
     return found
 
 
-def _box(space: spaces.Box) -> Leaf:
+def _box(space: spaces.Box, keeps_double: bool) -> Leaf:
     low, high, kind = np.asarray(space.low), np.asarray(space.high), np.dtype(space.dtype)
     if not math.prod(space.shape):
         raise ConfigurationError("a Box without numbers", expected="sizes of 1 or more", got=space.shape)
     if (low == low.flat[0]).all() and (high == high.flat[0]).all():  # said once, however many numbers there are
         low, high = low.ravel()[:1], high.ravel()[:1]
+    if kind == np.float64 and keeps_double:
+        return box(space.shape, low, high, "float64")
     if kind.kind == "f":
         with np.errstate(over="ignore"):
             return box(space.shape, np.asarray(low, np.float32), np.asarray(high, np.float32))

@@ -61,6 +61,9 @@ def test_names_of_any_characters(name: str) -> None:
 
 def test_equal_bounds_are_one_bound_and_integers_stay_exact() -> None:
     assert box((3,), [1.0, 1.0, 1.0], [2.0, 2.0, 2.0]) == box((3,), 1, 2)
+    double = box((2,), -0.1, 1e300, "float64")
+    assert space_text(double) == "BOX(-0.1:1e+300)[2]FLOAT64"
+    assert read_space(space_text(double)) == double
     wide = box((2,), -(2**63), 2**63 - 1, "int64")
     assert read_space(space_text(wide)) == wide
     assert (wide.low, wide.high) == ((-(2**63),), (2**63 - 1,))

@@ -22,7 +22,7 @@ from ue_rl.errors import ConfigurationError
 MAX_LEAVES = 1024
 MAX_DEPTH = 8
 MAX_CHOICES = 2**24  # more are not exact in float32
-DTYPES = ("float32", "uint8", "int8", "int16", "uint16", "int32", "int64")
+DTYPES = ("float32", "float64", "uint8", "int8", "int16", "uint16", "int32", "int64")
 
 
 class LeafKind(str, Enum):
@@ -42,7 +42,8 @@ class Leaf:
     Args:
         kind: see LeafKind.
         shape: of the array that a user sees; () for DISCRETE, and for IMAGE, whose shape is the handshake's IMAGE.
-        dtype: of a BOX, one of DTYPES. The row holds float32, so integers beyond 2**24 are rounded on the way.
+        dtype: of a BOX, one of DTYPES. The row holds float32 whatever it says, so float64 and integers beyond 2**24 are
+            rounded on the way.
         low, high: of a BOX, bounds of each number in row-major order, or one for all; kept as one where all are equal.
         counts: of DISCRETE and MULTI_DISCRETE, the number of choices of each number.
         starts: the lowest choice of each number; () where all are 0. The row holds the choice itself.
@@ -76,7 +77,7 @@ class Leaf:
         for low, high in zip(self.low, self.high, strict=True):
             if not low <= high or low == math.inf or high == -math.inf:
                 raise invalid("low must not exceed high, nor be NaN", "low <= high", (low, high))
-        if self.dtype != "float32":
+        if not self.dtype.startswith("float"):
             limits = np.iinfo(self.dtype)
             if min(self.low) < limits.min or max(self.high) > limits.max:
                 raise invalid(f"bounds outside {self.dtype}", (limits.min, limits.max), (min(self.low), max(self.high)))
@@ -142,7 +143,7 @@ Space: TypeAlias = Leaf | Branch
 
 def box(shape: tuple[int, ...], low: Any = -math.inf, high: Any = math.inf, dtype: str = "float32") -> Leaf:
     """A BOX; `low` and `high` are a number each, or arrays of `shape`."""
-    kind = float if dtype == "float32" else int
+    kind = float if dtype.startswith("float") else int
     lows, highs = (tuple(kind(x) for x in np.ravel(bound).tolist()) for bound in (low, high))
     return Leaf(LeafKind.BOX, shape, dtype, lows, highs)
 

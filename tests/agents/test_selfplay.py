@@ -114,7 +114,7 @@ def test_a_pool_is_kept_in_its_folder(tmp_path: Path) -> None:
 @pytest.mark.parametrize("content", ["{", '{"elo": 1}', '{"elo": "x", "policies": []}'])
 def test_a_broken_pool_is_named(tmp_path: Path, content: str) -> None:
     (tmp_path / "pool.json").write_text(content)
-    with pytest.raises(errors.ConfigurationError, match="pool.json cannot be read"):
+    with pytest.raises(errors.ConfigurationError, match=r"pool\.json cannot be read"):
         Pool(tmp_path, 1200)
 
 
@@ -137,7 +137,7 @@ def learner(tmp_path: Path, normalize: bool = False, **options: Any) -> tuple[PP
 
 
 def test_a_run_saves_draws_rates_and_writes_down(tmp_path: Path) -> None:
-    model, callback, transport = learner(
+    model, callback, _ = learner(
         tmp_path, save_steps=64, swap_steps=16, window=2, play_against_latest_model_ratio=0.3, team_change=96
     )
     model.learn(320, callback=callback)
@@ -189,9 +189,7 @@ def test_resuming_keeps_pool_and_elo(tmp_path: Path) -> None:
 
 
 def test_opponents_of_a_normalized_learner_see_what_it_saw(tmp_path: Path) -> None:
-    model, callback, transport = learner(
-        tmp_path, True, save_steps=1000, swap_steps=1000, play_against_latest_model_ratio=0.0
-    )
+    model, callback, _ = learner(tmp_path, True, save_steps=1000, swap_steps=1000, play_against_latest_model_ratio=0.0)
     model.learn(64, callback=callback)
     (past,) = callback.pool.policies
     policy = callback.pool.policy(past, type(model.policy))

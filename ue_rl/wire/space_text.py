@@ -36,7 +36,8 @@ def space_text(space: Space) -> str:
         return "IMAGE"
     if space.kind is LeafKind.BOX:
         ranges = ",".join(
-            f"{bound_text(low)}:{bound_text(high)}" for low, high in zip(space.low, space.high, strict=True)
+            f"{bound_text(low, space.dtype)}:{bound_text(high, space.dtype)}"
+            for low, high in zip(space.low, space.high, strict=True)
         )
         return f"BOX({ranges}){shape}{'' if space.dtype == 'float32' else space.dtype.upper()}"
     if space.kind is LeafKind.MULTI_BINARY:
@@ -84,10 +85,12 @@ def read_name(text: str) -> str:
     return name
 
 
-def bound_text(value: float) -> str:
-    """A bound: `inf`, `-inf`, an integer as it is, or the shortest text of a float32."""
+def bound_text(value: float, dtype: str = "float32") -> str:
+    """A bound: `inf`, `-inf`, an integer as it is, or the shortest text of a float32 or float64."""
     if isinstance(value, float) and math.isinf(value):
         return "inf" if value > 0 else "-inf"
+    if dtype == "float64":
+        return repr(float(value)).removesuffix(".0")
     return str(value) if isinstance(value, int) else float32_text(np.float32(value))
 
 
@@ -187,9 +190,9 @@ class _Reader:
         return int(found.group(1))
 
     def _bound(self, text: str, dtype: str) -> float:
-        if dtype != "float32":
+        if not dtype.startswith("float"):
             return self._integer(text)
         try:
-            return float(np.float32(float(text)))
+            return float(text) if dtype == "float64" else float(np.float32(float(text)))
         except ValueError:
             raise invalid("low:high was expected", got=text) from None
