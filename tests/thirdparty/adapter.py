@@ -125,6 +125,9 @@ class DummyVecEnv(_Hosted, UnrealVecEnv):
         self._owns(end)
         monitored = all(is_wrapped(env, Monitor) for env in bridge.envs)
         super().__init__(transport, monitor=monitored, render_mode=_render_mode(transport))
+        hosted = bridge.envs[0].action_space
+        if hosted == self.action_space:
+            self.action_space = hosted  # which a model seeds: some tests' envs draw from it
 
     def close(self) -> None:
         """Ends the engine too."""
