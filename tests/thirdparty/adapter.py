@@ -11,6 +11,7 @@ JSON object per line: test, outcome, error.
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import importlib
 import json
@@ -193,7 +194,8 @@ def replace() -> None:
     }
     for package in (stable_baselines3, sb3_contrib):
         for part in pkgutil.walk_packages(package.__path__, package.__name__ + "."):
-            importlib.import_module(part.name)
+            with contextlib.suppress(ImportError):  # some need what only they need, such as pandas
+                importlib.import_module(part.name)
     for name, module in list(sys.modules.items()):
         if name.partition(".")[0] not in ("stable_baselines3", "sb3_contrib", "gymnasium"):
             continue
