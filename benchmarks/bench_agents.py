@@ -1,9 +1,10 @@
 """Agents against envs: 64 envs x 4 agents and 256 envs of the same numbers, at the VecEnv, over text and shared memory.
 
-python benchmarks/bench_agents.py [--steps 2000] [--rounds 7]
+python benchmarks/bench_agents.py [--steps 100] [--rounds 60]
 
 Both engines run in processes of their own and do the same arithmetic on the same arrays; episodes end after 200 steps,
-all agents of an env together. The rounds alternate; the figure is each side's best round, in us per step of all rows.
+all agents of an env together. Short rounds alternate; the figure is each side's best round, in us per step of all rows (of a busy machine the median
+says little).
 """
 
 from __future__ import annotations
@@ -79,8 +80,8 @@ def microseconds(env: UnrealVecEnv, actions: NDArray[np.float32], steps: int) ->
 def main() -> None:
     """Prints a table."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--steps", type=int, default=1000)
-    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--steps", type=int, default=100)
+    parser.add_argument("--rounds", type=int, default=60)
     arguments = parser.parse_args()
     actions = np.random.default_rng(0).uniform(-1, 1, (ROWS, ACT)).astype(np.float32)
     print(f"{ROWS} rows, OBS={OBS}, ACT={ACT}, us per step of all rows, best (median) of {arguments.rounds} rounds")

@@ -38,4 +38,5 @@ __getattr__, __dir__, __all__ = lazy(
         "spec": "EnvSpec",
         **dict.fromkeys(("agents", "bridges", "connections", "errors", "inference", "testing"), ""),
     },
+    optional=("UnrealParallelEnv",),
 )

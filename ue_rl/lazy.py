@@ -7,13 +7,16 @@ from importlib import import_module
 from typing import Any
 
 
-def lazy(package: str, homes: Mapping[str, str]) -> tuple[Callable[[str], Any], Callable[[], list[str]], list[str]]:
+def lazy(
+    package: str, homes: Mapping[str, str], optional: tuple[str, ...] = ()
+) -> tuple[Callable[[str], Any], Callable[[], list[str]], list[str]]:
     """What a package's `__getattr__`, `__dir__` and `__all__` are (PEP 562).
 
     Args:
         package: the package's `__name__`.
         homes: module, relative to the package, to the names that live there, separated by spaces. A module that maps
             to "" is offered itself.
+        optional: names that need packages which may be missing: not in `__all__`.
     """
     home = {name: f"{package}.{module}" for module, names in homes.items() for name in names.split()}
     modules = {module for module, names in homes.items() if not names}
@@ -28,4 +31,4 @@ def lazy(package: str, homes: Mapping[str, str]) -> tuple[Callable[[str], Any], 
     def __dir__() -> list[str]:
         return sorted({*vars(import_module(package)), *home, *modules})
 
-    return __getattr__, __dir__, sorted(home)
+    return __getattr__, __dir__, sorted(set(home) - set(optional))

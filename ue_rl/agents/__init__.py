@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from ue_rl.agents.players import NormalizedPolicy as NormalizedPolicy
     from ue_rl.agents.rllib import UnrealMultiAgentEnv as UnrealMultiAgentEnv
     from ue_rl.agents.selfplay import SelfPlay as SelfPlay
-    from ue_rl.agents.selfplay import SelfPlayOptions as SelfPlayOptions
+    from ue_rl.agents.selfplay_options import SelfPlayOptions as SelfPlayOptions
     from ue_rl.agents.sides import SidesTransport as SidesTransport
     from ue_rl.agents.turns import learn_in_turn as learn_in_turn
     from ue_rl.agents.vec_env import GroupVecEnv as GroupVecEnv
@@ -39,10 +39,11 @@ __getattr__, __dir__, __all__ = lazy(
         "parallel_env": "UnrealParallelEnv",
         "players": "NormalizedPolicy",
         "rllib": "UnrealMultiAgentEnv",
-        "selfplay": "SelfPlay SelfPlayOptions",
+        "selfplay": "SelfPlay",
+        "selfplay_options": "SelfPlayOptions",
         "sides": "SidesTransport",
         "turns": "learn_in_turn",
         "vec_env": "GroupVecEnv",
     },
+    optional=("UnrealParallelEnv", "UnrealMultiAgentEnv"),
 )
-__all__ = [name for name in __all__ if name not in ("UnrealParallelEnv", "UnrealMultiAgentEnv")]  # need more packages

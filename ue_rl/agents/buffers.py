@@ -11,7 +11,7 @@ is in what is learnt.
 from __future__ import annotations
 
 from collections.abc import Generator
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,12 +33,12 @@ class ActiveRows(BaseCallback):
 
     def _on_step(self) -> bool:
         buffer = getattr(self.model, "rollout_buffer", None)
-        if isinstance(buffer, _ActiveRollout):
+        if isinstance(buffer, ActiveRollout):
             buffer.next_active = active_rows(self.locals["infos"])
         return True
 
 
-class _ActiveRollout:
+class ActiveRollout:
     """The part that rollout buffers of arrays and of Dicts share; stands before the SB3 class.
 
     Attributes:
@@ -98,11 +98,11 @@ class _ActiveRollout:
             yield self._get_samples(order[start : start + size])
 
 
-class ActiveRolloutBuffer(_ActiveRollout, RolloutBuffer):
+class ActiveRolloutBuffer(ActiveRollout, RolloutBuffer):
     """RolloutBuffer without inactive rows; needs the callback ActiveRows. `active` says which rows are true."""
 
 
-class ActiveDictRolloutBuffer(_ActiveRollout, DictRolloutBuffer):
+class ActiveDictRolloutBuffer(ActiveRollout, DictRolloutBuffer):
     """ActiveRolloutBuffer for Dict observations."""
 
 
@@ -124,7 +124,7 @@ class _ActiveReplay:
                 "rows come and go: the next observation is not in the next place", field="optimize_memory_usage",
                 expected=False, got=True,
             )  # fmt: skip
-        super().__init__(  # type: ignore[call-arg]
+        cast(Any, super()).__init__(
             buffer_size, observation_space, action_space, device, n_envs=1,
             handle_timeout_termination=handle_timeout_termination,
         )  # fmt: skip

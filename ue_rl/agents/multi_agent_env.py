@@ -153,7 +153,7 @@ class AgentsEnv:
 
 def _mask(space: spaces.Space[Any], flags: NDArray[np.uint8]) -> Any:
     """The flags as `space.sample(mask=..)` takes them: an array, for MultiDiscrete a tuple of one for each number."""
-    flags = flags.astype(np.int8)
+    mask = flags.astype(np.int8)
     if isinstance(space, spaces.MultiDiscrete):
-        return tuple(np.split(flags, np.cumsum(space.nvec.reshape(-1))[:-1]))
-    return flags
+        return tuple(np.split(mask, np.cumsum(space.nvec.reshape(-1))[:-1]))
+    return mask

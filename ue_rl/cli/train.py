@@ -52,6 +52,7 @@ from ue_rl.training.run import train as run_training
     help="A parameter of the game, or NAME=LOW..HIGH: drawn anew for each episode.",
 )  # fmt: skip
 @click.option("--time-scale", type=float, help="How fast the game runs, 1 is real time.")
+@click.option("--group", help="Of an engine with several groups of agents, the one that learns.")
 @click.option("--device", help="cpu, cuda or auto.")
 @click.option("--threads", type=int, help="torch's threads.  [default: half the cores]")
 @click.option("--log-dir", help="Where runs are kept.  [default: runs]")

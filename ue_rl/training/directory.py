@@ -1,7 +1,8 @@
 """One directory per run: its paths, and how a run is created, found and written.
 
 config.yaml  model.zip  model.onnx  vecnormalize.pkl  replay_buffer.pkl  curriculum.json  handshake.txt
-checkpoints/  episodes.csv  progress*.csv  curves.png  run.log  events.out.tfevents.* (TensorBoard)
+opponents/  self_play.csv  checkpoints/  episodes.csv  progress*.csv  curves.png  run.log
+events.out.tfevents.* (TensorBoard)
 """
 
 from __future__ import annotations

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
+from ue_rl.connecting import open_transport
 from ue_rl.envs.vec_env import UnrealVecEnv
+from ue_rl.transport import Transport
 
 
 @contextmanager
@@ -18,6 +20,7 @@ def open_engine(
     env_kwargs: dict[str, Any] | None = None,
     host: str | None = None,
     port: int | None = None,
+    make: Callable[[Transport], UnrealVecEnv] | None = None,
     **options: Any,
 ) -> Iterator[UnrealVecEnv]:
     """A connected VecEnv, closed with its engine at the end.
@@ -25,6 +28,7 @@ def open_engine(
     Args:
         env: a Gymnasium id to host in a process of its own; None connects to `host` and `port`.
         host: a name, an address, or shm://NAME for shared memory by name.
+        make: makes the VecEnv out of the connection; None: UnrealVecEnv.
         options: of the connection, see ue_rl.connect.
 
     Raises:
@@ -41,7 +45,12 @@ def open_engine(
             factory = functools.partial(GymnasiumBridge, env, num_envs, **(env_kwargs or {}))
             url = stack.enter_context(run_in_process(factory, upgrader=ShmUpgrader())).url
             options.pop("wait", None)
-        vec_env = ue_rl.connect(url, **options)
+        if make is None:
+            vec_env = ue_rl.connect(url, **options)
+        else:
+            carrier = open_transport(url, **options)
+            stack.callback(carrier.close)
+            vec_env = make(carrier)
         stack.callback(vec_env.close)
         yield vec_env
 

@@ -25,6 +25,7 @@ from stable_baselines3.common.vec_env import VecEnv, VecNormalize
 from ue_rl.engine_calls import EngineCalls
 from ue_rl.errors import ConfigurationError, ExportError, UeRlError
 from ue_rl.randomize import randomize
+from ue_rl.training import agents
 from ue_rl.training.callbacks import Checkpoints, EngineNumbers, EpisodeLog
 from ue_rl.training.curriculum import Curriculum
 from ue_rl.training.curves import draw_curves
@@ -86,6 +87,8 @@ class Learner:
         callbacks = [episodes, Checkpoints(o.save_freq, self._checkpoint), EngineNumbers()]
         if self.curriculum is not None:
             callbacks.append(self.curriculum)
+        self_play = agents.self_play(o, run.path, self.env)
+        callbacks += agents.callbacks(self.env) if self_play is None else [*agents.callbacks(self.env), self_play]
         first, begun_at = model.num_timesteps, time.monotonic()
         stopped: BaseException | None = None
         try:
@@ -112,6 +115,8 @@ class Learner:
         finally:
             self.begun = model.num_timesteps > first
             episodes.close()
+            if self_play is not None:
+                self_play.close()
             model.logger.close()
         seconds = time.monotonic() - begun_at
         self._save(run.model)
@@ -258,7 +263,7 @@ def _new_model(options: TrainOptions, env: VecEnv) -> BaseAlgorithm:
         return model
     kind = _algorithm(o.algo, env)
     policy = o.policy if o.policy != "auto" else _policy_for(o.algo, env.observation_space)
-    arguments = tuned_for(o)
+    arguments = {**agents.buffers(o, env), **tuned_for(o)}
     if o.her is not None:
         arguments |= _hindsight(o.her, env.observation_space)
     try:

@@ -14,6 +14,7 @@ from typing import Any
 
 import yaml
 
+from ue_rl.agents.selfplay_options import SelfPlayOptions
 from ue_rl.errors import ConfigurationError
 from ue_rl.training.lessons import parse_curriculum
 from ue_rl.training.parameters import as_ranges, nearest
@@ -69,6 +70,9 @@ class TrainOptions:
     time_scale: float | None = None
     curriculum: Any = None
     her: dict[str, Any] | None = None
+    group: str | None = None
+    others: dict[str, Any] = field(default_factory=dict)
+    self_play: dict[str, Any] | None = None
     hyperparameters: dict[str, Any] = field(default_factory=dict)
 
     @property
@@ -113,7 +117,7 @@ def resolve(flags: Mapping[str, Any], config: Path | None, base: Mapping[str, An
     """
     layers = [dict(base or {}), read_config(config) if config is not None else {}]
     layers.append({key: value for key, value in flags.items() if value is not None})
-    merged = {name: _merged(layers, name) for name in ("hyperparameters", "params")}
+    merged = {name: _merged(layers, name) for name in ("hyperparameters", "params", "others")}
     values = {key: value for layer in layers for key, value in layer.items()}
     options = TrainOptions(**{**values, **merged})
     options.algo = str(options.algo).lower()
@@ -154,6 +158,12 @@ def _check_extras(options: TrainOptions) -> None:
     scale = options.time_scale
     if scale is not None and not (isinstance(scale, (int, float)) and 0 < scale < float("inf")):
         raise ConfigurationError("a time scale is positive", field="time_scale", expected="1 is real time", got=scale)
+    if options.self_play is not None:
+        if not isinstance(options.self_play, Mapping):
+            raise ConfigurationError(
+                "self_play is a mapping", field="self_play", expected="{save_steps: 20000}", got=options.self_play
+            )
+        SelfPlayOptions.of(options.self_play)
     if options.her is None:
         return
     if options.algo not in OFF_POLICY:

@@ -42,6 +42,7 @@ def train(
             # Imports torch, which takes seconds: after everything cheap was checked, before an engine waits.
             import torch
 
+            from ue_rl.training.agents import env_maker
             from ue_rl.training.engine import open_engine
             from ue_rl.training.learner import Learner
 
@@ -49,7 +50,7 @@ def train(
             torch.set_num_threads(o.threads or max(1, (os.cpu_count() or 2) // 2))
             with open_engine(
                 env=(o.env or DEFAULT_ENV) if o.embedded else None, num_envs=o.num_envs, env_kwargs=o.env_kwargs,
-                host=o.host, port=o.port, max_episode_steps=o.max_episode_steps, transport=o.transport,
+                host=o.host, port=o.port, make=env_maker(o), transport=o.transport,
                 channel=o.channel, timeout=o.timeout, wait=o.wait,
             ) as vec_env:  # fmt: skip
                 facts = {key: printable(value) for key, value in vec_env.transport.describe().items()}

@@ -1,0 +1,190 @@
+"""Agents over every carrier: what a group's VecEnv gives is equal to the bit, and PettingZoo's own tests pass."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import numpy as np
+import pytest
+from gymnasium import spaces
+from numpy.typing import NDArray
+
+from ue_rl.agents import GroupVecEnv
+from ue_rl.bridges import MultiAgentBridge, ShmUpgrader, run_in_thread, run_shm_in_thread
+from ue_rl.connecting import open_transport
+from ue_rl.spec import ActionSpec, AgentGroup, EnvSpec
+from ue_rl.testing import MemoryTransport
+from ue_rl.transport import Transport
+
+CARRIERS = ("codec", "text", "upgraded", "shm")
+
+
+@pytest.fixture
+def opener() -> Iterator[Callable[[Any, str], Transport]]:
+    """Opens a bridge over a carrier."""
+    with contextlib.ExitStack() as stack:
+
+        def connect(bridge: Any, carrier: str) -> Transport:
+            if carrier in ("arrays", "codec"):
+                return MemoryTransport(bridge, through_codec=carrier == "codec")
+            if carrier == "shm":
+                url = stack.enter_context(run_shm_in_thread(bridge)).url
+            else:
+                upgrader = ShmUpgrader() if carrier == "upgraded" else None
+                url = stack.enter_context(run_in_thread(bridge, upgrader=upgrader)).url
+            transport = open_transport(url, "tcp" if carrier == "text" else "shm", timeout=20)
+            stack.callback(transport.close)
+            return transport
+
+        yield connect
+
+
+class Uneven(MultiAgentBridge):
+    """Two scouts who live for a drawn number of steps and may come back once, and a guard who stays for nine."""
+
+    def __init__(self) -> None:
+        scout = AgentGroup("scout", 2, EnvSpec(3, 1, action=ActionSpec.discrete(3)))
+        super().__init__([scout, AgentGroup("guard", 1, EnvSpec(2, 2))], 3, ["SEED"])
+        self.rng = [np.random.default_rng(env) for env in range(3)]
+        self.left: list[dict[str, int]] = [{} for _ in range(3)]
+        self.acted: list[dict[str, float]] = [{} for _ in range(3)]
+
+    def reset_env(self, env_id: int, seed: int | None, options: dict[str, Any] | None) -> None:
+        if seed is not None:
+            self.rng[env_id] = np.random.default_rng(seed)
+        self.left[env_id] = {"scout_0": int(self.rng[env_id].integers(1, 6)), "guard": 9}
+        if self.rng[env_id].random() < 0.7:
+            self.left[env_id]["scout_1"] = int(self.rng[env_id].integers(1, 6))
+        self.acted[env_id] = {}
+
+    def step_env(self, env_id: int, actions: dict[str, NDArray[np.float32]]) -> None:
+        left, rng = self.left[env_id], self.rng[env_id]
+        for name in [name for name, steps in left.items() if steps == 0]:
+            del left[name]
+        self.acted[env_id] = {name: float(action.sum()) for name, action in actions.items()}
+        for name in actions:
+            left[name] -= 1
+        if left.get("guard") and "scout_1" not in left and rng.random() < 0.3:
+            left["scout_1"] = int(rng.integers(1, 4))
+
+    def observe(self, env_id: int) -> Mapping[str, Any]:
+        noise = self.rng[env_id].normal
+        return {name: [steps, *noise(size=1 if name == "guard" else 2)] for name, steps in self.left[env_id].items()}
+
+    def results(self, env_id: int) -> Mapping[str, tuple[float, bool, bool]]:
+        return {
+            name: (did / 3, self.left[env_id][name] == 0 and name != "guard", self.left[env_id][name] == 0)
+            for name, did in self.acted[env_id].items()
+        }
+
+    def action_masks(self, env_id: int) -> Mapping[str, Any]:
+        return {name: [1, steps % 2, 1] for name, steps in self.left[env_id].items() if name != "guard"}
+
+    def infos(self, env_id: int) -> Mapping[str, Mapping[str, Any]]:
+        return {name: {"left": steps} for name, steps in self.left[env_id].items() if steps % 2}
+
+
+def rollout(transport: Transport, group: str) -> list[Any]:
+    """Everything that a group's VecEnv gave out in 80 steps."""
+    other = "guard" if group == "scout" else "scout"
+    size = 2 if other == "guard" else None
+    idle = (lambda obs: np.zeros((len(obs), size), np.float32)) if size else (lambda obs: np.zeros(len(obs), np.int64))
+    env = GroupVecEnv(transport, group, {other: idle})
+    env.seed(5)
+    env.action_space.seed(1)
+    given: list[Any] = [env.reset().tolist(), env.reset_infos]
+    for _ in range(80):
+        obs, rewards, dones, infos = env.step(np.stack([env.action_space.sample() for _ in range(env.num_envs)]))
+        for info in infos:
+            info.get("episode", {}).pop("t", None)
+        shown = [{k: np.asarray(v).tolist() for k, v in info.items()} for info in infos]
+        given.append((obs.tolist(), rewards.tolist(), dones.tolist(), shown))
+    env.close()
+    return given
+
+
+@pytest.mark.filterwarnings("ignore:the policy ignores")
+@pytest.mark.parametrize("group", ["scout", "guard"])
+def test_rollouts_are_equal_to_the_bit(opener: Callable[[Any, str], Transport], group: str) -> None:
+    plain = rollout(opener(Uneven(), "arrays"), group)
+    if group == "scout":
+        inactive = sum("inactive" in info for _, _, _, infos in plain[2:] for info in infos)
+        assert 80 < inactive < 80 * 6 - 80
+    for carrier in CARRIERS:
+        assert str(rollout(opener(Uneven(), carrier), group)) == str(plain), carrier
+
+
+def crowd() -> Any:
+    """A PettingZoo env whose agents end at different, drawn times."""
+    pettingzoo = pytest.importorskip("pettingzoo")
+
+    class Crowd(pettingzoo.ParallelEnv):  # type: ignore[misc, name-defined]
+        def __init__(self) -> None:
+            self.metadata = {"name": "crowd"}
+            self.render_mode = None
+            self.possible_agents = ["fox_0", "fox_1", "hen"]
+            self.agents: list[str] = []
+            self.seen = {
+                name: spaces.Dict({"place": spaces.Box(-9, 9, (2,), np.float32), "kind": spaces.Discrete(3)})
+                if name == "hen"
+                else spaces.Box(-9, 9, (3,), np.float32)
+                for name in self.possible_agents
+            }
+            self.acts = {name: spaces.Discrete(4) for name in self.possible_agents}
+            self.rng = np.random.default_rng()
+
+        def observation_space(self, agent: str) -> Any:
+            return self.seen[agent]
+
+        def action_space(self, agent: str) -> Any:
+            return self.acts[agent]
+
+        def reset(self, seed: int | None = None, options: Any = None) -> Any:
+            if seed is not None:
+                self.rng = np.random.default_rng(seed)
+            self.agents = list(self.possible_agents)
+            self.left = {name: int(self.rng.integers(1, 12)) for name in self.agents}
+            return self._look(self.agents), {name: {} for name in self.agents}
+
+        def step(self, actions: Any) -> Any:
+            acted = list(actions)
+            for name in acted:
+                self.left[name] -= 1
+            rewards = {name: float(actions[name]) + float(self.rng.normal()) for name in acted}
+            over = {name: self.left[name] == 0 for name in acted}
+            ended = {name: over[name] and name != "hen" for name in acted}
+            cut = {name: over[name] and name == "hen" for name in acted}
+            self.agents = [name for name in acted if not over[name]]
+            return self._look(acted), rewards, ended, cut, {name: {} for name in acted}
+
+        def _look(self, names: list[str]) -> Any:
+            drawn = {name: self.rng.uniform(-9, 9, 3).astype(np.float32) for name in names}
+            return {
+                name: {"place": x[:2], "kind": self.left[name] % 3} if name == "hen" else x for name, x in drawn.items()
+            }
+
+        def render(self) -> None: ...
+
+        def close(self) -> None: ...
+
+    return Crowd
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+@pytest.mark.parametrize("carrier", ["arrays", *CARRIERS])
+def test_pettingzoos_own_tests_pass(opener: Callable[[Any, str], Transport], carrier: str) -> None:
+    kind = crowd()
+    from pettingzoo.test import parallel_api_test, parallel_seed_test
+
+    from ue_rl.agents import UnrealParallelEnv
+    from ue_rl.bridges import PettingZooBridge
+
+    def make() -> UnrealParallelEnv:
+        return UnrealParallelEnv(opener(PettingZooBridge(kind), carrier))
+
+    env = make()
+    parallel_api_test(env, num_cycles=40)
+    env.close()
+    parallel_seed_test(make, num_cycles=10)

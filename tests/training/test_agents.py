@@ -1,0 +1,161 @@
+"""`ue-rl train` with agents: one group learns, others play along, self-play with its pool in the run's directory."""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import yaml
+from numpy.typing import NDArray
+
+from ue_rl import errors
+from ue_rl.bridges import VectorAgentsBridge, run_in_thread
+from ue_rl.spec import ActionSpec, AgentGroup, EnvSpec
+from ue_rl.training import RunDirectory, TrainOptions, train
+from ue_rl.training.options import resolve
+
+
+class More(VectorAgentsBridge):
+    """Who does more has won after four steps; the second agent of a group of two is there for two steps only."""
+
+    def __init__(self, groups: dict[str, int], action: ActionSpec | None = None, alone: bool = False) -> None:
+        one = EnvSpec(3, 1, action=action)
+        features = () if action is None else ("MASK",)
+        super().__init__([AgentGroup(name, count, one) for name, count in groups.items()], 4, features)
+        self.time, self.sum, self.alone = np.zeros(4, np.int64), np.zeros((4, sum(groups.values()))), alone
+
+    def reset_envs(self, env_ids: NDArray[np.intp], seeds: Sequence[Any], options: Sequence[Any]) -> None:
+        self.time[env_ids] = 0
+        self.sum[env_ids] = 0
+        self.states.obs[env_ids] = 0
+
+    def step_envs(self, actions: NDArray[np.float32], env_ids: NDArray[np.intp]) -> None:
+        self.time[env_ids] += 1
+        self.sum[env_ids] += np.clip(actions[env_ids, :, 0], -1, 1)
+        states, over = self.states, self.time[env_ids] >= 4
+        states.obs[env_ids, :, 0] = self.time[env_ids, None] / 4
+        won = np.sign(self.sum[env_ids] - self.sum[env_ids][:, ::-1])
+        states.rewards[env_ids] = np.where(over[:, None], won, 0)
+        states.dones[env_ids] = over[:, None]
+        if self.alone:
+            states.dones[env_ids, 1] |= self.time[env_ids] >= 2
+
+
+@pytest.fixture
+def serve(tmp_path: Path) -> Iterator[Callable[..., TrainOptions]]:
+    """Hosts a bridge; options of a short run against it."""
+    handles = []
+
+    def host(bridge: VectorAgentsBridge, **options: Any) -> TrainOptions:
+        handle = run_in_thread(bridge)
+        handles.append(handle)
+        hyper = {"n_steps": 8, "batch_size": 16, "n_epochs": 1} | options.pop("hyperparameters", {})
+        port = int(handle.url.rpartition(":")[2])
+        return TrainOptions(
+            host="127.0.0.1", port=port, timesteps=256, log_dir=str(tmp_path), run_id="run", seed=0, device="cpu",
+            hyperparameters=hyper, **options,
+        )  # fmt: skip
+
+    yield host
+    for handle in handles:
+        handle.close()
+
+
+SELF_PLAY = {"save_steps": 64, "swap_steps": 32, "window": 3, "play_against_latest_model_ratio": 0.25}
+
+
+@pytest.mark.parametrize("groups", [{"one": 2}, {"red": 1, "blue": 1}])
+def test_self_play_keeps_pool_games_and_ratings_in_the_run(
+    serve: Callable[..., TrainOptions], tmp_path: Path, groups: dict[str, int]
+) -> None:
+    options = serve(More(groups), self_play=dict(SELF_PLAY))
+    outcome = train(options)
+    assert outcome.exported is not None
+    assert "equal to predict()" in outcome.exported
+    pool = json.loads((tmp_path / "run" / "opponents" / "pool.json").read_text())
+    assert [past["steps"] for past in pool["policies"]] == [0, 64, 128, 192, 256]
+    with (tmp_path / "run" / "self_play.csv").open(newline="") as file:
+        games = list(csv.DictReader(file))
+    assert len(games) == 256 // 4
+    assert "self_play/elo" in (tmp_path / "run" / "progress.csv").read_text().splitlines()[0]
+    assert yaml.safe_load((tmp_path / "run" / "config.yaml").read_text())["self_play"] == SELF_PLAY
+    options.timesteps = 384
+    train(options, resume=RunDirectory(tmp_path / "run"))
+    again = json.loads((tmp_path / "run" / "opponents" / "pool.json").read_text())
+    assert [past["steps"] for past in again["policies"]] == [0, 64, 128, 192, 256, 320, 384]
+    with (tmp_path / "run" / "self_play.csv").open(newline="") as file:
+        assert list(csv.DictReader(file))[: len(games)] == games
+
+
+def test_a_group_learns_while_others_play_along(serve: Callable[..., TrainOptions], tmp_path: Path) -> None:
+    outcome = train(serve(More({"red": 1, "blue": 1}), group="red", others={"blue": "random"}))
+    assert outcome.stopped_by is None
+    assert outcome.episodes == 256 // 4
+
+
+def test_an_exported_model_plays_along(serve: Callable[..., TrainOptions], tmp_path: Path) -> None:
+    train(serve(More({"red": 1, "blue": 1}), group="red", others={"blue": "random"}))
+    options = serve(More({"red": 1, "blue": 1}), group="blue", others={"red": str(tmp_path / "run" / "model.onnx")})
+    options.run_id = "second"
+    assert train(options).stopped_by is None
+
+
+@pytest.mark.parametrize("algo", ["ppo", "sac", "maskable_ppo"])
+def test_steps_of_agents_that_are_away_are_left_out(serve: Callable[..., TrainOptions], algo: str) -> None:
+    if algo == "maskable_ppo":
+        pytest.importorskip("sb3_contrib")
+        options = serve(More({"one": 2}, ActionSpec.discrete(2), alone=True), algo=algo)
+    elif algo == "sac":
+        options = serve(More({"one": 2}, alone=True), algo=algo)
+        options.hyperparameters = {"learning_starts": 64, "buffer_size": 1000}
+    else:
+        options = serve(More({"one": 2}, alone=True), algo=algo)
+    seen: list[Any] = []
+    from ue_rl.training import learner
+
+    made = learner._new_model
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(learner, "_new_model", lambda *arguments: seen.append(made(*arguments)) or seen[-1])
+        assert train(options).stopped_by is None
+    (model,) = seen
+    if algo == "sac":
+        assert model.replay_buffer.pos == 256 * 6 // 8  # of the two agents' four steps each, two are not there
+    else:
+        assert len(model.rollout_buffer.actions) == 64 * 6 // 8
+
+
+@pytest.mark.parametrize(
+    ("groups", "options", "message"),
+    [
+        ({"red": 1, "blue": 1}, {}, "which group learns"),
+        ({"red": 1, "blue": 1}, {"group": "red"}, "nobody acts for the agents of this group"),
+        ({"red": 1, "blue": 1}, {"group": "red", "others": {"blue": "model.zip"}}, "path of an ONNX file"),
+        ({"red": 1, "blue": 1}, {"group": "red", "self_play": {}}, "a side learns, not a group"),
+        ({"red": 2}, {"max_episode_steps": 5}, "engine alone cuts episodes"),
+        ({"red": 2}, {"algo": "recurrentppo"}, "cannot leave out"),
+        ({"red": 3}, {"self_play": {}}, "two equal sides"),
+    ],
+)
+def test_what_does_not_fit_the_engine_is_named(
+    serve: Callable[..., TrainOptions], tmp_path: Path, groups: Any, options: Any, message: str
+) -> None:
+    with pytest.raises(errors.ConfigurationError, match=message):
+        train(serve(More(groups), **options))
+    assert not (tmp_path / "run").exists()
+
+
+def test_agents_options_for_an_engine_without_agents_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(errors.ConfigurationError, match="for an engine with agents"):
+        train(TrainOptions(self_play={"window": 3}, log_dir=str(tmp_path), num_envs=1))
+
+
+def test_wrong_self_play_options_are_named_at_once(tmp_path: Path) -> None:
+    with pytest.raises(errors.ConfigurationError, match="Did you mean 'window'"):
+        resolve({"self_play": {"windows": 3}}, None)
+    with pytest.raises(errors.ConfigurationError, match="self_play is a mapping"):
+        resolve({"self_play": 5}, None)
