@@ -173,6 +173,9 @@ class BridgeServer:
                 self._waiting.tell_busy(since, self._members[0].peer, session.speaks_notices)
                 self._waiting.refuse(MAX_WAITING, f"{MAX_WAITING} trainers wait already", session.speaks_notices)
                 return
+            if session is not None and self._members[0].closed_by_peer():  # so this is no env socket of its
+                self._end_session("the trainer has gone", logging.INFO)
+                continue
             if session is None and self.bridge.mode is Mode.INFERENCE:
                 self._waiting.refuse(0, "the bridge is in inference mode", self._speaks)
                 return

@@ -75,7 +75,7 @@ class EngineSession:
         self._writers: list[Connection] = []
         self._lines: list[LineBuffer] = []
         self.strangers: list[Connection] = []
-        self._env_spoke = False
+        self._undecided = True  # no request has come, so an empty line may still choose the wiring
         self._queues = spec.env_type is EnvType.RLBASE
         one_socket = self._queues or spec.channel is Channel.SHARED or bool(spec.groups)
         self._env_sockets = 0 if one_socket else spec.num_envs
@@ -132,10 +132,9 @@ class EngineSession:
             ProtocolError: what the trainer did wrong.
         """
         lines = self._lines[place]
-        if len(data):
-            if place:
-                self._env_spoke = True
-            elif not len(lines) and not self._env_spoke and data[0] == _LF:
+        if self._undecided and len(data):
+            self._undecided = place == 0 and data[0] not in _ACT
+            if self._undecided and data[0] == _LF and not len(lines):
                 self._hear_empty_line()
         lines.feed(data)
         if place == 0 and len(self._writers) > 1:

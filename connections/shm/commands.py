@@ -277,8 +277,7 @@ class ShmCommands:
         for entry in text_entries(number, line, ring.max_payload):
             self._write(entry, max(deadline - time.monotonic(), 0.0))
         name = line[:40].partition(b"=")[0].partition(b";")[0].decode("ascii", "replace")
-        what = f"an answer to {name} within {self.timeout:g} s"
-        self._await(lambda: self._call_answer is not None, deadline, what)
+        self._await(lambda: self._call_answer is not None, deadline, f"an answer to {name} within {self.timeout:g} s")
         answer, self._call_answer = self._call_answer, None
         assert answer is not None
         return answer

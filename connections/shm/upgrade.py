@@ -11,6 +11,7 @@ from ue_rl.errors import SegmentInvalid, UeRlError, UnsupportedByEngine
 from ue_rl.shm.memory import StepMemory
 from ue_rl.shm.offer import accept_line, refusal
 from ue_rl.spec import AgentGroup, EnvSpec
+from ue_rl.wire.notices import ended_by
 
 # Where a key of the handshake has another name than the field.
 _KEYS = {
@@ -92,6 +93,10 @@ def propose(link: Link, memory: StepMemory, seconds: float) -> None:
     deadline = time.monotonic() + seconds
     link.send(accept_line(memory.header.proof), deadline)
     start, end = link.next_span(deadline)
-    why = refusal(bytes(link.lines.data[start:end]))
+    line = bytes(link.lines.data[start:end])
+    instead = ended_by(line)
+    if instead is not None:
+        raise instead
+    why = refusal(line)
     if why is not None:
         raise UpgradeRefused(why)

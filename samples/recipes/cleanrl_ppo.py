@@ -10,7 +10,7 @@ import gymnasium as gym
 import torch
 from torch import distributions, nn
 
-import ue_rl  # noqa: F401 - registers ue_rl/Engine-v0
+import ue_rl.envs.registration  # noqa: F401 - registers ue_rl/Engine-v0; where ue_rl is installed that is done
 from ue_rl.bridges import GymnasiumBridge, run_in_process
 
 N, T, GAMMA, LAMBDA, CLIP = 8, 64, 0.98, 0.9, 0.2
@@ -18,7 +18,7 @@ N, T, GAMMA, LAMBDA, CLIP = 8, 64, 0.98, 0.9, 0.2
 
 def train(url: str, timesteps: int) -> list[float]:
     """The returns of all episodes, in the order in which they ended."""
-    envs = gym.wrappers.vector.RecordEpisodeStatistics(gym.make_vec("ue_rl/Engine-v0", url=url))
+    envs = gym.wrappers.vector.RecordEpisodeStatistics(gym.make_vec("ue_rl/Engine-v0", N, url=url))
     inputs, choices = envs.single_observation_space.shape[0], int(envs.single_action_space.n)
     actor = nn.Sequential(nn.Linear(inputs, 64), nn.Tanh(), nn.Linear(64, choices))
     critic = nn.Sequential(nn.Linear(inputs, 64), nn.Tanh(), nn.Linear(64, 1), nn.Flatten(0))

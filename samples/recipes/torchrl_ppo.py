@@ -38,9 +38,8 @@ def train(url: str, timesteps: int) -> list[float]:
     )
     critic = ValueOperator(network(inputs, 1), ["observation"])
     loss, gae = ClipPPOLoss(actor, critic, entropy_coeff=0.01), GAE(gamma=0.98, lmbda=0.9, value_network=critic)
-    optimizer = torch.optim.Adam(loss.parameters(), 1e-3)
+    optimizer, returns = torch.optim.Adam(loss.parameters(), 1e-3), []
     collector = Collector(env, actor, frames_per_batch=N * T, total_frames=timesteps)
-    returns: list[float] = []
     for data in collector:
         returns += data["next", "episode_reward"][data["next", "done"]].tolist()
         for _ in range(10):

@@ -908,7 +908,7 @@ def test_garbage_from_the_trainer_ends_its_session_only(caplog: pytest.LogCaptur
     with run_shm_in_thread(Game()) as handle:
         with SharedMemoryConnection(handle.name, timeout=10) as connection:
             connection.commands.send_entry(b"\xff" * 40)
-            with pytest.raises(errors.EngineDisconnected, match=r"says why.*a command cannot be read"):
+            with pytest.raises(errors.EngineDisconnected, match=r"ended the session: .*a command cannot be read"):
                 connection.commands.ping()
             with pytest.raises(errors.ConnectionUnusable):
                 connection.commands.ping()
@@ -1009,7 +1009,7 @@ def test_an_engine_that_closes_during_a_request() -> None:
             real(ms)
 
         connection.commands._wait = close
-        with pytest.raises(errors.EngineDisconnected, match=r"says why.*the engine stops"):
+        with pytest.raises(errors.EngineDisconnected, match=r"ended the session: .*the engine stops"):
             connection.commands.request(Method.PING, M.PingT())
 
 
@@ -1017,7 +1017,7 @@ def test_an_engine_that_closes_while_its_ring_is_full() -> None:
     with unhosted(Game(), ticking=False, ring_size=4096) as (host, connection):
         fill_from_trainer(connection, encode(2000))
         host.close()
-        with pytest.raises(errors.EngineDisconnected, match=r"says why.*the engine stops"):
+        with pytest.raises(errors.EngineDisconnected, match=r"ended the session: .*the engine stops"):
             connection.commands.send(2000, timeout=60)
 
 

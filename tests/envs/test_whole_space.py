@@ -268,6 +268,7 @@ def test_a_policy_that_ignores_masks_is_told_once(opened: Any) -> None:
     env = opened(lambda: Lenient(PARTS["position"]))
     env.seed(0)
     env.reset()
+    legal = np.ones(3, np.bool_)
     for _ in range(50):
         legal = env.env_method("action_masks")[1]
         if not legal.all():

@@ -57,10 +57,15 @@ def run_suite(name: str, source: Path, carrier: str, extra: list[str], timeout: 
         chosen = [f"tests/{file}.py" for file in files if (source / "tests" / f"{file}.py").exists()]
         command = [sys.executable, "-m", "pytest", "-q", "-p", "adapter", "-p", "no:cacheprovider", "--tb=short"]
         command += [f"--timeout={timeout}", "--disable-warnings", *extra, *chosen]
-        with open(Path(tempfile.gettempdir()) / f"thirdparty-{name}-{carrier}.log", "w", encoding="utf-8") as log:
+        with open(log_of(name, carrier), "w", encoding="utf-8") as log:
             subprocess.run(command, cwd=folder, env=environment, stdout=log, stderr=subprocess.STDOUT, check=False)
         lines = [json.loads(line) for line in outcomes.read_text(encoding="utf-8").splitlines()]
     return {line["test"]: line for line in lines}
+
+
+def log_of(name: str, carrier: str) -> Path:
+    """Where pytest's own words are kept."""
+    return Path(tempfile.gettempdir()) / f"thirdparty-{name}-{carrier}.log"
 
 
 def expectations(carrier: str) -> dict[str, list[dict[str, Any]]]:
@@ -131,6 +136,8 @@ def main() -> int:
                 print(f"    failed  {line}")
             for test in mended:
                 print(f"    passes now, take it out of expected.yaml  {test}")
+            if not outcomes:
+                print(f"    nothing was run: see {log_of(suite, carrier)}")
             bad += len(unknown) + len(mended) + (not outcomes)
     return int(bad > 0)
 

@@ -25,6 +25,7 @@ from ue_rl.cli.inspect_spaces import rows
 from ue_rl.connecting import open_transport
 from ue_rl.inference import OnnxInference, export_onnx
 from ue_rl.spec import AgentGroup, EnvSpec
+from ue_rl.training import train
 from ue_rl.training.options import TrainOptions, resolve
 from ue_rl.wire.handshake import decode_handshake
 
@@ -72,8 +73,9 @@ def run(*arguments: str) -> Any:
         (PICTURE, spaces.MultiDiscrete([2, 3])),
         (spaces.Discrete(5), spaces.MultiBinary(3)),
         (spaces.Box(-1, 1, (3, 4), np.float32), spaces.Box(-1, 1, (2, 2), np.float32)),
+        (spaces.Box(-1, 1, (3, 4, 2), np.float32), spaces.Discrete(2)),  # three axes, but no image
     ],
-    ids=["named and hybrid", "starts", "picture", "one choice", "matrices"],
+    ids=["named and hybrid", "starts", "picture", "one choice", "matrices", "three axes"],
 )
 def test_train_then_play_the_model_and_its_file(tmp_path: Path, transport: str, observation: Any, action: Any) -> None:
     with served(observation, action) as port:
@@ -188,6 +190,25 @@ def test_hindsight_from_a_yaml_file_and_its_resumption(tmp_path: Path, transport
     buffer = load_from_pkl(tmp_path / "r" / "replay_buffer.pkl")
     assert type(buffer).__name__ == "HerReplayBuffer"
     assert buffer.n_sampled_goal == 4
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(240)
+def test_hindsight_solves_a_goal_task_over_the_wire(tmp_path: Path) -> None:
+    values = {
+        "algo": "sac", "her": {"n_sampled_goal": 4}, "timesteps": 2500, "seed": 0, "device": "cpu", "export": False,
+        "log_dir": str(tmp_path), "run_id": "r", "eval_episodes": 40,
+        "hyperparameters": {"learning_starts": 200, "batch_size": 128, "buffer_size": 5000, "gamma": 0.9,
+                            "learning_rate": 0.002, "policy_kwargs": {"net_arch": [64, 64]}},
+    }  # fmt: skip
+    path = tmp_path / "her.yaml"
+    path.write_text(yaml.safe_dump(values))
+    with run_in_thread(GymnasiumBridge(Goals, 2, send_info=True)) as server:
+        options = resolve({"port": server.port}, path)
+        outcome = train(options)
+    assert outcome.evaluation is not None
+    mean, _ = outcome.evaluation
+    assert mean > -4  # the way there takes up to 3 steps of -1; who never arrives has -10
 
 
 def test_hindsight_that_begins_too_early_says_what_to_do(tmp_path: Path) -> None:

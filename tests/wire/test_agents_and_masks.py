@@ -323,4 +323,5 @@ def test_an_error_line_instead_of_an_answer_is_the_engines_end(compiled: bool) -
     for spec in (EnvSpec(1, 1, num_envs=2), teams(), masked(ActionSpec.discrete(2))):
         with pytest.raises(errors.EngineDisconnected) as caught:
             Codec(spec, compiled=compiled).decode_states(b"ERROR=out%20of%20memory\n", asked(spec))
-        assert (caught.value.fault, caught.value.got) == ("engine", "out of memory")
+        assert (caught.value.fault, caught.value.field) == ("engine", "ERROR")
+        assert caught.value.message == "the engine ended the session: out of memory"

@@ -149,7 +149,7 @@ def test_answers_are_written_and_read_back() -> None:
         calls.understood("RENDER;ENV=0", calls.write_refused("no camera, \u00fcberhaupt").encode())
     assert (caught.value.field, caught.value.got) == ("RENDER", "no camera, \u00fcberhaupt")
     assert len(calls.write_refused("\u4f60" * 5000)) < 1024
-    with pytest.raises(errors.EngineDisconnected, match="why"):
+    with pytest.raises(errors.EngineDisconnected, match="ended the session: gone"):
         calls.understood("GET", b"ERROR=gone")
     with pytest.raises(errors.MalformedMessage):
         calls.understood("GET", b"\xff")
@@ -253,4 +253,4 @@ def test_the_longest_reason_fits_the_shortest_line() -> None:
     ended = ended_by(line, 3)
     assert ended is not None
     assert ended.env_id == 3
-    assert str(ended.got).startswith("\U0001f600" * 50)
+    assert ended.message.startswith("the engine ended the session: " + "\U0001f600" * 50)

@@ -130,13 +130,13 @@ def _cutter(space: Branch) -> Callable[[Rows], dict[str, Any]]:
     """
     known: dict[str, Any] = {}
     at = 0
-    for index, (name, part) in enumerate(space.parts):
+    for index, (_, part) in enumerate(space.parts):
         single = isinstance(part, Leaf) and not part.shape and part.kind is not LeafKind.IMAGE
-        known[f"name{index}"] = name
         known[f"cut{index}"] = (slice(None), at if single else slice(at, at + part.size))
         at += part.size
-    items = ", ".join(f"name{index}: rows[cut{index}]" for index in range(len(space.parts)))
-    cutter: Callable[[Rows], dict[str, Any]] = eval(f"lambda rows: {{{items}}}", known)
+    items = ", ".join(f"{name!r}: rows[cut{index}]" for index, (name, _) in enumerate(space.parts))
+    cuts = ", ".join(f"{cut}={cut}" for cut in known)
+    cutter: Callable[[Rows], dict[str, Any]] = eval(f"lambda rows, {cuts}: {{{items}}}", known)
     return cutter
 
 

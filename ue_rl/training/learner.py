@@ -102,8 +102,7 @@ class Learner:
                 raise
             raise ConfigurationError(
                 "HER has no finished episode to learn from yet", field="hyperparameters.learning_starts",
-                got=f"{model.num_timesteps} env-steps",
-                cure="raise learning_starts above the steps of all envs' episodes",
+                got=f"{model.num_timesteps} env-steps", cure="raise learning_starts above the first episodes' steps",
             ) from error  # fmt: skip
         except (KeyboardInterrupt, UeRlError) as error:
             if model.num_timesteps == first:

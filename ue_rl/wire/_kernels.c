@@ -22,6 +22,13 @@ enum {
 };
 #define BIT(field) (1u << (field))
 
+/* For what rows with agents or masks alone need: kept out of the way of the others. */
+#ifdef __GNUC__
+#define APART __attribute__((noinline, cold))
+#else
+#define APART
+#endif
+
 /* -- failures */
 
 typedef struct {
@@ -89,7 +96,7 @@ static int32_t agent_of(const Arrays *a, int32_t row) { return a->agents ? row %
 static Py_ssize_t numbers_of(const Arrays *a, Py_ssize_t agent) { return a->agents ? layout_of(a, agent)[0] : a->size; }
 static Py_ssize_t flags_of(const Arrays *a, Py_ssize_t agent) { return a->mask_size ? layout_of(a, agent)[1] : 0; }
 
-static int check_layout(const Arrays *a)
+APART static int check_layout(const Arrays *a)
 {
     Py_ssize_t agent, i;
     for (agent = 0; a->has_layout && agent < a->layout.shape[0]; agent++) {
@@ -403,7 +410,7 @@ static int read_keyed_row(Reader *r, const char *p, const char *end, Row *row)
 }
 
 /* Checks AGENT, and how many numbers this agent has. */
-static int check_agent(Reader *r, const char *at, const Row *row)
+APART static int check_agent(Reader *r, const char *at, const Row *row)
 {
     const Arrays *a = r->arrays;
     Failure *f = &r->failure;
@@ -490,7 +497,7 @@ static int read_rlbase_request(Reader *r, const char *p, const char *end, Row *r
 }
 
 /* The first number of the row that its mask leaves without a choice, or -1. */
-static Py_ssize_t without_choice(const Arrays *a, Py_ssize_t agent, const char *mask)
+APART static Py_ssize_t without_choice(const Arrays *a, Py_ssize_t agent, const char *mask)
 {
     const int32_t *counts = layout_of(a, agent) + 2;
     Py_ssize_t i;
@@ -499,7 +506,7 @@ static Py_ssize_t without_choice(const Arrays *a, Py_ssize_t agent, const char *
     return -1;
 }
 
-static void store_mask(const Arrays *a, Py_ssize_t at, const Row *row)
+APART static void store_mask(const Arrays *a, Py_ssize_t at, const Row *row)
 {
     uint8_t *flags = (uint8_t *)a->masks.buf + at * a->mask_size;
     Py_ssize_t i;

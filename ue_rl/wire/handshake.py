@@ -25,7 +25,7 @@ from ue_rl.spec import (
 )
 from ue_rl.wire.notices import ended_by
 from ue_rl.wire.settings import number_text
-from ue_rl.wire.space_text import bound_text, name_text, read_name, read_space, space_text
+from ue_rl.wire.space_text import bound_text, name_text, read_bound, read_name, read_space, space_text
 
 MAX_HANDSHAKE = 65_536
 _MOST_ADVICE = 10
@@ -217,7 +217,7 @@ def _parameters(text: str) -> tuple[Parameter, ...]:
     for part in text.split(","):
         name, *numbers = part.split(":")
         try:
-            if len(numbers) not in (1, 3):
+            if len(numbers) not in (1, 3) or "_" in "".join(numbers):
                 raise ValueError
             parameters.append(Parameter(_named("PARAMS", name), *map(float, numbers)))
         except ValueError:
@@ -313,7 +313,7 @@ def _ranges(key: str, body: list[str]) -> tuple[tuple[float, ...], tuple[float, 
         try:
             if not colon:
                 raise ValueError
-            pairs.append((float(np.float32(float(low))), float(np.float32(float(high)))))
+            pairs.append((read_bound(low), read_bound(high)))
         except ValueError:
             raise _bad(key, "low:high", part) from None
     return tuple(p[0] for p in pairs), tuple(p[1] for p in pairs)

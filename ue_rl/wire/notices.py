@@ -69,5 +69,5 @@ def ended(sentence: str, env_id: int | None = None) -> EngineDisconnected:
     """The error for an engine that says why it has ended the session."""
     return EngineDisconnected(
         f"the engine ended the session: {sentence or 'it does not say why'}", fault="engine", env_id=env_id,
-        field="ERROR", cure="the engine's log may say more",
+        field="ERROR", got="an ERROR line", cure="the engine's log may say more",
     )  # fmt: skip

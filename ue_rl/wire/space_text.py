@@ -94,6 +94,18 @@ def bound_text(value: float, dtype: str = "float32") -> str:
     return str(value) if isinstance(value, int) else float32_text(np.float32(value))
 
 
+def read_bound(text: str, dtype: str = "float32") -> float:
+    """The inverse of `bound_text`, of float32 or float64: beyond them it is infinite.
+
+    Raises:
+        ValueError: not a number. Python's own spelling `1_000` is none.
+    """
+    if "_" in text:
+        raise ValueError(text)
+    with np.errstate(over="ignore"):
+        return float(text) if dtype == "float64" else float(np.float32(float(text)))
+
+
 class _Reader:
     def __init__(self, text: str) -> None:
         self.text, self.at, self.leaves = text, 0, 0
@@ -193,6 +205,6 @@ class _Reader:
         if not dtype.startswith("float"):
             return self._integer(text)
         try:
-            return float(text) if dtype == "float64" else float(np.float32(float(text)))
+            return read_bound(text, dtype)
         except ValueError:
             raise invalid("low:high was expected", got=text) from None

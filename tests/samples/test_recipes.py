@@ -1,0 +1,55 @@
+"""Every recipe runs as a user would run it, where its library is installed; none is longer than 60 lines."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+RECIPES = Path(__file__).resolve().parents[2] / "samples" / "recipes"
+
+# recipe: its library, arguments that keep it short, and by how much the mean return must rise at least
+CASES = {
+    "cleanrl_ppo": ("torch", ("12288",), 3.0),
+    "optuna_search": ("optuna", ("2", "2048"), 1.0),
+    "pettingzoo_parallel": ("pettingzoo", ("30",), 2.0),
+    "rl_zoo": ("rl_zoo3", ("2048",), None),
+    "skrl_ppo": ("skrl", ("12288",), 2.0),
+    "tianshou_ppo": ("tianshou", ("12288",), 3.0),
+    "torchrl_ppo": ("torchrl", ("12288",), 2.0),
+}
+
+
+def test_recipes_are_short_and_all_of_them_are_run() -> None:
+    scripts = list(RECIPES.glob("*.py"))
+    for script in scripts:
+        assert len(script.read_text("utf-8").splitlines()) <= 60, script
+    runnable = {script.stem for script in scripts if "__main__" in script.read_text("utf-8")}
+    assert runnable == set(CASES)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(400)
+@pytest.mark.parametrize("recipe", CASES)
+def test_recipe(tmp_path: Path, recipe: str) -> None:
+    library, arguments, rise = CASES[recipe]
+    pytest.importorskip(library, reason=f"{library} is not installed")
+    command = [sys.executable, str(RECIPES / f"{recipe}.py"), *arguments]
+    one_thread = {**os.environ, "OMP_NUM_THREADS": "1"}
+    out = subprocess.run(
+        command, capture_output=True, text=True, check=False, cwd=tmp_path, timeout=380, env=one_thread
+    )
+    assert out.returncode == 0, out.stderr[-3000:]
+    numbers = re.findall(r"(\d+\.\d+) (?:->|to) (\d+\.\d+)", out.stdout)
+    if rise is None:
+        played = re.search(r"mean return (\S+) of (\d+) episodes", out.stdout)
+        assert played is not None, out.stdout
+        assert float(played[1]) > 15
+        assert int(played[2]) > 3
+        return
+    first, last = map(float, numbers[-1])
+    assert last >= rise * first > 0, out.stdout
