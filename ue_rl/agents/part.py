@@ -23,9 +23,9 @@ class Part:
     Attributes:
         spec: as if each agent were an env.
         rows: intp [num_envs * size], where each row stands in the transport's arrays.
-        buffers: the rows' own arrays, or, where they are the same, the transport's. Of a row that did not act in the last step: reward, done and truncated are 0,
-            every choice is legal, and the observation is its last one (before the first, something that its space
-            contains).
+        buffers: the rows' own arrays, or, where they are the same, the transport's. Of a row that did not act in the
+            last step: reward, done and truncated are 0, every choice is legal, and the observation is its last one
+            (before the first, something that its space contains).
         acted: bool [rows]; the row took part in the last step, so its reward and done mean something. all_acted: all.
 
     Raises:
