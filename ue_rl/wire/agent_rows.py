@@ -60,7 +60,7 @@ def end_answers(spec: EnvSpec, buffers: StepBuffers, before: NDArray[np.uint8], 
         MalformedMessage: an agent that had to answer (1 in `before`) has not.
     """
     per_env = spec.agents_per_env
-    if not buffers.pending.any() and before.all():  # the usual case: everybody has come
+    if not np.count_nonzero(buffers.pending) and np.count_nonzero(before) == len(before):  # the usual case
         buffers.present[:] = 1
         return len(before) // per_env
     pending = buffers.pending.reshape(-1, per_env)
