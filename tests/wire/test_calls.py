@@ -210,7 +210,7 @@ def test_no_foreign_exception_leaves_the_readers_of_answers(name: str, rest: str
         for read in (calls.read_ok, calls.read_values, calls.read_picture, lambda text: calls.read_rewards(text, 1)):
             try:
                 read(calls.understood("GET", raw))
-            except (errors.ProtocolError, errors.CommandFailed):
+            except (errors.ProtocolError, errors.CommandFailed, errors.EngineDisconnected):
                 continue
 
 
