@@ -168,12 +168,15 @@ class BridgeServer:
     def _adopt(self) -> None:
         while self._waiting:
             session = self._session
-            if session is not None and session.full:
+            gone = session is not None and self._members[0].closed_by_peer()
+            if gone and session is not None and session.upgraded:
+                return  # the upgrade says soon that it has ended: nobody has to be told that it is served
+            if session is not None and session.full and not gone:
                 since = time.monotonic() - self._began
                 self._waiting.tell_busy(since, self._members[0].peer, session.speaks_notices)
                 self._waiting.refuse(MAX_WAITING, f"{MAX_WAITING} trainers wait already", session.speaks_notices)
                 return
-            if session is not None and self._members[0].closed_by_peer():  # so this is no env socket of its
+            if gone:  # so this is no env socket of its
                 self._end_session("the trainer has gone", logging.INFO)
                 continue
             if session is None and self.bridge.mode is Mode.INFERENCE:

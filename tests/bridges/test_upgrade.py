@@ -16,6 +16,7 @@ import ue_rl
 from ue_rl import errors
 from ue_rl.bridges import BridgeServer, ShmUpgrader, VectorBridge, run_in_thread
 from ue_rl.bridges.tcp.session import EngineSession
+from ue_rl.connections import open_engine
 from ue_rl.spec import Channel, EnvSpec, EnvType
 
 Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
@@ -249,3 +250,13 @@ def test_the_runners_choose_a_loop_on_which_upgrades_work(monkeypatch: pytest.Mo
             env.close()
     finally:
         asyncio.set_event_loop_policy(before)
+
+
+def test_a_trainer_that_follows_at_once_is_not_told_that_the_one_before_it_is_served() -> None:
+    """Trainers of version 1 do not know BUSY: they would give up."""
+    with run_in_thread(Sum(EnvSpec(1, 1, num_envs=2)), upgrader=ShmUpgrader()) as engine:
+        for _ in range(20):
+            with open_engine("127.0.0.1", engine.port, transport="shm") as one:
+                one.reset()
+            with socket.create_connection(("127.0.0.1", engine.port), timeout=10) as another:
+                assert another.recv(4096).startswith(b"CONFIG:")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 
 import pytest
@@ -123,3 +124,39 @@ def test_the_longest_handshakes_take_no_time(text: str, slack: float) -> None:
         except HandshakeError:
             continue
     assert time.perf_counter() - start < 1.0 * slack
+
+
+_MANY = ",".join(f"g{n}:1" for n in range(3000))
+_LEAVES = "DICT(" + ",".join(f"p{n}:BOX(0:1)" for n in range(1024)) + ")"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"OBS=1;ACT=1;AGENTS={_MANY}",
+        f"OBS=1024;ACT=1;AGENTS={_MANY};OBS_SPACE={_LEAVES}",
+        f"OBS=9000;ACT=1;AGENTS={_MANY};OBS_NAMES={','.join('a' * 9000)}",
+        f"OBS=9000;ACT=1;AGENTS={_MANY};OBS_SPACE=BOX({','.join(['0:1'] * 9000)})",
+        f"OBS=1;ACT=9000;AGENTS={_MANY};ACT_SPACE=MULTI_DISCRETE({','.join('2' * 9000)});FEATURES=MASK",
+        f"OBS=1024;ACT=2000;AGENTS={_MANY[:14000]};OBS_SPACE={_LEAVES};"
+        + ";".join(f"ACT.g{n}={n + 1}" for n in range(1500)),
+        f"OBS=1;ACT=262144;AGENTS={_MANY};"
+        + ";".join(f"ACT_SPACE.g{n}=MULTI_BINARY({262144 - n})" for n in range(900)),
+        f"OBS=65536;ACT=65536;AGENTS={_MANY};" + ";".join(f"OBS.g{n}={65536 - n}" for n in range(2000)),
+    ],
+    ids=["alone", "leaves", "names", "bounds", "choices", "sizes", "switches", "numbers"],
+)
+def test_groups_of_agents_do_not_multiply_what_a_handshake_costs(text: str, slack: float) -> None:
+    line = f"CONFIG:ENV_TYPE=MULTI;ENV_COUNT=1;VERSION=1;{text}".encode()
+    assert len(line) < MAX_HANDSHAKE
+    start = time.process_time()
+    with contextlib.suppress(HandshakeError):  # some are too much, and refused
+        decode_handshake(line)
+    assert time.process_time() - start < 0.5 * slack
+
+
+def test_groups_that_say_the_same_are_one_spec() -> None:
+    spec = decode_handshake(b"CONFIG:OBS=1;ACT=1;ENV_TYPE=MULTI;ENV_COUNT=1;AGENTS=a:1,b:2,c:1;ACT_SPACE.c=DISCRETE(2)")
+    one, two, other = (group.spec for group in spec.groups)
+    assert one is two
+    assert other.action_spec.counts == (2,)

@@ -27,7 +27,7 @@ _ORDER: dict[str, Any] = {"sort_keys": False} if "sort_keys" in inspect.signatur
 def observation_tree(spec: EnvSpec) -> Space | None:
     """What an observation is, where it is more than one float32 row; None: it is that row.
 
-    An image without a space of its own stands beside the row as {"obs": .., "image": ..}, or alone where the handshake
+    An image without a space of its own stands beside the row as {"image": .., "obs": ..}, or alone where the handshake
     says ONLY.
     """
     if spec.obs_space is not None or spec.image is None:
@@ -36,7 +36,8 @@ def observation_tree(spec: EnvSpec) -> Space | None:
     if spec.image.only:
         return image
     low, high = spec.obs_bounds
-    return Branch((("obs", box((spec.obs_size,), low, high)), ("image", image)))
+    # in the order that Gymnasium's Dict had for them in version 1: networks join the parts in that order
+    return Branch((("image", image), ("obs", box((spec.obs_size,), low, high))))
 
 
 def observation_space(spec: EnvSpec, zero_based: bool = False) -> spaces.Space[Any]:

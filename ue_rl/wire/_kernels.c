@@ -188,31 +188,45 @@ static inline int is_word(const char *p, size_t length, const char *upper)
 
 static int starts_with_reset(const char *p, const char *end) { return end - p >= 5 && is_word(p, 5, "RESET"); }
 
-static int field_of(const char *p, size_t n)
+/* A key's letters in one number, so that one comparison finds it: no letter is 0, so length and letters decide. */
+#define W3(a, b, c) ((uint64_t)(a) << 16 | (uint64_t)(b) << 8 | (uint64_t)(c))
+#define W4(a, b, c, d) (W3(a, b, c) << 8 | (uint64_t)(d))
+#define W5(a, b, c, d, e) (W4(a, b, c, d) << 8 | (uint64_t)(e))
+#define W7(a, b, c, d, e, f, g) (W5(a, b, c, d, e) << 16 | (uint64_t)(f) << 8 | (uint64_t)(g))
+
+static inline int field_of(uint64_t word)
 {
-    static const struct { const char *name; size_t length; int field; } NAMES[] = {
-        {"OBS", 3, F_OBS}, {"REW", 3, F_REW}, {"DONE", 4, F_DONE}, {"ENV", 3, F_ENV}, {"ACT", 3, F_ACT},
-        {"TRUNC", 5, F_TRUNC}, {"INFO", 4, F_INFO}, {"SEED", 4, F_SEED},
-        {"OPTIONS", 7, F_OPTIONS}, {"RESET", 5, F_RESET}, {"MASK", 4, F_MASK}, {"AGENT", 5, F_AGENT},
-        {"SET", 3, F_SET}};
-    size_t i;
-    for (i = 0; i < sizeof NAMES / sizeof *NAMES; i++)
-        if (NAMES[i].length == n && is_word(p, n, NAMES[i].name)) return NAMES[i].field;
-    return F_OTHER;
+    switch (word) {
+    case W3('O', 'B', 'S'): return F_OBS;
+    case W3('R', 'E', 'W'): return F_REW;
+    case W4('D', 'O', 'N', 'E'): return F_DONE;
+    case W3('E', 'N', 'V'): return F_ENV;
+    case W3('A', 'C', 'T'): return F_ACT;
+    case W5('T', 'R', 'U', 'N', 'C'): return F_TRUNC;
+    case W4('I', 'N', 'F', 'O'): return F_INFO;
+    case W4('S', 'E', 'E', 'D'): return F_SEED;
+    case W7('O', 'P', 'T', 'I', 'O', 'N', 'S'): return F_OPTIONS;
+    case W5('R', 'E', 'S', 'E', 'T'): return F_RESET;
+    case W4('M', 'A', 'S', 'K'): return F_MASK;
+    case W5('A', 'G', 'E', 'N', 'T'): return F_AGENT;
+    case W3('S', 'E', 'T'): return F_SET;
+    default: return F_OTHER;
+    }
 }
 
 /* Reads `name OWS =`; returns the field and leaves *pp behind the "=", or -1. */
 static int read_key(const char **pp, const char *end)
 {
     const char *p = *pp, *name = p;
-    int field;
+    uint64_t word = 0;
     if (p >= end || !is_letter(*p)) return -1;
-    while (p < end && is_name(*p)) p++;
-    field = field_of(name, (size_t)(p - name));
-    p = skip_space(p, end);
+    do word = word << 8 | (uint64_t)(*p++ & ~0x20); /* upper case */
+    while (p < end && is_name(*p));
+    if (p - name > 8) word = 0; /* none that is known */
+    if (p < end && *p != '=') p = skip_space(p, end);
     if (p >= end || *p != '=') return -1;
     *pp = p + 1;
-    return field;
+    return field_of(word);
 }
 
 static int is_key(const char *p, const char *end) { return read_key(&p, end) >= 0; }

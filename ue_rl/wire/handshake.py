@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import functools
 import re
 from enum import Enum
 from typing import Any, TypeVar
@@ -28,6 +29,8 @@ from ue_rl.wire.settings import number_text
 from ue_rl.wire.space_text import bound_text, name_text, read_bound, read_name, read_space, space_text
 
 MAX_HANDSHAKE = 65_536
+MAX_GROUP_TEXT = 262_144  # what groups that differ say of themselves, the keys that they share counted for each
+_NUMBERS_PER_BYTE = 32  # in that sum: a group's OBS and ACT cost something too
 _MOST_ADVICE = 10
 
 _ONE_AGENT = ("OBS", "ACT", "ACT_SPACE", "OBS_SPACE", "OBS_NAMES", "ACT_NAMES")  # may stand for one group: OBS.goalie
@@ -180,7 +183,7 @@ def _spaces(keys: dict[str, str], obs_size: int, act_size: int) -> dict[str, Any
         text = keys["OBS_SPACE"]
         plain = _SPACE.fullmatch(text)
         if plain is not None and plain.group(1).upper() == ActionKind.BOX.value:
-            spaces["obs_low"], spaces["obs_high"] = _ranges("OBS_SPACE", _space_parts("OBS_SPACE", text)[1])
+            spaces["obs_low"], spaces["obs_high"] = _ranges("OBS_SPACE", text)
         else:
             spaces["obs_space"] = _tree("OBS_SPACE", text)
     for key, name in (("OBS_NAMES", "obs_names"), ("ACT_NAMES", "act_names")):
@@ -192,16 +195,23 @@ def _spaces(keys: dict[str, str], obs_size: int, act_size: int) -> dict[str, Any
 def _groups(keys: dict[str, str]) -> tuple[AgentGroup, ...]:
     """The groups of AGENTS; what a group does not say for itself is what the handshake says without a group's name."""
     groups = []
+    kinds: dict[tuple[str | None, ...], EnvSpec] = {}  # one for the groups that say the same: a short line costs little
+    said = 0
     for part in keys["AGENTS"].split(","):
         text, colon, count = part.partition(":")
         if not colon or not (count.strip().isdigit() and count.isascii() and len(count) < 10):
             raise _bad("AGENTS", "name:count,..", part)
         name = _named("AGENTS", text)
-        own = {key: keys.get(f"{key}.{text.strip().upper()}", keys.get(key)) for key in _ONE_AGENT}
-        given = {key: value for key, value in own.items() if value is not None}
+        own = tuple(keys.get(f"{key}.{text.strip().upper()}", keys.get(key)) for key in _ONE_AGENT)
         try:
-            sizes = _integer(given, "OBS"), _integer(given, "ACT")
-            groups.append(AgentGroup(name, int(count), EnvSpec(*sizes, **_spaces(given, *sizes))))
+            if own not in kinds:
+                given = {key: value for key, value in zip(_ONE_AGENT, own, strict=True) if value is not None}
+                sizes = _integer(given, "OBS"), _integer(given, "ACT")
+                said += sum(map(len, given.values())) + sum(sizes) // _NUMBERS_PER_BYTE
+                if kinds and said > MAX_GROUP_TEXT:
+                    raise _bad("AGENTS", f"groups that differ to say {MAX_GROUP_TEXT} bytes at most in all", name)
+                kinds[own] = EnvSpec(*sizes, **_spaces(given, *sizes))
+            groups.append(AgentGroup(name, int(count), kinds[own]))
         except (HandshakeError, ConfigurationError) as error:
             error.field = f"{error.field}, AGENTS {text.strip()}"
             raise
@@ -232,6 +242,7 @@ def _named(key: str, text: str) -> str:
         raise _bad(key, error.message, text) from error
 
 
+@functools.lru_cache(16)  # groups share texts
 def _tree(key: str, text: str) -> Space:
     try:
         return read_space(text)
@@ -285,6 +296,7 @@ def _space_parts(key: str, text: str) -> tuple[ActionKind, list[str]]:
     return ActionKind(name), [part.strip() for part in match.group(2).split(",")]
 
 
+@functools.lru_cache(16)  # groups share texts
 def _action(text: str, act_size: int) -> ActionSpec:
     plain = _SPACE.fullmatch(text)
     if plain is None or (":" in text and plain.group(1).upper() != ActionKind.BOX.value):
@@ -294,7 +306,7 @@ def _action(text: str, act_size: int) -> ActionSpec:
         return ActionSpec.of(tree)
     kind, body = _space_parts("ACT_SPACE", text)
     if kind is ActionKind.BOX:
-        low, high = _ranges("ACT_SPACE", body)
+        low, high = _ranges("ACT_SPACE", text)
         return ActionSpec(kind, low=low, high=high, size=act_size)
     if not all(part.isascii() and part.isdigit() and len(part) < 10 for part in body):
         raise _bad("ACT_SPACE", "integers", text)
@@ -306,9 +318,10 @@ def _action(text: str, act_size: int) -> ActionSpec:
     return ActionSpec(kind, counts=counts)
 
 
-def _ranges(key: str, body: list[str]) -> tuple[tuple[float, ...], tuple[float, ...]]:
+@functools.lru_cache(16)  # groups share texts
+def _ranges(key: str, text: str) -> tuple[tuple[float, ...], tuple[float, ...]]:
     pairs = []
-    for part in body:
+    for part in _space_parts(key, text)[1]:
         low, colon, high = part.partition(":")
         try:
             if not colon:

@@ -16,6 +16,7 @@ from ue_rl.space_tree import DTYPES, MAX_DEPTH, MAX_LEAVES, Branch, Leaf, LeafKi
 from ue_rl.wire.kernels_pure import float32_text
 
 MAX_SIZE = 16_777_216
+_BEYOND_FLOAT32 = 2.0**128 - 2.0**103  # from here on the nearest float32 is infinite
 _WORD = re.compile(r"\s*([A-Za-z_][A-Za-z_0-9]*)\s*")
 _OPEN = re.compile(r"\(\s*")
 _NAME = re.compile(r"\s*([^\s:,();|=]+)\s*:\s*")
@@ -102,8 +103,10 @@ def read_bound(text: str, dtype: str = "float32") -> float:
     """
     if "_" in text:
         raise ValueError(text)
-    with np.errstate(over="ignore"):
-        return float(text) if dtype == "float64" else float(np.float32(float(text)))
+    value = float(text)
+    if dtype == "float64":
+        return value
+    return math.copysign(math.inf, value) if abs(value) >= _BEYOND_FLOAT32 else float(np.float32(value))
 
 
 class _Reader:
