@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import math
+import sys
 from collections.abc import Sequence
 from typing import Any
 
@@ -532,3 +533,57 @@ def test_every_failed_allocation_is_a_memory_error() -> None:
                 _testcapi.remove_mem_hooks()
             assert outcome in (None, right)
         assert refused > 0, call
+
+
+@pytest.mark.parametrize("module", [compiled, kernels_pure], ids=["compiled", "pure"])
+def test_parts_are_views_of_one_copy(module: Any) -> None:
+    rows = np.random.default_rng(0).random((3, 12), np.float32)
+    before = rows.copy()
+    parts = (("last", 11, ()), ("a", 0, (3,)), ("", 3, (2, 1, 2)), ("ü", 7, (4, 1)))
+    found = module.copy_parts(rows, parts)
+    assert list(found) == ["last", "a", "", "ü"]
+    owner = found["a"].base
+    for name, first, shape in parts:
+        want = rows[:, first : first + math.prod(shape)].reshape(3, *shape)
+        assert found[name].dtype == np.float32
+        np.testing.assert_array_equal(found[name], want)
+        assert found[name].strides == want.strides
+        assert found[name].flags.writeable
+        assert np.shares_memory(found[name], owner)
+        assert not np.shares_memory(found[name], rows)
+    kept = found.pop("last")
+    del found, owner  # a view keeps the memory alive
+    rows[:] = 7
+    np.testing.assert_array_equal(kept, before[:, 11])
+    assert module.copy_parts(rows, ()) == {}
+    assert module.copy_parts(np.empty((0, 12), np.float32), parts)["a"].shape == (0, 3)
+
+
+@pytest.mark.parametrize("module", [compiled, kernels_pure], ids=["compiled", "pure"])
+@pytest.mark.parametrize(
+    "part", [("x", -1, (2,)), ("x", 11, (2,)), ("x", 12, ()), ("x", 0, (13,)), ("x", 0, (2**62, 2**62)), ("x", 0, (0,))]
+)  # fmt: skip
+def test_parts_outside_of_the_rows_are_refused(module: Any, part: Any) -> None:
+    with pytest.raises(ValueError, match="no such part"):
+        module.copy_parts(np.zeros((3, 12), np.float32), (part,))
+
+
+@pytest.mark.parametrize("rows", [np.zeros((3, 12)), np.zeros((3, 24), np.float32)[:, ::2], np.zeros(12, np.float32)])
+def test_parts_of_anything_but_rows_are_refused(rows: Any) -> None:
+    with pytest.raises((TypeError, ValueError, BufferError)):
+        compiled.copy_parts(rows, (("x", 0, (2,)),))
+    with pytest.raises(TypeError):
+        compiled.copy_parts(np.zeros((3, 12), np.float32), (("x", 0),))
+
+
+def test_parts_leak_nothing() -> None:
+    rows, parts = np.zeros((3, 12), np.float32), (("a", 0, (3,)), ("b", 5, ()))
+    names = [sys.getrefcount(part[0]) for part in parts]
+    found = compiled.copy_parts(rows, parts)
+    owner = found["a"].base
+    assert sys.getrefcount(owner) == 4  # two views, `owner`, and the argument
+    with pytest.raises(ValueError, match="no such part"):
+        compiled.copy_parts(rows, (*parts, ("c", 12, ())))
+    del found
+    assert sys.getrefcount(owner) == 2
+    assert [sys.getrefcount(part[0]) for part in parts] == names

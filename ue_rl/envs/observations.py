@@ -14,8 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ue_rl.buffers import StepBuffers
+from ue_rl.compiled import load
 from ue_rl.envs.spaces import observation_tree
-from ue_rl.space_tree import Branch, Leaf, LeafKind, Space
+from ue_rl.space_tree import Branch, Leaf, LeafKind, Space, leaves
 from ue_rl.spec import EnvSpec
 
 # Arrays [num_envs, ...], or dicts and tuples of them, as the observation space says.
@@ -40,15 +41,16 @@ class Observations:
         self._copy = copy
         self._space = tree
         self._tree = None if tree is None else _reader(tree, zero_based)
-        self._cut = _views(tree) if isinstance(tree, Branch) and tree.named else None
+        self._parts = _plain_parts(tree) if copy else ()
+        self._copy_parts = load("kernels").copy_parts if self._parts else None
 
     def read(self, buffers: StepBuffers) -> Observation:
         """All envs' observations."""
         rows, tree = buffers.obs, self._tree
         if tree is None:
             return rows.copy() if self._copy else rows
-        if self._cut is not None:  # the usual Dict: nothing to convert
-            return self._cut(rows.copy() if self._copy else rows)
+        if self._copy_parts is not None:  # the usual Dict: nothing to convert
+            return self._copy_parts(rows, self._parts)
         image = buffers.image
         if self._copy:
             return tree(rows.copy(), image if image is None else image.copy())
@@ -117,10 +119,13 @@ def _reader(space: Space, zero_based: bool) -> _Reader:
     return lambda rows, image: tuple(read(rows, image).values())
 
 
-def _views(space: Branch) -> Callable[[Rows], dict[str, Any]] | None:
-    """The cutter of a Dict whose parts are all views of the rows; None of any other."""
-    whole = all(isinstance(part, Leaf) and _convert(part, False) is None for _, part in space.parts)
-    return _cutter(space) if whole else None
+def _plain_parts(space: Space | None) -> tuple[tuple[str, int, tuple[int, ...]], ...]:
+    """(name, first number, shape) of each part of a Dict that has float32 arrays alone; () of anything else."""
+    if not isinstance(space, Branch) or not space.named:
+        return ()
+    plain = [(name, at, leaf.shape) for (name, *deeper), leaf, at in leaves(space)
+             if not deeper and leaf.kind is LeafKind.BOX and leaf.dtype == "float32"]  # fmt: skip
+    return tuple(plain) if len(plain) == len(list(leaves(space))) else ()
 
 
 def _cutter(space: Branch) -> Callable[[Rows], dict[str, Any]]:

@@ -9,6 +9,7 @@
 #include <stddef.h>
 #include "../_arrays.h"
 #include "_float_text.h"
+#include "_parts.h"
 #include "_sockets.h"
 
 enum { FORM_MULTI = 0, FORM_SINGLE = 1, FORM_RLBASE = 2, FORM_MASK = 3, OBSERVATIONS = 4, SETTINGS = 8, AGENTS = 16 };
@@ -861,6 +862,7 @@ static PyMethodDef METHODS[] = {
     FAST(decode_requests, "data, actions, command, seeds, spans, layout, start, end, form, only_env"),
     FAST(encode_actions, "env_ids, actions, layout, form, separate"),
     FAST(encode_states, "env_ids, obs, rewards, dones, truncated, masks, layout, form"),
+    FAST(copy_parts, "rows, parts"),
 #ifndef _WIN32
     FAST(decode_state_lines, STATES "stride, fill, form"),
     FAST(receive, "fd, buffer, spin_us, slice_ms"),

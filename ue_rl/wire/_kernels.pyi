@@ -53,6 +53,9 @@ def encode_states(
     form: int,
     /,
 ) -> bytes | _Failure: ...
+def copy_parts(
+    rows: NDArray[np.float32], parts: tuple[tuple[str, int, tuple[int, ...]], ...], /
+) -> dict[str, NDArray[np.float32]]: ...
 
 # POSIX only
 

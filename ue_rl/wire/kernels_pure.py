@@ -17,6 +17,7 @@ with zeros. Without AGENTS there is one line for all envs.
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterable
 from typing import Any
@@ -598,6 +599,26 @@ def encode_states(
     except _Refused as refused:
         return refused.failure
     return ("||".join(rows) + "\n").encode()
+
+
+def copy_parts(
+    rows: NDArray[np.float32], parts: tuple[tuple[str, int, tuple[int, ...]], ...]
+) -> dict[str, NDArray[np.float32]]:
+    """{name: its part of a copy of `rows`}, float32 [n, *shape], views of one array.
+
+    Args:
+        rows: float32 [n, size]. parts: (name, index of the first number, shape) each.
+
+    Raises:
+        ValueError: a row has no such numbers.
+    """
+    copy, found = rows.copy(), {}
+    for name, first, shape in parts:
+        end = first + math.prod(shape)
+        if not 0 <= first < end <= rows.shape[1]:
+            raise ValueError(f"a row of {rows.shape[1]} numbers has no such part: {(name, first, shape)}")
+        found[name] = copy[:, first:end].reshape(len(copy), *shape)
+    return found
 
 
 def _env_text(row: int, of: _Layout) -> str:
