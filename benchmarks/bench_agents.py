@@ -1,10 +1,10 @@
 """Agents against envs: 64 envs x 4 agents and 256 envs of the same numbers, at the VecEnv, over text and shared memory.
 
-python benchmarks/bench_agents.py [--steps 100] [--rounds 60]
+python benchmarks/bench_agents.py [--steps 20] [--rounds 400]
 
 Both engines run in processes of their own and do the same arithmetic on the same arrays; episodes end after 200 steps,
-all agents of an env together. Short rounds alternate; the figure is each side's best round, in us per step of all rows (of a busy machine the median
-says little).
+all agents of an env together. Short rounds alternate. The figure is each side's best round; of a busy machine the
+median says little.
 """
 
 from __future__ import annotations
@@ -26,14 +26,15 @@ from ue_rl.connecting import open_transport
 from ue_rl.envs.vec_env import UnrealVecEnv
 from ue_rl.spec import AgentGroup, Channel, EnvSpec
 
-ROWS, AGENTS, OBS, ACT, LENGTH = 256, 4, 8, 2, 200
+ROWS, AGENTS, LENGTH = 256, 4, 200
+SIZES = ((8, 2), (32, 4))  # OBS and ACT
 
 
 class Envs(VectorBridge):
     """One row an env."""
 
-    def __init__(self) -> None:
-        super().__init__(EnvSpec(OBS, ACT, num_envs=ROWS, channel=Channel.SHARED, features=frozenset({"TRUNC"})))
+    def __init__(self, obs: int, act: int) -> None:
+        super().__init__(EnvSpec(obs, act, num_envs=ROWS, channel=Channel.SHARED, features=frozenset({"TRUNC"})))
         self.steps = np.arange(ROWS) // AGENTS  # ends come as they do with agents: in fours
 
     def reset_envs(self, env_ids: NDArray[np.intp], seeds: Sequence[Any], options: Sequence[Any]) -> None:
@@ -44,7 +45,7 @@ class Envs(VectorBridge):
     def step_envs(self, actions: NDArray[np.float32], env_ids: NDArray[np.intp]) -> None:
         """Adds the action to the observation."""
         self.steps[env_ids] += 1
-        self.outbox.obs[env_ids, :ACT] += actions[env_ids] / 7
+        self.outbox.obs[env_ids, :2] += actions[env_ids, :2] / 7
         self.outbox.rewards[env_ids] = actions[env_ids, 0]
         self.outbox.dones[env_ids] = self.steps[env_ids] >= LENGTH
 
@@ -52,8 +53,8 @@ class Envs(VectorBridge):
 class Agents(VectorAgentsBridge):
     """Four rows an env."""
 
-    def __init__(self) -> None:
-        super().__init__([AgentGroup("agent", AGENTS, EnvSpec(OBS, ACT))], ROWS // AGENTS)
+    def __init__(self, obs: int, act: int) -> None:
+        super().__init__([AgentGroup("agent", AGENTS, EnvSpec(obs, act))], ROWS // AGENTS)
         self.steps = np.arange(ROWS // AGENTS)
 
     def reset_envs(self, env_ids: NDArray[np.intp], seeds: Sequence[Any], options: Sequence[Any]) -> None:
@@ -64,7 +65,7 @@ class Agents(VectorAgentsBridge):
     def step_envs(self, actions: NDArray[np.float32], env_ids: NDArray[np.intp]) -> None:
         """Adds the action to the observation."""
         self.steps[env_ids] += 1
-        self.states.obs[env_ids, :, :ACT] += actions[env_ids] / 7
+        self.states.obs[env_ids, :, :2] += actions[env_ids, :, :2] / 7
         self.states.rewards[env_ids] = actions[env_ids, :, 0]
         self.states.dones[env_ids] = (self.steps[env_ids] >= LENGTH)[:, None]
 
@@ -80,32 +81,42 @@ def microseconds(env: UnrealVecEnv, actions: NDArray[np.float32], steps: int) ->
 def main() -> None:
     """Prints a table."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--steps", type=int, default=100)
-    parser.add_argument("--rounds", type=int, default=60)
+    parser.add_argument("--steps", type=int, default=20)
+    parser.add_argument("--rounds", type=int, default=400)
     arguments = parser.parse_args()
-    actions = np.random.default_rng(0).uniform(-1, 1, (ROWS, ACT)).astype(np.float32)
-    print(f"{ROWS} rows, OBS={OBS}, ACT={ACT}, us per step of all rows, best (median) of {arguments.rounds} rounds")
+    print(
+        f"{ROWS} rows, us per step of all rows, best (median) of {arguments.rounds} rounds of {arguments.steps} steps"
+    )
     for carrier in ("tcp", "shm"):
-        with ExitStack() as stack:
-            urls = [
-                stack.enter_context(run_in_process(functools.partial(kind), upgrader=ShmUpgrader())).url
-                for kind in (Envs, Agents)
-            ]
-            envs = ue_rl.connect(urls[0], transport=carrier)
-            agents = GroupVecEnv(open_transport(urls[1], carrier))
-            found: dict[str, list[float]] = {"envs": [], "agents": []}
-            for env in (envs, agents):
-                stack.callback(env.close)
-                env.reset()
-                microseconds(env, actions, 200)
-            for _ in range(arguments.rounds):
-                for name, env in (("envs", envs), ("agents", agents)):
-                    found[name].append(microseconds(env, actions, arguments.steps))
-            best = {name: min(values) for name, values in found.items()}
-            middle = {name: float(np.median(values)) for name, values in found.items()}
-            row = "  ".join(f"{name} {best[name]:6.1f} ({middle[name]:6.1f})" for name in found)
-            ratio, typical = best["agents"] / best["envs"], middle["agents"] / middle["envs"]
-            print(f"{carrier:4} {row}   agents / envs {ratio:.2f} ({typical:.2f})", flush=True)
+        for obs, act in SIZES:
+            compare(carrier, obs, act, arguments.steps, arguments.rounds)
+
+
+def compare(carrier: str, obs: int, act: int, steps: int, rounds: int) -> None:
+    """Prints one row."""
+    actions = np.random.default_rng(0).uniform(-1, 1, (ROWS, act)).astype(np.float32)
+    with ExitStack() as stack:
+        urls = [
+            stack.enter_context(run_in_process(functools.partial(kind, obs, act), upgrader=ShmUpgrader())).url
+            for kind in (Envs, Agents)
+        ]
+        envs: dict[str, UnrealVecEnv] = {
+            "envs": ue_rl.connect(urls[0], transport=carrier),
+            "agents": GroupVecEnv(open_transport(urls[1], carrier)),
+        }
+        found: dict[str, list[float]] = {name: [] for name in envs}
+        for env in envs.values():
+            stack.callback(env.close)
+            env.reset()
+            microseconds(env, actions, 300)
+        for _ in range(rounds):
+            for name, env in envs.items():
+                found[name].append(microseconds(env, actions, steps))
+        best = {name: min(values) for name, values in found.items()}
+        middle = {name: float(np.median(values)) for name, values in found.items()}
+        row = "  ".join(f"{name} {best[name]:6.1f} ({middle[name]:6.1f})" for name in found)
+        ratio, typical = best["agents"] / best["envs"], middle["agents"] / middle["envs"]
+        print(f"{carrier:4} OBS={obs:<3} ACT={act}  {row}   agents / envs {ratio:.2f} ({typical:.2f})", flush=True)
 
 
 if __name__ == "__main__":

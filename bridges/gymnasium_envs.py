@@ -198,8 +198,11 @@ def _make(env: str | EnvFactory, kwargs: dict[str, Any]) -> AnyEnv:
         return env(**kwargs)
     try:
         return gym.make(env, **kwargs)
-    except gym.error.Error as error:
+    except (gym.error.Error, TypeError) as error:
+        if isinstance(error, TypeError) and "unexpected keyword argument" not in str(error):
+            raise
+        cure = "check the id, or install what the env needs (such as gymnasium[mujoco])"
         raise ConfigurationError(
             f"Gymnasium cannot make {env!r}", fault="caller", field="env", got=str(error).strip(),
-            cure="check the id, or install what the env needs (such as gymnasium[mujoco])",
+            cure="check its arguments" if isinstance(error, TypeError) else cure,
         ) from error  # fmt: skip

@@ -29,8 +29,8 @@ _CARRIED = "Dict, Tuple, Box, Discrete, MultiDiscrete, MultiBinary"
 def tree_of(space: Any, field: str, image: Path | None = None, at: Path = ()) -> Space:
     """The tree of a Gymnasium space.
 
-    A Box of float16, and in an observation of float64, is announced as float32, which is what travels; in an action it
-    keeps its float64, because whoever acts may look at the dtype of the space.
+    A Box of float16 is announced as float32, which is what travels; so is an observation that is one row of float64,
+    which stays as version 1 of the protocol has it. Elsewhere a Box keeps its float64: people compare spaces.
 
     Args:
         field: OBS_SPACE or ACT_SPACE, for errors. image: where the part stands that travels as the image.
@@ -49,7 +49,7 @@ def tree_of(space: Any, field: str, image: Path | None = None, at: Path = ()) ->
         parts = tuple((str(name), tree_of(part, field, image, (*at, name))) for name, part in _parts(space))
         make: Callable[[], Space] = functools.partial(Branch, parts, named)
     elif isinstance(space, spaces.Box):
-        make = functools.partial(_box, space, field == "ACT_SPACE")
+        make = functools.partial(_box, space, field == "ACT_SPACE" or at != () or len(space.shape) != 1)
     elif isinstance(space, spaces.Discrete):
         make = functools.partial(Leaf, LeafKind.DISCRETE, counts=(int(space.n),), starts=(int(space.start),))
     elif isinstance(space, spaces.MultiDiscrete):

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ue_rl.errors import ConfigurationError, MalformedMessage, UnsupportedByEngine
+from ue_rl.errors import ConfigurationError, MalformedMessage, UnsupportedByEngine, nearest
 from ue_rl.spec import Parameter
 from ue_rl.transport import Transport
 from ue_rl.wire import calls
@@ -181,8 +181,9 @@ class EngineCalls:
         for name in wanted:
             if name not in known:
                 raise UnsupportedByEngine(
-                    "this engine has no such parameter", fault="caller", field=name, expected=", ".join(known)
-                )
+                    "this engine has no such parameter", fault="caller", field=name, expected=", ".join(known),
+                    cure=nearest(name, known),
+                )  # fmt: skip
         return wanted
 
     def _check_env(self, env_id: int | None) -> int | None:

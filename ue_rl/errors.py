@@ -34,6 +34,8 @@ puts them into one readable sentence. After a TransportError or a ProtocolError 
 
 from __future__ import annotations
 
+import difflib
+from collections.abc import Iterable
 from typing import Any
 
 _SHOWN = 120
@@ -59,6 +61,12 @@ def printable(text: str) -> str:
     if text.isprintable():
         return text
     return "".join(c if c.isprintable() or c == "\n" else c.encode("unicode_escape").decode() for c in text)
+
+
+def nearest(word: str, words: Iterable[str]) -> str | None:
+    """A cure for a misspelt word: the one of `words` that looks most like it; None where none does."""
+    close = difflib.get_close_matches(word[:80], list(words), n=1)
+    return f"did you mean {close[0]!r}?" if close else None
 
 
 def _as_sentence(cure: str) -> str:

@@ -7,15 +7,17 @@ The values travel with each reset, also with those that happen within a step.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
-from ue_rl.errors import ConfigurationError, UnsupportedByEngine
+from ue_rl.errors import ConfigurationError, UnsupportedByEngine, nearest
 from ue_rl.spec import EnvSpec
 from ue_rl.transport import Transport
 
+Range: TypeAlias = tuple[float, float]  # lowest and highest value; both the same for a fixed one
 Ranges = Mapping[str, "Sequence[float] | float"]
 
 
@@ -37,7 +39,8 @@ class Randomizer:
     """
 
     def __init__(self, spec: EnvSpec, ranges: Ranges, seed: int | None = None) -> None:
-        self.ranges = {name: _checked(spec, name, given) for name, given in ranges.items()}
+        self.ranges = as_ranges(ranges)
+        check_ranges(spec, self.ranges)
         self._draws = [np.random.default_rng(None if seed is None else (seed, env)) for env in range(spec.num_envs)]
         self.values: dict[int, dict[str, float]] = {env: {} for env in range(spec.num_envs)}
 
@@ -62,21 +65,58 @@ def randomize(transport: Transport, ranges: Ranges | None, seed: int | None = No
     return drawing  # type: ignore[no-any-return]
 
 
-def _checked(spec: EnvSpec, name: str, given: Any) -> tuple[float, float]:
-    parameter = {one.name: one for one in spec.parameters}.get(name)
-    if parameter is None:
-        raise UnsupportedByEngine(
-            "this engine has no such parameter", fault="caller", field=name,
-            expected=", ".join(one.name for one in spec.parameters) or "PARAMS in the handshake",
-            cure="leave it out, or let the game list it (docs/protocol.md, section 8)",
-        )  # fmt: skip
-    try:
-        low, high = (float(end) for end in (given if isinstance(given, Sequence) else (given, given)))
-    except (TypeError, ValueError):
-        low, high = np.nan, np.nan
-    if not parameter.low <= low <= high <= parameter.high or not np.isfinite(high - low):
+def as_ranges(params: Any, field: str = "params") -> dict[str, Range]:
+    """Name -> (low, high) of what a YAML file or a script gives as `params`.
+
+    Raises:
+        ConfigurationError: not a mapping of names to numbers or `[low, high]`.
+    """
+    if not isinstance(params, Mapping):
         raise ConfigurationError(
-            "not a range of this parameter", field=name,
-            expected=f"(low, high) within {parameter.low:g} to {parameter.high:g}", got=given,
+            "parameters are a mapping", fault="caller", field=field, expected="{gravity: 3, wind: [0, 2]}", got=params
+        )
+    return {str(name): _as_range(value, f"{field}.{name}") for name, value in params.items()}
+
+
+def _as_range(value: Any, field: str) -> Range:
+    given = value if isinstance(value, (list, tuple)) else [value, value]
+    numbers = [float(v) for v in given if isinstance(v, (int, float, np.number)) and not isinstance(v, bool)]
+    numbers = [number for number in numbers if math.isfinite(number)]
+    if len(numbers) != 2 or len(given) != 2 or numbers[0] > numbers[1]:
+        raise ConfigurationError(
+            "not a value of a parameter", fault="caller", field=field,
+            expected="a number, or [low, high] with low <= high", got=value,
         )  # fmt: skip
-    return low, high
+    return numbers[0], numbers[1]
+
+
+def check_ranges(spec: EnvSpec, ranges: Mapping[str, Range], field: str = "params") -> None:
+    """Refuses what this engine cannot set: learning would go on with another game than the one that was asked for.
+
+    Raises:
+        UnsupportedByEngine: the engine has no parameters, or none of such a name.
+        ConfigurationError: a value out of its range.
+    """
+    if ranges and not spec.parameters:
+        raise UnsupportedByEngine(
+            "this engine has no parameters that a trainer may set", fault="caller", field=field,
+            expected="PARAMS in its handshake", got=", ".join(ranges), cure="leave them out",
+        )  # fmt: skip
+    known = {parameter.name: parameter for parameter in spec.parameters}
+    for name, (low, high) in ranges.items():
+        parameter = known.get(name)
+        if parameter is None:
+            raise UnsupportedByEngine(
+                "this engine has no such parameter", fault="caller", field=f"{field}.{name}",
+                expected=", ".join(known), cure=nearest(name, known),
+            )  # fmt: skip
+        if low < parameter.low or high > parameter.high:
+            raise ConfigurationError(
+                "a value outside the parameter's range", fault="caller", field=f"{field}.{name}",
+                expected=f"{parameter.low:g} to {parameter.high:g}", got=shown(low, high),
+            )  # fmt: skip
+
+
+def shown(low: float, high: float) -> str:
+    """A value or range as `--param` takes it."""
+    return f"{low:g}" if low == high else f"{low:g}..{high:g}"

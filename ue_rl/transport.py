@@ -349,7 +349,8 @@ class BaseTransport(abc.ABC):
         self, pending: NDArray[np.uint8], env_ids: Sequence[int] | None, resets: bool, steps: bool
     ) -> int:
         """`_expect` for [num_envs, agents]: an agent that acts must answer, any other one may turn up (2)."""
-        if steps and not resets and live_agents(self.buffers).all():  # the usual case
+        present, dones = self.buffers.present.tobytes(), self.buffers.dones.tobytes()
+        if steps and not resets and 0 not in present and 1 not in dones:  # the usual case; much faster than by NumPy
             pending[:] = 1
             return len(pending)
         reset = np.zeros(len(pending), np.bool_)

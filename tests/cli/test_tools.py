@@ -93,6 +93,7 @@ def test_serve_stops_with_a_ctrl_c_that_comes_as_it_starts() -> None:
         (["--bridge", "no_such_module:X"], "cannot be loaded"),
         (["--bridge", "json"], "cannot be loaded"),
         (["--env", "CartPole-v1", "--kwargs", "[]"], "not a JSON object"),
+        (["--env", "CartPole-v1", "--kwargs", '{"nope": 3}'], "unexpected keyword argument 'nope'"),
         (["--pettingzoo", "pettingzoo.no_such_env"], "cannot be loaded"),
         (["--env", "CartPole-v1", "--port", "0", "--tick-rate", "0"], "tick rate must be positive"),
     ],

@@ -22,12 +22,12 @@ from ue_rl import errors
 from ue_rl.bridges import ShmUpgrader, run_in_thread
 from ue_rl.cli import cli
 from ue_rl.envs.vec_env import UnrealVecEnv
+from ue_rl.randomize import as_ranges, check_ranges
 from ue_rl.testing.do_nothing import DoNothingBridge
 from ue_rl.testing.memory import MemoryTransport
 from ue_rl.training import Curriculum, EngineNumbers, TrainOptions, train
 from ue_rl.training.lessons import Course, parse_curriculum
-from ue_rl.training.options import resolve
-from ue_rl.training.parameters import as_ranges, check_ranges, parse_param
+from ue_rl.training.options import parse_param, resolve
 
 SAMPLE = Path(__file__).resolve().parents[2] / "samples" / "curriculum" / "climb.yaml"
 LESSONS: list[dict[str, Any]] = [
@@ -96,7 +96,7 @@ def lesson(**criteria: Any) -> list[dict[str, Any]]:
         ([{"params": {"g": "much"}}], "not a value of a parameter"),
         ([{"params": {"g": [2, 1]}}], r"\[low, high\] with low <= high"),
         (lesson(measure="sucess", threshold=0.5), "did you mean 'success'"),
-        (lesson(measure="success", threshold=1), "share that can be exceeded"),
+        (lesson(measure="success", threshold=1), "is a share, and must be exceeded"),
         (lesson(measure="reward"), "a measure and a threshold"),
         (lesson(measure="reward", threshold=1, min_lesson_length=0), "number of episodes"),
         (lesson(measure="reward", threshold=1, behavior="x"), "unknown key"),
@@ -179,6 +179,20 @@ def test_an_episode_of_the_lesson_before_does_not_count() -> None:
     assert steps.step(None, episode()) == 2
 
 
+def test_a_row_that_waits_for_its_agent_ends_no_episode(caplog: pytest.LogCaptureFixture) -> None:
+    steps = Steps(three())
+    with caplog.at_level(logging.WARNING):
+        for _ in range(5):
+            assert steps.step({"inactive": True}, None) == 0
+    assert not caplog.records
+    assert steps.step(episode(), episode()) == 0
+    assert steps.step(None, episode()) == 1
+    assert steps.step({"inactive": True}, None) == 1  # its agent's episode is still that of the lesson before
+    assert steps.step(episode(), episode()) == 1
+    assert steps.step(episode(), episode()) == 1
+    assert steps.step(None, episode()) == 2
+
+
 def test_the_mean_is_that_of_the_last_episodes() -> None:
     steps = Steps(three())
     assert steps.step(episode(-100), episode(0.6)) == 0
@@ -237,9 +251,9 @@ def test_lessons_stand_over_what_is_randomised_anyway() -> None:
 def test_what_the_engine_cannot_set_is_refused_before_training() -> None:
     with pytest.raises(errors.UnsupportedByEngine, match="no parameters that a trainer may set"):
         Curriculum(LESSONS).attach(UnrealVecEnv(MemoryTransport(DoNothingBridge(2))))
-    with pytest.raises(errors.ConfigurationError, match=r"(?si)no such parameter.*did you mean 'height'"):
+    with pytest.raises(errors.UnsupportedByEngine, match=r"(?si)no such parameter.*did you mean 'height'"):
         Curriculum([{"params": {"heigth": 1}}]).attach(climb())
-    with pytest.raises(errors.ConfigurationError, match=r"(?s)outside of the parameter's range.*lesson 1.*1 to 40"):
+    with pytest.raises(errors.ConfigurationError, match=r"(?s)outside the parameter's range.*lesson 1.*1 to 40"):
         Curriculum([{"params": {"height": [1, 41]}}]).attach(climb())
 
 
@@ -252,6 +266,19 @@ def test_in_a_script_learn_alone_is_enough_in_wrappers_too() -> None:
     assert "lesson 2 of 2, 'high': height 2..3, from" in said[1]
     heights = env.unwrapped.transport.bridge.height  # type: ignore[attr-defined]
     assert ((heights >= 2) & (heights <= 3)).all()
+
+
+def test_attached_twice_and_to_another_env() -> None:
+    curriculum = Curriculum(LESSONS, seed=0)
+    env = climb()
+    curriculum.attach(env)
+    curriculum.attach(env)
+    env.reset()
+    assert {*env.transport.bridge.height.tolist()} == {1.0}  # type: ignore[attr-defined]
+    env = climb()
+    PPO("MlpPolicy", env, n_steps=64, batch_size=64, device="cpu", seed=0).learn(64, callback=curriculum)
+    env.reset()
+    assert {*env.transport.bridge.height.tolist()} == {1.0}  # type: ignore[attr-defined]
 
 
 def test_a_state_goes_on_where_it_was() -> None:
@@ -396,6 +423,7 @@ def test_the_game_s_numbers_by_name_apart_from_sb3_s() -> None:
     numbers.model._setup_learn(100, callback=None)
     rows: list[dict[str, Any]] = [
         {"speed": 1, "name": "x", "is_success": True, "episode": {"r": 1}, "engine": {"episode": 12}},
+        {"inactive": True, "action_mask": np.ones(2)},
         {"speed": np.float32(4), "fuel": float("nan"), "alive": True, "TimeLimit.truncated": True},
     ]  # fmt: skip
     for info in rows:

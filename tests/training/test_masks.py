@@ -140,3 +140,10 @@ def test_maskable_ppo_needs_masks(tmp_path: Path) -> None:
     result = CliRunner().invoke(cli, arguments)
     assert isinstance(result.exception, errors.ConfigurationError)
     assert "needs action masks" in str(result.exception)
+
+
+def test_inspect_takes_legal_actions(recwarn: pytest.WarningsRecorder) -> None:
+    with run_in_thread(bridge()) as server:
+        result = CliRunner().invoke(cli, ["inspect", "--port", str(server.port), "--steps", "50"])
+    assert result.exit_code == 0, (result.output, result.exception)
+    assert not [warning for warning in recwarn if "masks" in str(warning.message)]

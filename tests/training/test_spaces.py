@@ -170,6 +170,15 @@ class Goals(gym.Env[Any, Any]):
         return {"observation": self.x, "achieved_goal": self.x, "desired_goal": self.goal}
 
 
+class FarGoals(Goals):
+    """No episode is over before its fifth step."""
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
+        super().reset(seed=seed)
+        self.goal[:] = 4.9
+        return self._look(), {}
+
+
 @pytest.mark.parametrize("transport", ["tcp", "shm"])
 def test_hindsight_from_a_yaml_file_and_its_resumption(tmp_path: Path, transport: str) -> None:
     path = tmp_path / "her.yaml"
@@ -215,7 +224,7 @@ def test_hindsight_that_begins_too_early_says_what_to_do(tmp_path: Path) -> None
     values = {"algo": "sac", "her": {}, "timesteps": 60, "log_dir": str(tmp_path), "device": "cpu", "export": False}
     path = tmp_path / "her.yaml"
     path.write_text(yaml.safe_dump({**values, "hyperparameters": {"learning_starts": 4, "buffer_size": 1000}}))
-    with run_in_thread(GymnasiumBridge(Goals, 2, send_info=True)) as server:
+    with run_in_thread(GymnasiumBridge(FarGoals, 2, send_info=True)) as server:
         result = run("train", "--config", str(path), "--port", str(server.port))
     assert isinstance(result.exception, errors.ConfigurationError)
     assert "learning_starts" in str(result.exception)

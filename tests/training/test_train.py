@@ -104,7 +104,7 @@ def test_resume_continues_the_count_and_keeps_the_first_part(tmp_path: Path) -> 
     before = (tmp_path / "r" / "episodes.csv").read_text()
     table = (tmp_path / "r" / "progress.csv").read_bytes()
     assert isinstance(refused("--resume", *common), errors.ConfigurationError)  # it has its 512 steps already
-    ok("--resume", *common, "--timesteps", "1024", "--no-export")
+    assert "1,024, of them 512 in" in ok("--resume", *common, "--timesteps", "1024", "--no-export")
     model = PPO.load(tmp_path / "r" / "model.zip")
     assert model.num_timesteps == 1024
     assert model.n_steps == 32  # the run's own options hold

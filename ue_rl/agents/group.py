@@ -63,6 +63,7 @@ class GroupTransport:
         self._everybody_plays = False
         self._actions = np.zeros((engine.num_rows, engine.act_size), np.float32)
         self._nobody: NDArray[np.bool_] = np.zeros(engine.num_rows, np.bool_)
+        self._everybody: NDArray[np.bool_] = np.ones(engine.num_rows, np.bool_)
         self._live = self._nobody  # can act now; a new array in each step, as are the next two
         self._asked = self._nobody  # to take a step
         self._begun = self._nobody  # rows of envs that were asked to begin an episode
@@ -156,7 +157,7 @@ class GroupTransport:
             everything[self.part.rows, : self.spec.act_size] = actions
             for part, player in others:
                 everything[part.rows, : part.spec.act_size] = player.act(part.buffers)
-        over = [] if np.count_nonzero(self._live) == len(self._live) else self._over()
+        over = [] if self._live is self._everybody else self._over()
         asked, begun = self._live, self._rows_of(over) if over else self._nobody
         if over:
             self._tell(over)
@@ -197,7 +198,8 @@ class GroupTransport:
                 self.buffers.infos.pop(row, None)
             return self.buffers
         buffers = self.transport.receive()
-        live = live_agents(buffers)
+        whole = 0 not in buffers.present.tobytes() and 1 not in buffers.dones.tobytes()  # much faster than by NumPy
+        live = self._everybody if whole else live_agents(buffers)
         parts = [self.part, *(part for part, _ in self._players.values())] if self._players else [self.part]
         for part in parts:
             if self._stepping:

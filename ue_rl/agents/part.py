@@ -23,9 +23,9 @@ class Part:
     Attributes:
         spec: as if each agent were an env.
         rows: intp [num_envs * size], where each row stands in the transport's arrays.
-        buffers: the rows' own arrays. Of a row that did not act in the last step: reward, done and truncated are 0,
-            every choice is legal, and the observation is its last one (before the first, something that its space
-            contains).
+        buffers: the rows' own arrays, or, where they are the same, the transport's. Of a row that did not act in the
+            last step: reward, done and truncated are 0, every choice is legal, and the observation is its last one
+            (before the first, something that its space contains).
         acted: bool [rows]; the row took part in the last step, so its reward and done mean something. all_acted: all.
 
     Raises:
@@ -47,13 +47,13 @@ class Part:
         self.rows: NDArray[np.intp] = np.empty(self.spec.num_envs, np.intp)
         for env in range(engine.num_envs):
             self.seat(env, agents)
-        self.buffers = StepBuffers.of(self.spec)
+        self._own = self.buffers = StepBuffers.of(self.spec)
         low, high = self.spec.obs_bounds
         self.buffers.obs[:] = np.clip(np.float32(0), low, high)
         self.acted: NDArray[np.bool_] = np.zeros(self.spec.num_envs, np.bool_)
         self.all_acted = False
         # Every row of the transport in its order, with all of its numbers: the usual engine of one group.
-        self.whole = self.spec.obs_size == engine.obs_size and np.array_equal(self.rows, np.arange(engine.num_rows))
+        self.whole = np.array_equal(self.rows, np.arange(engine.num_rows))
 
     def seat(self, env: int, agents: Sequence[int]) -> None:
         """From now on these agents of `env` are its rows here; only between two episodes of it."""
@@ -64,18 +64,14 @@ class Part:
         """Takes over the answers to a step of all envs.
 
         Args:
-            buffers: the transport's. acted: bool [num_rows], who was asked for a step. live: who can act now.
+            buffers: the transport's. acted: bool [num_rows], who was asked for a step. live: who can act now; the same
+                array where both are everybody.
         """
-        rows, mine = self.rows, self.buffers
-        if self.whole and np.count_nonzero(acted) == len(acted):  # the usual case: whole arrays, one copy each
-            self.acted, self.all_acted = acted, True
-            mine.obs[:], mine.rewards[:], mine.dones[:] = buffers.obs, buffers.rewards, buffers.dones
-            mine.truncated[:], mine.present[:] = buffers.truncated, 1
-            mine.infos = buffers.infos.copy()
-            if mine.masks.shape[1]:
-                mine.masks[:] = buffers.masks[:, : mine.masks.shape[1]]
-                mine.masks[~live] = 1
+        rows, mine = self.rows, self._own
+        if self.whole and acted is live:  # the usual case: everybody acted and can act again, so all will be seen again
+            self.acted, self.all_acted, self.buffers = acted, True, buffers
             return
+        self.buffers = mine
         self.acted = acted[rows]
         self.all_acted = bool(self.acted.all())
         if self.all_acted:
@@ -93,7 +89,7 @@ class Part:
         Args:
             begun: bool [num_rows], rows of the envs that were reset.
         """
-        mine = begun[self.rows]
+        mine, self.buffers = begun[self.rows], self._own
         for array in (self.buffers.rewards, self.buffers.dones, self.buffers.truncated):
             array[mine] = 0
         self._observe(buffers, np.flatnonzero(mine & live[self.rows]), live[self.rows])

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import difflib
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any
 
-from ue_rl.errors import ConfigurationError
+from ue_rl.errors import ConfigurationError, nearest
 
 
 @dataclass(frozen=True)
@@ -61,10 +60,9 @@ class SelfPlayOptions:
         known = [option.name for option in fields(cls)]
         for key in section:
             if key not in known:
-                close = difflib.get_close_matches(str(key), known, n=1)
                 raise ConfigurationError(
                     "self_play has an unknown key", field=f"self_play.{key}", expected=", ".join(known),
-                    cure=f"did you mean {close[0]!r}?" if close else None,
+                    cure=nearest(str(key), known),
                 )  # fmt: skip
         sides = section.get("sides")
         return cls(**{**section, "sides": tuple(sides) if isinstance(sides, list) else sides})

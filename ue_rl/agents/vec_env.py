@@ -54,7 +54,8 @@ class GroupVecEnv(UnrealVecEnv):
                 transport.close()
                 raise
         super().__init__(transport, monitor=monitor, copy=copy)
-        self.inactive: NDArray[np.bool_] = np.zeros(self.num_envs, np.bool_)
+        self._nobody: NDArray[np.bool_] = np.zeros(self.num_envs, np.bool_)
+        self.inactive = self._nobody
 
     def set_player(self, group: str, policy: Any, deterministic: bool = False) -> None:
         """See GroupTransport.set_player."""
@@ -64,7 +65,7 @@ class GroupVecEnv(UnrealVecEnv):
         """See UnrealVecEnv.step_wait, and this class for inactive rows."""
         obs, rewards, dones, infos = super().step_wait()
         part = self.transport.part
-        self.inactive = ~part.acted
+        self.inactive = self._nobody if part.all_acted else ~part.acted
         if not part.all_acted:
             waiting = np.flatnonzero(self.inactive).tolist()
             self._observations.put(obs, self.transport.buffers, waiting)  # of those that came

@@ -9,6 +9,7 @@ from __future__ import annotations
 import importlib
 import logging
 import sys
+import warnings
 from typing import Any
 
 import click
@@ -18,7 +19,7 @@ from ue_rl.errors import UeRlError
 
 COMMANDS = {
     "train": "Train a policy with Stable-Baselines3, in a running engine or an embedded one.",
-    "serve": "Host a Gymnasium env, or a bridge class, as an engine.",
+    "serve": "Host a Gymnasium or PettingZoo env, or a bridge class, as an engine.",
     "inspect": "Connect to an engine and show its handshake, spaces and speed.",
     "bench": "Measure the bridge on this machine.",
     "export": "Turn a trained model into a verified ONNX file.",
@@ -66,6 +67,8 @@ def cli(context: click.Context, debug: bool) -> None:
 def main(arguments: list[str] | None = None) -> Any:
     """Runs the command line and exits."""
     words = sys.argv[1:] if arguments is None else arguments
+    if "--debug" not in words:  # what is wrong, not which line of a library found it
+        warnings.formatwarning = lambda message, *where, **line: f"WARNING {message}\n"
     try:
         code = cli.main(words, prog_name="ue-rl", standalone_mode=False)
         sys.exit(code if isinstance(code, int) else 0)

@@ -8,6 +8,7 @@ from contextlib import closing
 from typing import Any
 
 import click
+import numpy as np
 
 from ue_rl.cli.common import console, two_columns
 from ue_rl.errors import printable
@@ -22,7 +23,6 @@ from ue_rl.errors import printable
 @click.option("--timeout", type=float, default=10.0, show_default=True, help="Seconds to wait for each answer.")
 def inspect(host: str, port: int, transport: str, channel: str, steps: int, timeout: float) -> None:
     """Connect to an engine, show its handshake, spaces, wiring and latency, and what limits its speed."""
-    import numpy as np
     from rich.text import Text
 
     from ue_rl.cli.inspect_spaces import rows
@@ -45,6 +45,7 @@ def inspect(host: str, port: int, transport: str, channel: str, steps: int, time
         for key, value in carrier.describe().items():
             table.add_row(key, printable(value))
         if spec.groups:  # a step needs a policy for each group: see ue_rl.agents
+            table.add_row("step latency", "not measured: each group needs a policy (docs/agents.md)")
             console().print(table)
             return
         env = UnrealVecEnv(carrier)
@@ -60,7 +61,7 @@ def inspect(host: str, port: int, transport: str, channel: str, steps: int, time
         seconds = []
         env.action_space.seed(0)
         for _ in range(steps):
-            actions = np.stack([np.asarray(env.action_space.sample()) for _ in range(env.num_envs)])
+            actions = np.stack([np.asarray(_sample(env, i)) for i in range(env.num_envs)])
             begun = time.perf_counter()
             env.step(actions)
             seconds.append(time.perf_counter() - begun)
@@ -73,6 +74,19 @@ def inspect(host: str, port: int, transport: str, channel: str, steps: int, time
         screen.print(table)
         for note in notes(spec, float(np.median(seconds)) if seconds else None):
             screen.print(Text.assemble(("note", "yellow"), f" {note}"))
+
+
+def _sample(env: Any, env_id: int) -> Any:
+    """A random action; a choice that is legal, where the engine sends masks."""
+    from gymnasium import spaces
+
+    space = env.action_space
+    if env.engine_spec.mask_size and isinstance(space, (spaces.Discrete, spaces.MultiDiscrete)):
+        mask = np.asarray(env.env_method("action_masks", indices=[env_id])[0], np.int8)
+        if isinstance(space, spaces.Discrete):
+            return space.sample(mask=mask)
+        return space.sample(mask=tuple(np.split(mask, np.cumsum(space.nvec.reshape(-1))[:-1])))
+    return space.sample()
 
 
 def _parts(obs: Any, path: str = "") -> Iterator[tuple[str, Any]]:

@@ -6,9 +6,9 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
+from ue_rl.errors import nearest
 from ue_rl.space_tree import Branch, Leaf, LeafKind, Space, bounds, box
 from ue_rl.spec import ActionKind, EnvSpec
-from ue_rl.training.parameters import nearest
 from ue_rl.wire.handshake import KNOWN_KEYS
 
 _MOST = 64  # names in a list, and lines of a tree

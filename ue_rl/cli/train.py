@@ -14,8 +14,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from ue_rl.cli.common import console, json_object, two_columns
 from ue_rl.errors import ConfigurationError
 from ue_rl.training.directory import RunDirectory
-from ue_rl.training.options import parse_setting, resolve
-from ue_rl.training.parameters import parse_param
+from ue_rl.training.options import parse_param, parse_setting, resolve
 from ue_rl.training.report import Outcome, Report
 from ue_rl.training.run import train as run_training
 
@@ -158,8 +157,10 @@ class _Shown(Report):
 def _summary(outcome: Outcome) -> None:
     run, reason = outcome.run, outcome.stopped_by
     table = two_columns("done" if reason is None else "stopped early")
-    speed = outcome.env_steps / max(outcome.seconds, 1e-9)
-    table.add_row("env-steps", f"{outcome.env_steps:,} in {outcome.seconds:.0f} s ({speed:,.0f} per second)")
+    learnt = outcome.env_steps - outcome.before
+    speed = learnt / max(outcome.seconds, 1e-9)
+    steps = f"{learnt:,} in {outcome.seconds:.0f} s ({speed:,.0f} per second)"
+    table.add_row("env-steps", f"{outcome.env_steps:,}, of them {steps} now" if outcome.before else steps)
     if outcome.mean_return is not None:
         table.add_row("last 100 episodes", f"mean return {outcome.mean_return:.1f} ({outcome.episodes:,} in all)")
     if outcome.evaluation is not None:

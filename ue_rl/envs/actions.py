@@ -132,8 +132,13 @@ def _field(path: tuple[str, ...]) -> str:
     return ".".join(("ACT", *path))
 
 
+class _NoBatch(ActionError, TypeError):
+    """One number where a batch belongs: what Gymnasium's own vector envs raise a TypeError for."""
+
+
 def _wrong_shape(expected: tuple[int, ...], got: tuple[int, ...], path: tuple[str, ...]) -> ActionError:
-    return ActionError(
+    kind = ActionError if got else _NoBatch
+    return kind(
         "the actions have the wrong shape", fault="policy", field=_field(path), expected=expected, got=got,
         cure="one row per env: was the model trained on another action space?",
     )  # fmt: skip

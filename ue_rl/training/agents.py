@@ -41,15 +41,15 @@ def env_maker(options: TrainOptions) -> Callable[[Transport], UnrealVecEnv]:
             for name in ("group", "others", "self_play"):
                 if getattr(o, name):
                     raise ConfigurationError(
-                        f"{name} is for an engine with agents",
-                        field=name,
-                        got="one whose envs are one each",
-                    )
+                        f"{name} is for an engine with agents", fault="caller", field=name,
+                        expected="AGENTS in its handshake", cure="leave it out",
+                    )  # fmt: skip
             return UnrealVecEnv(transport, max_episode_steps=o.max_episode_steps)
         if o.max_episode_steps is not None:
             raise ConfigurationError(
-                "with agents the engine alone cuts episodes", field="max_episode_steps", got=o.max_episode_steps
-            )
+                "episodes of envs with agents are cut by the engine alone", fault="caller", field="max_episode_steps",
+                got=o.max_episode_steps, cure="leave it out, and set the limit in the game",
+            )  # fmt: skip
         others = {name: _player(name, policy) for name, policy in o.others.items()}
         if o.self_play is None:
             return GroupVecEnv(GroupTransport(transport, o.group, others))

@@ -106,7 +106,7 @@ class EngineNumbers(BaseCallback):
 
     def _on_step(self) -> bool:
         for info in self.locals["infos"]:
-            if not info:
+            if not info or info.get("inactive"):  # of an agent that is away nothing was said
                 continue
             for key, value in info.items():
                 if key not in _SB3_KEYS:

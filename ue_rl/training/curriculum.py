@@ -24,9 +24,8 @@ from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.vec_env import VecEnv
 
 from ue_rl.errors import ConfigurationError
-from ue_rl.randomize import Randomizer
+from ue_rl.randomize import Randomizer, check_ranges
 from ue_rl.training.lessons import Course, parse_curriculum, ranges_of
-from ue_rl.training.parameters import check_ranges
 
 _log = logging.getLogger(__name__)
 
@@ -61,10 +60,13 @@ class Curriculum(BaseCallback):
         self._seed, self._timesteps, self._tell_user = seed, timesteps, tell
         self._below: Callable[[int], Mapping[str, float] | None] | None = None
         self._randomizer: Randomizer | None = None
+        self._attached: Any = None  # the transport whose resets get the lessons' parameters
         self._told = False
 
     def attach(self, env: VecEnv) -> None:
         """Sets the parameters from the next reset on; learn() does it by itself, but after its own first reset.
+
+        A second call for the same env changes nothing; one for another env goes on there, in the present lesson.
 
         Args:
             env: a connected UnrealVecEnv, in wrappers or not.
@@ -76,8 +78,11 @@ class Curriculum(BaseCallback):
                 "a curriculum needs an engine's env", fault="caller", field="env", expected="UnrealVecEnv",
                 got=type(inner).__name__, cure="make it with ue_rl.connect",
             )  # fmt: skip
+        if transport is self._attached:
+            return
         for where, ranges in ranges_of(self.courses):
             check_ranges(spec, ranges, where)
+        self._attached = transport
         self._below, transport.draw_parameters = transport.draw_parameters, self.draw
         self._randomizer = Randomizer(spec, {}, self._seed)
         for course in self.courses:
@@ -106,9 +111,9 @@ class Curriculum(BaseCallback):
     # -- what Stable-Baselines3 calls
 
     def _on_training_start(self) -> None:
-        first = self._randomizer is None
-        if first:
-            self.attach(self.training_env)
+        before = self._attached
+        self.attach(self.training_env)
+        first = before is not self._attached
         num_envs = self.training_env.num_envs
         # Episodes that began before the lesson did; learn() has reset the envs already where nobody called attach().
         self._stale = {course.key: np.full(num_envs, first) for course in self.courses}
@@ -118,6 +123,7 @@ class Curriculum(BaseCallback):
     def _on_step(self) -> bool:
         infos = self.locals["infos"]
         ended = [(row, infos[row]) for row in np.flatnonzero(self.locals["dones"]).tolist()]
+        ended = [(row, info) for row, info in ended if not info.get("inactive")]  # a row that waits for its agent
         for course in self.courses:
             criteria = course.lesson.criteria
             if course.is_last or criteria is None:

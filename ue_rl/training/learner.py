@@ -24,14 +24,13 @@ from stable_baselines3.common.vec_env import VecEnv, VecNormalize
 
 from ue_rl.engine_calls import EngineCalls
 from ue_rl.errors import ConfigurationError, ExportError, UeRlError
-from ue_rl.randomize import randomize
+from ue_rl.randomize import as_ranges, check_ranges, randomize, shown
 from ue_rl.training import agents
 from ue_rl.training.callbacks import Checkpoints, EngineNumbers, EpisodeLog
 from ue_rl.training.curriculum import Curriculum
 from ue_rl.training.curves import draw_curves
 from ue_rl.training.directory import RunDirectory, write_whole
 from ue_rl.training.options import ALGORITHMS, CLASS_NAMES, TrainOptions, tuned_for
-from ue_rl.training.parameters import as_ranges, check_ranges, shown
 from ue_rl.training.report import Outcome, Report
 from ue_rl.wire.handshake import encode_handshake
 
@@ -124,8 +123,8 @@ class Learner:
             write_whole(run.replay, model.save_replay_buffer)
         draw_curves(run.episodes, run.curves, f"{o.algo.upper()} on {o.task}")
         return Outcome(
-            run, model.num_timesteps, episodes.episodes, seconds, episodes.mean_return, stopped_by=stopped,
-            evaluation=self._evaluate() if stopped is None else None,
+            run, model.num_timesteps, episodes.episodes, seconds, episodes.mean_return, before=first,
+            stopped_by=stopped, evaluation=self._evaluate() if stopped is None else None,
             exported=self._export(run.onnx) if o.export else None,
         )  # fmt: skip
 
@@ -140,9 +139,7 @@ class Learner:
         write_whole(path, self.model.save)
         self.run.remove_replaced()
         stats = self.model.get_vec_normalize_env()
-        if (
-            self.curriculum is not None and path == self.run.model
-        ):  # as old as the model: a resumed run goes on with both
+        if self.curriculum is not None and path == self.run.model:  # as old as the model: a run goes on with both
             state = json.dumps(self.curriculum.state(), indent=2)
             write_whole(self.run.curriculum, lambda half: half.write_text(state, "utf-8"))
         if stats is not None:
@@ -215,7 +212,7 @@ def _prepared(
             text = (
                 "the engine does not change its speed (no FEATURES=TIME_SCALE in its handshake): time_scale is left out"
             )
-            _log.warning(text)
+            _log.info(text)  # the report shows it
             report.said(text)
     if options.curriculum is None:
         return None
@@ -246,7 +243,9 @@ def _normalized(options: TrainOptions, run: RunDirectory, vec_env: VecEnv, resum
 def _resumed(options: TrainOptions, run: RunDirectory, env: VecEnv) -> BaseAlgorithm:
     model = _loaded(options, run.model, env)
     if run.replay.exists() and isinstance(model, OffPolicyAlgorithm):
-        model.load_replay_buffer(run.replay)
+        with warnings.catch_warnings():  # HER's, of the episode under way: a resumed run begins with new ones
+            warnings.filterwarnings("ignore", message="The last trajectory in the replay buffer will be truncated")
+            model.load_replay_buffer(run.replay)
     if model.num_timesteps >= options.timesteps:
         raise ConfigurationError(
             "the run has reached its timesteps already", field="timesteps",

@@ -22,8 +22,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from ue_rl.errors import ConfigurationError
-from ue_rl.training.parameters import Range, as_ranges, nearest, shown
+from ue_rl.errors import ConfigurationError, nearest
+from ue_rl.randomize import Range, as_ranges, shown
 
 MEASURES = ("reward", "progress", "success")
 _LESSON_KEYS = ("name", "params", "value", "completion_criteria")
@@ -51,16 +51,19 @@ class Criteria:
             raise _invalid("no such measure", "measure", ", ".join(MEASURES), self.measure, cure)
         number = isinstance(self.threshold, (int, float)) and not isinstance(self.threshold, bool)
         if not number or not math.isfinite(self.threshold):
-            raise _invalid("a threshold is a number", "threshold", got=self.threshold)
+            raise _invalid("a threshold is a number", "threshold", got=repr(self.threshold))
         if self.measure != "reward" and not 0 <= self.threshold < 1:
             raise _invalid(
-                "this threshold is a share that can be exceeded", "threshold", "0 to below 1", self.threshold
+                "this threshold is a share, and must be exceeded",
+                "threshold",
+                "0 or more, and less than 1",
+                self.threshold,
             )
         length = self.min_lesson_length
         if not isinstance(length, int) or isinstance(length, bool) or length < 1:
-            raise _invalid("a number of episodes is due", "min_lesson_length", "1 or more", length)
+            raise _invalid("must be a number of episodes", "min_lesson_length", "1 or more", length)
         if not isinstance(self.signal_smoothing, bool):
-            raise _invalid("true or false is due", "signal_smoothing", got=self.signal_smoothing)
+            raise _invalid("must be true or false", "signal_smoothing", got=self.signal_smoothing)
 
 
 @dataclass(frozen=True)
@@ -171,10 +174,15 @@ def _lesson(given: Any, key: str, number: int) -> Lesson:
         raise _invalid("a lesson of another parameter", where, key, ", ".join(params))
     criteria = given.get("completion_criteria")
     if criteria is not None:
+        if isinstance(criteria, Mapping):
+            _refuse_unknown(criteria, tuple(Criteria.__dataclass_fields__), where)
         if not isinstance(criteria, Mapping) or not {"measure", "threshold"} <= set(criteria):
             raise _invalid("completion_criteria has a measure and a threshold", where, got=criteria)
-        _refuse_unknown(criteria, tuple(Criteria.__dataclass_fields__), where)
-        criteria = Criteria(**criteria)
+        try:
+            criteria = Criteria(**criteria)
+        except ConfigurationError as error:
+            error.field = f"curriculum: {where}.{str(error.field).removeprefix('curriculum: ')}"
+            raise
     return Lesson(str(given.get("name", f"lesson {number}")), params, criteria)
 
 

@@ -15,9 +15,9 @@ from typing import Any
 import yaml
 
 from ue_rl.agents.selfplay_options import SelfPlayOptions
-from ue_rl.errors import ConfigurationError
+from ue_rl.errors import ConfigurationError, nearest
+from ue_rl.randomize import as_ranges
 from ue_rl.training.lessons import parse_curriculum
-from ue_rl.training.parameters import as_ranges, nearest
 
 ALGORITHMS = {
     **dict.fromkeys(("ppo", "a2c", "sac", "td3", "ddpg", "dqn"), "stable_baselines3"),
@@ -145,7 +145,7 @@ def _merged(layers: list[dict[str, Any]], name: str) -> dict[str, Any]:
     for layer in layers:
         part = layer.pop(name, None) or {}
         if not isinstance(part, Mapping):
-            raise ConfigurationError("a mapping is due", field=name, got=part)
+            raise ConfigurationError("must be a mapping", field=name, expected=f"{name}: {{NAME: VALUE}}", got=part)
         whole |= part
     return whole
 
@@ -281,6 +281,26 @@ def parse_setting(text: str) -> tuple[str, Any]:
         with suppress(ValueError):
             parsed = float(parsed)  # YAML reads 3e-4 as text
     return key.strip(), parsed
+
+
+def parse_param(text: str) -> tuple[str, Any]:
+    """("gravity", 3.0) of "gravity=3"; ("wind", [0.0, 2.0]) of "wind=0..2".
+
+    Raises:
+        ConfigurationError: neither of the two.
+    """
+    name, equals, value = (part.strip() for part in text.partition("="))
+    try:
+        if not equals or not name:
+            raise ValueError
+        numbers = [float(number) for number in value.split("..")]
+        if not 1 <= len(numbers) <= 2:
+            raise ValueError
+    except ValueError:
+        raise ConfigurationError(
+            "not a parameter", fault="caller", field="param", expected="NAME=VALUE or NAME=LOW..HIGH", got=text
+        ) from None
+    return name, numbers if len(numbers) == 2 else numbers[0]
 
 
 def tuned_for(options: TrainOptions) -> dict[str, Any]:

@@ -39,6 +39,8 @@ class Outcome:
 
     Attributes:
         run: its directory.
+        env_steps: of the whole run. before: those that a resumed run had already.
+        seconds: of learning, without what was before.
         mean_return: of the last 100 training episodes, None without any.
         evaluation: (mean, standard deviation) of the returns without exploration, None where it was not evaluated.
         exported: the ONNX file and its difference from predict(), or why there is none; None where none was wanted.
@@ -53,3 +55,4 @@ class Outcome:
     evaluation: tuple[float, float] | None = None
     exported: str | None = None
     stopped_by: BaseException | None = None
+    before: int = 0

@@ -76,7 +76,9 @@ def _log_file(path: Path) -> Iterator[None]:
     try:
         yield
     except UeRlError as error:
-        _log.error("%s: %s", type(error).__name__, error)
+        # Into the file alone: whoever called shows it.
+        text = f"{type(error).__name__}: {error}"
+        handler.handle(_log.makeRecord(_log.name, logging.ERROR, __file__, 0, text, (), None))
         raise
     finally:
         logger.setLevel(level)

@@ -47,7 +47,7 @@ def live_rows(buffers: StepBuffers, spec: EnvSpec, stepping: NDArray[np.bool_] |
     return np.flatnonzero(live).astype(np.int32)
 
 
-def end_answers(spec: EnvSpec, buffers: StepBuffers, before: NDArray[np.uint8], line: bytes | None = None) -> int:
+def end_answers(spec: EnvSpec, buffers: StepBuffers, before: NDArray[np.uint8], line: memoryview | None = None) -> int:
     """Ends the answers of the envs of which rows have come; of how many envs.
 
     `buffers.pending` is 0 of each row that has come; of an env that answered it becomes 0 of all its rows, and
@@ -59,10 +59,10 @@ def end_answers(spec: EnvSpec, buffers: StepBuffers, before: NDArray[np.uint8], 
     Raises:
         MalformedMessage: an agent that had to answer (1 in `before`) has not.
     """
-    per_env = spec.agents_per_env
-    if not buffers.pending.any() and before.all():  # the usual case: everybody has come
+    if not np.count_nonzero(buffers.pending) and np.count_nonzero(before) == len(before):  # the usual case
         buffers.present[:] = 1
-        return len(before) // per_env
+        return spec.num_envs
+    per_env = spec.agents_per_env
     pending = buffers.pending.reshape(-1, per_env)
     came = (before.reshape(-1, per_env) != 0) & (pending == 0)
     envs = np.flatnonzero(came.any(axis=1))
@@ -72,7 +72,8 @@ def end_answers(spec: EnvSpec, buffers: StepBuffers, before: NDArray[np.uint8], 
         raise MalformedMessage(
             f"an agent that acted is missing from its env's answer (agent {spec.agent_names[agent]})", fault="engine",
             env_id=int(envs[at]), field="AGENT", expected=f"AGENT={agent} in the line that answers for its env",
-            got=line, cure="put all agents of an env into one line; DONE=1 ends an agent's part in the episode",
+            got=line and bytes(line),
+            cure="put all agents of an env into one line; DONE=1 ends an agent's part in the episode",
         )  # fmt: skip
     buffers.present.reshape(-1, per_env)[envs] = came[envs]
     pending[envs] = 0

@@ -186,7 +186,7 @@ class Codec:
             rows = self._look_closer(rows, data, start, end, buffers)
         if pending is None:
             return rows
-        return end_answers(self.spec, buffers, pending, bytes(data[start:end]))
+        return end_answers(self.spec, buffers, pending, memoryview(data)[start:end])
 
     def decode_state_lines(self, data: bytearray, stride: int, fill: NDArray[np.int32], buffers: StepBuffers) -> int:
         """Reads the lines of all env sockets at once (compiled kernels on POSIX only); otherwise as `decode_states`.
