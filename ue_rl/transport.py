@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ue_rl.buffers import Resets, StepBuffers
-from ue_rl.errors import ActionError, ConfigurationError, UeRlError, UnsupportedByEngine, shorten
+from ue_rl.errors import ActionError, ConfigurationError, EngineDisconnected, UeRlError, UnsupportedByEngine, shorten
 from ue_rl.session import Event, Session, State
 from ue_rl.spec import EnvSpec
 from ue_rl.wire.calls import understood
@@ -285,7 +285,11 @@ class BaseTransport(abc.ABC):
             self._died(error)
             raise
         self._session.on(_ANSWERED)
-        return understood(line, answer)
+        try:
+            return understood(line, answer)
+        except EngineDisconnected as error:  # an ERROR line
+            self._died(error)
+            raise
 
     def receive(self) -> StepBuffers:
         """See Transport.receive."""

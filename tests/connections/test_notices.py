@@ -412,3 +412,18 @@ def test_a_handshake_of_our_own_is_known_in_full(caplog: pytest.LogCaptureFixtur
     with run_in_thread(Lab(2), port=0) as server, trainer(server) as connection:
         assert connection.handshake == server.bridge.build_handshake()
     assert not caplog.records
+
+
+def test_an_error_line_that_answers_a_call_ends_the_connection() -> None:
+    def serve(client: socket.socket) -> None:
+        client.sendall(b"CONFIG:OBS=1;ACT=1;ENV_TYPE=MULTI;ENV_COUNT=1;VERSION=1;CHANNEL=SHARED;PARAMS=g:1\n")
+        client.recv(100)
+        client.sendall(b"ERROR=gone\n")
+        client.recv(100)
+
+    with engine(serve) as port, MultiTcpConnection("127.0.0.1", port, timeout=5) as connection:
+        connection.connect()
+        with pytest.raises(errors.EngineDisconnected, match="ended the session: gone"):
+            connection.call("GET")
+        with pytest.raises(errors.ConnectionUnusable, match="gone"):
+            connection.reset()

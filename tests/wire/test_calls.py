@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -254,3 +255,30 @@ def test_the_longest_reason_fits_the_shortest_line() -> None:
     assert ended is not None
     assert ended.env_id == 3
     assert ended.message.startswith("the engine ended the session: " + "\U0001f600" * 50)
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        b"REFUSED=" + b"%41" * 20_000_000,
+        b"REW=" + b"1," * 30_000_000,
+        b"PICTURE=1,1,3" + b";a=b" * 15_000_000,
+        b"ERROR=" + b"%41" * 20_000_000,
+    ],
+    ids=["refused", "rewards", "picture", "error"],
+)
+def test_an_answer_as_long_as_a_picture_may_be_is_soon_refused(answer: bytes, slack: float) -> None:
+    start = time.process_time()
+    with pytest.raises((errors.LineTooLong, errors.MalformedMessage, errors.EngineDisconnected)):
+        calls.read_picture(calls.understood("RENDER", answer))
+    assert time.process_time() - start < 1.0 * slack
+
+
+def test_many_small_goals_are_read_at_once(slack: float) -> None:
+    start = time.process_time()
+    read = calls.read_call(b"GOALS=" + b"||".join([b"1/2"] * 200_000))
+    assert time.process_time() - start < 1.0 * slack
+    assert read.achieved is not None
+    assert read.desired is not None
+    assert read.achieved.shape == read.desired.shape == (200_000, 1)
+    assert (read.achieved.sum(), read.desired.sum()) == (200_000, 400_000)

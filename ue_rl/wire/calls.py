@@ -18,6 +18,7 @@ import binascii
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from urllib.parse import quote, unquote
 
 import numpy as np
@@ -27,6 +28,7 @@ from ue_rl.compiled import load
 from ue_rl.errors import (
     CommandFailed,
     ConfigurationError,
+    LineTooLong,
     MalformedMessage,
     NonFiniteValue,
     UnexpectedMessage,
@@ -44,6 +46,8 @@ PICTURE_LIMIT = 67_109_888  # bytes of a PICTURE line: 48 MiB of pixels
 MAX_PIXELS = 50_331_648  # bytes of a picture
 
 _CALL = re.compile(rb"[ \t\r]*(%b)[ \t\r]*(?:[=;]|$)" % "|".join(CALLS).encode(), re.IGNORECASE)
+_PICTURE = re.compile(rb"[ \t\r]*PICTURE[ \t]*=", re.IGNORECASE)
+_MOST_FIELDS = 1000  # of an answer
 _SIZES = re.compile(r"[ \t]*([0-9]{1,5})[ \t]*,[ \t]*([0-9]{1,5})[ \t]*,[ \t]*([0-9]{1,2})[ \t]*")
 
 
@@ -113,10 +117,16 @@ def understood(line: str, answer: bytes) -> str:
 
     Raises:
         CommandFailed: the engine refused. EngineDisconnected: it ended the session. MalformedMessage: not ASCII.
+        LineTooLong: longer than an answer may be that is no picture.
     """
     name = line.partition("=")[0].partition(";")[0]
     if ended := ended_by(answer):
         raise ended
+    if len(answer) >= CALL_LIMIT and not _PICTURE.match(answer):
+        raise LineTooLong(
+            "the answer to a call is too long", fault="engine", field=name, expected=f"at most {CALL_LIMIT} bytes",
+            got=answer[:80],
+        )  # fmt: skip
     try:
         text = answer.decode("ascii").strip()
     except UnicodeDecodeError:
@@ -177,7 +187,7 @@ def read_picture(text: str) -> NDArray[np.uint8]:
 
 def read_rewards(text: str, count: int) -> NDArray[np.float32]:
     """The answer to GOALS: float32 [count]."""
-    rewards = _read_numbers(_answer("REW", text)[0], "REW", "engine")
+    rewards = _read_numbers(_answer("REW", text)[0].split(","), "REW", "engine")
     if len(rewards) != count:
         raise WrongCount(
             "there is one reward for each pair of goals", fault="engine", field="REW", expected=count, got=len(rewards)
@@ -287,35 +297,38 @@ def _rows_text(field: str, rows: NDArray[np.float32]) -> list[str]:
     return [line[:-1].decode() for line in lines]
 
 
-def _read_numbers(text: str, field: str, fault: str) -> NDArray[np.float32]:
-    values = [read_number(part, field, fault) for part in text.split(",")]
+def _read_numbers(parts: Sequence[str], field: str, fault: str) -> NDArray[np.float32]:
+    values = [read_number(part, field, fault) for part in parts]
     with np.errstate(over="ignore"):
         numbers = np.array(values, np.float64).astype(np.float32)
-    if not np.isfinite(numbers).all():
-        raise NonFiniteValue("a value is beyond float32", fault=fault, field=field, got=text)
+    finite = np.isfinite(numbers)
+    if not finite.all():
+        got = parts[int(finite.argmin())]
+        raise NonFiniteValue("a value is beyond float32", fault=fault, field=field, got=got)
     return numbers
 
 
 def _read_goals(text: str) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-    achieved, desired = [], []
-    for pair in text.split("||"):
-        got, slash, wanted = pair.partition("/")
-        if not slash:
-            raise MalformedMessage("a pair of goals was expected", fault="trainer", field="GOALS", got=pair)
-        achieved.append(_read_numbers(got, "GOALS", "trainer"))
-        desired.append(_read_numbers(wanted, "GOALS", "trainer"))
-    sizes = {(len(got), len(wanted)) for got, wanted in zip(achieved, desired, strict=True)}
+    pairs = [pair.partition("/") for pair in text.split("||")]
+    for pair in pairs:
+        if not pair[1]:
+            raise MalformedMessage("a pair of goals was expected", fault="trainer", field="GOALS", got=pair[0])
+    sides = [[pair[side].split(",") for pair in pairs] for side in (0, 2)]
+    achieved, desired = (_read_numbers([*chain.from_iterable(side)], "GOALS", "trainer") for side in sides)
+    sizes = sorted({(len(got), len(wanted)) for got, wanted in zip(*sides, strict=True)})
     if len(sizes) != 1:
-        raise WrongCount("goals of one call have different sizes", fault="trainer", field="GOALS", got=sorted(sizes))
-    return np.stack(achieved), np.stack(desired)
+        raise WrongCount("goals of one call have different sizes", fault="trainer", field="GOALS", got=sizes[:10])
+    return achieved.reshape(len(pairs), -1), desired.reshape(len(pairs), -1)
 
 
 def _answer(name: str, text: str) -> tuple[str, dict[str, str]]:
     """The value of an answer's first field, and the fields behind it."""
-    first, *more = text.split(";")
+    first, *more = text.split(";", _MOST_FIELDS)
     key, equals, value = first.partition("=")
     if not equals or key.strip().upper() != name:
         raise _other(name, text)
+    if len(more) >= _MOST_FIELDS:
+        raise MalformedMessage("an answer has too many fields", fault="engine", field=name, got=text)
     return value.strip(), _fields(more, "engine")
 
 

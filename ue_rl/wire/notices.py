@@ -13,6 +13,7 @@ from urllib.parse import quote, unquote
 from ue_rl.errors import EngineDisconnected
 
 MAX_TEXT = 330  # bytes of an ERROR's sentence: percent-encoded, they fit the shortest line that a session allows
+MOST_READ = 4096  # bytes of a sentence as it came: lines may be very long
 _NOTICE = re.compile(rb"[ \t\r]*(?:(BUSY)[ \t\r]*(?:;(.*))?|ERROR[ \t\r]*=(.*))", re.IGNORECASE | re.DOTALL)
 _PLAIN = re.compile(r"[^;|=\s]{1,200}")
 
@@ -48,7 +49,8 @@ def notice_of(line: bytes | bytearray | memoryview) -> tuple[str, str, dict[str,
         return None
     busy, more, text = found.groups()
     if busy is None:
-        return "ERROR", unquote(text.decode("ascii", "backslashreplace").strip(), errors="replace"), {}
+        sentence = text.strip()[:MOST_READ].decode("ascii", "backslashreplace")
+        return "ERROR", unquote(sentence, errors="replace"), {}
     fields: dict[str, str] = {}
     for part in (more or b"").decode("ascii", "backslashreplace").split(";"):
         key, equals, value = part.partition("=")
