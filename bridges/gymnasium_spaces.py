@@ -45,7 +45,9 @@ def tree_of(space: Any, field: str, image: Path | None = None, at: Path = ()) ->
         named = isinstance(space, spaces.Dict)
         for name, _ in _parts(space):
             if named and not (isinstance(name, str) and name):
-                raise _refused("a part's name is no word", field, at, repr(name), "use non-empty strings as keys")
+                raise _refused(
+                    "a part's name must be a non-empty string", field, at, repr(name), "use non-empty strings as keys"
+                )
         parts = tuple((str(name), tree_of(part, field, image, (*at, name))) for name, part in _parts(space))
         make: Callable[[], Space] = functools.partial(Branch, parts, named)
     elif isinstance(space, spaces.Box):

@@ -136,7 +136,7 @@ def test_steps_of_agents_that_are_away_are_left_out(serve: Callable[..., TrainOp
         ({"red": 1, "blue": 1}, {"group": "red"}, "nobody acts for the agents of this group"),
         ({"red": 1, "blue": 1}, {"group": "red", "others": {"blue": "model.zip"}}, "path of an ONNX file"),
         ({"red": 1, "blue": 1}, {"group": "red", "self_play": {}}, "a side learns, not a group"),
-        ({"red": 2}, {"max_episode_steps": 5}, "engine alone cuts episodes"),
+        ({"red": 2}, {"max_episode_steps": 5}, "cut by the engine alone"),
         ({"red": 2}, {"algo": "recurrentppo"}, "cannot leave out"),
         ({"red": 3}, {"self_play": {}}, "two equal sides"),
     ],

@@ -238,7 +238,7 @@ def test_hindsight_that_begins_too_early_says_what_to_do(tmp_path: Path) -> None
         ({"algo": "sac", "her": {"goal_selection_strategy": "past"}}, "no such strategy"),
         ({"algo": "sac", "her": 4}, "her is a mapping"),
         ({"time_scale": 0}, "a time scale is positive"),
-        ({"params": [1]}, "a mapping is due"),
+        ({"params": [1]}, "must be a mapping"),
         ({"algo": "maskableppo"}, "(?i)did you mean 'maskable_ppo'"),
     ],
 )

@@ -343,6 +343,18 @@ def test_a_run_reports_to_its_caller(tmp_path: Path) -> None:
         assert not re.search(r"(import|from) (click|rich|ue_rl\.cli)", file.read_text("utf-8")), file
 
 
+def test_ctrl_c_in_the_evaluation_ends_the_evaluation_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def stopped(*arguments: Any, **options: Any) -> Any:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(learner, "evaluate_policy", stopped)
+    output = ok(*TINY, "--log-dir", str(tmp_path), "--run-id", "r", "--eval-episodes", "3")
+    assert "done" in output
+    assert "without exploration" not in output
+    assert (tmp_path / "r" / "model.onnx").exists()
+    assert "not evaluated: stopped by Ctrl-C" in (tmp_path / "r" / "run.log").read_text()
+
+
 def test_evaluation_leaves_the_statistics_as_they_were_trained(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[tuple[float, float]] = []
 

@@ -45,7 +45,10 @@ class GroupTransport:
         self._adopt(transport)
         names = [g.name for g in self.engine_spec.groups]
         if group is None and len(names) != 1:
-            raise ConfigurationError("which group learns?", fault="caller", field="group", expected=", ".join(names))
+            raise ConfigurationError(
+                "which group learns?", fault="caller", field="group", expected=", ".join(names),
+                cure=f"name it: group={names[0]!r}, or --group {names[0]}",
+            )  # fmt: skip
         self.group: str | None = names[0] if group is None else group
         self._learns(agents_of(self.engine_spec, self.group))
         for name, policy in (others or {}).items():

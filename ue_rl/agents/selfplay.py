@@ -53,7 +53,7 @@ class SelfPlay(BaseCallback):
         if not isinstance(env.transport, SidesTransport):
             raise ConfigurationError(
                 "self-play needs an env with sides", fault="caller", field="env", got=type(env.transport).__name__,
-                cure="make it by GroupVecEnv(SidesTransport(transport))",
+                cure="make it with GroupVecEnv(SidesTransport(transport))",
             )  # fmt: skip
         self._transport, self._folder = env.transport, folder
         self.options = options or SelfPlayOptions()

@@ -43,7 +43,7 @@ class SelfPlayOptions:
         ratio, elo = self.play_against_latest_model_ratio, self.initial_elo
         if not isinstance(ratio, (int, float)) or not 0 <= ratio <= 1:
             raise ConfigurationError(
-                "must be a share", field="self_play.play_against_latest_model_ratio", expected="0 to 1", got=ratio
+                "must be a number from 0 to 1", field="self_play.play_against_latest_model_ratio", got=ratio
             )
         if not isinstance(elo, (int, float)) or not math.isfinite(elo):
             raise ConfigurationError("must be a number", field="self_play.initial_elo", got=elo)

@@ -108,7 +108,7 @@ class Learner:
                 raise
             stopped = error
             if isinstance(error, KeyboardInterrupt):
-                _log.warning("stopped by Ctrl-C after %d env-steps", model.num_timesteps)
+                _log.warning("stopped by Ctrl-C after %d env-steps; saving the model, wait", model.num_timesteps)
             else:
                 _log.error("stopped after %d env-steps: %s: %s", model.num_timesteps, type(error).__name__, error)
         finally:
@@ -185,6 +185,9 @@ class Learner:
             )
         except UeRlError as error:
             _log.error("not evaluated: %s", error)
+            return None
+        except KeyboardInterrupt:
+            _log.warning("not evaluated: stopped by Ctrl-C; the model is saved")
             return None
         return float(np.mean(returns)), float(np.std(returns))
 
