@@ -532,3 +532,24 @@ def test_every_failed_allocation_is_a_memory_error() -> None:
                 _testcapi.remove_mem_hooks()
             assert outcome in (None, right)
         assert refused > 0, call
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        b"OBS=1,2;REW=" + b"9" * 60 + b";DONE=0;ENV=0",
+        b"OBS=1, " + b"9" * 60 + b";REW=0;DONE=0;ENV=0",
+        b"OBS=1, 3#4;REW=0;DONE=0;ENV=0" + b" " * 80,
+        b"OBS=1,nan;REW=0;DONE=0;ENV=0" + b" " * 80,
+    ],
+    ids=["reward", "beyond", "hash", "nan"],
+)
+def test_both_kernels_point_to_the_same_place(line: bytes) -> None:
+    spec, said = EnvSpec(2, 1, num_envs=1), set()
+    for use_compiled in (True, False):
+        buffers = StepBuffers.of(spec)
+        buffers.pending[:] = 1
+        with pytest.raises(NonFiniteValue) as caught:
+            Codec(spec, compiled=use_compiled).decode_states(line, buffers)
+        said.add(str(caught.value))
+    assert len(said) == 1
