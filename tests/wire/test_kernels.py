@@ -587,3 +587,22 @@ def test_parts_leak_nothing() -> None:
     del found
     assert sys.getrefcount(owner) == 2
     assert [sys.getrefcount(part[0]) for part in parts] == names
+@pytest.mark.parametrize(
+    "line",
+    [
+        b"OBS=1,2;REW=" + b"9" * 60 + b";DONE=0;ENV=0",
+        b"OBS=1, " + b"9" * 60 + b";REW=0;DONE=0;ENV=0",
+        b"OBS=1, 3#4;REW=0;DONE=0;ENV=0" + b" " * 80,
+        b"OBS=1,nan;REW=0;DONE=0;ENV=0" + b" " * 80,
+    ],
+    ids=["reward", "beyond", "hash", "nan"],
+)
+def test_both_kernels_point_to_the_same_place(line: bytes) -> None:
+    spec, said = EnvSpec(2, 1, num_envs=1), set()
+    for use_compiled in (True, False):
+        buffers = StepBuffers.of(spec)
+        buffers.pending[:] = 1
+        with pytest.raises(NonFiniteValue) as caught:
+            Codec(spec, compiled=use_compiled).decode_states(line, buffers)
+        said.add(str(caught.value))
+    assert len(said) == 1

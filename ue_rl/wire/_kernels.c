@@ -254,11 +254,10 @@ static int read_numbers(const char **pp, const char *end, float *out, Py_ssize_t
     const char *p = *pp;
     Py_ssize_t n = 0;
     for (;;) {
+        const char *at = p = skip_space(p, end);
         float value = 0;
-        int state;
-        p = skip_space(p, end);
-        state = read_float(&p, end, &value);
-        if (state != NUMBER_OK) return fail(f, number_code(state), -1, field, p, n);
+        int state = read_float(&p, end, &value);
+        if (state != NUMBER_OK) return fail(f, number_code(state), -1, field, at, n);
         if (n < size) out[n] = value;
         n++;
         p = skip_space(p, end);
@@ -364,8 +363,9 @@ static int read_value(Reader *r, const char **pp, const char *end, int field, Ro
         if (!row->flags) return fail(&r->failure, BAD_FLAG, row->env, field, p, 0);
         return 1;
     case F_REW:
+        value = p;
         state = read_float(&p, end, &row->reward);
-        if (state != NUMBER_OK) return fail(&r->failure, number_code(state), row->env, field, p, 0);
+        if (state != NUMBER_OK) return fail(&r->failure, number_code(state), row->env, field, value, 0);
         *pp = p;
         return 0;
     case F_DONE:

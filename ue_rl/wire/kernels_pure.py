@@ -151,12 +151,18 @@ def _bad_number(data: bytes, at: int, end: int, env: int, field: int, count: int
     return _Refused(BAD_NUMBER, env, field, at, count)
 
 
+def _ahead(texts: list[bytes], index: int) -> int:
+    """Bytes before the number `index` of a list."""
+    return sum(len(text) + 1 for text in texts[:index]) + len(texts[index]) - len(texts[index].lstrip())
+
+
 def _to_float32(texts: list[bytes], starts: int, env: int, field: int) -> NDArray[np.float32]:
     with np.errstate(over="ignore"):
         values = np.array([float(t) for t in texts], np.float64).astype(np.float32)
     finite = np.isfinite(values)
     if not finite.all():
-        raise _Refused(NON_FINITE, env, field, starts, int(finite.argmin()))
+        bad = int(finite.argmin())
+        raise _Refused(NON_FINITE, env, field, starts + _ahead(texts, bad), bad)
     return values
 
 
@@ -172,7 +178,7 @@ def _numbers(
     values = _to_float32(texts, at, -1, field)
     tail = data[stop : stop + 1] if stop < end else b""
     if tail == b"#" and data[stop - 1] not in b" \t\r":
-        raise _Refused(NON_FINITE, -1, field, stop, len(texts))
+        raise _Refused(NON_FINITE, -1, field, at + _ahead(texts, len(texts) - 1), len(texts) - 1)
     if tail == b",":
         raise _bad_number(data, _skip(data, stop + 1, end), end, -1, field, len(texts))
     if tail == b";" and semicolons:
