@@ -587,6 +587,8 @@ def test_parts_leak_nothing() -> None:
     del found
     assert sys.getrefcount(owner) == 2
     assert [sys.getrefcount(part[0]) for part in parts] == names
+
+
 @pytest.mark.parametrize(
     "line",
     [
