@@ -131,11 +131,10 @@ def _handshake(name: str, line: str | None, wanted: Wanted) -> FaultCase:
     return FaultCase(name, Script(handshake=line), wanted)
 
 
-_MASKS = "VERSION=1;ACT_SPACE=MULTI_DISCRETE(2,3);FEATURES=MASK"
-_AGENTS = "VERSION=1;AGENTS=walker:1"
 _CONFIG = "CONFIG:OBS=4;ACT=2;ENV_TYPE=MULTI;ENV_COUNT=3"
 _MASKS = "ACT_SPACE=MULTI_DISCRETE(2,3);FEATURES=MASK"
 _AGENTS = "CHANNEL=SHARED;AGENTS=ant:2"
+_ONE_AGENT = "AGENTS=walker:1"  # a row an env, as the engine in shared memory lays its rows out
 
 # fmt: off
 FAULT_CASES: tuple[FaultCase, ...] = (
@@ -204,7 +203,8 @@ FAULT_CASES: tuple[FaultCase, ...] = (
     _at_row("a mask without a choice", FaultKind.MALFORMED,
         Wanted(MalformedMessage, 1, "MASK", ("without a choice", "number 1")), f"{_GOOD};MASK=01000", extra=_MASKS),
     _at_row("an agent that acted is not there", FaultKind.MALFORMED,
-        Wanted(MalformedMessage, 1, "AGENT", ("missing", "agent walker")), f"{_GOOD};PRESENT=0", ("shm",), _AGENTS),
+        Wanted(MalformedMessage, 1, "AGENT", ("missing", "agent walker")), f"{_GOOD};PRESENT=0", ("shm",),
+        _ONE_AGENT),
     # env ids
     _at_row("unknown env", FaultKind.WRONG_ENV, Wanted(UnknownEnv, field="ENV", text=("0 to 2", "ENV=3")),
         shm=Wanted(UnknownEnv, field="ENV", text=("0 to 2", "3"))),
