@@ -9,17 +9,20 @@ Each call is a round trip of its own, so none may be made while a step is under 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import functools
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ue_rl.errors import ConfigurationError, MalformedMessage, UnsupportedByEngine, nearest
+from ue_rl.errors import ConfigurationError, MalformedMessage, ProtocolError, UnsupportedByEngine, nearest
 from ue_rl.spec import Parameter
-from ue_rl.transport import Transport
+from ue_rl.transport import BaseTransport, Transport
 from ue_rl.wire import calls
+
+T = TypeVar("T")
 
 _NUMBER_TEXT = 16  # bytes that a float32 and its comma may take
 
@@ -58,8 +61,8 @@ class EngineCalls:
         """
         wanted = list(self._require_parameters() if names is None else self._check_names(names))
         env = self._check_env(env_id)
-        answer = self._transport.call(calls.write_get(() if names is None else wanted, env))
-        return calls.read_values(answer, wanted)
+        line = calls.write_get(() if names is None else wanted, env)
+        return self._ask(line, lambda answer: calls.read_values(answer, wanted))
 
     def set_parameters(self, values: Mapping[str, float], env_id: int | None = None) -> dict[str, float]:
         """Sets all of `values`, or none where one is wrong.
@@ -86,8 +89,8 @@ class EngineCalls:
                 )  # fmt: skip
         if not values:
             return {}
-        answer = self._transport.call(calls.write_set(values, self._check_env(env_id)))
-        return calls.read_values(answer, list(values))
+        line = calls.write_set(values, self._check_env(env_id))
+        return self._ask(line, lambda answer: calls.read_values(answer, list(values)))
 
     # -- the game
 
@@ -98,7 +101,7 @@ class EngineCalls:
             UnsupportedByEngine, ConfigurationError (not positive and finite), CommandFailed.
         """
         self._require("TIME_SCALE", "run faster or slower than real time")
-        calls.read_ok(self._transport.call(calls.write_time_scale(scale)))
+        self._ask(calls.write_time_scale(scale), calls.read_ok)
 
     def pause(self) -> None:
         """Stops the game between two steps; a step that is asked for is taken all the same.
@@ -119,7 +122,7 @@ class EngineCalls:
             UnsupportedByEngine, ConfigurationError (no such env), CommandFailed (there is no picture now).
         """
         self._require("RENDER", "send pictures")
-        return calls.read_picture(self._transport.call(calls.write_render(self._check_env(env_id))))
+        return self._ask(calls.write_render(self._check_env(env_id)), calls.read_picture)
 
     def compute_reward(self, achieved: Any, desired: Any) -> NDArray[np.float32]:
         """The rewards for pairs of goals, as hindsight relabelling asks for them.
@@ -144,11 +147,23 @@ class EngineCalls:
         most = max(1, (calls.CALL_LIMIT - 64) // (2 * size * _NUMBER_TEXT + 4))
         for start in range(0, count, most):
             part = slice(start, min(start + most, count))
-            answer = self._transport.call(calls.write_goals(pairs[0][part], pairs[1][part]))
-            rewards[part] = calls.read_rewards(answer, part.stop - start)
+            line, asked = calls.write_goals(pairs[0][part], pairs[1][part]), part.stop - start
+            rewards[part] = self._ask(line, functools.partial(calls.read_rewards, count=asked))
         return rewards
 
     # -- helpers
+
+    def _ask(self, line: str, read: Callable[[str], T]) -> T:
+        """The answer to a call as `read` gives it; one that it refuses makes the connection dead (section 10)."""
+        answer = self._transport.call(line)
+        try:
+            return read(answer)
+        except ProtocolError as error:
+            if isinstance(self._transport, BaseTransport):
+                self._transport.fail(error)
+            else:
+                self._transport.close()
+            raise
 
     @property
     def _known(self) -> dict[str, Parameter]:
@@ -156,7 +171,7 @@ class EngineCalls:
 
     def _pause(self, paused: bool) -> None:
         self._require("PAUSE", "pause")
-        calls.read_ok(self._transport.call(calls.write_pause(paused)))
+        self._ask(calls.write_pause(paused), calls.read_ok)
 
     def _require(self, feature: str, ability: str) -> None:
         features = self._transport.spec.features

@@ -15,7 +15,7 @@ from ue_rl.bridges import run_in_thread
 from ue_rl.connections import MultiTcpConnection, open_engine
 from ue_rl.engine_calls import EngineCalls
 from ue_rl.spec import Parameter
-from ue_rl.testing import RawClient
+from ue_rl.testing import MemoryTransport, RawClient
 from ue_rl.testing.do_nothing import DoNothingBridge
 from ue_rl.testing.lab import Lab
 from ue_rl.wire import calls as lines
@@ -273,3 +273,24 @@ def test_the_game_goes_on_when_the_trainer_that_paused_it_has_gone() -> None:
             again.reset()
             again.receive()
             assert bridge.pauses == [True, False]
+
+
+@pytest.mark.parametrize(
+    ("answer", "ask"),
+    [
+        (b"VALUES=wind:1", lambda calls: calls.get_parameters(["gravity"])),
+        (b"OK", lambda calls: calls.set_parameters({"gravity": 3.0})),
+        (b"VALUES=gravity:1", lambda calls: calls.set_time_scale(2)),
+        (b"PICTURE=2,2,3;DATA=AAAA", lambda calls: calls.render(0)),
+        (b"REW=1", lambda calls: calls.compute_reward([[1.0], [2.0]], [[1.0], [2.0]])),
+    ],
+)
+def test_a_wrong_answer_ends_the_connection(answer: bytes, ask: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It may be the answer to something else: nothing that follows could be trusted."""
+    transport = MemoryTransport(Lab(2))
+    transport.connect()
+    monkeypatch.setattr(transport, "_call", lambda line: answer)
+    with pytest.raises(errors.ProtocolError):
+        ask(EngineCalls(transport))
+    with pytest.raises(errors.ConnectionUnusable, match="failed before"):
+        transport.reset()

@@ -81,7 +81,8 @@ class MemoryTransport(BaseTransport):
         self.lines: list[tuple[str, bytes]] = []
 
     def _open(self) -> EnvSpec:
-        spec = self.bridge.spec
+        announce = getattr(self.bridge, "announce", None)  # the spec with the game's parameters, as hosts are told it
+        spec: EnvSpec = self.bridge.spec if announce is None else announce()
         if getattr(getattr(self.bridge, "mode", None), "name", None) == "IDLE":
             self.bridge.start_training()  # type: ignore[attr-defined]
         if self.through_codec:
