@@ -271,13 +271,13 @@ def test_an_answer_as_long_as_a_picture_may_be_is_soon_refused(answer: bytes, sl
     start = time.process_time()
     with pytest.raises((errors.LineTooLong, errors.MalformedMessage, errors.EngineDisconnected)):
         calls.read_picture(calls.understood("RENDER", answer))
-    assert time.process_time() - start < 1.0 * slack
+    assert time.process_time() - start < 5.0 * slack  # read again and again it would be minutes
 
 
 def test_many_small_goals_are_read_at_once(slack: float) -> None:
     start = time.process_time()
     read = calls.read_call(b"GOALS=" + b"||".join([b"1/2"] * 200_000))
-    assert time.process_time() - start < 1.0 * slack
+    assert time.process_time() - start < 5.0 * slack  # read again and again it would be minutes
     assert read.achieved is not None
     assert read.desired is not None
     assert read.achieved.shape == read.desired.shape == (200_000, 1)
