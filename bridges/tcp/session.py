@@ -282,7 +282,7 @@ class EngineSession:
         count = np.count_nonzero(answered)
         if not count:
             return
-        if self._agents > 1:
+        if self._agents > 1 and (count < len(answered) or bridge.busy):
             self._answer_agents()
             return
         out = bridge.outbox

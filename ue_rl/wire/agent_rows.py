@@ -35,13 +35,18 @@ def _choices(one: EnvSpec) -> NDArray[np.int64]:
     return counts[counts > 0]
 
 
-def live_rows(buffers: StepBuffers, spec: EnvSpec, stepping: NDArray[np.bool_] | None = None) -> NDArray[np.int32]:
-    """The rows of agents that can act (ue_rl.transport.live_agents), int32.
+def live_rows(
+    buffers: StepBuffers, spec: EnvSpec, stepping: NDArray[np.bool_] | None = None
+) -> NDArray[np.int32] | None:
+    """The rows of agents that can act (ue_rl.transport.live_agents), int32; None: all rows.
 
     Args:
         stepping: bool [num_envs], the envs that take a step; None: all.
     """
-    live = (buffers.present != 0) & (buffers.dones == 0)
+    present = buffers.present
+    if stepping is None and not np.count_nonzero(buffers.dones) and np.count_nonzero(present) == len(present):
+        return None  # the usual case
+    live = (present != 0) & (buffers.dones == 0)
     if stepping is not None:
         live &= np.repeat(stepping, spec.agents_per_env)
     return np.flatnonzero(live).astype(np.int32)

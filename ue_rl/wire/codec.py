@@ -151,7 +151,7 @@ class Codec:
         stepping[np.asarray(resets.env_ids, np.intp)] = False
         groups = self.spec.groups
         asked = live_rows(buffers, self.spec, stepping) if groups else np.flatnonzero(stepping).astype(np.int32)
-        return self.encode_actions(actions, asked)[:-1] + b"||" + line if len(asked) else line
+        return self.encode_actions(actions, asked)[:-1] + b"||" + line if asked is None or len(asked) else line
 
     def decode_states(
         self,
