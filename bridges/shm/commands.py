@@ -25,6 +25,7 @@ from ue_rl.bridges.hosting import (
     ScalesTime,
     SetsParameters,
 )
+from ue_rl.bridges.parameters import check_env, lacks
 from ue_rl.commands.dispatcher import Dispatcher
 from ue_rl.commands.envelope import Command, Method, messages, text
 from ue_rl.commands.json_entry import (
@@ -37,7 +38,7 @@ from ue_rl.commands.json_entry import (
     read_json_entry,
 )
 from ue_rl.commands.text_entry import TextReader, is_text, text_entries
-from ue_rl.errors import ConfigurationError, MalformedMessage, UnexpectedMessage, UnknownEnv, UnsupportedByEngine
+from ue_rl.errors import ConfigurationError, MalformedMessage, UnexpectedMessage, UnsupportedByEngine
 from ue_rl.shm.memory import StepMemory
 from ue_rl.wire.handshake import encode_handshake
 
@@ -166,23 +167,23 @@ class _Handlers:
         for name in names:
             _range(known, name)
         if env_id != -1:
-            self._check_env(env_id)
+            check_env(self._bridge.num_envs, env_id)
             game = self._bridge
             if not isinstance(game, GetsParameters):
-                raise _lacks("get_parameter")
+                raise lacks("get_parameter")
             known = {name: (game.get_parameter(name, env_id), *known[name][1:]) for name in names}
         return _listed(known, names, env_id)
 
     def set_parameters(self, payload: Any, command: Command) -> Any:
         game = self._bridge
         if not isinstance(game, SetsParameters):
-            raise _lacks("set_parameter")
+            raise lacks("set_parameter")
         known = self._known()
         given = [(text(p.name), float(p.value), int(p.envId)) for p in payload.parameters or ()]
         for name, value, env_id in given:  # all are looked at before the first is set
             _check_value(known, name, value)
             if env_id != -1:
-                self._check_env(env_id)
+                check_env(self._bridge.num_envs, env_id)
         for name, value, env_id in given:
             game.set_parameter(name, value, env_id)
 
@@ -192,7 +193,7 @@ class _Handlers:
                 "a time scale must be positive and finite", fault="caller", field="scale", got=payload.scale
             )
         if not isinstance(self._bridge, ScalesTime):
-            raise _lacks("set_time_scale")
+            raise lacks("set_time_scale")
         self._bridge.set_time_scale(float(payload.scale))
 
     def reset_agent(self, payload: Any, command: Command) -> Any:
@@ -201,10 +202,10 @@ class _Handlers:
             raise MalformedMessage("a contract is missing", fault="trainer", field="contract")
         game = self._bridge
         if not isinstance(game, BeginsContracts):
-            raise _lacks("begin_contract")
+            raise lacks("begin_contract")
         env_ids = [int(env) for env in (() if payload.envIds is None else payload.envIds)]
         for env in env_ids:
-            self._check_env(env)
+            check_env(self._bridge.num_envs, env)
         parameters = {text(p.name): float(p.value) for p in contract.parameters or ()}
         ranges = {text(r.name): (float(r.low), float(r.high)) for r in contract.randomization or ()}
         for name, (low, high) in ranges.items():
@@ -223,21 +224,10 @@ class _Handlers:
         row, options = check_object(RESET_OPTIONS, int(payload.envId), payload.json or b"", self._bridge.spec.num_rows)
         self._bridge.inbox.options[row] = options
 
-    def _check_env(self, env_id: int) -> None:
-        if not 0 <= env_id < self._bridge.num_envs:
-            raise UnknownEnv(
-                "the env id does not exist", fault="trainer", field="ENV",
-                expected=f"0 to {self._bridge.num_envs - 1}", got=env_id,
-            )  # fmt: skip
-
     def _known(self) -> Parameters:
         if not isinstance(self._bridge, ListsParameters):
-            raise _lacks("list_parameters")
+            raise lacks("list_parameters")
         return self._bridge.list_parameters()
-
-
-def _lacks(name: str) -> UnsupportedByEngine:
-    return UnsupportedByEngine(f"this engine has no {name}", fault="caller", cure=f"the bridge may define {name}()")
 
 
 def _listed(known: Parameters, names: Iterable[str], env_id: int) -> Any:

@@ -57,6 +57,10 @@ class EngineControls:
         """Lets the game go on; see EngineCalls.resume for errors."""
         EngineCalls(self.transport).resume()
 
+    @property
+    def _parameters(self) -> tuple[str, ...]:
+        return tuple(parameter.name for parameter in self.transport.spec.parameters)
+
     def _picture(self, env_id: int) -> NDArray[np.uint8]:
         return EngineCalls(self.transport).render(env_id)
 

@@ -285,10 +285,6 @@ class UnrealVecEnv(EngineControls, VecEnv):
             return [None] * self.num_envs
         return [self._picture(env) for env in range(self.num_envs)]
 
-    @property
-    def _parameters(self) -> tuple[str, ...]:
-        return tuple(parameter.name for parameter in self.engine_spec.parameters)
-
     def _get_indices(self, indices: VecEnvIndices) -> list[int]:
         n, chosen = self.num_envs, list(super()._get_indices(indices))
         for env in chosen:

@@ -188,10 +188,6 @@ class UnrealVectorEnv(EngineControls, gym.vector.VectorEnv[Any, Any, NDArray[Any
         """Closes the connection; `close()` calls it once."""
         self.transport.close()
 
-    @property
-    def _parameters(self) -> tuple[str, ...]:
-        return tuple(parameter.name for parameter in self.engine_spec.parameters)
-
     def _inside(self, call: str, name: str) -> UnsupportedByEngine:
         return UnsupportedByEngine(
             f"{call}({name!r}) asks for something that lives inside the engine", fault="caller",
