@@ -32,9 +32,12 @@ class StepBuffers:
         present: uint8 [num_rows]; 1 = this agent was there in its env's last answer; without agents always 1.
         image: uint8 [num_rows, *image shape]; None where there are no images.
         infos: row -> info dict, only for rows that carried INFO; cleared by whoever asks for the next step.
+        lost: env ids whose engine was lost during the last request, though the connection goes on (several engines, or
+            one that is started again): their rows are the last good observation, reward 0, done and truncated. They
+            must be reset before anything else is asked of them. Empty in the usual case.
     """
 
-    __slots__ = ("dones", "image", "infos", "masks", "obs", "pending", "present", "rewards", "truncated")
+    __slots__ = ("dones", "image", "infos", "lost", "masks", "obs", "pending", "present", "rewards", "truncated")
 
     def __init__(self, num_rows: int, obs_size: int, image: tuple[int, ...] | None = None, mask_size: int = 0) -> None:
         self.image: NDArray[np.uint8] | None = None if image is None else np.zeros((num_rows, *image), np.uint8)
@@ -46,6 +49,7 @@ class StepBuffers:
         self.masks: NDArray[np.uint8] = np.ones((num_rows, mask_size), np.uint8)
         self.present: NDArray[np.uint8] = np.ones(num_rows, np.uint8)
         self.infos: dict[int, dict[str, Any]] = {}
+        self.lost: set[int] = set()
 
     @classmethod
     def of(cls, spec: EnvSpec) -> StepBuffers:

@@ -8,6 +8,8 @@
     │   ├── EngineTimeout           the engine did not answer in time        (also a TimeoutError)
     │   ├── EngineDisconnected      the engine went away                     (also a ConnectionError)
     │   ├── RingFull                the other side does not read its commands (also a TimeoutError)
+    │   ├── EngineNotStarted        a command that we started ended, or did not listen, before its deadline
+    │   ├── RestartsSpent           an engine was lost more often than the run allows
     │   └── ConnectionUnusable      used after close() or after a failure
     ├── ProtocolError               the peer sent something that docs/protocol.md does not allow
     │   ├── HandshakeError          the CONFIG line is missing or malformed, or its values are not allowed
@@ -22,6 +24,7 @@
     ├── CommandFailed               the engine answered a command with an error
     ├── ActionError                 the policy's actions have a wrong shape, dtype or value  (also a ValueError)
     ├── UnsupportedByEngine         the engine does not offer what was asked for  (also an AttributeError)
+    ├── SaveFailed                  a checkpoint could not be written: the disk is full, or the folder is not ours
     ├── ExportError                 a policy that cannot be exported, or whose file differs from predict()
     └── InferenceError              a model that cannot be loaded or run
         ├── ModelLoadError          not a readable ONNX policy
@@ -162,6 +165,14 @@ class RingFull(TransportError, TimeoutError):
     """A command ring stayed full until the deadline: the other side does not read it."""
 
 
+class EngineNotStarted(TransportError):
+    """An engine's command ended, or did not listen, before its deadline."""
+
+
+class RestartsSpent(TransportError):
+    """An engine was lost more often than the run allows."""
+
+
 class ConnectionUnusable(TransportError):
     """The connection was used after close() or after a failure."""
 
@@ -216,6 +227,10 @@ class ActionError(UeRlError, ValueError):
 
 class UnsupportedByEngine(UeRlError, AttributeError):
     """The engine does not offer what was asked for."""
+
+
+class SaveFailed(UeRlError):
+    """A checkpoint could not be written; the last good one is as it was."""
 
 
 class ExportError(UeRlError):

@@ -77,6 +77,8 @@ class Transport(Protocol):
     def receive(self) -> StepBuffers:
         """Wait until every asked env has answered; the transport's own buffers (copy what you keep).
 
+        A transport of several engines survives the loss of one of them: see StepBuffers.lost.
+
         Raises:
             EngineTimeout, EngineDisconnected, ProtocolError.
         """

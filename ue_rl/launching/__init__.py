@@ -1,0 +1,1 @@
+"""Starting engines: their commands, processes, ports and output."""

@@ -1,0 +1,1 @@
+"""Keeping a run: checkpoints that survive anything, and going on from them."""
