@@ -48,8 +48,8 @@ class Stopping:
     """Takes the signals while its `with` block runs, and gives them back to whom they belonged.
 
     Nothing is interrupted but what runs in an `interruptible` block: saving needs no protection of its own. Signals
-    that are ignored (SIGHUP under nohup) stay ignored. Outside of the main thread Python lets nobody take signals: there
-    it does nothing.
+    that are ignored (SIGHUP under nohup) stay ignored. Python gives signals to the main thread alone: in another one
+    this does nothing.
 
     Args:
         tell: shows a sentence; it is called in a signal handler, so it must not wait for a lock. None: on stderr.
@@ -140,7 +140,8 @@ class Stopping:
                 self._stop()
         else:
             shown = _SHOWN.get(self.requested.name, self.requested.name)
-            self._tell(f"{shown}: stopping after this step, then saving; once more: at once, then saving")
+            again = " (again: at once, and saving)" if self.requested.name == "SIGINT" else ""
+            self._tell(f"{shown}: stopping after this step, then saving{again}")
             self._graces.put(self.grace)
 
     def _watched(self) -> None:
