@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ue_rl.buffers import Resets, StepBuffers
-from ue_rl.connections.tcp.link import Link, dial, engine_late
+from ue_rl.connections.tcp.link import UNFINISHED, Link, dial, engine_late
 from ue_rl.connections.tcp.wirings import PerEnvWiring, SharedWiring, Wiring
 from ue_rl.errors import (
     ConfigurationError,
@@ -36,6 +36,10 @@ from ue_rl.wire.notices import ended_by, notice_of
 
 CHANNELS = ("auto", "shared", "per_env")
 _LAST_WORDS = 0.2  # seconds for the engine's reason, which comes on another socket than the end did
+_NO_GREETING = (
+    "connected, but the engine says nothing, and it is still waited for; a game greets within 0.1 s: "
+    "press Play again (each Play serves one trainer), or is this not the game's port?"
+)
 _BUSY_GRACE = 1.0  # seconds: the trainer that is served may be one that has just closed
 
 
@@ -191,10 +195,14 @@ class TcpConnection(BaseTransport):
         except EngineDisconnected as error:
             raise self._ended(error) from error
         except EngineTimeout as error:
+            waiting, total = self._wiring.unanswered(), len(self.buffers.pending)
+            if error.expected is not None:  # a line has begun
+                raise engine_late(waiting, total, self.timeout, error.got, f"{error.cure}.") from error
             shared = isinstance(self._wiring, SharedWiring)
             other = "per-env sockets (channel='per_env')" if shared else "the shared channel (channel='shared')"
             why = f"is the game paused, does an action still run, or does it want {other}?"
-            waiting, total = self._wiring.unanswered(), len(self.buffers.pending)
+            if self._codec.spec.env_type is EnvType.RLBASE:
+                why = "is the game paused, or does an action still run?"
             raise engine_late(waiting, total, self.timeout, error.got, why) from error
 
     def _ended(self, error: EngineDisconnected) -> EngineDisconnected:
@@ -222,7 +230,8 @@ class TcpConnection(BaseTransport):
             raise EngineTimeout(
                 f"the engine did not answer a call within {self.timeout:g} s", fault="engine",
                 field=line.partition(b"=")[0].partition(b";")[0].decode("ascii"), got=error.got,
-                cure="an engine answers a call at once, also without a tick: does it read the first connection?",
+                cure=error.cure
+                or "an engine answers a call at once, also without a tick: does it read the first connection?",
             ) from error  # fmt: skip
         finally:
             lines.max_line = before
@@ -245,7 +254,7 @@ class TcpConnection(BaseTransport):
     @staticmethod
     def _require_silence(link: Link, env_id: int | None) -> None:
         if link.has_stray_data():
-            came = bytes(link.lines.data[link.lines.head : link.lines.head + len(link.lines)])
+            came = link.lines.unread()
             ended = link.last_words()
             if ended is not None:
                 raise ended
@@ -307,7 +316,7 @@ def _handshake(link: Link, timeout: float, wait_until: float) -> EnvSpec:
     deadline = time.monotonic() + timeout
     while True:
         try:
-            start, end = link.next_span(deadline)
+            start, end = link.next_span(deadline, silence=_NO_GREETING if busy is None else "")
         except (EngineTimeout, EngineDisconnected) as error:
             if busy is not None and error.field != "ERROR":
                 raise busy from None
@@ -340,11 +349,11 @@ def _busy(link: Link, said: dict[str, str]) -> EngineBusy:
 
 
 def _no_handshake(link: Link, timeout: float, error: EngineTimeout) -> HandshakeError:
-    unread = bytes(link.lines.data[link.lines.head : link.lines.head + len(link.lines)])
+    unread = link.lines.unread()
     if unread:
         return HandshakeError(
             f"the engine's first line was not finished within {timeout:g} s", fault="engine",
-            expected="a line feed at the end of the line", got=unread, cure="end each message with a line feed",
+            expected="a line feed at the end of the line", got=unread, cure=UNFINISHED,
         )  # fmt: skip
     return HandshakeError(
         "the engine accepted the connection but sent no handshake", fault="engine",
