@@ -20,6 +20,7 @@ from collections.abc import Callable, Sequence
 
 from ue_rl.compiled import load
 from ue_rl.errors import EngineDisconnected, EngineTimeout, EngineUnreachable, LineTooLong, printable, shorten
+from ue_rl.keepalive import keep_alive
 from ue_rl.spin import TCP_SLICE_MS, TRAINER_SPIN_US
 from ue_rl.wire.lines import LineBuffer
 from ue_rl.wire.notices import ended_by
@@ -49,6 +50,7 @@ class Link:
         self._hinted = False
         self._pid = os.getpid()
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        keep_alive(sock)
         sock.setblocking(True)
         for option in (socket.SO_RCVTIMEO, socket.SO_SNDTIMEO):
             sock.setsockopt(socket.SOL_SOCKET, option, _timeval(TCP_SLICE_MS / 1000))

@@ -25,12 +25,17 @@ _log = logging.getLogger("ue_rl.connections")
 
 
 class SharedWiring:
-    """One socket for all envs. Deadlines are time.monotonic() seconds."""
+    """One socket for all envs. Deadlines are time.monotonic() seconds.
+
+    Args:
+        tail: sent behind each line, in the same write.
+    """
 
     name = "shared channel"
 
-    def __init__(self, link: Link, codec: Codec, buffers: StepBuffers) -> None:
+    def __init__(self, link: Link, codec: Codec, buffers: StepBuffers, tail: bytes = b"") -> None:
         self.links = [link]
+        self._tail = tail
         self._readable = readable(self.links)
         self._link, self._codec, self._buffers = link, codec, buffers
         self._fields = UnknownFields(codec.spec)
@@ -54,7 +59,7 @@ class SharedWiring:
             lengths = [len(self._codec.encode_reset_line(None, given)) for given in resets.options or ()]
             longest = lengths.index(max(lengths)) if lengths else 0
             raise _too_long(line, self._codec, longest if resets.env_ids is None else resets.env_ids[longest])
-        self._link.send(line, deadline)
+        self._link.send(line + self._tail if self._tail else line, deadline)
 
     def receive(self, due: int, deadline: float) -> None:
         """Receives until `due` pending envs have answered."""
@@ -74,9 +79,13 @@ class PerEnvWiring:
     """One socket for each env, in env order.
 
     With the compiled kernels on POSIX all sockets are served by three calls a step; otherwise link by link.
+
+    Args:
+        tail: see SharedWiring.
     """
 
-    def __init__(self, links: list[Link], codec: Codec, buffers: StepBuffers) -> None:
+    def __init__(self, links: list[Link], codec: Codec, buffers: StepBuffers, tail: bytes = b"") -> None:
+        self._tail = tail
         self.name = f"{len(links)} env socket{'s' if len(links) > 1 else ''}"
         self.links = links
         self._readable = readable(links)
@@ -97,6 +106,8 @@ class PerEnvWiring:
         lines = {} if actions is None else dict(enumerate(self._codec.encode_action_lines(actions)))
         if resets is not None:
             lines |= self._reset_lines(resets)  # all of them before the first is sent
+        if self._tail:
+            lines = {env: line + self._tail for env, line in lines.items()}
         done, part = 0, 0
         if self._fast is not None and len(lines) == len(self.links):
             sent = self._fast.send_lines(self._fds, [lines[env] for env in range(len(lines))])
