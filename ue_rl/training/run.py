@@ -50,7 +50,7 @@ def train(
             torch.set_num_threads(o.threads or max(1, (os.cpu_count() or 2) // 2))
             with open_engine(
                 env=(o.env or DEFAULT_ENV) if o.embedded else None, num_envs=o.num_envs, env_kwargs=o.env_kwargs,
-                host=o.host, port=o.port, make=env_maker(o), transport=o.transport,
+                host=o.hosts[0] if o.hosts else None, port=o.port, make=env_maker(o), transport=o.transport,
                 channel=o.channel, timeout=o.timeout, wait=o.wait,
             ) as vec_env:  # fmt: skip
                 facts = {key: printable(value) for key, value in vec_env.transport.describe().items()}
