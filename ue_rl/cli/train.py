@@ -125,6 +125,9 @@ class _Shown(Report):
     def said(self, text: str) -> None:
         self.screen.print(text, soft_wrap=True)
 
+    def warned(self, text: str) -> None:
+        self.screen.print(f"warning: {text}", style="yellow", soft_wrap=True)
+
     def progress(self, env_steps: int, total: int, mean_return: float | None) -> None:
         now = time.monotonic()
         if not self.begun:

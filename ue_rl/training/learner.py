@@ -32,6 +32,7 @@ from ue_rl.training.curves import draw_curves
 from ue_rl.training.directory import RunDirectory, write_whole
 from ue_rl.training.options import ALGORITHMS, CLASS_NAMES, TrainOptions, tuned_for
 from ue_rl.training.report import Outcome, Report
+from ue_rl.training.watching import Watching
 from ue_rl.wire.handshake import encode_handshake
 
 _log = logging.getLogger(__name__)
@@ -83,7 +84,8 @@ class Learner:
         """
         o, run, model = self.options, self.run, self.model
         episodes = EpisodeLog(run.episodes, self.report, o.timesteps)
-        callbacks = [episodes, Checkpoints(o.save_freq, self._checkpoint), EngineNumbers()]
+        watching = Watching(self.report.warned)
+        callbacks = [episodes, Checkpoints(o.save_freq, self._checkpoint), EngineNumbers(), watching]
         if self.curriculum is not None:
             callbacks.append(self.curriculum)
         self_play = agents.self_play(o, run.path, self.env)

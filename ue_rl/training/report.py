@@ -20,6 +20,9 @@ class Report:
     def said(self, text: str) -> None:
         """A sentence worth showing: a lesson of the curriculum begins, or the engine cannot do what was asked for."""
 
+    def warned(self, text: str) -> None:
+        """A sentence about something that learning suffers from, see ue_rl.training.watching; it is in the log too."""
+
     def progress(self, env_steps: int, total: int, mean_return: float | None) -> None:
         """At the first step, about five times a second, and once more at the end of learning.
 
