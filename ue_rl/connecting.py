@@ -57,7 +57,8 @@ def open_transport(url: str, transport: str = "auto", **options: Any) -> Transpo
             "this address is shared memory", fault="caller", field="transport", expected="transport='auto' or 'shm'",
             got=transport,
         )  # fmt: skip
-    options.pop("compiled", None)  # of text only
+    for name in ("compiled", "nul_terminated"):  # of text only
+        options.pop(name, None)
     return SharedMemoryConnection.attach(url.removeprefix(SHM) or None, **options)
 
 
@@ -80,7 +81,8 @@ def connect(
             "tcp": never; "shm": nothing else.
         max_episode_steps, monitor, copy, compute_reward, render_mode: see UnrealVecEnv.
         options: of the connection: channel="auto"|"shared"|"per_env" (TCP), timeout=30.0 (seconds a step may take),
-            connect_timeout=None, wait=0.0 (seconds to keep trying while nobody listens), compiled=None.
+            connect_timeout=None, wait=0.0 (seconds to keep trying while nobody listens), compiled=None,
+            nul_terminated=False (for SINGLE and RLBASE games with the deployed Unreal plugin, see docs/unreal.md).
 
     Raises:
         ConfigurationError, EngineUnreachable, EngineTimeout, EngineDisconnected, HandshakeError, SegmentInvalid,
