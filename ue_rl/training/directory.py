@@ -9,9 +9,7 @@ from __future__ import annotations
 
 import itertools
 import logging
-import os
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -130,18 +128,3 @@ class RunDirectory:
     def read_config(self) -> dict[str, Any]:
         """The options that the run was started with."""
         return dict(yaml.safe_load(self.config.read_text("utf-8")))
-
-
-def write_whole(path: Path, write: Callable[[Path], object]) -> None:
-    """Calls `write` with the path of a temporary file that then takes the place of `path`.
-
-    If the process dies meanwhile, `path` is still the last good file.
-    """
-    half = path.with_name(f"half-{path.name}")
-    try:
-        write(half)
-        with half.open("rb+") as file:
-            os.fsync(file.fileno())  # a rename can reach the disk before the bytes do
-        os.replace(half, path)
-    finally:
-        half.unlink(missing_ok=True)
