@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import logging
 import os
 import select
 import socket
@@ -18,12 +19,17 @@ import time
 from collections.abc import Callable, Sequence
 
 from ue_rl.compiled import load
-from ue_rl.errors import EngineDisconnected, EngineTimeout, EngineUnreachable, LineTooLong
+from ue_rl.errors import EngineDisconnected, EngineTimeout, EngineUnreachable, LineTooLong, printable, shorten
+from ue_rl.keepalive import keep_alive
 from ue_rl.spin import TCP_SLICE_MS, TRAINER_SPIN_US
 from ue_rl.wire.lines import LineBuffer
 from ue_rl.wire.notices import ended_by
 
+_log = logging.getLogger("ue_rl.connections")
+
 _WOULD_BLOCK = (BlockingIOError, TimeoutError)
+UNFINISHED = "the line is not finished: end each message with a line feed"
+HINT_AFTER = 2.0  # seconds without another byte until the log says what may be wrong
 
 
 class Link:
@@ -41,8 +47,10 @@ class Link:
         self.sock = sock
         self.lines = LineBuffer(max_line)
         self.greeting = ""
+        self._hinted = False
         self._pid = os.getpid()
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        keep_alive(sock)
         sock.setblocking(True)
         for option in (socket.SO_RCVTIMEO, socket.SO_SNDTIMEO):
             sock.setsockopt(socket.SOL_SOCKET, option, _timeval(TCP_SLICE_MS / 1000))
@@ -76,8 +84,12 @@ class Link:
                     cure="is the game paused, or stopped in a debugger?",
                 )  # fmt: skip
 
-    def next_span(self, deadline: float) -> tuple[int, int]:
+    def next_span(self, deadline: float, silence: str = "") -> tuple[int, int]:
         """(start, end) in `lines.data` of the next line, received if need be.
+
+        Args:
+            deadline: time.monotonic seconds.
+            silence: a hint for the log, where nothing at all has come for HINT_AFTER seconds.
 
         Raises:
             EngineTimeout: no whole line by `deadline` (time.monotonic seconds).
@@ -85,6 +97,7 @@ class Link:
         """
         lines = self.lines
         span = lines.next_span() if len(lines) else None
+        quiet_since = 0.0
         while span is None:
             try:
                 count = self._receive(lines.space())
@@ -97,14 +110,22 @@ class Link:
                 span = lines.next_span()
                 if span is not None:
                     break
+                quiet_since = 0.0
             elif count == 0:
                 raise self.gone(None)
-            if time.monotonic() > deadline:
-                raise EngineTimeout(
-                    "the engine did not answer in time", fault="engine",
-                    got=f"{len(lines)} bytes of an unfinished line" if len(lines) else "nothing",
-                )  # fmt: skip
+            now = time.monotonic()
+            if now > deadline:
+                raise late_line(lines.unread())
+            quiet_since = quiet_since or now
+            if now - quiet_since > HINT_AFTER:
+                self.hint(unfinished_hint(lines.unread()) if len(lines) else silence)
         return span
+
+    def hint(self, text: str) -> None:
+        """Into the log, once for each connection."""
+        if text and not self._hinted:
+            self._hinted = True
+            _log.warning("%s", text)
 
     def has_stray_data(self) -> bool:
         """Has the peer sent more than was read? Looks without waiting."""
@@ -159,6 +180,21 @@ def engine_gone(got: str) -> EngineDisconnected:
     return EngineDisconnected(
         "the engine went away", fault="engine", got=got,
         cure="look into the game's log: it crashed, was stopped, or closed its bridge",
+    )  # fmt: skip
+
+
+def unfinished_hint(unread: bytes) -> str:
+    """For the log: bytes have come, and no line feed behind them."""
+    return printable(f"{UNFINISHED}; got {shorten(unread)}")
+
+
+def late_line(unread: bytes) -> EngineTimeout:
+    """The error for a line of which only `unread` has come by the deadline."""
+    if not unread:
+        return EngineTimeout("the engine did not answer in time", fault="engine", got="nothing")
+    return EngineTimeout(
+        "the engine did not finish its line in time", fault="engine", expected="a line feed at its end",
+        got=f"{len(unread)} bytes of an unfinished line: {shorten(unread)}", cure=UNFINISHED,
     )  # fmt: skip
 
 
