@@ -11,7 +11,8 @@ from __future__ import annotations
 import functools
 import time
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from copy import deepcopy
 from typing import Any
 
 import gymnasium as gym
@@ -24,8 +25,10 @@ from ue_rl.buffers import StepBuffers
 from ue_rl.envs.actions import ActionWriter
 from ue_rl.envs.controls import RENDER_FPS, EngineControls, GoalReward, check_render_mode, goal_reward
 from ue_rl.envs.gym_env import start_episodes
+from ue_rl.envs.journal import Journal, draws_of, seeded
 from ue_rl.envs.masks import Masks
 from ue_rl.envs.observations import Observation, Observations
+from ue_rl.envs.replay import replay
 from ue_rl.envs.spaces import action_space, observation_space
 from ue_rl.errors import ConfigurationError, UnsupportedByEngine
 from ue_rl.spec import EnvSpec
@@ -56,6 +59,8 @@ class UnrealVecEnv(EngineControls, VecEnv):
         observation_space: as the handshake says, see ue_rl.envs.spaces; choices count from 0.
         action_space: likewise; a Dict or Tuple of actions is a HybridBox.
         transport: the transport.
+        journal: what is kept so that a run can go on exactly, see `keep_journal`; None as a rule.
+        on_failure: called with what is about to escape from a step or a reset; None as a rule.
 
     With FEATURES=MASK infos[i]["action_mask"], int8 [mask_size], says what is legal in the observation that stands
     beside it, and `env_method("action_masks")` says it to sb3-contrib's MaskablePPO.
@@ -102,6 +107,9 @@ class UnrealVecEnv(EngineControls, VecEnv):
         self._steps = 0
         self._started = np.zeros(n, np.int64)  # the step at which each env's episode began
         self._told: set[str] = set()
+        self.journal: Journal | None = None
+        self._resetting: Transport = transport
+        self.on_failure: Callable[[BaseException], object] | None = None
         super().__init__(
             n, observation_space(self.engine_spec, zero_based=True), action_space(self.engine_spec, zero_based=True)
         )
@@ -115,8 +123,10 @@ class UnrealVecEnv(EngineControls, VecEnv):
         Seeds given by `seed()` and options given by `set_options()` go with it and are used up. A step that was sent
         and not waited for, because of a Ctrl-C, is dropped.
         """
+        if self.journal is not None and self.journal.first is not None:
+            return self._first_again(*self.journal.first)
         seeds, options = self._used("SEED", self._seeds), self._used("OPTIONS", self._options)
-        buffers = start_episodes(self.transport, None, seeds, options)
+        buffers = start_episodes(self._resetting, None, seeds, options)
         self._returns[:] = 0
         self._started[:] = self._steps
         self.reset_infos = [dict(buffers.infos.get(env, {})) for env in range(self.num_envs)]
@@ -125,14 +135,21 @@ class UnrealVecEnv(EngineControls, VecEnv):
         if self._masks is not None:
             self._masks.take(buffers)
             self._show_masks(self.reset_infos)
-        return self._observations.read(buffers)
+        obs = self._observations.read(buffers)
+        if self.journal is not None:
+            self.journal.began(obs, None if self._masks is None else self._masks.current)
+        return obs
 
     def step_async(self, actions: Any) -> None:
         """Sends one action per env; see ue_rl.envs.actions.ActionWriter for shapes and errors."""
         rows = self._writer(actions)
         if self._masks is not None:
             self._masks.check(rows)
-        self.transport.send_actions(rows)
+        journal = self.journal
+        if journal is None:
+            self.transport.send_actions(rows)
+        elif not journal.ask(rows):  # else this step was lived before
+            self.transport.send_actions(rows, sorted(journal.lost))
 
     def step_wait(self) -> VecEnvStepReturn:
         """Waits for all envs and resets the finished ones.
@@ -142,6 +159,17 @@ class UnrealVecEnv(EngineControls, VecEnv):
             [num_envs], dones bool [num_envs], infos. What the engine sends under a key that SB3 reads (`episode`,
             `terminal_observation`, `TimeLimit.truncated`) is in info["engine"].
         """
+        journal = self.journal
+        try:
+            if journal is None:
+                return self._step()
+            return self._step_again(journal) if journal.living_again else self._step_noted(journal)
+        except BaseException as error:
+            if self.on_failure is not None:
+                self.on_failure(error)
+            raise
+
+    def _step(self) -> VecEnvStepReturn:
         buffers = self.transport.receive()
         obs = self._observations.read(buffers)
         rewards = buffers.rewards.copy()
@@ -154,6 +182,8 @@ class UnrealVecEnv(EngineControls, VecEnv):
                     infos[env]["engine"] = {key: infos[env].pop(key) for key in info if key in _RESERVED}
         if self._masks is not None:
             self._masks.take(buffers)
+        if self.journal is not None and self.journal.lost:
+            self._end_lost(self.journal, obs, rewards, dones, infos)
         self._steps += 1
         if self._monitor:
             np.add(self._returns, rewards, out=self._returns)
@@ -172,14 +202,14 @@ class UnrealVecEnv(EngineControls, VecEnv):
             info["terminal_observation"] = self._observations.row(obs, env)
             ended_by_engine = bool(buffers.dones[env])
             info["TimeLimit.truncated"] = bool(buffers.truncated[env]) if ended_by_engine else True
-            if self._monitor:
+            if self._monitor and "engine_lost" not in info:  # what was cut off has no return
                 info["episode"] = {
                     "r": round(float(self._returns[env]), 6),
                     "l": int(self._steps - self._started[env]),
                     "t": round(time.time() - self._begun, 6),
                 }
-        self.transport.reset(finished)
-        buffers = self.transport.receive()
+        self._resetting.reset(finished)
+        buffers = self._resetting.receive()
         self._observations.put(obs, buffers, finished)
         if self._masks is not None:
             self._masks.put(buffers, finished)
@@ -207,6 +237,80 @@ class UnrealVecEnv(EngineControls, VecEnv):
             self._told.add(feature)
             warnings.warn(f"the engine takes no {what} (no FEATURES={feature} in its handshake)", stacklevel=3)
         return None
+
+    # -- going on exactly
+
+    def keep_journal(self, seed: int) -> bool:
+        """From the next reset on keeps what a stopped run needs to go on exactly, see ue_rl.envs.journal.
+
+        Where the engine takes seeds, every episode gets one, derived from `seed`, the env's id and the number of its
+        episode; those given by `seed()` win. A step costs about 1 us more.
+
+        Returns:
+            whether this env keeps one; those of agents do not.
+        """
+        if self.journal is None:
+            self.journal = Journal(self.engine_spec, seed)
+            self._resetting = seeded(self.transport, self.journal)
+        return True
+
+    def journal_state(self) -> dict[str, Any]:
+        """What `resume_journal` needs in another process, as dicts, lists, arrays, numbers and texts."""
+        assert self.journal is not None
+        return {
+            "journal": self.journal.state(), "returns": self._returns.copy(),
+            "lengths": self._steps - self._started, "draws": draws_of(self.transport),
+        }  # fmt: skip
+
+    def resume_journal(self, state: Mapping[str, Any]) -> None:
+        """Brings the envs to where they were when `state` was taken, as far as the engine can.
+
+        The next reset, and as many steps as the journal holds since its last mark, are then answered as they were
+        before, without the engine. Envs that could not be brought back end their episode as truncated at the first step
+        after that, with `engine_lost` in their infos; the log says why.
+
+        Raises:
+            ValueError: the state is of another version or number of envs. Also what Transport.receive raises.
+        """
+        journal = Journal(self.engine_spec, 0)
+        journal.restore(state["journal"])
+        self.journal, self._resetting = journal, seeded(self.transport, journal)
+        self._returns[:] = state["returns"]
+        self._started[:] = self._steps - np.asarray(state["lengths"])
+        journal.lose(replay(self.transport, journal, self._observations, self._masks))
+
+    def _first_again(self, obs: Observation, masks: NDArray[np.int8] | None) -> Observation:
+        """What the reset before the first step of a resumed run gives."""
+        self._reset_seeds()
+        self._reset_options()
+        if self._masks is not None and masks is not None:
+            self._masks.current = masks
+            self._show_masks(self.reset_infos)
+        return deepcopy(obs)
+
+    def _step_noted(self, journal: Journal) -> VecEnvStepReturn:
+        obs, rewards, dones, infos = self._step()
+        journal.answered(
+            obs, rewards, dones, infos if any(infos) else None, None if self._masks is None else self._masks.current
+        )
+        return obs, rewards, dones, infos
+
+    def _step_again(self, journal: Journal) -> VecEnvStepReturn:
+        _, obs, rewards, dones, infos, masks = journal.again()
+        if self._masks is not None and masks is not None:
+            self._masks.current = masks
+        return obs, rewards, dones, infos or [{} for _ in range(self.num_envs)]
+
+    def _end_lost(
+        self, journal: Journal, obs: Observation, rewards: NDArray[np.float32], dones: NDArray[np.bool_],
+        infos: list[dict[str, Any]],
+    ) -> None:  # fmt: skip
+        """Episodes that could not be brought back end with what was seen of them last."""
+        envs = sorted(journal.lost)
+        self._observations.take(obs, journal.obs, envs)
+        rewards[envs], dones[envs] = 0, True
+        for env in envs:
+            infos[env] = {"engine_lost": journal.lost[env]}
 
     # -- everything else a VecEnv has
 

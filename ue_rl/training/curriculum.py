@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -94,6 +94,19 @@ class Curriculum(BaseCallback):
         below = (self._below(env_id) if self._below else None) or {}
         self._randomizer.ranges = {name: value for course in self.courses for name, value in course.params.items()}
         return {**below, **self._randomizer(env_id)}
+
+    def generators(self) -> list[Any]:
+        """The states of what draws, as JSON values, see ue_rl.envs.journal.draws_of."""
+        below = getattr(self._below, "generators", None)
+        own = None if self._randomizer is None else self._randomizer.generators()
+        return [own, None if below is None else below()]
+
+    def set_generators(self, states: Sequence[Any]) -> None:
+        """Goes on drawing from what `generators()` gave."""
+        for drawer, state in zip((self._randomizer, self._below), states, strict=True):
+            go_on = getattr(drawer, "set_generators", None)
+            if state is not None and go_on is not None:
+                go_on(state)
 
     def state(self) -> dict[str, Any]:
         """Where the run is in its lessons, as JSON values."""
