@@ -11,8 +11,7 @@ from __future__ import annotations
 import functools
 import time
 import warnings
-from collections.abc import Callable, Mapping, Sequence
-from copy import deepcopy
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import gymnasium as gym
@@ -24,11 +23,11 @@ from stable_baselines3.common.vec_env.base_vec_env import VecEnv, VecEnvIndices,
 from ue_rl.buffers import StepBuffers
 from ue_rl.envs.actions import ActionWriter
 from ue_rl.envs.controls import RENDER_FPS, EngineControls, GoalReward, check_render_mode, goal_reward
+from ue_rl.envs.going_on import GoesOn
 from ue_rl.envs.gym_env import start_episodes
-from ue_rl.envs.journal import Journal, draws_of, seeded
+from ue_rl.envs.journal import Journal
 from ue_rl.envs.masks import Masks
 from ue_rl.envs.observations import Observation, Observations
-from ue_rl.envs.replay import replay
 from ue_rl.envs.spaces import action_space, observation_space
 from ue_rl.errors import ConfigurationError, UnsupportedByEngine
 from ue_rl.spec import EnvSpec
@@ -41,7 +40,7 @@ _METHODS = ("action_masks", "compute_reward", "render", "get_params", "set_param
 _RESERVED = frozenset(("episode", "terminal_observation", "TimeLimit.truncated"))
 
 
-class UnrealVecEnv(EngineControls, VecEnv):
+class UnrealVecEnv(EngineControls, GoesOn, VecEnv):
     """N envs of a game engine as one VecEnv.
 
     Args:
@@ -159,11 +158,8 @@ class UnrealVecEnv(EngineControls, VecEnv):
             [num_envs], dones bool [num_envs], infos. What the engine sends under a key that SB3 reads (`episode`,
             `terminal_observation`, `TimeLimit.truncated`) is in info["engine"].
         """
-        journal = self.journal
         try:
-            if journal is None:
-                return self._step()
-            return self._step_again(journal) if journal.living_again else self._step_noted(journal)
+            return self._step() if self.journal is None else self._step_of(self.journal)
         except BaseException as error:
             if self.on_failure is not None:
                 self.on_failure(error)
@@ -237,80 +233,6 @@ class UnrealVecEnv(EngineControls, VecEnv):
             self._told.add(feature)
             warnings.warn(f"the engine takes no {what} (no FEATURES={feature} in its handshake)", stacklevel=3)
         return None
-
-    # -- going on exactly
-
-    def keep_journal(self, seed: int) -> bool:
-        """From the next reset on keeps what a stopped run needs to go on exactly, see ue_rl.envs.journal.
-
-        Where the engine takes seeds, every episode gets one, derived from `seed`, the env's id and the number of its
-        episode; those given by `seed()` win. A step costs about 1 us more.
-
-        Returns:
-            whether this env keeps one; those of agents do not.
-        """
-        if self.journal is None:
-            self.journal = Journal(self.engine_spec, seed)
-            self._resetting = seeded(self.transport, self.journal)
-        return True
-
-    def journal_state(self) -> dict[str, Any]:
-        """What `resume_journal` needs in another process, as dicts, lists, arrays, numbers and texts."""
-        assert self.journal is not None
-        return {
-            "journal": self.journal.state(), "returns": self._returns.copy(),
-            "lengths": self._steps - self._started, "draws": draws_of(self.transport),
-        }  # fmt: skip
-
-    def resume_journal(self, state: Mapping[str, Any]) -> None:
-        """Brings the envs to where they were when `state` was taken, as far as the engine can.
-
-        The next reset, and as many steps as the journal holds since its last mark, are then answered as they were
-        before, without the engine. Envs that could not be brought back end their episode as truncated at the first step
-        after that, with `engine_lost` in their infos; the log says why.
-
-        Raises:
-            ValueError: the state is of another version or number of envs. Also what Transport.receive raises.
-        """
-        journal = Journal(self.engine_spec, 0)
-        journal.restore(state["journal"])
-        self.journal, self._resetting = journal, seeded(self.transport, journal)
-        self._returns[:] = state["returns"]
-        self._started[:] = self._steps - np.asarray(state["lengths"])
-        journal.lose(replay(self.transport, journal, self._observations, self._masks))
-
-    def _first_again(self, obs: Observation, masks: NDArray[np.int8] | None) -> Observation:
-        """What the reset before the first step of a resumed run gives."""
-        self._reset_seeds()
-        self._reset_options()
-        if self._masks is not None and masks is not None:
-            self._masks.current = masks
-            self._show_masks(self.reset_infos)
-        return deepcopy(obs)
-
-    def _step_noted(self, journal: Journal) -> VecEnvStepReturn:
-        obs, rewards, dones, infos = self._step()
-        journal.answered(
-            obs, rewards, dones, infos if any(infos) else None, None if self._masks is None else self._masks.current
-        )
-        return obs, rewards, dones, infos
-
-    def _step_again(self, journal: Journal) -> VecEnvStepReturn:
-        _, obs, rewards, dones, infos, masks = journal.again()
-        if self._masks is not None and masks is not None:
-            self._masks.current = masks
-        return obs, rewards, dones, infos or [{} for _ in range(self.num_envs)]
-
-    def _end_lost(
-        self, journal: Journal, obs: Observation, rewards: NDArray[np.float32], dones: NDArray[np.bool_],
-        infos: list[dict[str, Any]],
-    ) -> None:  # fmt: skip
-        """Episodes that could not be brought back end with what was seen of them last."""
-        envs = sorted(journal.lost)
-        self._observations.take(obs, journal.obs, envs)
-        rewards[envs], dones[envs] = 0, True
-        for env in envs:
-            infos[env] = {"engine_lost": journal.lost[env]}
 
     # -- everything else a VecEnv has
 
