@@ -26,13 +26,14 @@ from stable_baselines3.common.vec_env import VecEnv, VecNormalize
 from ue_rl.engine_calls import EngineCalls
 from ue_rl.errors import ConfigurationError, ExportError, UeRlError, printable
 from ue_rl.randomize import as_ranges, check_ranges, randomize, shown
+from ue_rl.saving.durable import write_whole
 from ue_rl.saving.stop_callback import StopCallback
 from ue_rl.saving.stopping import Stopping
 from ue_rl.training import agents
 from ue_rl.training.callbacks import Checkpoints, EngineNumbers, EpisodeLog
 from ue_rl.training.curriculum import Curriculum
 from ue_rl.training.curves import draw_curves
-from ue_rl.training.directory import RunDirectory, write_whole
+from ue_rl.training.directory import RunDirectory
 from ue_rl.training.options import ALGORITHMS, CLASS_NAMES, TrainOptions, tuned_for
 from ue_rl.training.report import Outcome, Report
 from ue_rl.training.watching import Watching

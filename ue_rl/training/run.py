@@ -79,7 +79,7 @@ def _prepared(options: TrainOptions, run: RunDirectory, resume: bool, report: Re
     vec_env = stack.enter_context(
         open_engine(
             env=(o.env or DEFAULT_ENV) if o.embedded else None, num_envs=o.num_envs, env_kwargs=o.env_kwargs,
-            host=o.host, port=o.port, make=env_maker(o), transport=o.transport,
+            host=o.hosts[0] if o.hosts else None, port=o.port, make=env_maker(o), transport=o.transport,
             channel=o.channel, timeout=o.timeout, wait=o.wait,
         )
     )  # fmt: skip
