@@ -18,6 +18,7 @@ import pytest
 
 import ue_rl
 from ue_rl.cli import main
+from ue_rl.cli.common import engine_url
 from ue_rl.testing import PluginStandIn
 
 posix = pytest.mark.skipif(os.name != "posix", reason="needs what POSIX has")
@@ -61,6 +62,15 @@ def process(*words: str, **options: object) -> subprocess.Popen[str]:
         (["serve", "--bridge", "nothing"], "cannot be loaded"),
         (["serve", "--bridge", "ue_rl:Nothing"], "cannot be loaded"),
         (["nothing"], "No such command"),
+        (["train", "--param", "x"], "not a parameter"),
+        (["train", "--set", "x"], "not a setting"),
+        (["train", "--env-kwargs", "{"], "not a JSON object"),
+        (["train", "--net-arch", "x"], "not a list of layers"),
+        (["train", "--algo", "nope"], "no such algorithm"),
+        (["train", "--timesteps", "0"], "must be a positive integer"),
+        (["train", "--host", "a/b"], "not an address of an engine"),
+        (["train", "--resume", "--force"], "exclude each other"),
+        (["train", "--config", os.devnull], "cannot be read"),
     ],
 )
 def test_a_wrong_command_line_is_one_sentence_and_2(
@@ -89,6 +99,17 @@ def test_a_run_that_fails_is_one_sentence_and_1(
     said = capsys.readouterr().err
     assert text in said
     assert "Traceback" not in said
+
+
+@pytest.mark.parametrize(
+    ("host", "url"),
+    [
+        ("1.2.3.4", "tcp://1.2.3.4:5"), ("::1", "tcp://[::1]:5"), ("shm://x", "shm://x"), ("a:9", "tcp://a:9"),
+        ("[::1]:9", "tcp://[::1]:9"),
+    ],
+)  # fmt: skip
+def test_hosts_and_ports(host: str, url: str) -> None:
+    assert engine_url(host, 5) == url
 
 
 @posix

@@ -39,7 +39,7 @@ def seconds(context: click.Context, parameter: click.Parameter, value: float) ->
     return value
 
 
-def engine_url(host: str, port: int) -> str:
+def engine_url(host: str, port: int | None) -> str:
     """The URL of --host and --port, as ue_rl.connect takes it.
 
     Raises:

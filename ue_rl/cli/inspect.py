@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 @click.command(short_help="Show an engine's handshake and speed.")
-@click.option("--host", default="127.0.0.1", show_default=True, help="A name, an address, or shm://NAME.")
+@click.option("--host", default="127.0.0.1", show_default=True, help="A name, ADDRESS[:PORT], or shm://NAME.")
 @click.option("--port", type=click.IntRange(1, 65535), default=7777, show_default=True)
 @click.option("--transport", type=click.Choice(["auto", "tcp", "shm"]), default="auto", show_default=True)
 @click.option("--channel", type=click.Choice(["auto", "shared", "per_env"]), default="auto", show_default=True)

@@ -17,7 +17,7 @@ from ue_rl.cli.common import WrongCommandLine, console, engine_url, seconds
 @click.command(short_help="Let a policy act.")
 @click.argument("model", type=click.Path(path_type=Path))
 @click.option("--vecnormalize", type=click.Path(path_type=Path), help="For a model.zip: VecNormalize's statistics.")
-@click.option("--host", default="127.0.0.1", show_default=True, help="A name, an address, or shm://NAME.")
+@click.option("--host", default="127.0.0.1", show_default=True, help="A name, ADDRESS[:PORT], or shm://NAME.")
 @click.option("--port", type=click.IntRange(1, 65535), default=7777, show_default=True)
 @click.option("--transport", type=click.Choice(["auto", "tcp", "shm"]), default="auto", show_default=True)
 @click.option("--channel", type=click.Choice(["auto", "shared", "per_env"]), default="auto", show_default=True)
