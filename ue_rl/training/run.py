@@ -81,7 +81,7 @@ def _prepared(options: TrainOptions, run: RunDirectory, resume: bool, report: Re
         open_engine(
             env=(o.env or DEFAULT_ENV) if o.embedded else None, num_envs=o.num_envs, env_kwargs=o.env_kwargs,
             host=o.hosts[0] if o.hosts else None, port=o.port, make=env_maker(o), transport=o.transport,
-            channel=o.channel, timeout=o.timeout, wait=o.wait,
+            channel=o.channel, timeout=o.timeout, wait=o.wait, nul_terminated=o.nul_terminated,
         )
     )  # fmt: skip
     facts = {key: printable(value) for key, value in vec_env.transport.describe().items()}
