@@ -17,6 +17,7 @@ from ue_rl.lazy import lazy
 if TYPE_CHECKING:
     from ue_rl.agents.parallel_env import UnrealParallelEnv as UnrealParallelEnv
     from ue_rl.connecting import connect as connect
+    from ue_rl.connecting import launch as launch
     from ue_rl.envs.gym_env import UnrealEnv as UnrealEnv
     from ue_rl.envs.vec_env import UnrealVecEnv as UnrealVecEnv
     from ue_rl.envs.vector_env import UnrealVectorEnv as UnrealVectorEnv
@@ -31,7 +32,7 @@ __getattr__, __dir__, __all__ = lazy(
     __name__,
     {
         "agents.parallel_env": "UnrealParallelEnv",
-        "connecting": "connect",
+        "connecting": "connect launch",
         "envs.gym_env": "UnrealEnv",
         "envs.vec_env": "UnrealVecEnv",
         "envs.vector_env": "UnrealVectorEnv",

@@ -6,6 +6,8 @@ shm://NAME         an engine's shared memory, by name or by the path of a file; 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
@@ -16,10 +18,12 @@ from ue_rl.transport import Transport
 if TYPE_CHECKING:
     from gymnasium.vector import AutoresetMode
 
+    from ue_rl.engines.lifecycle import Listener
     from ue_rl.envs.controls import GoalReward
     from ue_rl.envs.gym_env import UnrealEnv
     from ue_rl.envs.vec_env import UnrealVecEnv
     from ue_rl.envs.vector_env import UnrealVectorEnv
+    from ue_rl.launching.engine import LaunchedEngine
 
 DEFAULT_PORT = 7777
 SHM = "shm://"
@@ -150,6 +154,105 @@ def make_vector_env(
             )  # fmt: skip
         modes = {} if autoreset_mode is None else {"autoreset_mode": autoreset_mode}
         return UnrealVectorEnv(carrier, render_mode=render_mode, **modes)
+    except BaseException:
+        carrier.close()
+        raise
+
+
+def launched(
+    command: str | Sequence[str],
+    *,
+    num_engines: int = 1,
+    num_envs: int | None = None,
+    seed: int | None = None,
+    output_dir: str | Path | None = None,
+    start_timeout: float = 120.0,
+    transport: str = "auto",
+    **options: Any,
+) -> list[LaunchedEngine]:
+    """The engines that `launch` starts, none of which has been started yet; arguments and errors as there."""
+    from ue_rl.launching.engine import LaunchedEngine  # psutil
+    from ue_rl.launching.presets import template
+
+    words = template(command, [name for name, value in (("num_envs", num_envs), ("seed", seed)) if value is None])
+    if num_engines < 1:
+        raise ConfigurationError("there must be one engine at least", field="num_engines", got=num_engines)
+    if num_envs is not None and num_envs < 1:
+        raise ConfigurationError("an engine has one env at least", field="num_envs", got=num_envs)
+    if not 0 < start_timeout < float("inf"):
+        raise ConfigurationError("a deadline must be positive and finite", field="start_timeout", got=start_timeout)
+    if num_engines > 1 and not words.uses("port"):
+        raise ConfigurationError(
+            f"{num_engines} engines cannot listen on the same port", field="engine", expected="{port} in the command",
+            got=" ".join(words.words), cure="put {port} where the game takes its port: each engine gets one of its own",
+        )  # fmt: skip
+    options.setdefault("connect_timeout", start_timeout)
+
+    def dial(url: str) -> Transport:
+        return open_transport(url, transport, **options)
+
+    folder = None if output_dir is None else Path(output_dir)
+    return [
+        LaunchedEngine(
+            words, num_envs, None if seed is None else seed + number * (num_envs or 1), number,
+            None if folder is None else folder / f"engine-{number}.log", dial, start_timeout,
+        )
+        for number in range(num_engines)
+    ]  # fmt: skip
+
+
+def launch(
+    command: str | Sequence[str],
+    num_engines: int = 1,
+    num_envs: int | None = None,
+    *,
+    seed: int | None = None,
+    output_dir: str | Path | None = None,
+    start_timeout: float = 120.0,
+    max_restarts: int = 10,
+    restart_window: float = 60.0,
+    on_change: Listener | None = None,
+    transport: str = "auto",
+    max_episode_steps: int | None = None,
+    monitor: bool = True,
+    copy: bool = True,
+    compute_reward: GoalReward | None = None,
+    render_mode: str | None = None,
+    **options: Any,
+) -> UnrealVecEnv:
+    """Starts engines and connects to all of them; they end with `close()`, and whenever this process ends.
+
+    Args:
+        command: what starts an engine, without a shell: "./Game.sh --port {port} --envs {num_envs} --seed {seed}", its
+            words, or a preset such as "godot:PATH" (docs/launching.md). {engine} is the engine's number, from 0.
+            A program that listens on 7777 and knows no {port} can be started once.
+        num_engines: how many. num_envs: envs of each; None: what the game has.
+        seed: {seed} is this plus the number of envs in the engines before.
+        output_dir: folder for what each engine prints, engine-0.log ..; None: not kept, shown in errors only.
+        start_timeout: seconds until an engine listens, and again until it has shaken hands.
+        max_restarts: an engine that is lost is started again, this often within `restart_window` seconds; 0: never.
+        on_change: called with each ue_rl.engines.lifecycle.Change.
+        transport, max_episode_steps, monitor, copy, compute_reward, render_mode, options: as for `connect`.
+
+    Raises:
+        ConfigurationError: a wrong argument or command. EngineNotStarted: with what an engine printed last.
+        Also what `connect` raises.
+    """
+    from ue_rl.engines.restarts import Restarts  # type: ignore[import-not-found, unused-ignore]
+    from ue_rl.engines.transport import EnginesTransport  # type: ignore[import-not-found, unused-ignore]
+    from ue_rl.envs.vec_env import UnrealVecEnv
+
+    engines = launched(
+        command, num_engines=num_engines, num_envs=num_envs, seed=seed, output_dir=output_dir,
+        start_timeout=start_timeout, transport=transport, **options,
+    )  # fmt: skip
+    restarts = Restarts(max_restarts, restart_window) if max_restarts else None
+    carrier = EnginesTransport(engines, restarts=restarts, on_change=on_change)
+    try:
+        return UnrealVecEnv(
+            carrier, max_episode_steps=max_episode_steps, monitor=monitor, copy=copy, compute_reward=compute_reward,
+            render_mode=render_mode,
+        )  # fmt: skip
     except BaseException:
         carrier.close()
         raise

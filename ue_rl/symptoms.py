@@ -130,9 +130,7 @@ class Symptoms:
         if has_image and not self._image_changed:
             said.append(f"the image of env 0 was the same in {self.steps:,} steps")
         if len(constant) and len(constant) == self._spec.obs_size:
-            said.append(
-                f"the observation was the same in {self.steps:,} steps of each env: nothing can be learnt from it"
-            )
+            said.append(f"the observation never changed in {self.steps:,} steps of each env: nothing can be learnt")
         elif len(constant):
             names = ", ".join(f"{self._name(i)} ({self._least[i]:g})" for i in constant[:_SHOWN].tolist())
             said.append(

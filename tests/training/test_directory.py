@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from ue_rl.errors import ConfigurationError
-from ue_rl.training.directory import RunDirectory, write_whole
+from ue_rl.saving.durable import write_whole
+from ue_rl.training.directory import RunDirectory
 
 
 def a_run(log_dir: Path, name: str, *, model: bool = True, age: int = 0) -> Path:

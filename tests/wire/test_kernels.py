@@ -608,3 +608,11 @@ def test_both_kernels_point_to_the_same_place(line: bytes) -> None:
             Codec(spec, compiled=use_compiled).decode_states(line, buffers)
         said.add(str(caught.value))
     assert len(said) == 1
+
+
+@pytest.mark.parametrize("line", [b"CT=0.5,-1", b"0.1,-0.q", b"", b"\x12ESET"])
+def test_what_is_wrong_with_an_rlbase_request_is_env_0s_in_both_kernels(line: bytes) -> None:
+    for use_compiled in (True, False):
+        with pytest.raises(ProtocolError) as caught:
+            Codec(EnvSpec(2, 2, EnvType.RLBASE), compiled=use_compiled).decode_requests(line, ActionBatch(1, 2))
+        assert caught.value.env_id == 0

@@ -1,21 +1,18 @@
-"""`ue-rl train`: flags, progress, the summary at the end. The run itself is ue_rl.training."""
+"""`ue-rl train`: its flags. The run itself is ue_rl.training, what is shown of it train_report.py and train_live.py."""
 
 from __future__ import annotations
 
-import shlex
-import time
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import click
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-from ue_rl.cli.common import console, json_object, two_columns
+from ue_rl.cli.common import json_object
+from ue_rl.cli.logs import use_json
+from ue_rl.cli.train_report import reporter, summary
 from ue_rl.errors import ConfigurationError
 from ue_rl.training.directory import RunDirectory
 from ue_rl.training.options import parse_param, parse_setting, resolve
-from ue_rl.training.report import Outcome, Report
 from ue_rl.training.run import train as run_training
 
 
@@ -65,8 +62,14 @@ from ue_rl.training.run import train as run_training
 )
 @click.option("--export/--no-export", default=None, help="Write model.onnx, at the end and with each checkpoint.")
 @click.option("--verbose", type=int, help="SB3's verbosity.")
+@click.option("--ui", is_flag=True, help="A live view of engines, returns and log, on a terminal.")
+@click.option(
+    "--log-format", type=click.Choice(["text", "json"]), default="text", show_default=True,
+    help="json: one object a line on stderr, also for each change of an engine's life.",
+)  # fmt: skip
 def train(
-    config: Path | None, resume: bool, force: bool, settings: tuple[str, ...], params: tuple[str, ...], **flags: Any
+    config: Path | None, resume: bool, force: bool, settings: tuple[str, ...], params: tuple[str, ...], ui: bool,
+    log_format: str, **flags: Any,
 ) -> None:  # fmt: skip
     """Train a policy, in a running engine or in an embedded one.
 
@@ -82,10 +85,14 @@ def train(
     if resume:
         run = RunDirectory.existing(Path(options.log_dir), options.run_id, options.run_name)
         options = resolve(flags, config, base=run.read_config())
-    outcome = run_training(options, resume=run, force=force, report=_Shown())
-    _summary(outcome)
-    if outcome.stopped_by is not None:
-        click.get_current_context().exit(130 if isinstance(outcome.stopped_by, KeyboardInterrupt) else 1)
+    if log_format == "json":
+        use_json()
+    outcome = run_training(options, resume=run, force=force, report=reporter(ui))
+    summary(outcome)
+    reason = outcome.stopped_by
+    if reason is not None:
+        code = getattr(reason, "exit_code", 130 if isinstance(reason, KeyboardInterrupt) else 1)
+        click.get_current_context().exit(code)
 
 
 def _hyperparameters(flags: dict[str, Any], settings: tuple[str, ...]) -> dict[str, Any]:
@@ -104,77 +111,3 @@ def _hyperparameters(flags: dict[str, Any], settings: tuple[str, ...]) -> dict[s
         if value is not None:
             hyper[name] = value
     return hyper
-
-
-class _Shown(Report):
-    """On a terminal progress is a bar, otherwise a line every ten seconds and one at the end."""
-
-    def __init__(self) -> None:
-        self.screen = console()
-        self.bar: Progress | None = None
-        self.begun = self.shown = 0.0
-        self.last = ""
-
-    def started(self, run: RunDirectory) -> None:
-        self.screen.print(f"run: {run.path}", soft_wrap=True)
-        self.screen.print(f"watch: tensorboard --logdir {run.path.parent}", soft_wrap=True)
-
-    def connected(self, num_envs: int, facts: Mapping[str, str]) -> None:
-        self.screen.print(f"{num_envs} envs: {', '.join(f'{key} {value}' for key, value in facts.items())}")
-
-    def said(self, text: str) -> None:
-        self.screen.print(text, soft_wrap=True)
-
-    def progress(self, env_steps: int, total: int, mean_return: float | None) -> None:
-        now = time.monotonic()
-        if not self.begun:
-            self.begun, self.first, self.shown = now, env_steps, now
-            if self.screen.is_terminal:
-                self.bar = Progress(
-                    TextColumn("training"), BarColumn(), MofNCompleteColumn(), TextColumn("env-steps"),
-                    TextColumn("{task.fields[fps]:>7} fps"), TextColumn("return {task.fields[mean]:>8}"),
-                    TimeElapsedColumn(), TimeRemainingColumn(), console=self.screen,
-                )  # fmt: skip
-                self.task = self.bar.add_task("", total=total, completed=env_steps, fps="", mean="-")
-                self.bar.start()
-            return
-        fps = f"{(env_steps - self.first) / max(now - self.begun, 1e-9):,.0f}"
-        mean = "-" if mean_return is None else f"{mean_return:.1f}"
-        self.last = f"{env_steps:,} of {total:,} env-steps, {fps} fps, return {mean}"
-        if self.bar:
-            self.bar.update(self.task, completed=min(env_steps, total), fps=fps, mean=mean)
-        elif now - self.shown >= 10:
-            self.shown = now
-            self.screen.print(self.last)
-
-    def ended(self) -> None:
-        if self.bar:
-            self.bar.stop()
-        elif self.last:
-            self.screen.print(self.last)
-
-
-def _summary(outcome: Outcome) -> None:
-    run, reason = outcome.run, outcome.stopped_by
-    table = two_columns("done" if reason is None else "stopped early")
-    learnt = outcome.env_steps - outcome.before
-    speed = learnt / max(outcome.seconds, 1e-9)
-    steps = f"{learnt:,} in {outcome.seconds:.0f} s ({speed:,.0f} per second)"
-    table.add_row("env-steps", f"{outcome.env_steps:,}, of them {steps} now" if outcome.before else steps)
-    if outcome.mean_return is not None:
-        table.add_row("last 100 episodes", f"mean return {outcome.mean_return:.1f} ({outcome.episodes:,} in all)")
-    if outcome.evaluation is not None:
-        table.add_row("evaluation", "mean return {:.1f} +/- {:.1f}, without exploration".format(*outcome.evaluation))
-    table.add_row("model", str(run.model))
-    if outcome.exported is not None:
-        table.add_row("ONNX", outcome.exported)
-    if run.curves.exists():
-        table.add_row("curves", str(run.curves))
-    table.add_row("logs", f"{run.log}, {run.episodes}, tensorboard --logdir {run.path}")
-    screen = console()
-    screen.print(table)
-    if reason is not None:
-        text = "stopped by Ctrl-C" if isinstance(reason, KeyboardInterrupt) else f"{type(reason).__name__}: {reason}"
-        again = ["ue-rl", "train", "--resume", "--log-dir", str(run.path.parent), "--run-id", run.path.name]
-        screen.print(text, style="bold red", soft_wrap=True)
-        screen.print(f"The model is saved; continue with: {shlex.join(again)}", soft_wrap=True)

@@ -18,10 +18,6 @@ from contextlib import contextmanager, suppress
 from types import FrameType, TracebackType
 from typing import Any
 
-from stable_baselines3.common.callbacks import BaseCallback
-
-WAITING = 0.25  # seconds that a step under way is given: a game's frame ends within them, a hung engine does not
-LEARNING = 5.0  # seconds that the gradient steps of an update are given: docker stop kills after 10
 _UNWINDING = 1.0  # seconds after a stop in which another one would only break what is being closed
 
 _NAMES = ("SIGINT", "SIGTERM", "SIGHUP", "SIGBREAK")
@@ -62,7 +58,7 @@ class Stopping:
     def __init__(self, tell: Callable[[str], object] | None = None) -> None:
         self.requested: signal.Signals | None = None
         self.grace = 0.0
-        self._tell = tell or _write_to_stderr
+        self._tell = tell or write_to_stderr
         self._before: dict[int, Any] = {}
         self._depth = 0  # of interruptible blocks
         self._count = 0
@@ -161,30 +157,9 @@ class Stopping:
                     _thread.interrupt_main(number)
 
 
-class StopCallback(BaseCallback):
-    """Ends SB3's learning where it does no harm: after a step, or before the next rollout.
-
-    Args:
-        stopping: whose `interruptible` block learn() runs in.
+def write_to_stderr(text: str) -> None:
+    """What Stopping tells, where nobody else shows it. Not by print: the signal may have come in the middle of one, and
+    its buffer is not to be entered twice.
     """
-
-    def __init__(self, stopping: Stopping) -> None:
-        super().__init__()
-        self._stopping = stopping
-
-    def _on_rollout_start(self) -> None:
-        self._stopping.check()
-        self._stopping.grace = WAITING
-
-    def _on_step(self) -> bool:
-        self._stopping.check()
-        return True
-
-    def _on_rollout_end(self) -> None:
-        self._stopping.grace = LEARNING
-
-
-def _write_to_stderr(text: str) -> None:
-    """Not by print: the signal may have come in the middle of one, and its buffer is not to be entered twice."""
     with suppress(OSError):  # a terminal that hung up
         os.write(sys.__stderr__.fileno() if sys.__stderr__ else 2, f"\n{text}\n".encode())

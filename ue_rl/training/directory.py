@@ -16,7 +16,6 @@ from typing import Any
 import yaml
 
 from ue_rl.errors import ConfigurationError
-from ue_rl.saving.durable import write_whole as write_whole
 
 HANDSHAKE = "handshake.txt"
 _log = logging.getLogger(__name__)

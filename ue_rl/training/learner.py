@@ -7,6 +7,7 @@ import itertools
 import json
 import logging
 import time
+import traceback
 import warnings
 from dataclasses import replace
 from pathlib import Path
@@ -23,15 +24,19 @@ from stable_baselines3.common.preprocessing import is_image_space
 from stable_baselines3.common.vec_env import VecEnv, VecNormalize
 
 from ue_rl.engine_calls import EngineCalls
-from ue_rl.errors import ConfigurationError, ExportError, UeRlError
+from ue_rl.errors import ConfigurationError, ExportError, UeRlError, printable
 from ue_rl.randomize import as_ranges, check_ranges, randomize, shown
+from ue_rl.saving.durable import write_whole
+from ue_rl.saving.stop_callback import StopCallback
+from ue_rl.saving.stopping import Stopping
 from ue_rl.training import agents
 from ue_rl.training.callbacks import Checkpoints, EngineNumbers, EpisodeLog
 from ue_rl.training.curriculum import Curriculum
 from ue_rl.training.curves import draw_curves
-from ue_rl.training.directory import RunDirectory, write_whole
+from ue_rl.training.directory import RunDirectory
 from ue_rl.training.options import ALGORITHMS, CLASS_NAMES, TrainOptions, tuned_for
 from ue_rl.training.report import Outcome, Report
+from ue_rl.training.watching import Watching
 from ue_rl.wire.handshake import encode_handshake
 
 _log = logging.getLogger(__name__)
@@ -74,16 +79,21 @@ class Learner:
         write_whole(run.handshake, lambda path: path.write_bytes(encode_handshake(spec)))
         write_whole(run.config, lambda path: path.write_text(options.as_yaml(), "utf-8"))
 
-    def learn(self) -> Outcome:
+    def learn(self, stopping: Stopping) -> Outcome:
         """Learns, saves, evaluates, exports.
 
+        Args:
+            stopping: who takes the signals; nothing is interrupted but learning and the evaluation.
+
         Raises:
-            UeRlError: the engine failed before the first step. A later failure is in the outcome.
-            KeyboardInterrupt: as well.
+            BaseException: whatever it is, before the first step. What ends learning later is in the outcome.
         """
         o, run, model = self.options, self.run, self.model
         episodes = EpisodeLog(run.episodes, self.report, o.timesteps)
-        callbacks = [episodes, Checkpoints(o.save_freq, self._checkpoint), EngineNumbers()]
+        watching = Watching(self.report.warned)
+        callbacks = [
+            StopCallback(stopping), episodes, Checkpoints(o.save_freq, self._checkpoint), EngineNumbers(), watching,
+        ]  # fmt: skip
         if self.curriculum is not None:
             callbacks.append(self.curriculum)
         self_play = agents.self_play(o, run.path, self.env)
@@ -91,26 +101,12 @@ class Learner:
         first, begun_at = model.num_timesteps, time.monotonic()
         stopped: BaseException | None = None
         try:
-            model.learn(
-                o.timesteps - first,
-                callback=CallbackList(callbacks),
-                reset_num_timesteps=not self._resume,
-            )
-        except RuntimeError as error:
-            if o.her is None or "end of the first episode" not in str(error):
-                raise
-            raise ConfigurationError(
-                "HER has no finished episode to learn from yet", field="hyperparameters.learning_starts",
-                got=f"{model.num_timesteps} env-steps", cure="raise learning_starts above the first episodes' steps",
-            ) from error  # fmt: skip
-        except (KeyboardInterrupt, UeRlError) as error:
+            with stopping.interruptible():
+                model.learn(o.timesteps - first, callback=CallbackList(callbacks), reset_num_timesteps=not self._resume)
+        except BaseException as error:  # noqa: BLE001 - whatever it is, what was learnt is saved
+            stopped = _explained(error, o, model)
             if model.num_timesteps == first:
-                raise
-            stopped = error
-            if isinstance(error, KeyboardInterrupt):
-                _log.warning("stopped by Ctrl-C after %d env-steps; saving the model, wait", model.num_timesteps)
-            else:
-                _log.error("stopped after %d env-steps: %s: %s", model.num_timesteps, type(error).__name__, error)
+                raise stopped from (None if stopped is error else error)
         finally:
             self.begun = model.num_timesteps > first
             episodes.close()
@@ -118,15 +114,33 @@ class Learner:
                 self_play.close()
             model.logger.close()
         seconds = time.monotonic() - begun_at
+        crash = None if stopped is None else self._note(stopped)
         self._save(run.model)
         if isinstance(model, OffPolicyAlgorithm):
             write_whole(run.replay, model.save_replay_buffer)
         draw_curves(run.episodes, run.curves, f"{o.algo.upper()} on {o.task}")
         return Outcome(
             run, model.num_timesteps, episodes.episodes, seconds, episodes.mean_return, before=first,
-            stopped_by=stopped, evaluation=self._evaluate() if stopped is None else None,
+            stopped_by=stopped, crash=crash, evaluation=self._evaluate(stopping) if stopped is None else None,
             exported=self._export(run.onnx) if o.export else None,
         )  # fmt: skip
+
+    def _note(self, error: BaseException) -> Path | None:
+        """Writes into the log why learning ended; where nobody expected it, the traceback into a file of its own."""
+        steps = self.model.num_timesteps
+        if isinstance(error, KeyboardInterrupt):
+            _log.warning("%s after %d env-steps; saving the model, wait", _sentence(error), steps)
+            return None
+        _log.error("stopped after %d env-steps: %s", steps, _sentence(error))
+        if isinstance(error, UeRlError):
+            return None
+        path = self.run.path / time.strftime("crash-%Y%m%d-%H%M%S.txt")
+        try:
+            path.write_text("".join(traceback.format_exception(error)), "utf-8")
+        except OSError as failed:
+            _log.error("%s could not be written: %s", path, failed)
+            return None
+        return path
 
     def _checkpoint(self, name: str) -> None:
         path = self.run.checkpoints / f"{name}.zip"
@@ -169,7 +183,7 @@ class Learner:
             return f"{path} (equal to predict() but for the rounding of float32; {largest})"
         return f"{path} (equal to predict(), {largest})"
 
-    def _evaluate(self) -> tuple[float, float] | None:
+    def _evaluate(self, stopping: Stopping) -> tuple[float, float] | None:
         o = self.options
         count = o.eval_episodes if o.eval_episodes is not None else (20 if o.embedded else 0)
         if count < 1:
@@ -180,16 +194,33 @@ class Learner:
         if o.seed is not None:
             self.env.seed(o.seed + 1_000_000)
         try:
-            returns, _ = _evaluation_of(o.algo)(
-                self.model, self.env, n_eval_episodes=count, deterministic=True, return_episode_rewards=True, warn=False
-            )
-        except UeRlError as error:
-            _log.error("not evaluated: %s", error)
-            return None
-        except KeyboardInterrupt:
-            _log.warning("not evaluated: stopped by Ctrl-C; the model is saved")
+            with stopping.interruptible():
+                returns, _ = _evaluation_of(o.algo)(
+                    self.model, self.env, n_eval_episodes=count, deterministic=True, return_episode_rewards=True,
+                    warn=False,
+                )  # fmt: skip
+        except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001 - the model is learnt, whatever this was
+            text = f"not evaluated: {_sentence(error)}; the model is saved"
+            _log.error("%s", text, exc_info=None if isinstance(error, (UeRlError, KeyboardInterrupt)) else error)
+            self.report.said(text)
             return None
         return float(np.mean(returns)), float(np.std(returns))
+
+
+def _sentence(error: BaseException) -> str:
+    if isinstance(error, KeyboardInterrupt):
+        return str(error) or "stopped by Ctrl-C"
+    return f"{type(error).__name__}: {printable(str(error))}"
+
+
+def _explained(error: BaseException, options: TrainOptions, model: BaseAlgorithm) -> BaseException:
+    """`error`, or what it means in the words of this project."""
+    if options.her is None or not isinstance(error, RuntimeError) or "end of the first episode" not in str(error):
+        return error
+    return ConfigurationError(
+        "HER has no finished episode to learn from yet", field="hyperparameters.learning_starts",
+        got=f"{model.num_timesteps} env-steps", cure="raise learning_starts above the first episodes' steps",
+    )  # fmt: skip
 
 
 def _prepared(

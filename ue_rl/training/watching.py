@@ -69,8 +69,8 @@ class Watching(BaseCallback):
             if key.startswith("train/") and isinstance(value, (int, float)) and not math.isfinite(value):
                 self._finite = False
                 self._say(
-                    f"{key} is {value} after {self.num_timesteps:,} env-steps: the policy is lost from here on. Go back "
-                    "to a checkpoint, with a lower learning rate or --normalize; look for huge rewards or observations"
+                    f"{key} is {value} after {self.num_timesteps:,} env-steps: the policy is lost from here on. Go "
+                    "back to a checkpoint, with a lower learning rate or --normalize; look for huge rewards"
                 )
                 return
 

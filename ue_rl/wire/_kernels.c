@@ -599,7 +599,10 @@ static int decode_line(Reader *r, const char *p, const char *end)
         Row row = {0, -1, -1, -1, 0, 0, 0, 0, 0, 0, 0, 0, NULL, NULL, 0, 0};
         if (r->form == FORM_RLBASE) {
             row.env = 0;
-            if (states ? read_rlbase_state(r, p, end, &row) : read_rlbase_request(r, p, end, &row)) return -1;
+            if (states ? read_rlbase_state(r, p, end, &row) : read_rlbase_request(r, p, end, &row)) {
+                r->failure.env = 0;
+                return -1;
+            }
         } else if (read_keyed_row(r, p, row_end(p, end, &next), &row) || check_row(r, p, &row)) {
             if (r->failure.env < 0) r->failure.env = r->only_env;
             return -1;

@@ -439,7 +439,7 @@ def decode_states(
             json |= row.span[1] != 0
             count += 1
     except _Refused as refused:
-        return _with_env(refused.failure, only_env)
+        return _with_env(refused.failure, 0 if form == FORM_RLBASE else only_env)
     return -count if json else count
 
 
@@ -494,7 +494,7 @@ def decode_requests(
             json |= row.span[1] != 0 or row.set_span[1] != 0
             count += 1
     except _Refused as refused:
-        return _with_env(refused.failure, only_env)
+        return _with_env(refused.failure, 0 if form == FORM_RLBASE else only_env)
     return -count if json else count
 
 

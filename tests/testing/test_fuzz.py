@@ -1,0 +1,25 @@
+"""A short run of benchmarks/fuzz.py, on every reader: no crash, no foreign exception, nothing slow, nothing grows."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+
+import pytest
+
+from ue_rl.testing.fuzzing.run import run
+from ue_rl.testing.fuzzing.targets import targets
+
+TARGETS = targets(Path(__file__).parents[2] / "docs" / "protocol.md")
+
+
+@pytest.mark.parametrize("name", TARGETS)
+def test_no_message_does_harm(name: str) -> None:
+    logging.disable(logging.CRITICAL)
+    try:
+        outcome = run({name: TARGETS[name]}, 2000, seed=20_261_121)
+    finally:
+        logging.disable(logging.NOTSET)
+    assert outcome.faults == []
+    assert outcome.messages == {name: 2000}
+    assert outcome.grown < 16 << 20
