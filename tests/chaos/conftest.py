@@ -34,7 +34,6 @@ PENDING = (
     ("goes_on_late", "--reconnect"),
     ("half_open", "--reconnect"),
     ("sockets_is_cut", "--reconnect"),
-    ("second_trainer", "SIGTERM"),
 )
 
 
