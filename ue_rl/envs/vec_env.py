@@ -23,7 +23,7 @@ from stable_baselines3.common.vec_env.base_vec_env import VecEnv, VecEnvIndices,
 from ue_rl.buffers import StepBuffers
 from ue_rl.envs.actions import ActionWriter
 from ue_rl.envs.controls import RENDER_FPS, EngineControls, GoalReward, check_render_mode, goal_reward
-from ue_rl.envs.gym_env import start_episodes
+from ue_rl.envs.episodes import begin_episodes, start_episodes
 from ue_rl.envs.masks import Masks
 from ue_rl.envs.observations import Observation, Observations
 from ue_rl.envs.spaces import action_space, observation_space
@@ -160,32 +160,48 @@ class UnrealVecEnv(EngineControls, VecEnv):
         if self.max_episode_steps is not None:
             dones |= self._steps - self._started >= self.max_episode_steps
         if np.count_nonzero(dones):
-            self._finish(np.flatnonzero(dones).tolist(), buffers, obs, infos)
+            self._finish(np.flatnonzero(dones).tolist(), buffers, obs, dones, infos)
         if self._masks is not None:
             self._show_masks(infos)
         return obs, rewards, dones, infos
 
-    def _finish(self, finished: list[int], buffers: StepBuffers, obs: Observation, infos: list[dict[str, Any]]) -> None:
+    def _finish(
+        self, finished: list[int], buffers: StepBuffers, obs: Observation, dones: NDArray[np.bool_],
+        infos: list[dict[str, Any]],
+    ) -> None:  # fmt: skip
         """Notes what ended, then resets those envs in one round trip; writes their first observations into `obs`."""
+        lost = buffers.lost
         for env in finished:
             info = infos[env]
             info["terminal_observation"] = self._observations.row(obs, env)
             ended_by_engine = bool(buffers.dones[env])
             info["TimeLimit.truncated"] = bool(buffers.truncated[env]) if ended_by_engine else True
-            if self._monitor:
+            if self._monitor and env not in lost:  # an episode that was cut off by a lost engine has no return
                 info["episode"] = {
                     "r": round(float(self._returns[env]), 6),
                     "l": int(self._steps - self._started[env]),
                     "t": round(time.time() - self._begun, 6),
                 }
-        self.transport.reset(finished)
-        buffers = self.transport.receive()
-        self._observations.put(obs, buffers, finished)
+        for new, begun, cut in begin_episodes(self.transport, finished, also_cut=True):
+            for env in cut:
+                infos[env].update(self._cut_off(env, new, obs))
+            self._begin(list(begun), new, obs)
+            dones[cut] = True
+
+    def _cut_off(self, env: int, buffers: StepBuffers, obs: Observation) -> dict[str, Any]:
+        """The infos of an episode that ends with this step, because its engine was lost while others were reset."""
+        return {
+            **buffers.infos[env], "terminal_observation": self._observations.row(obs, env), "TimeLimit.truncated": True
+        }  # fmt: skip
+
+    def _begin(self, envs: list[int], buffers: StepBuffers, obs: Observation) -> None:
+        """Takes over the first observations of new episodes."""
+        self._observations.put(obs, buffers, envs)
         if self._masks is not None:
-            self._masks.put(buffers, finished)
-        self._returns[finished] = 0
-        self._started[finished] = self._steps
-        for env in finished:
+            self._masks.put(buffers, envs)
+        self._returns[envs] = 0
+        self._started[envs] = self._steps
+        for env in envs:
             self.reset_infos[env] = dict(buffers.infos.get(env, {}))
             if self._masks is not None:
                 self.reset_infos[env]["action_mask"] = self._masks.current[env]
