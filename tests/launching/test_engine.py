@@ -81,7 +81,7 @@ def test_the_signal_that_killed_it_and_its_last_lines_are_told(make: Make, token
     os.kill(engine_pid(token), signal.SIGKILL)
     life.to(S.CONNECTION_LOST)
     text = str(engine.lost(gone()))
-    assert "closed the connection; its process was ended by signal 9 (SIGKILL)" in text
+    assert "closed the connection; its process was ended by signal 9 (SIGKILL: kill -9" in text
     assert "waiting on" in text
     assert text.startswith(f"engine 0 ({engine.name})")
 

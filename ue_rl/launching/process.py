@@ -159,7 +159,7 @@ def exit_words(code: int | None) -> str:
 _MEANS = {
     "SIGKILL": "kill -9, or the system had no memory left",
     "SIGSEGV": "it crashed: an invalid access to memory",
-    "SIGBUS": "it crashed: an invalid access to memory, or /dev/shm is full",
+    "SIGBUS": "it crashed: an invalid access to memory, or a full /dev/shm",
     "SIGABRT": "it crashed: it gave up by itself",
     "SIGILL": "it crashed: an instruction that this processor does not have",
     "SIGFPE": "it crashed: an invalid computation",
@@ -171,4 +171,4 @@ def _signal_words(number: int) -> str:
         name = signal.Signals(number).name
     except ValueError:
         return f"signal {number}"
-    return f"signal {number} ({name})" + (f", {_MEANS[name]}" if name in _MEANS else "")
+    return f"signal {number} ({name}: {_MEANS[name]})" if name in _MEANS else f"signal {number} ({name})"
