@@ -28,6 +28,7 @@ from ue_rl.bridges.shm.host import ShmHost
 from ue_rl.bridges.signals import ends_in_order
 from ue_rl.bridges.tcp.server import BridgeServer
 from ue_rl.errors import ConfigurationError, EngineTimeout, UeRlError
+from ue_rl.processes import out_of_ctrl_c
 
 _MAIN = '`if __name__ == "__main__":`'
 _GUARD = f"call it under {_MAIN}, because a new process imports the main module"
@@ -204,7 +205,8 @@ class ProcessHandle(_Handle):
         context = multiprocessing.get_context("spawn")
         self._pipe, theirs = context.Pipe()
         self.process = context.Process(target=_child, args=(serve, factory, options, theirs), name="ue_rl", daemon=True)
-        self.process.start()
+        with out_of_ctrl_c():  # it is for the trainer, which then closes us
+            self.process.start()
         theirs.close()
         try:
             if not self._pipe.poll(timeout):

@@ -192,7 +192,7 @@ def test_inspect_prints_an_engines_text_as_it_is() -> None:
     with FaultyEngine(Script(handshake=text)) as engine:
         result = CliRunner().invoke(cli, ["inspect", "--port", str(engine.port), "--steps", "2"])
     assert result.exit_code == 0, (result.output, result.exception)
-    assert result.output.count("[/X]") == 2  # in the handshake, and among the features
+    assert result.output.count("[/X]") == 3  # in the handshake, among the features, and as one that is unknown
 
 
 def test_notes() -> None:

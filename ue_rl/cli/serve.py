@@ -10,7 +10,7 @@ from typing import Any
 import click
 from click.core import ParameterSource
 
-from ue_rl.cli.common import cannot_listen, json_object, show_log
+from ue_rl.cli.common import WrongCommandLine, cannot_listen, json_object, show_log
 from ue_rl.errors import ConfigurationError, printable
 
 
@@ -107,6 +107,6 @@ def _bridge_class(name: str) -> Any:
             raise ValueError("no class")
         return pkgutil.resolve_name(name)
     except (ImportError, AttributeError, ValueError) as error:
-        raise ConfigurationError(
+        raise WrongCommandLine(
             f"{name!r} cannot be loaded", field="bridge", expected="module:Class", got=str(error)
         ) from error
