@@ -198,7 +198,7 @@ class LaunchedEngine:
                     fault="engine", cure=self._advice("does the command tell it the port, and is that time enough?"),
                 )  # fmt: skip
         self._end_process(0.0)
-        if not port.is_free():
+        if not port.is_free(after=True):
             raise _PortTaken(f"another program has taken port {port.number}")
         raise self._ended("before it listened")
 
