@@ -239,7 +239,7 @@ class EnginePart:
         except RestartsSpent as spent:
             self.life.to(LifeState.QUOTA_SPENT, spent.plain())
             raise
-        self.news = str(error)
+        self.news = error.plain()
 
     def _name_it(self, error: UeRlError) -> None:
         """Says which engine it was, and which env among those of all."""
@@ -253,6 +253,12 @@ class EnginePart:
         """A setting that outlives the engine: it is made again in each further life."""
         self._settings.pop(key, None)
         self._settings[key] = line
+
+    def ask_to_close(self) -> None:
+        """Begins what `close` does, where the source can: several engines end at the same time."""
+        ask = getattr(self.source, "ask_to_close", None)
+        if ask is not None:
+            ask()
 
     def close(self) -> None:
         """Ends it; idempotent, never raises."""

@@ -336,22 +336,25 @@ class EnginesTransport(BaseTransport):
         part.lose(error)
         self._owed.update(part.envs)
         self._some_lost = True
-        _log.warning("%s; its episodes end as truncated, it is started again with their reset", part.news)
+        _log.warning("%s. Its episodes end as truncated; it is connected again with their reset", part.news)
 
     def _revive(self, parts: Sequence[EnginePart]) -> None:
         """Opens lost engines again; one that fails is lost again."""
-        for part in parts:
-            part.start()
-        for part in parts:
-            began = time.monotonic()
-            try:
-                part.open()
-            except ConnectionUnusable:
-                raise
-            except SURVIVABLE as error:
-                self._lose(part, error)
-            else:
+        began = time.monotonic()
+        started = [part for part in parts if self._surviving(part, part.start)]
+        for part in started:
+            if self._surviving(part, part.open):
                 _log.info("%s is back after %.1f s", part.name, time.monotonic() - began)
+
+    def _surviving(self, part: EnginePart, do: Callable[[], None]) -> bool:
+        try:
+            do()
+        except ConnectionUnusable:
+            raise
+        except SURVIVABLE as error:
+            self._lose(part, error)
+            return False
+        return True
 
     # -- calls
 
@@ -389,6 +392,8 @@ class EnginesTransport(BaseTransport):
     # -- the end
 
     def _drop(self) -> None:
+        for part in self._parts:
+            part.ask_to_close()
         for part in self._parts:
             part.close()
 
