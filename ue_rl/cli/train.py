@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from ue_rl.cli.common import json_object
+from ue_rl.cli.common import command_line, engine_url, json_object
 from ue_rl.cli.logs import use_json
 from ue_rl.cli.train_report import reporter, summary
 from ue_rl.errors import ConfigurationError
@@ -32,6 +32,9 @@ from ue_rl.training.run import train as run_training
     help="auto: shared memory where the engine offers it and both can.  [default: auto]",
 )  # fmt: skip
 @click.option("--channel", type=click.Choice(["auto", "shared", "per_env"]), help="The wiring.  [default: auto]")
+@click.option(
+    "--nul-terminated/--no-nul-terminated", default=None, help="For Unreal games with the plugin's SINGLE or RLBASE."
+)
 @click.option("--timeout", type=float, help="Seconds a step may take.  [default: 30]")
 @click.option("--timesteps", type=int, help="env-steps in all.  [default: 100000]")
 @click.option("--seed", type=int, help="Same seed, same run (where the engine takes seeds).")
@@ -75,13 +78,17 @@ def train(
 
     Without arguments: PPO on CartPole-v1, hosted by an embedded engine and reached over shared memory.
     """
-    if resume and force:
-        raise ConfigurationError("--resume and --force exclude each other", cure="continue the run, or overwrite it")
-    flags["hyperparameters"] = _hyperparameters(flags, settings)
-    flags["params"] = dict(parse_param(text) for text in params)
-    if flags["env_kwargs"] is not None:
-        flags["env_kwargs"] = json_object(flags["env_kwargs"], "env_kwargs")
-    options, run = resolve(flags, config), None
+    with command_line():
+        if resume and force:
+            cure = "continue the run, or overwrite it"
+            raise ConfigurationError("--resume and --force exclude each other", cure=cure)
+        flags["hyperparameters"] = _hyperparameters(flags, settings)
+        flags["params"] = dict(parse_param(text) for text in params)
+        if flags["env_kwargs"] is not None:
+            flags["env_kwargs"] = json_object(flags["env_kwargs"], "env_kwargs")
+        options, run = resolve(flags, config), None
+        for host in options.hosts:
+            engine_url(host, options.port)
     if resume:
         run = RunDirectory.existing(Path(options.log_dir), options.run_id, options.run_name)
         options = resolve(flags, config, base=run.read_config())

@@ -23,8 +23,8 @@ from stable_baselines3.common.vec_env.base_vec_env import VecEnv, VecEnvIndices,
 from ue_rl.buffers import StepBuffers
 from ue_rl.envs.actions import ActionWriter
 from ue_rl.envs.controls import RENDER_FPS, EngineControls, GoalReward, check_render_mode, goal_reward
+from ue_rl.envs.episodes import begin_episodes, start_episodes
 from ue_rl.envs.going_on import GoesOn
-from ue_rl.envs.gym_env import start_episodes
 from ue_rl.envs.journal import Journal
 from ue_rl.envs.masks import Masks
 from ue_rl.envs.observations import Observation, Observations
@@ -37,7 +37,7 @@ _KNOWN = (
     "render_mode", "spec", "metadata", "observation_space", "action_space", "engine_spec", "max_episode_steps",
 )  # fmt: skip
 _METHODS = ("action_masks", "compute_reward", "render", "get_params", "set_params", "list_params")
-_RESERVED = frozenset(("episode", "terminal_observation", "TimeLimit.truncated"))
+_RESERVED = frozenset(("episode", "terminal_observation", "TimeLimit.truncated", "engine_lost"))
 
 
 class UnrealVecEnv(EngineControls, GoesOn, VecEnv):
@@ -174,7 +174,7 @@ class UnrealVecEnv(EngineControls, GoesOn, VecEnv):
         if buffers.infos:
             for env, info in buffers.infos.items():
                 infos[env].update(info)
-                if not _RESERVED.isdisjoint(info):
+                if not _RESERVED.isdisjoint(info) and env not in buffers.lost:
                     infos[env]["engine"] = {key: infos[env].pop(key) for key in info if key in _RESERVED}
         if self._masks is not None:
             self._masks.take(buffers)
@@ -186,12 +186,15 @@ class UnrealVecEnv(EngineControls, GoesOn, VecEnv):
         if self.max_episode_steps is not None:
             dones |= self._steps - self._started >= self.max_episode_steps
         if np.count_nonzero(dones):
-            self._finish(np.flatnonzero(dones).tolist(), buffers, obs, infos)
+            self._finish(np.flatnonzero(dones).tolist(), buffers, obs, dones, infos)
         if self._masks is not None:
             self._show_masks(infos)
         return obs, rewards, dones, infos
 
-    def _finish(self, finished: list[int], buffers: StepBuffers, obs: Observation, infos: list[dict[str, Any]]) -> None:
+    def _finish(
+        self, finished: list[int], buffers: StepBuffers, obs: Observation, dones: NDArray[np.bool_],
+        infos: list[dict[str, Any]],
+    ) -> None:  # fmt: skip
         """Notes what ended, then resets those envs in one round trip; writes their first observations into `obs`."""
         for env in finished:
             info = infos[env]
@@ -204,14 +207,26 @@ class UnrealVecEnv(EngineControls, GoesOn, VecEnv):
                     "l": int(self._steps - self._started[env]),
                     "t": round(time.time() - self._begun, 6),
                 }
-        self._resetting.reset(finished)
-        buffers = self._resetting.receive()
-        self._observations.put(obs, buffers, finished)
+        for new, begun, cut in begin_episodes(self._resetting, finished, also_cut=True):
+            for env in cut:
+                infos[env].update(self._cut_off(env, new, obs))
+            self._begin(list(begun), new, obs)
+            dones[cut] = True
+
+    def _cut_off(self, env: int, buffers: StepBuffers, obs: Observation) -> dict[str, Any]:
+        """The infos of an episode that ends with this step, because its engine was lost while others were reset."""
+        return {
+            **buffers.infos[env], "terminal_observation": self._observations.row(obs, env), "TimeLimit.truncated": True
+        }  # fmt: skip
+
+    def _begin(self, envs: list[int], buffers: StepBuffers, obs: Observation) -> None:
+        """Takes over the first observations of new episodes."""
+        self._observations.put(obs, buffers, envs)
         if self._masks is not None:
-            self._masks.put(buffers, finished)
-        self._returns[finished] = 0
-        self._started[finished] = self._steps
-        for env in finished:
+            self._masks.put(buffers, envs)
+        self._returns[envs] = 0
+        self._started[envs] = self._steps
+        for env in envs:
             self.reset_infos[env] = dict(buffers.infos.get(env, {}))
             if self._masks is not None:
                 self.reset_infos[env]["action_mask"] = self._masks.current[env]

@@ -9,6 +9,7 @@ from typing import Any
 
 from ue_rl.connecting import open_transport
 from ue_rl.envs.vec_env import UnrealVecEnv
+from ue_rl.training.checks import has_port
 from ue_rl.transport import Transport
 
 
@@ -56,8 +57,10 @@ def open_engine(
 
 
 def address_of(host: str | None, port: int | None) -> str:
-    """The URL of --host and --port, as ue_rl.connect takes it."""
+    """The URL of --host (a name, ADDRESS:PORT or shm://NAME) and --port, as ue_rl.connect takes it."""
     address = host or "127.0.0.1"
     if address.startswith("shm://"):
         return address
+    if has_port(address):
+        return f"tcp://{address}"
     return f"tcp://[{address}]:{port or 7777}" if ":" in address else f"tcp://{address}:{port or 7777}"
