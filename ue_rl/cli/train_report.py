@@ -96,7 +96,8 @@ def summary(outcome: Outcome) -> None:
     if outcome.evaluation is not None:
         table.add_row("evaluation", "mean return {:.1f} +/- {:.1f}, without exploration".format(*outcome.evaluation))
     if outcome.restarts:
-        table.add_row("engines", f"started again {outcome.restarts} times; what they were playing counts as no episode")
+        times = "once" if outcome.restarts == 1 else f"{outcome.restarts} times"
+        table.add_row("engines", f"lost and back {times}; the episodes that this cut short are counted nowhere")
     if run.model.exists():
         late = "" if outcome.saved == outcome.env_steps else f", of {outcome.saved:,} env-steps"
         table.add_row("model", f"{run.model}{late}")
