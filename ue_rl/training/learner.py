@@ -27,6 +27,7 @@ from ue_rl.saving.stop_callback import StopCallback
 from ue_rl.saving.stopping import Stopping
 from ue_rl.training import agents
 from ue_rl.training.callbacks import EngineNumbers, EpisodeLog
+from ue_rl.training.comparison import check_spaces
 from ue_rl.training.curves import draw_curves
 from ue_rl.training.directory import RunDirectory
 from ue_rl.training.fleet import Fleet
@@ -50,8 +51,8 @@ class Learner:
 
     Args:
         vec_env: the connected engine; wrapped, but not closed, here.
-        resume: go on with what the directory holds, if anything was saved there.
-        load: with `resume`, arguments of the algorithm's load().
+        load: go on with what the directory holds, if anything was saved there, with these arguments of the
+            algorithm's load(); None: a new model.
 
     Attributes:
         begun: True as soon as a step was learnt from.
@@ -62,7 +63,7 @@ class Learner:
     """
 
     def __init__(
-        self, options: TrainOptions, run: RunDirectory, vec_env: VecEnv, *, resume: bool, report: Report,
+        self, options: TrainOptions, run: RunDirectory, vec_env: VecEnv, *, report: Report,
         load: dict[str, Any] | None = None,
     ) -> None:  # fmt: skip
         self.options, self.run, self.report = options, run, report
@@ -77,8 +78,8 @@ class Learner:
         )  # fmt: skip
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", message="the engine takes no seeds")
-            going_on = self._resumed(vec_env, load or {}) if resume else None
-            self.model = going_on or new_model(options, normalized(options, vec_env))
+            going_on = None if load is None else self._resumed(vec_env, load)
+            self.model = going_on or new_model(options, vec_env, report.said)
         self._goes_on = going_on is not None
         self.env: VecEnv = self.model.get_env() or vec_env
         tables = open_tables(run.path, self.model.num_timesteps, options.verbose)
@@ -93,10 +94,9 @@ class Learner:
     def _resumed(self, vec_env: VecEnv, load: dict[str, Any]) -> BaseAlgorithm | None:
         """The model to go on with; None where the run has saved nothing yet."""
         o, run = self.options, self.run
+        check_spaces(run.handshake, vec_env.unwrapped.engine_spec)  # type: ignore[attr-defined]
         kind = algorithm(o.algo, vec_env)
-        model: BaseAlgorithm | None = self.autosave.resume(
-            kind, normalized(replace(o, init_from=None), vec_env), device=o.device, **load
-        )
+        model: BaseAlgorithm | None = self.autosave.resume(kind, normalized(o, vec_env), device=o.device, **load)
         lessons: Path | None = run.curriculum
         if model is not None:
             checkpoint = self.autosave.resumed
@@ -113,7 +113,7 @@ class Learner:
             if not old:
                 self.report.said("nothing was saved yet: the run begins anew, with its own options")
                 return None
-            model = old_model(o, old[0], vec_env)
+            model = old_model(o, old[0], vec_env, load)
             self.report.said(f"going on from {old[0].model}")
         if model.num_timesteps >= o.timesteps:
             raise ConfigurationError(

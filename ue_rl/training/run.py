@@ -7,11 +7,12 @@ import os
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ue_rl.errors import UeRlError, printable
 from ue_rl.saving.lock import RunLock
 from ue_rl.saving.stopping import Stopping
+from ue_rl.training.comparison import compare
 from ue_rl.training.directory import RunDirectory
 from ue_rl.training.fleet import Fleet
 from ue_rl.training.options import TrainOptions
@@ -58,8 +59,14 @@ def _in_directory(
     try:
         with RunLock(run.path), _log_file(run.log, report), ExitStack() as stack:
             run.sweep()
+            load: dict[str, Any] | None = None
+            if resume:
+                options, said, load = compare(run.read_config(), options, run.path)
+                for text in said:
+                    report.said(text)
+                    _log.info("%s", text)
             with stopping.interruptible():
-                learner = _prepared(options, run, resume, report, stack)
+                learner = _prepared(options, run, load, report, stack)
             return learner.learn(stopping)
     except BaseException:
         if not resume and (run.replaced or not (learner and learner.begun)):
@@ -67,8 +74,10 @@ def _in_directory(
         raise
 
 
-def _prepared(options: TrainOptions, run: RunDirectory, resume: bool, report: Report, stack: ExitStack) -> Learner:
-    """Starts or dials the engines, which `stack` ends, and makes the model."""
+def _prepared(
+    options: TrainOptions, run: RunDirectory, load: dict[str, Any] | None, report: Report, stack: ExitStack
+) -> Learner:
+    """Starts or dials the engines, which `stack` ends, and makes the model; `load` as Learner takes it."""
     from ue_rl.training.engine import engines_of
 
     o = options
@@ -87,7 +96,7 @@ def _prepared(options: TrainOptions, run: RunDirectory, resume: bool, report: Re
     report.connected(vec_env.num_envs, facts)
     report.engines(Fleet(vec_env.transport))
     _log.info("engine: %s", ", ".join(f"{key} {value}" for key, value in facts.items()))
-    return Learner(options, run, vec_env, resume=resume, report=report)
+    return Learner(options, run, vec_env, load=load, report=report)
 
 
 @contextmanager
