@@ -36,7 +36,9 @@ from ue_rl.training.curves import draw_curves
 from ue_rl.training.directory import RunDirectory
 from ue_rl.training.options import ALGORITHMS, CLASS_NAMES, TrainOptions, tuned_for
 from ue_rl.training.report import Outcome, Report
+from ue_rl.training.surviving import Surviving, quiet_tensorboard
 from ue_rl.training.watching import Watching
+from ue_rl.training.writing import Guard
 from ue_rl.wire.handshake import encode_handshake
 
 _log = logging.getLogger(__name__)
@@ -72,7 +74,9 @@ class Learner:
             warnings.filterwarnings("ignore", message="the engine takes no seeds")
             self.env = _normalized(options, run, vec_env, resume)
             self.model = _resumed(options, run, self.env) if resume else _new_model(options, self.env)
-        self.model.set_logger(_tables(run, options.verbose))
+        logger = _tables(run, options.verbose)
+        logger.output_formats = [Surviving(table, report.warned) for table in logger.output_formats]
+        self.model.set_logger(logger)
         if options.export:
             self._check_export()
         spec = replace(self.env.unwrapped.engine_spec, shm=None)  # type: ignore[attr-defined]
@@ -101,7 +105,7 @@ class Learner:
         first, begun_at = model.num_timesteps, time.monotonic()
         stopped: BaseException | None = None
         try:
-            with stopping.interruptible():
+            with quiet_tensorboard(), stopping.interruptible():
                 model.learn(o.timesteps - first, callback=CallbackList(callbacks), reset_num_timesteps=not self._resume)
         except BaseException as error:  # noqa: BLE001 - whatever it is, what was learnt is saved
             stopped = _explained(error, o, model)
@@ -118,7 +122,8 @@ class Learner:
         self._save(run.model)
         if isinstance(model, OffPolicyAlgorithm):
             write_whole(run.replay, model.save_replay_buffer)
-        draw_curves(run.episodes, run.curves, f"{o.algo.upper()} on {o.task}")
+        with Guard(run.curves, self.report.warned):
+            draw_curves(run.episodes, run.curves, f"{o.algo.upper()} on {o.task}")
         return Outcome(
             run, model.num_timesteps, episodes.episodes, seconds, episodes.mean_return, before=first,
             stopped_by=stopped, crash=crash, evaluation=self._evaluate(stopping) if stopped is None else None,

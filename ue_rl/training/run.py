@@ -15,6 +15,7 @@ from ue_rl.training.directory import RunDirectory
 from ue_rl.training.fleet import Fleet
 from ue_rl.training.options import DEFAULT_ENV, TrainOptions
 from ue_rl.training.report import Outcome, Report
+from ue_rl.training.writing import LogFile
 
 if TYPE_CHECKING:
     from ue_rl.training.learner import Learner
@@ -54,7 +55,7 @@ def _in_directory(
 ) -> Outcome:
     learner = None
     try:
-        with _log_file(run.log), ExitStack() as stack:
+        with _log_file(run.log, report), ExitStack() as stack:
             with stopping.interruptible():
                 learner = _prepared(options, run, resume, report, stack)
             return learner.learn(stopping)
@@ -91,9 +92,9 @@ def _prepared(options: TrainOptions, run: RunDirectory, resume: bool, report: Re
 
 
 @contextmanager
-def _log_file(path: Path) -> Iterator[None]:
+def _log_file(path: Path, report: Report) -> Iterator[None]:
     """Writes what ue_rl logs, from INFO on, into the file too; also the error that ends the block."""
-    handler = logging.FileHandler(path, encoding="utf-8")
+    handler = LogFile(path, report.warned)
     handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
     logger = logging.getLogger("ue_rl")
     logger.addHandler(handler)
