@@ -32,6 +32,7 @@ from ue_rl.spec import Channel, EnvSpec, EnvType
 from ue_rl.transport import BaseTransport, check_actions
 from ue_rl.wire import MAX_HANDSHAKE, Codec, decode_handshake
 from ue_rl.wire.calls import PICTURE_LIMIT
+from ue_rl.wire.codec import require_lines
 from ue_rl.wire.notices import ended_by, notice_of
 
 CHANNELS = ("auto", "shared", "per_env")
@@ -99,6 +100,7 @@ class TcpConnection(BaseTransport):
                 cure="run the trainer on the engine's machine, let the engine offer shared memory, and connect with "
                 "transport='auto' or 'shm'",
             )  # fmt: skip
+        require_lines(spec)
         self._codec = Codec(spec, compiled=self._compiled)
         self.buffers = StepBuffers.of(spec)
         self._wiring = self._choose(self._admin, spec)
