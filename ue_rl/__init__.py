@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from ue_rl.envs.gym_env import UnrealEnv as UnrealEnv
     from ue_rl.envs.vec_env import UnrealVecEnv as UnrealVecEnv
     from ue_rl.envs.vector_env import UnrealVectorEnv as UnrealVectorEnv
+    from ue_rl.saving.autosave import AutoSave as AutoSave
     from ue_rl.spec import EnvSpec as EnvSpec
 
 __version__ = "0.1.0"
@@ -36,6 +37,7 @@ __getattr__, __dir__, __all__ = lazy(
         "envs.gym_env": "UnrealEnv",
         "envs.vec_env": "UnrealVecEnv",
         "envs.vector_env": "UnrealVectorEnv",
+        "saving.autosave": "AutoSave",
         "spec": "EnvSpec",
         **dict.fromkeys(("agents", "bridges", "connections", "errors", "inference", "testing"), ""),
     },

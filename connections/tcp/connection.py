@@ -138,10 +138,13 @@ class TcpConnection(BaseTransport):
             wanted = "per_env" if spec.channel is Channel.PER_ENV else "shared"
         links = [] if wanted == "shared" else self._open_env_links(spec, fall_back=wanted == "auto")
         if links:
+            if "ERROR" in spec.features:  # of version 1.1: these are env sockets, and no port probes
+                for link in links:
+                    link.send(b"\n", time.monotonic() + self.connect_timeout)
             self._extra = 0.0 if spec.version else _ACCEPT_SECONDS * spec.num_envs
             return PerEnvWiring(links, self._codec, self.buffers, self._tail)
         admin.lines.max_line = self._codec.max_line
-        if spec.channel is Channel.ANY and "ERROR" in spec.features:  # of version 1.1: no env sockets will come
+        if "ERROR" in spec.features:  # of version 1.1: no env sockets will come, and somebody is there
             admin.send(b"\n", time.monotonic() + self.connect_timeout)
         return SharedWiring(admin, self._codec, self.buffers, self._tail)
 

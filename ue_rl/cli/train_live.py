@@ -7,6 +7,7 @@ import time
 from collections import deque
 from collections.abc import Mapping, Sequence
 
+from rich.box import SIMPLE
 from rich.console import Group, RenderableType
 from rich.live import Live
 from rich.panel import Panel
@@ -16,6 +17,7 @@ from rich.text import Text
 
 from ue_rl.cli.common import console
 from ue_rl.engines.lifecycle import LifeState
+from ue_rl.errors import printable
 from ue_rl.training.directory import RunDirectory
 from ue_rl.training.fleet import Fleet
 from ue_rl.training.report import Report
@@ -42,10 +44,6 @@ class _LiveView(Report):
 
     def __init__(self) -> None:
         self._screen = console()
-        self._live = Live(
-            console=self._screen, get_renderable=self.draw, refresh_per_second=_REFRESH, redirect_stdout=True,
-            redirect_stderr=True, transient=False,
-        )  # fmt: skip
         self._title = ""
         self._facts = ""
         self._fleet: Fleet | None = None
@@ -57,6 +55,10 @@ class _LiveView(Report):
         self._lines: deque[Text] = deque(maxlen=_LINES)
         self._handler = _Kept(self._lines)
         self._muted: list[logging.Handler] = []
+        self._live = Live(
+            console=self._screen, get_renderable=self.draw, refresh_per_second=_REFRESH, redirect_stdout=True,
+            redirect_stderr=True, transient=False,
+        )  # fmt: skip  # draws at once
 
     # -- what the run tells
 
@@ -76,13 +78,13 @@ class _LiveView(Report):
         self._fleet = fleet
 
     def said(self, text: str) -> None:
-        self._lines.append(Text(text))
+        self._lines.append(_line(text))
 
     def warned(self, text: str) -> None:
         """It is in the log."""
 
     def signalled(self, text: str) -> None:
-        self._lines.append(Text(text, style="bold yellow"))
+        self._lines.append(_line(text, "bold yellow"))
 
     def progress(self, env_steps: int, total: int, mean_return: float | None) -> None:
         now = time.monotonic()
@@ -117,7 +119,8 @@ class _LiveView(Report):
             parts.append(self._engines(self._fleet))
         width = max(20, self._screen.width - 16)
         parts.append(Panel(curve(self._curve, width, _HEIGHT), title="mean return of 100 episodes", title_align="left"))
-        parts.append(Panel(Text("\n").join(list(self._lines)), title="log", title_align="left", height=_LINES + 2))
+        lines = Group(*list(self._lines))
+        parts.append(Panel(lines, title="log", title_align="left", height=_LINES + 2))
         return Group(*parts)
 
     @property
@@ -143,7 +146,7 @@ class _LiveView(Report):
         return row
 
     def _engines(self, fleet: Fleet) -> RenderableType:
-        table = Table(expand=True)
+        table = Table(box=SIMPLE, pad_edge=False)
         for name in ("engine", "state", "envs", "fps", "restarts", "step p50", "step p99"):
             table.add_column(name, justify="left" if name == "state" else "right", no_wrap=True)
         statuses = fleet.statuses()
@@ -167,7 +170,11 @@ class _Kept(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         style = "red" if record.levelno >= logging.ERROR else "yellow" if record.levelno >= logging.WARNING else ""
         at = time.strftime("%H:%M:%S", time.localtime(record.created))
-        self._kept.append(Text(f"{at} {record.getMessage()}", style=style, no_wrap=True, overflow="ellipsis"))
+        self._kept.append(_line(f"{at} {record.getMessage()}", style))
+
+
+def _line(text: str, style: str = "") -> Text:
+    return Text(printable(text).partition("\n")[0], style=style, no_wrap=True, overflow="ellipsis")
 
 
 def _not_ours(record: logging.LogRecord) -> bool:

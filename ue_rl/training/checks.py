@@ -43,7 +43,9 @@ _RULES: dict[str, tuple[str, bool, Check]] = {
     ),
     **dict.fromkeys(("wait", "reconnect"), ("a number of seconds from 0", False, _number)),
     "save_minutes": ("a number of minutes from 0", False, _number),
-    **dict.fromkeys(("normalize", "export"), ("true or false", False, lambda value: isinstance(value, bool))),
+    **dict.fromkeys(
+        ("normalize", "export", "nul_terminated"), ("true or false", False, lambda value: isinstance(value, bool))
+    ),
     **dict.fromkeys(("algo", "policy", "device", "log_dir"), ("text", False, _text)),
     **dict.fromkeys(("env", "run_id", "init_from", "group", "engine"), ("text", True, _text)),
     "host": ("an address, or a list of them", True, _texts),
@@ -85,7 +87,7 @@ def _check_engine(o: Any) -> None:
         )  # fmt: skip
     hosts = o.hosts
     if len(hosts) > 1:
-        bare = [host for host in hosts if not host.startswith("shm://") and not _has_port(host)]
+        bare = [host for host in hosts if not host.startswith("shm://") and not has_port(host)]
         if o.port is not None or bare:
             raise ConfigurationError(
                 "each of several engines needs its own port", field="host", got=bare[0] if bare else f"port {o.port}",
@@ -95,7 +97,7 @@ def _check_engine(o: Any) -> None:
             raise ConfigurationError("the same engine twice", field="host", got=", ".join(hosts))
 
 
-def _has_port(host: str) -> bool:
+def has_port(host: str) -> bool:
     """Does it end in :PORT? An IPv6 address has its own colons, and brackets where a port follows."""
     address, colon, port = host.rpartition(":")
     return bool(colon and port.isdigit() and ("]" in address or ":" not in address))

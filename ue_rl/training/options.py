@@ -17,6 +17,7 @@ import yaml
 
 from ue_rl.agents.selfplay_options import SelfPlayOptions
 from ue_rl.errors import ConfigurationError, nearest
+from ue_rl.files import require_file
 from ue_rl.randomize import as_ranges
 from ue_rl.training.checks import check_options
 from ue_rl.training.lessons import parse_curriculum
@@ -58,6 +59,7 @@ class TrainOptions:
     reconnect: float = 0.0
     transport: str = "auto"
     channel: str = "auto"
+    nul_terminated: bool = False
     timeout: float = 30.0
     wait: float = 0.0
     env: str | None = None
@@ -235,6 +237,7 @@ def read_config(path: Path) -> dict[str, Any]:
         ConfigurationError: not readable, not YAML, not a mapping, or unknown keys.
     """
     try:
+        require_file(path)
         content = yaml.safe_load(path.read_text("utf-8"))
     except OSError as error:
         raise ConfigurationError(f"{path} cannot be read", field="config", got=str(error)) from error
@@ -375,7 +378,16 @@ def parse_param(text: str) -> tuple[str, Any]:
     return name, numbers if len(numbers) == 2 else numbers[0]
 
 
-def tuned_for(options: TrainOptions) -> dict[str, Any]:
-    """The hyperparameters to use: known good ones for the task, under what the user gave."""
+def tuned_for(options: TrainOptions, resolved: bool = True) -> dict[str, Any]:
+    """The hyperparameters to use: known good ones for the task, under what the user gave.
+
+    Args:
+        resolved: schedules as functions, as the algorithms take them; False: as they are written ("lin_0.001").
+    """
     base = TUNED.get((options.algo, options.env or DEFAULT_ENV), {}) if options.embedded else {}
-    return {key: schedule(value) for key, value in {**base, **options.hyperparameters}.items()}
+    given = {**base, **options.hyperparameters}
+    if not resolved:
+        return given
+    if isinstance(given.get("train_freq"), list):  # [4, "episode"] in YAML
+        given["train_freq"] = tuple(given["train_freq"])
+    return {key: schedule(value) for key, value in given.items()}
