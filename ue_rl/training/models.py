@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 import warnings
-from pathlib import Path
+from collections.abc import Mapping
 from typing import Any
 
 from gymnasium import spaces
@@ -17,6 +17,14 @@ from stable_baselines3.common.vec_env import VecEnv, VecNormalize
 from ue_rl.errors import ConfigurationError
 from ue_rl.training import agents
 from ue_rl.training.directory import OldModel
+from ue_rl.training.loading import (
+    check_arguments,
+    find_start,
+    init_arguments,
+    load_model,
+    load_replay_buffer,
+    load_statistics,
+)
 from ue_rl.training.options import ALGORITHMS, CLASS_NAMES, TrainOptions, tuned_for
 
 _ACTION_SPACES: dict[str, type[spaces.Space[Any]]] = {
@@ -50,11 +58,12 @@ def algorithm(name: str, env: VecEnv) -> Any:
 
 def normalized(options: TrainOptions, vec_env: VecEnv) -> VecEnv:
     """`vec_env` in a VecNormalize, where one is wanted; with the statistics of the model whose weights are taken."""
-    if options.init_from:
-        path = Path(options.init_from).parent / "vecnormalize.pkl"
-        if path.exists():
-            return VecNormalize.load(str(path), vec_env)
+    statistics = find_start(options).normalize if options.init_from else None
     gamma = float(tuned_for(options).get("gamma", 0.99))
+    if statistics is not None:
+        wrapped = load_statistics(statistics, vec_env)
+        wrapped.gamma = gamma
+        return wrapped
     return VecNormalize(vec_env, gamma=gamma) if options.normalize else vec_env
 
 
@@ -62,7 +71,10 @@ def new_model(options: TrainOptions, env: VecEnv) -> BaseAlgorithm:
     """A model for `env` as `options` say, or with the weights of `init_from`."""
     o = options
     if o.init_from:
-        model = _loaded(o, Path(o.init_from), env)
+        arguments = {**init_arguments(o), **agents.buffers(o, env)}
+        if o.her is not None:
+            arguments |= _hindsight(o.her, env.observation_space)
+        model = load_model(algorithm(o.algo, env), find_start(o).model, env, o, **arguments)
         model.num_timesteps = 0
         return model
     kind = algorithm(o.algo, env)
@@ -70,6 +82,7 @@ def new_model(options: TrainOptions, env: VecEnv) -> BaseAlgorithm:
     arguments = {**agents.buffers(o, env), **tuned_for(o)}
     if o.her is not None:
         arguments |= _hindsight(o.her, env.observation_space)
+    check_arguments(kind, arguments)
     try:
         return kind(policy, env, seed=o.seed, device=o.device, verbose=o.verbose, **arguments)  # type: ignore[no-any-return]
     except (TypeError, ValueError, AssertionError, RuntimeError) as error:
@@ -79,26 +92,19 @@ def new_model(options: TrainOptions, env: VecEnv) -> BaseAlgorithm:
         ) from error  # fmt: skip
 
 
-def old_model(options: TrainOptions, old: OldModel, vec_env: VecEnv) -> BaseAlgorithm:
-    """The model of a run that an older version has saved, with what it saved beside it."""
-    env = vec_env if old.normalize is None else VecNormalize.load(str(old.normalize), vec_env)
-    model = _loaded(options, old.model, env)
+def old_model(options: TrainOptions, old: OldModel, vec_env: VecEnv, load: Mapping[str, Any]) -> BaseAlgorithm:
+    """The model of a run that an older version has saved, with what it saved beside it.
+
+    Args:
+        load: arguments of the algorithm's load().
+    """
+    env = vec_env if old.normalize is None else load_statistics(old.normalize, vec_env)
+    model = load_model(algorithm(options.algo, env), old.model, env, options, **load)
     if old.replay is not None and isinstance(model, OffPolicyAlgorithm):
         with warnings.catch_warnings():  # HER's: the episodes under way are lost, as the engine begins new ones
             warnings.filterwarnings("ignore", message="The last trajectory in the replay buffer will be truncated")
-            model.load_replay_buffer(old.replay)
+            load_replay_buffer(model, old.replay)
     return model
-
-
-def _loaded(options: TrainOptions, path: Path, env: VecEnv) -> BaseAlgorithm:
-    kind = algorithm(options.algo, env)
-    try:
-        return kind.load(path, env=env, device=options.device)  # type: ignore[no-any-return]
-    except (OSError, ValueError, KeyError) as error:
-        raise ConfigurationError(
-            f"{path} cannot be continued with {options.algo} on this engine", got=str(error),
-            cure="the algorithm, observation and action sizes must be those it was trained with",
-        ) from error  # fmt: skip
 
 
 def _policy_for(algo: str, space: spaces.Space[Any]) -> str:

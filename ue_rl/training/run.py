@@ -7,11 +7,12 @@ import os
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ue_rl.errors import UeRlError, printable
 from ue_rl.saving.lock import RunLock
 from ue_rl.saving.stopping import Stopping
+from ue_rl.training.comparison import compare
 from ue_rl.training.directory import RunDirectory
 from ue_rl.training.fleet import Fleet
 from ue_rl.training.options import TrainOptions
@@ -71,7 +72,7 @@ def _prepared(options: TrainOptions, run: RunDirectory, resume: bool, report: Re
     """Starts or dials the engines, which `stack` ends, and makes the model."""
     from ue_rl.training.engine import engines_of
 
-    o = options
+    o, load = _compared(options, run, resume, report)
     transport = engines_of(o, run.engines, report.changed)
     stack.callback(transport.close)
     # Imports torch, which takes seconds: after everything cheap was checked, before an engine waits.
@@ -87,7 +88,32 @@ def _prepared(options: TrainOptions, run: RunDirectory, resume: bool, report: Re
     report.connected(vec_env.num_envs, facts)
     report.engines(Fleet(vec_env.transport))
     _log.info("engine: %s", ", ".join(f"{key} {value}" for key, value in facts.items()))
-    return Learner(options, run, vec_env, resume=resume, report=report)
+    return Learner(o, run, vec_env, resume=resume, report=report, load=load)
+
+
+def _compared(
+    options: TrainOptions, run: RunDirectory, resume: bool, report: Report
+) -> tuple[TrainOptions, dict[str, Any]]:
+    """What the run does from here on, and arguments of the algorithm's load(); what is otherwise than before is said.
+
+    Raises:
+        ConfigurationError: an option that a resumed run cannot change, or `init_from` names no model.
+    """
+    said: list[str] = []
+    load: dict[str, Any] = {}
+    if resume:
+        said += [f"{path} is the run that --force had set aside" for path in run.set_aside()]
+    if resume and run.saved_anything:
+        options, changed, load = compare(run.read_config(), options, run.path)
+        said += changed
+    elif options.init_from:
+        from ue_rl.training.loading import find_start
+
+        said += find_start(options).said
+    for text in said:
+        _log.info("%s", text)
+        report.said(text)
+    return options, load
 
 
 @contextmanager
