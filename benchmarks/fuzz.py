@@ -60,7 +60,8 @@ def main() -> int:
     slowest = max(outcomes, key=lambda outcome: outcome.slowest[0]).slowest
     print(
         f"\n{sum(total.values()):,} messages in {time.perf_counter() - began:,.0f} s; slowest: "
-        f"{slowest[0] * 1000:.1f} ms of {slowest[1]} ({len(slowest[2])} bytes); grown: {max(o.grown for o in outcomes) / 2**20:.1f} MB"
+        f"{slowest[0] * 1000:.1f} ms of {slowest[1]} ({len(slowest[2])} bytes); "
+        f"grown: {max(outcome.grown for outcome in outcomes) / 2**20:.1f} MB"
     )
     faults = [fault for outcome in outcomes for fault in outcome.faults]
     for fault in faults[:50]:

@@ -4,11 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import logging
 import select
 import socket
 from collections.abc import Callable
 
+from ue_rl.liveness import find_dead_peers
+
+_log = logging.getLogger("ue_rl.bridges.tcp.server")
 MAX_EARLY = 1 << 20
+_ACCEPTS = 2  # a turn of the loop; each costs about 0.1 ms
+_OPENINGS = tuple(word.encode() for word in ("ACT", "RESET", "TRAINING_COMPLETE"))
 _HUNG_UP: int | None = getattr(select, "POLLRDHUP", None)
 
 
@@ -18,18 +24,27 @@ def gives_sockets_away(loop: asyncio.AbstractEventLoop) -> bool:
     return proactor is None or not isinstance(loop, proactor)
 
 
-async def listen(make: Callable[[], Connection], host: str, port: int, backlog: int) -> tuple[asyncio.Server, int]:
+async def listen(
+    make: Callable[[], asyncio.Protocol], host: str, port: int, backlog: int
+) -> tuple[asyncio.Server, int]:
     """A listening server and its port; a name with an IPv4 and an IPv6 address has the same port on both.
+
+    Args:
+        backlog: connections that may wait to be accepted. A turn of the loop accepts a few of them: in a crowd of
+            hundreds, who is served must not wait for all.
 
     Raises:
         OSError: the address cannot be listened on.
     """
     loop = asyncio.get_running_loop()
-    server = await loop.create_server(make, host, port, backlog=backlog)
+    server = await loop.create_server(make, host, port, backlog=_ACCEPTS)  # which is how many a turn accepts
     ports = [int(sock.getsockname()[1]) for sock in server.sockets]
     if len(set(ports)) > 1:  # each took a free one
         server.close()
-        server = await loop.create_server(make, host, ports[0], backlog=backlog)
+        server = await loop.create_server(make, host, ports[0], backlog=_ACCEPTS)
+    for sock in server.sockets:
+        with sock.dup() as same:
+            same.listen(backlog)
     return server, ports[0]
 
 
@@ -42,7 +57,8 @@ class Connection(asyncio.Protocol):
 
     Attributes:
         place: in its session: 0 = first, i + 1 = env i's own; -1 = in none (yet).
-        peer: the other side's address, for people. early: what came before it was in a session. gone: closed.
+        peer: the other side's address, for people; host: without the port. early: what came before it was in a session.
+        gone: closed. heard: something came.
         clogged: the other side does not read what it was sent. detached: the socket was given away.
         fd: its descriptor. told: it came while somebody else was served: the first connection of a trainer that waits.
     """
@@ -54,9 +70,9 @@ class Connection(asyncio.Protocol):
         self._made, self._received, self._lost, self._clogging_changed = made, received, lost, clogging_changed
         self._transport: asyncio.Transport | None = None
         self.place = -1
-        self.peer = "?"
+        self.peer = self.host = "?"
         self.early = b""
-        self.gone = False
+        self.gone = self.heard = False
         self.clogged = False
         self.detached = False
         self.told = False
@@ -67,20 +83,35 @@ class Connection(asyncio.Protocol):
         assert isinstance(transport, asyncio.Transport)
         self._transport = transport
         peer = transport.get_extra_info("peername")
-        self.peer = f"{peer[0]}:{peer[1]}" if peer else "?"
+        if peer:
+            self.host, self.peer = str(peer[0]), f"{peer[0]}:{peer[1]}"
         sock = transport.get_extra_info("socket")
         if sock is not None:
             self.fd = sock.fileno()
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)  # a trainer whose machine died is found out
+            find_dead_peers(sock)
         self._made(self)
 
     def data_received(self, data: bytes) -> None:
         """See asyncio.Protocol."""
-        if self.place < 0 and len(self.early) > MAX_EARLY:
+        self.heard = True
+        if self.place < 0 and not self.gone and not self._speaks_our_language(data):
+            _log.warning(
+                "a connection from %s was closed: it sent %r, which no trainer says before it is served", self.peer,
+                (self.early + data)[:60],
+            )  # fmt: skip
             self.drop()
             return
         self._received(self, data)
+
+    def _speaks_our_language(self, data: bytes) -> bool:
+        """Nothing but requests can come before a handshake: an env socket's, or those of one who knows the game."""
+        if len(self.early) > MAX_EARLY:
+            return False
+        begin = (self.early[:64] + data[:64]).lstrip()[:8].upper()
+        return (
+            not begin or begin[0] in b"+-.0123456789" or any(begin.startswith(word[: len(begin)]) for word in _OPENINGS)
+        )
 
     def connection_lost(self, exc: Exception | None) -> None:
         """See asyncio.Protocol."""

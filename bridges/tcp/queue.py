@@ -34,29 +34,63 @@ class Queue:
         if connection in self._waiting:
             self._waiting.remove(connection)
 
-    def next(self, first: bool) -> Connection | None:
-        """The next first connection of a session (`first`), or env socket; None: what waits is for a later session.
+    def next(self) -> Connection | None:
+        """The next first connection of a session; None: there is none.
 
         A socket that was closed again (a port probe, what is left of a trainer that died while it connected) is
         dropped, and so opens no session that the next trainer's sockets would fall into.
         """
         for connection in self:
-            if connection.gone or connection.closed_by_peer():
-                self.remove(connection)
-                connection.drop()
-            elif first or not connection.told:
-                self.remove(connection)
+            self.remove(connection)
+            if not connection.gone and not connection.closed_by_peer():
                 return connection
+            connection.drop()
         return None
 
-    def tell_busy(self, since: float, peer: str, speaks: bool) -> None:
+    def env_sockets(self, count: int, host: str, patient: bool) -> list[Connection]:
+        """The `count` env sockets of a trainer at `host`, in the order they came; none while they are not all there.
+
+        Nothing counts before it has said something: a port probe, or another trainer that waits for its handshake, is
+        silent. Trainers say something on every env socket; some engines' own may not, on some of them.
+
+        Args:
+            patient: go on waiting for each to speak; otherwise `count` connections are taken for it where one has.
+        """
+        there = [one for one in self._waiting if not one.told and one.host == host]
+        spoken = [one for one in there if one.heard]
+        if len(spoken) < count and (patient or not spoken or len(there) != count):
+            return []
+        chosen = spoken[:count] if len(spoken) >= count else there
+        for one in chosen:
+            if one.gone or one.closed_by_peer():
+                self.remove(one)
+                one.drop()
+        if any(one.gone for one in chosen):
+            return self.env_sockets(count, host, patient)
+        for one in chosen:
+            self.remove(one)
+        return chosen
+
+    def drop_env_sockets(self, host: str) -> None:
+        """Closes what a trainer at `host` has connected for its envs: it has gone before all were there."""
+        for one in self:
+            if one.heard and not one.told and one.host == host:
+                self.remove(one)
+                one.drop()
+
+    def anybody_spoke(self, host: str) -> bool:
+        """Has an env socket of a trainer at `host` been heard?"""
+        return any(one.heard and not one.told and one.host == host for one in self._waiting)
+
+    def tell_busy(self, since: float, peer: str, speaks: bool, but: str | None = None) -> None:
         """Tells whoever waits, once, that a trainer at `peer` has been served for `since` seconds.
 
         Args:
             speaks: may the line be sent, see EngineSession.speaks_notices? They count as told either way.
+            but: not those at this address: they may be env sockets.
         """
         for connection in self._waiting:
-            if not connection.told:
+            if not connection.told and connection.host != but:
                 connection.told = True
                 if speaks:
                     connection.write(busy_line(since, peer))

@@ -23,12 +23,16 @@ from ue_rl.bridges.tcp.connection import Connection, gives_sockets_away, listen
 from ue_rl.bridges.tcp.queue import Queue
 from ue_rl.bridges.tcp.session import EngineSession, who_failed
 from ue_rl.errors import ConfigurationError, UeRlError
+from ue_rl.spec import ActionSpec, EnvType
 from ue_rl.spin import DESCHEDULED, LONGEST_SPIN, SERVER_SLICE_MS, SERVER_TURN
+from ue_rl.wire.codec import require_lines
 
 _log = logging.getLogger("ue_rl.bridges.tcp.server")
 
 _STOPPED = "the engine was stopped"
 MAX_WAITING = 16  # trainers that wait for the one before them; more are refused
+PATIENCE = 1.0  # seconds in which every env socket of a trainer should have been heard, once one was
+SILENCE = 30.0  # seconds after which a first connection that has said nothing gives way to whoever waits
 _yield_core: Callable[[], None] = getattr(os, "sched_yield", lambda: None)  # the trainer may wait for this core
 
 
@@ -76,7 +80,9 @@ class BridgeServer:
         self._space = memoryview(bytearray(65_536))
         self._pacer: asyncio.Task[None] | None = None
         self._switches = 0
-        self._began = 0.0
+        self._began = self._last_word = 0.0
+        self._undecided = self._adopting = False
+        self._later: asyncio.TimerHandle | None = None
         self.sessions = 0
 
     # -- life cycle
@@ -105,7 +111,14 @@ class BridgeServer:
             self._upgrader = None
         if self.bridge.host is not None:
             raise ConfigurationError("this bridge is hosted already", fault="caller", cure="close its server first")
-        self.bridge.announce()
+        spec = self.bridge.announce()
+        if self._upgrader is None:
+            require_lines(spec)
+        if spec.env_type is not EnvType.RLBASE and spec.action_spec != ActionSpec.box(spec.act_size):
+            _log.info(
+                "a trainer that does not read ACT_SPACE (the deployed plugin's) trains on BOX(-1:1), which is not this "
+                "game's: give it another engine (docs/protocol.md, section 11)"
+            )
         self.bridge.host = self
         try:
             told = self.connection_made, self.data_received, self.connection_lost, self.clogging_changed
@@ -132,6 +145,8 @@ class BridgeServer:
             with contextlib.suppress(asyncio.CancelledError):
                 await self._pacer
             self._pacer = None
+        if self._later is not None:
+            self._later.cancel()
         if self._server is not None:
             self._server.close()
         if self._session is not None:
@@ -159,35 +174,77 @@ class BridgeServer:
     def connection_made(self, connection: Connection) -> None:
         """A socket was accepted. Adopted one turn of the loop later, so that a pending disconnect is handled first."""
         self._waiting.add(connection)
-        self._loop.call_soon(self._adopt)
+        self._adopt_soon()
+
+    def _adopt_soon(self, seconds: float = 0.0) -> None:
+        """One call for all that has happened by then."""
+        if seconds:
+            if self._later is not None:
+                self._later.cancel()
+            self._later = self._loop.call_later(seconds, self._adopt_soon)
+        elif not self._adopting:
+            self._adopting = True
+            self._loop.call_soon(self._adopt)
 
     @property
     def _speaks(self) -> bool:
         return "ERROR" in self.bridge.spec.features
 
     def _adopt(self) -> None:
+        self._adopting = False
         while self._waiting:
             session = self._session
             gone = session is not None and self._members[0].closed_by_peer()
             if gone and session is not None and session.upgraded:
                 return  # the upgrade says soon that it has ended: nobody has to be told that it is served
-            if session is not None and session.full and not gone:
-                since = time.monotonic() - self._began
-                self._waiting.tell_busy(since, self._members[0].peer, session.speaks_notices)
-                self._waiting.refuse(MAX_WAITING, f"{MAX_WAITING} trainers wait already", session.speaks_notices)
-                return
+            if session is not None and not gone:
+                if not session.full and self._take_env_sockets(session):
+                    continue
+                if not self._make_wait(session):
+                    return
+                continue
             if gone:  # so this is no env socket of its
                 self._end_session("the trainer has gone", logging.INFO)
                 continue
             if session is None and self.bridge.mode is Mode.INFERENCE:
                 self._waiting.refuse(0, "the bridge is in inference mode", self._speaks)
                 return
-            connection = self._waiting.next(first=session is None)
+            connection = self._waiting.next()
             if connection is None:
                 return
-            if session is None:
-                self._begin_session()
+            self._begin_session()
             self._take(connection)
+
+    def _take_env_sockets(self, session: EngineSession) -> bool:
+        """Takes the env sockets of the trainer that is being served, once they are all there; whether it did."""
+        host, now = self._members[0].host, time.monotonic()
+        patient = now - self._last_word < PATIENCE
+        chosen = self._waiting.env_sockets(session.env_sockets, host, patient)
+        for connection in chosen:
+            if self._session is session:
+                self._take(connection)
+            else:  # what came on one before it has ended the session
+                connection.drop()
+        if not chosen and patient and self._waiting.anybody_spoke(host):
+            self._adopt_soon(PATIENCE - (now - self._last_word) + 0.01)
+        return bool(chosen)
+
+    def _make_wait(self, session: EngineSession) -> bool:
+        """Tells whoever waits so. Ends a session in which nothing was ever said, after SILENCE; whether it did."""
+        now, first, full = time.monotonic(), self._members[0], session.full
+        may_be_its_own = 0 if full else session.env_sockets
+        speaks = session.speaks_notices
+        self._waiting.tell_busy(now - self._began, first.peer, speaks, None if full else first.host)
+        self._waiting.refuse(MAX_WAITING + may_be_its_own, f"{MAX_WAITING} trainers wait already", speaks)
+        if first.heard or len(self._members) > 1 or not self._waiting or self._waiting.anybody_spoke(first.host):
+            return False
+        left = self._began + SILENCE - now
+        if left > 0:
+            self._adopt_soon(left + 0.01)
+            return False
+        why = f"it has said nothing for {SILENCE:g} s, and somebody else waits"
+        self._end_session(f"the connection from {first.peer} was closed: {why}", logging.WARNING, told=why)
+        return True
 
     def _begin_session(self) -> None:
         self.bridge.start_training()
@@ -195,8 +252,8 @@ class BridgeServer:
         self._session = EngineSession(self.bridge, self._upgrader, self.tick_rate, self._finished)
         self._poller = select.poll() if hasattr(select, "poll") else None
         self._by_fd = {}
-        self._clogged = False
-        self._began = time.monotonic()
+        self._clogged, self._undecided = False, True
+        self._began = self._last_word = time.monotonic()
         self.sessions += 1
 
     def _take(self, connection: Connection) -> None:
@@ -226,6 +283,9 @@ class BridgeServer:
         session = self._session
         if connection.place < 0 or session is None:
             connection.early += data
+            if session is not None and not session.full:
+                self._last_word = time.monotonic()
+                self._adopt_soon()
             return
         try:
             self._feed(session, connection.place, data)
@@ -238,8 +298,10 @@ class BridgeServer:
             if self._left_training():
                 return
             session.feed(place, data)
-            if session.strangers:
-                self._give_back(session)
+            if self._undecided and session.full:
+                self._undecided = False
+                if self._waiting:  # they are told that they have to wait
+                    self._adopt_soon()
             if self.tick_rate is None and self.bridge.busy:
                 think = min(time.perf_counter() - self._answered_at, 2 * LONGEST_SPIN)  # a pause to learn counts little
                 self._usual_think += (think - self._usual_think) / 8
@@ -247,18 +309,6 @@ class BridgeServer:
                     self._tick()
                 else:
                     self._request_tick()  # once all sockets that are readable now have been read
-
-    def _give_back(self, session: EngineSession) -> None:
-        """Connections that were no env sockets of this session wait for a session of their own."""
-        for connection in session.strangers:
-            self._members.remove(connection)
-            connection.place = -1
-            if self._poller is not None:
-                self._poller.unregister(connection.fd)
-                del self._by_fd[connection.fd]
-            self._waiting.add(connection)
-        session.strangers.clear()
-        self._loop.call_soon(self._adopt)
 
     def connection_lost(self, connection: Connection) -> None:
         """A socket was closed by the other side."""
@@ -280,6 +330,8 @@ class BridgeServer:
         session, self._session = self._session, None
         members, self._members = self._members, []
         if session is not None:
+            if not session.full:
+                self._waiting.drop_env_sockets(members[0].host)
             session.tell_why(why if told is None else told)
             session.close()
         for member in members:
@@ -288,7 +340,7 @@ class BridgeServer:
         with self.bridge.lock:
             if self.bridge.switches == self._switches:  # otherwise the switch has forgotten them already
                 self.bridge.forget_requests()
-        self._loop.call_soon(self._adopt)
+        self._adopt_soon()
 
     # -- ticks
 

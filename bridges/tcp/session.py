@@ -54,8 +54,7 @@ class EngineSession:
         on_finish: told by an upgrade, from any thread, that its trainer has gone.
 
     Attributes:
-        strangers: connections that were taken for env sockets, until the trainer said that it has none; for the server
-            to take away.
+        env_sockets: how many connections a trainer opens beside the first, unless it speaks on the first one.
     """
 
     def __init__(
@@ -74,11 +73,10 @@ class EngineSession:
         self._handshake = encode_handshake(replace(spec, shm=offer))
         self._writers: list[Connection] = []
         self._lines: list[LineBuffer] = []
-        self.strangers: list[Connection] = []
         self._undecided = True  # no request has come, so an empty line may still choose the wiring
         self._queues = spec.env_type is EnvType.RLBASE
         one_socket = self._queues or spec.channel is Channel.SHARED or bool(spec.groups)
-        self._env_sockets = 0 if one_socket else spec.num_envs
+        self.env_sockets = 0 if one_socket else spec.num_envs
         self._agents = spec.agents_per_env
         self._hears_calls = spec.version > 0 and not self._queues
 
@@ -90,7 +88,7 @@ class EngineSession:
     @property
     def full(self) -> bool:
         """No further connection belongs to this session."""
-        return bool(self._writers) and (self.shared or len(self._writers) > self._env_sockets)
+        return bool(self._writers) and (self.shared or len(self._writers) > self.env_sockets)
 
     @property
     def speaks_notices(self) -> bool:
@@ -143,7 +141,7 @@ class EngineSession:
             self._take_lines(place)
         elif place == 0 and lines.has_line():
             self._hear_first_line(lines)
-        elif place and len(self._writers) > self._env_sockets:
+        elif place and len(self._writers) > self.env_sockets:
             self._order.on(Event.CONFIG)
             for each in range(1, len(self._lines)):  # also what came before the last one was there
                 self._take_lines(each)
@@ -160,7 +158,7 @@ class EngineSession:
             return
         if not lines.has_line():  # it was a refused SHM= line
             return
-        if self._env_sockets and self.bridge.spec.channel is Channel.PER_ENV:
+        if self.env_sockets and self.bridge.spec.channel is Channel.PER_ENV:
             raise UnexpectedMessage(
                 "this engine serves per-env sockets only", fault="trainer", expected="a connection per env"
             )
@@ -169,10 +167,8 @@ class EngineSession:
 
     def _hear_empty_line(self) -> None:
         """It says that the shared channel is meant, before anything is asked: other connections are other trainers."""
-        if self.bridge.spec.channel is not Channel.PER_ENV:
-            self._env_sockets = 0
-            self.strangers += self._writers[1:]
-            del self._writers[1:], self._lines[1:]
+        if self.bridge.spec.channel is not Channel.PER_ENV and len(self._writers) == 1:
+            self.env_sockets = 0
 
     def _hear_admin(self, lines: LineBuffer) -> None:
         """Per-env sockets: the first connection carries calls alone."""

@@ -3,9 +3,9 @@
     SharedMemoryConnection("ue_rl_123_ab12cd34")          by name, liveness by pid and deadline
     SharedMemoryConnection(engine=("127.0.0.1", 7777))    from TCP, whose socket stays as doorbell and sign of life
 
-`receive()` gives arrays that are views into the segment: they hold until the next request. Every answer is checked
-before it is given out: finite numbers, flags that are flags, exactly one frame per request. After any failure a
-connection is dead.
+`receive()` gives arrays that hold until the next request: images are views into the segment, numbers and flags are
+copied out of it, and the copy is checked before it is given out, so that nobody who writes there late is believed:
+finite numbers, flags that are flags, exactly one frame per request. After any failure a connection is dead.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from ue_rl.connections.shm.plain import PlainSteps
 from ue_rl.connections.shm.requests import copy_actions, note_resets, reset_entries, reset_ids
 from ue_rl.connections.shm.rows import AgentReader, MaskReader
 from ue_rl.connections.shm.torch_upload import TorchUpload
-from ue_rl.connections.shm.upgrade import UpgradeRefused, check_offered, propose
+from ue_rl.connections.shm.upgrade import UpgradeRefused, check_name, check_offered, propose
 from ue_rl.connections.shm.waiting import EngineWatch, bad_state, slice_of, unasked
 from ue_rl.connections.tcp.connection import shake_hands
 from ue_rl.connections.tcp.link import Link
@@ -259,9 +259,9 @@ class SharedMemoryConnection(BaseTransport):
         self._watch.wait_for_answer(self._commands.drain)
         if self._plain is not None:
             self._plain.answered(self.buffers)
-        bad = self.memory.words.check_step(*self._answer)
-        if bad:
-            raise bad_state(self.spec, self._answer, bad)
+        bad = self._bell.take()
+        if isinstance(bad, tuple):
+            raise bad_state(self.spec, self._taken, bad)
 
     def _refused(self, outcome: int) -> UeRlError:
         if outcome == NOT_OURS:
@@ -297,6 +297,7 @@ class SharedMemoryConnection(BaseTransport):
             raise UpgradeRefused("the engine does not offer it")
         try:
             name, token = parse_offer(spec.shm)
+            check_name(name, link.sock.getpeername()[0])
             self._map(Segment.open(name), lambda memory: check_offered(memory, token, spec))
         except UeRlError as error:
             raise UpgradeRefused(error) from error
@@ -323,23 +324,26 @@ class SharedMemoryConnection(BaseTransport):
             memory.s2c.skip_all()
         self.buffers = buffers = StepBuffers(spec.num_rows, spec.obs_size, mask_size=spec.mask_size)
         self._plain = None if memory.header.extended else PlainSteps(memory, buffers)
-        self._agent_reader = None if memory.present is None else AgentReader(memory, spec, buffers)
+        rewards, dones, truncated = buffers.rewards, buffers.dones, buffers.truncated
+        if memory.present is not None:  # what is said of agents that were not asked is dropped
+            rewards, dones, truncated = np.zeros_like(rewards), np.zeros_like(dones), np.zeros_like(truncated)
+        self._taken = buffers.obs, rewards, dones, truncated
+        self._agent_reader = None
+        if memory.present is not None:
+            self._agent_reader = AgentReader(memory.present, self._taken[1:], spec, buffers)
         self._some_act, self._mixed = self._agent_reader is not None, True
         self._who_acts = None
+        given, into = self._taken, None
         if self._plain is None:
-            buffers.image, buffers.obs = memory.image, memory.obs
-            if self._agent_reader is None:
-                buffers.rewards, buffers.dones, buffers.truncated = memory.rewards, memory.dones, memory.truncated
-            source: StepBuffers | StepMemory = memory
-        else:  # private arrays: Bell.answer never finds an answer there, and every answer takes the slow path
-            source = buffers
-        self._answer = source.obs, source.rewards, source.dones, source.truncated
+            buffers.image = memory.image
+            given, into = (memory.obs, memory.rewards, memory.dones, memory.truncated), self._taken
+        # of a plain producer: private arrays. Bell.answer finds no answer there, and every answer takes the slow path
         asked = memory.ask if self._agent_reader is None else buffers.pending
         self._mask_reader = None
         if memory.masks is not None and asked is not None:
             self._mask_reader = MaskReader(memory, spec, asked)
         holder = (CLIENT_PID, os.getpid()) if memory.header.extended else (0, 0)
-        self._bell.bind(memory.actions, *self._answer, ANSWERED_SEQ, *holder)
+        self._bell.bind(memory.actions, *given, ANSWERED_SEQ, *holder, into)
         self._watch = watch = EngineWatch(memory, spec, self._bell, link is not None, self.timeout)
         self._commands = ShmCommands(
             memory.c2s, memory.s2c, nudge=self._bell.nudge, wait=lambda ms: watch.wait(None, ms),

@@ -6,6 +6,7 @@ agent of an env (EnvSpec.groups), and what the engine says about an agent that w
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -59,21 +60,21 @@ class AgentReader:
     """Takes rewards, flags and who is there out of an answer of an engine with agents.
 
     Args:
-        memory: a segment with agents. spec: of its session.
+        present: uint8 [num_rows], of the segment: who is there. given: rewards, dones and truncated of the answer, as
+            they were copied out of the segment and checked. spec: of its session.
         out: where they go; `out.pending` says who was asked (1) and who may have come (2).
 
     Attributes:
         all_act: can every agent of every env act now?
     """
 
-    def __init__(self, memory: StepMemory, spec: EnvSpec, out: StepBuffers) -> None:
-        assert memory.present is not None
-        self._memory, self._spec, self._out = memory, spec, out
-        self._present: NDArray[np.uint8] = memory.present
+    def __init__(
+        self, present: NDArray[np.uint8], given: Sequence[NDArray[Any]], spec: EnvSpec, out: StepBuffers
+    ) -> None:
+        self._spec, self._out, self._present = spec, out, present
         self._everybody, self._nobody = b"\1" * spec.num_rows, bytes(spec.num_rows)
-        self._own: list[tuple[NDArray[Any], NDArray[Any]]] = [
-            (out.rewards, memory.rewards), (out.dones, memory.dones), (out.truncated, memory.truncated)
-        ]  # fmt: skip
+        own: list[NDArray[Any]] = [out.rewards, out.dones, out.truncated]
+        self._own = list(zip(own, given, strict=True))
         out.present[:] = 0  # nobody, until an env is reset
         self.all_act = False
 
@@ -96,7 +97,7 @@ class AgentReader:
                 out.present[:] = who
             self.all_act = present == self._everybody and out.dones.tobytes() == self._nobody
             return
-        there, asked, acted = self._present != 0, out.pending != 0, out.pending == 1
+        there, asked, acted = np.frombuffer(present, np.uint8) != 0, out.pending != 0, out.pending == 1
         missing = acted & ~there
         if missing.any():
             row = int(missing.argmax())

@@ -33,6 +33,7 @@ from ue_rl.spec import Channel, EnvSpec, EnvType
 from ue_rl.transport import BaseTransport, check_actions
 from ue_rl.wire import MAX_HANDSHAKE, Codec, decode_handshake
 from ue_rl.wire.calls import PICTURE_LIMIT
+from ue_rl.wire.codec import require_lines
 from ue_rl.wire.notices import ended_by, notice_of
 
 _log = logging.getLogger("ue_rl.connections")
@@ -113,6 +114,7 @@ class TcpConnection(BaseTransport):
                 cure="run the trainer on the engine's machine, let the engine offer shared memory, and connect with "
                 "transport='auto' or 'shm'",
             )  # fmt: skip
+        require_lines(spec)
         self._codec = Codec(spec, compiled=self._compiled)
         self.buffers = StepBuffers.of(spec)
         if self._nul_terminated:
@@ -138,10 +140,13 @@ class TcpConnection(BaseTransport):
             wanted = "per_env" if spec.channel is Channel.PER_ENV else "shared"
         links = [] if wanted == "shared" else self._open_env_links(spec, fall_back=wanted == "auto")
         if links:
+            if "ERROR" in spec.features:  # of version 1.1: these are env sockets, and no port probes
+                for link in links:
+                    link.send(b"\n", time.monotonic() + self.connect_timeout)
             self._extra = 0.0 if spec.version else _ACCEPT_SECONDS * spec.num_envs
             return PerEnvWiring(links, self._codec, self.buffers, self._tail)
         admin.lines.max_line = self._codec.max_line
-        if spec.channel is Channel.ANY and "ERROR" in spec.features:  # of version 1.1: no env sockets will come
+        if "ERROR" in spec.features:  # of version 1.1: no env sockets will come, and somebody is there
             admin.send(b"\n", time.monotonic() + self.connect_timeout)
         return SharedWiring(admin, self._codec, self.buffers, self._tail)
 

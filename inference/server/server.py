@@ -26,6 +26,7 @@ from ue_rl.errors import ConfigurationError, EngineTimeout, HandshakeError, Infe
 from ue_rl.inference.runtime.onnx import OnnxInference
 from ue_rl.inference.runtime.reload import ReloadingInference
 from ue_rl.inference.server.protocol import read_hello, write_refusal
+from ue_rl.liveness import find_dead_peers
 from ue_rl.spec import EnvSpec
 from ue_rl.wire.codec import Codec
 from ue_rl.wire.handshake import MAX_HANDSHAKE
@@ -34,7 +35,6 @@ from ue_rl.wire.lines import LineBuffer
 _log = logging.getLogger("ue_rl.inference.server.server")
 _PARTING = 1.0  # seconds that a closed connection has for its last bytes
 _RESET = struct.pack("hh" if sys.platform == "win32" else "ii", 1, 0)
-_KEEPALIVE = (("TCP_KEEPIDLE", 60), ("TCP_KEEPINTVL", 15), ("TCP_KEEPCNT", 4))  # where the system has them
 
 
 class Ask(NamedTuple):
@@ -310,10 +310,7 @@ class _Engine(asyncio.Protocol):
         sock = transport.get_extra_info("socket")
         if sock is not None:
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)  # finds peers whose machine has gone
-            for name, value in _KEEPALIVE:
-                if hasattr(socket, name):
-                    sock.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
+            find_dead_peers(sock)
         server = self._server
         server.connections.add(self)
         if server.closing:  # it came in while the server was closing

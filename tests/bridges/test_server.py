@@ -171,6 +171,7 @@ async def test_a_trainer_lost_half_way_through_its_env_sockets_leaves_no_trace()
         admin, env0 = await dial(server), None
         await line(admin)
         env0 = await dial(server)
+        await say(env0, "\n")  # nothing is an env socket before it has said something
         await settle()
         await closed(admin)
         assert await is_closed_by_the_server(env0)
@@ -183,6 +184,8 @@ async def test_a_lost_env_socket_ends_the_session() -> None:
     async with hosting(bridge(2)) as server:
         links = [await dial(server) for _ in range(3)]
         await line(links[0])
+        for link in links[1:]:
+            await say(link, "\n")
         await settle()
         await closed(links[1])
         assert await is_closed_by_the_server(links[2])

@@ -79,7 +79,7 @@ def test_whatever_comes_is_answered_or_is_the_trainers_error(seed: int, channel:
             if not session.full and rng.random() < (0.2 if seed % 2 else 0.01):
                 wires.append(Wire())
                 session.add(wires[-1])  # type: ignore[arg-type]
-            place = rng.randrange(len(wires) - len(session.strangers))
+            place = rng.randrange(len(wires))
             session.feed(place, next(streams[place], b""))
             if bridge.busy:
                 bridge.update_rl(0.0)

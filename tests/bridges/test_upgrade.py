@@ -166,7 +166,8 @@ async def test_a_refused_trainer_goes_on_in_text(per_env: bool) -> None:
         assert await exchange(trainer, b"SHM=later\n", 12) == b"SHM=REFUSED\n"
         if per_env:
             own = await asyncio.open_connection("127.0.0.1", server.port)
-            await asyncio.open_connection("127.0.0.1", server.port)
+            other = await asyncio.open_connection("127.0.0.1", server.port)
+            other[1].write(b"\n")
         own[1].write(b"ACT=RESET;ENV=0\n")
         assert await asyncio.wait_for(own[0].readline(), 5) == b"OBS=0;REW=0;DONE=0;ENV=0\n"
         trainer[1].close()

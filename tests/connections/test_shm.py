@@ -93,18 +93,17 @@ def nothing_left() -> Iterator[None]:
 
 
 def test_views_and_copies() -> None:
-    """The connection's arrays are the segment's; the VecEnv gives copies unless told otherwise."""
+    """The engine writes into the segment; the connection's numbers are checked copies, good until its next request."""
     with run_shm_in_thread(Sum()) as host, SharedMemoryConnection(host.name) as connection:
         reset(connection)
         assert step(connection, 2.5) == [2.5] * N
         memory = connection.memory
-        base = np.frombuffer(memory.buffer, np.uint8).ctypes.data
-        assert connection.buffers.obs.ctypes.data == base + memory.header.obs_offset
-        assert connection.buffers.rewards.ctypes.data == base + memory.header.rewards_offset
-        # the bridge's side has no copy either: it writes what the trainer sees
+        # the bridge's side has no copy: it writes what the trainer takes
         bridge = host.host.bridge
+        assert bridge.outbox.obs is host.host.memory.obs
         bridge.outbox.obs[1, 1] = 77
-        assert connection.buffers.obs[1, 1] == 77
+        assert memory.obs[1, 1] == 77
+        assert connection.buffers.obs[1, 1] != 77, "what was checked does not change afterwards"
         memory.actions[2, 0] = 0.5
         assert bridge.inbox.actions[2, 0] == 0.5
     assert not np.shares_memory(bridge.outbox.obs, memory.obs)
@@ -752,3 +751,37 @@ def test_a_raw_trainer_that_lies_about_the_proof_stays_in_text() -> None:
             assert lines.readline().startswith(b"SHM=REFUSED;WHY=")
             sock.sendall(b"ACT=RESET;ENV=0||ACT=RESET;ENV=1||ACT=RESET;ENV=2\n")
             assert lines.readline().startswith(b"OBS=")
+
+
+def test_a_process_that_writes_at_any_time_never_gets_a_nan_through() -> None:
+    """What is checked is what is given out: a game's late thread, or a hostile process, costs the session at most."""
+    with run_shm_in_thread(Sum()) as host:
+        memory, stop = host.host.memory, threading.Event()
+        spoilt = memory.obs, memory.rewards
+
+        def spoil() -> None:
+            while not stop.is_set():
+                for array in spoilt:
+                    array.reshape(-1)[-1] = np.nan
+                for array in spoilt:
+                    array.reshape(-1)[-1] = 1.0
+
+        thread = threading.Thread(target=spoil)
+        thread.start()
+        seen = steps = 0
+        try:
+            deadline = time.monotonic() + 0.7
+            while time.monotonic() < deadline:
+                with contextlib.suppress(errors.UeRlError), SharedMemoryConnection(host.name, wait=2.0) as connection:
+                    reset(connection)
+                    while time.monotonic() < deadline:
+                        step(connection, 0.5)
+                        steps += 1
+                        out = connection.buffers
+                        for _ in range(20):
+                            seen += not (np.isfinite(out.obs).all() and np.isfinite(out.rewards).all())
+        finally:
+            stop.set()
+            thread.join()
+        assert steps
+        assert seen == 0

@@ -160,7 +160,7 @@ def test_a_waiting_side_leaves_the_core_alone(link: str) -> None:
 
 def test_the_end_of_the_socket_is_noticed_at_once(slack: float) -> None:
     client, engine, socks = bells("socket", 0.0)
-    threading.Timer(0.05, socks[1].close).start()
+    threading.Timer(0.05, socks[1].shutdown, (socket.SHUT_RDWR,)).start()  # closing is not enough: a Bell has its own
     begun = time.monotonic()
     with pytest.raises(ConnectionResetError):
         while True:
@@ -251,3 +251,49 @@ def test_masks_are_copied_as_flags_and_checked() -> None:
             words.copy_masks(*arrays)
     with pytest.raises(TypeError):
         words.copy_masks(copied, given, ends)
+
+
+@pytest.mark.skipif(os.name != "posix", reason="a descriptor of its own is POSIX's")
+def test_who_waits_reads_no_other_file_when_the_socket_is_closed_meanwhile() -> None:
+    """The number of a closed descriptor is given to the next file that is opened, here one with bytes in it."""
+    client, _, socks = bells("socket", 0.0)
+    number, others = socks[0].fileno(), []
+
+    def close() -> None:
+        socks[0].close()
+        one, other = socket.socketpair()
+        others.extend([one, other])
+        assert number in (one.fileno(), other.fileno())
+        for sock in others:
+            sock.sendall(b"not a doorbell")
+
+    timer = threading.Timer(0.02, close)
+    timer.start()
+    for _ in range(8):
+        client.wait(0, 0, 10)
+    timer.join()
+    assert [sock.recv(100) for sock in others] == [b"not a doorbell"] * 2
+    for sock in (*others, *socks):
+        sock.close()
+
+
+def test_what_is_taken_is_checked_as_a_copy_and_a_late_write_changes_nothing() -> None:
+    memory = bytearray(1024)
+    view = np.frombuffer(memory, np.uint8)
+    given = view[256:320].view(np.float32).reshape(4, 4), view[320:336].view(np.float32), view[336:340], view[340:344]
+    taken = tuple(np.zeros_like(array) for array in given)
+    bell = words.Bell(memory, OWN, PEER, OWN_FLAG, PEER_FLAG, 0, None, 0.0)
+    bell.bind(np.zeros((4, 1), np.float32), *given, 512, 0, 0, taken)
+    given[0][:], given[1][:], given[2][:] = 3, 2, 1
+    assert bell.take() == 0
+    given[0][:] = np.nan
+    assert taken[0].tolist() == [[3.0] * 4] * 4
+    assert (taken[1].tolist(), taken[2].tolist(), taken[3].tolist()) == ([2] * 4, [1] * 4, [0] * 4)
+    assert bell.take() == (1, 0)
+    given[0][:], given[2][2] = 0, 0
+    given[3][2] = 1
+    assert bell.take() == (4, 2)
+    for wrong in (taken[:3], [*taken], (*taken[:3], np.zeros(3, np.uint8)), (taken[0][:2], *taken[1:])):
+        with pytest.raises((TypeError, ValueError)):
+            bell.bind(np.zeros((4, 1), np.float32), *given, 512, 0, 0, wrong)
+    bell.release()

@@ -65,7 +65,7 @@ def test_it_dies_at_its_step_in_its_first_life_only(fault: str, code: int, chaos
     env.close()
     assert engine.process.wait(5) == code
     record = Record(tmp_path / "record", 2)
-    assert (record.lives[0], record.total) == (1, 40)
+    assert (record.lives[0], record.pid[0], record.total) == (1, engine.pid, 40)
     assert (record.resets >= 2).all()
     rollout(chaos_engine(**options).url)
     assert (record.lives[0], record.total) == (2, 160)
@@ -128,4 +128,12 @@ def test_the_bridge_alone(memory_transport: Callable[..., object]) -> None:
     env.reset()
     ends = [env.step(ONES)[2] for _ in range(25)]
     assert np.array(ends).any(axis=0).all()
+    env.close()
+
+
+def test_a_frozen_engine_leaves_no_segment(leftovers: object, chaos_engine: Chaos) -> None:
+    engine = chaos_engine(shm=True)
+    env = ue_rl.connect(engine.url, transport="shm")
+    env.reset()
+    engine.freeze()
     env.close()

@@ -22,34 +22,61 @@ WIDE static uint32_t any_bad(const uint32_t *from, Py_ssize_t count)
     return bad;
 }
 
-/* Index of the first float that is NaN or infinite, -1 if there is none. With `to`, copies on the way. */
-static Py_ssize_t first_bad(const uint32_t *from, uint32_t *to, Py_ssize_t count)
+/* What was copied is read back afterwards, and not the source once more. */
+#if defined(_MSC_VER)
+#include <intrin.h>
+#define COPIED() _ReadWriteBarrier()
+#else
+#define COPIED() __asm__ volatile("" ::: "memory")
+#endif
+
+/* Index of the first float that is NaN or infinite, -1 if there is none. With `to`, copies on the way. FROM_PEER: the
+ * other process may write to `from` at any time, so what is checked is the copy. */
+enum { FROM_HERE = 0, FROM_PEER = 1 };
+static Py_ssize_t first_bad(const uint32_t *from, uint32_t *to, Py_ssize_t count, int whose)
 {
+    const uint32_t *own = to && whose == FROM_PEER ? to : from;
     Py_ssize_t start, i;
     for (start = 0; start < count; start += FINITE_BLOCK) {
         Py_ssize_t end = start + FINITE_BLOCK < count ? start + FINITE_BLOCK : count;
-        if (to) memcpy(to + start, from + start, (size_t)(end - start) * 4);
-        if (any_bad(from + start, end - start))
+        if (to) {
+            memcpy(to + start, from + start, (size_t)(end - start) * 4);
+            COPIED();
+        }
+        if (any_bad(own + start, end - start))
             for (i = start; i < end; i++)
-                if ((from[i] & 0x7F800000u) == 0x7F800000u) return i;
+                if ((own[i] & 0x7F800000u) == 0x7F800000u) return i;
     }
     return -1;
 }
 
+/* The arrays of one step; `obs` holds `numbers` floats, the others `rows` elements each. */
+typedef struct {
+    uint32_t *obs, *rewards;
+    uint8_t *dones, *limits; /* flags: over, and over by a limit only */
+    Py_ssize_t numbers, rows;
+} Step;
+
 /* 0 if all is well; else the kind of the first bad number, obs (1), rewards (2), dones (3), truncated (4), and its
- * index. */
-static int bad_step(const uint32_t *obs, Py_ssize_t numbers, const uint32_t *rewards, const uint8_t *done,
-                    const uint8_t *limit, Py_ssize_t n, Py_ssize_t *bad)
+ * index. With `to`, copies `from` first and looks at the copy: `from` may change at any time. */
+static int bad_step(const Step *from, const Step *to, Py_ssize_t *bad)
 {
+    const Step *own = to ? to : from;
     uint8_t odd = 0;
     Py_ssize_t i;
-    if ((*bad = first_bad(obs, NULL, numbers)) >= 0) return 1;
-    if ((*bad = first_bad(rewards, NULL, n)) >= 0) return 2;
-    for (i = 0; i < n; i++) odd |= (uint8_t)((done[i] | limit[i]) & 0xFE) | (uint8_t)(limit[i] & ~done[i]);
-    for (i = 0; odd && i < n; i++) {
+    if ((*bad = first_bad(from->obs, to ? to->obs : NULL, from->numbers, FROM_PEER)) >= 0) return 1;
+    if ((*bad = first_bad(from->rewards, to ? to->rewards : NULL, from->rows, FROM_PEER)) >= 0) return 2;
+    if (to) {
+        memcpy(to->dones, from->dones, (size_t)from->rows);
+        memcpy(to->limits, from->limits, (size_t)from->rows);
+        COPIED();
+    }
+    for (i = 0; i < own->rows; i++)
+        odd |= (uint8_t)(((own->dones[i] | own->limits[i]) & 0xFE) | (own->limits[i] & ~own->dones[i]));
+    for (i = 0; odd && i < own->rows; i++) {
         *bad = i;
-        if (done[i] > 1) return 3;
-        if (limit[i] > 1 || limit[i] > done[i]) return 4;
+        if (own->dones[i] > 1) return 3;
+        if (own->limits[i] > 1 || own->limits[i] > own->dones[i]) return 4;
     }
     return 0;
 }

@@ -13,6 +13,10 @@
 #include <stdint.h>
 #include <string.h>
 #include <structmember.h>
+#ifndef _WIN32
+#include <fcntl.h>
+#include <unistd.h>
+#endif
 
 #include "../_arrays.h"
 #include "../_platform.h"
@@ -32,7 +36,7 @@ typedef struct {
     Py_buffer view; /* the segment */
     char *own_seq, *peer_seq, *own_flag, *peer_flag, *peer_ring; /* words in it; the last three may be NULL */
     PyObject *sock;
-    int fd; /* of sock; -1: none */
+    int fd; /* a duplicate of sock's, of this Bell's own: -1: none. Nobody else closes it while a call waits on it */
     int futex;
     int64_t spin_ns;
     /* what earlier waits have shown; one thread waits at a time, and a race would cost a worse guess */
@@ -41,7 +45,8 @@ typedef struct {
     int by_yield; /* waits in a row that ended with the first yield: the other side runs on this very core */
     unsigned long long waits, sleeps;
     /* bind(): what `ask` writes and `answer` checks */
-    Py_buffer bound[5];
+    Py_buffer bound[9];
+    int arrays; /* in `bound`: 5, or 9 with those that an answer is copied into */
     char *answered;
     unsigned long long expected, asked;
     char *holder; /* the word that says whose segment this is, or NULL, and what it must hold */
@@ -50,9 +55,9 @@ typedef struct {
     int released; /* by another thread, or a signal handler, while they did */
 } Bell;
 
-/* The arrays in `bound`: what ask() writes, and a step from OBS on. */
-enum { ACTIONS, OBS, REWARDS, DONES, TRUNCATED };
-static const Dtype *const BOUND[] = {&FLOAT32, &FLOAT32, &FLOAT32, &UINT8, &UINT8};
+/* The arrays in `bound`: what ask() writes, a step from OBS on, and its copy from TAKEN on. */
+enum { ACTIONS, OBS, REWARDS, DONES, TRUNCATED, TAKEN };
+static const Dtype *const BOUND[] = {&FLOAT32, &FLOAT32, &FLOAT32, &UINT8, &UINT8, &FLOAT32, &FLOAT32, &UINT8, &UINT8};
 
 static char *place(Py_buffer *view, Py_ssize_t offset, Py_ssize_t size)
 {
@@ -74,6 +79,24 @@ static uint32_t as_u32(PyObject *number)
 
 /* -- life of a Bell */
 
+/* Another thread may close the socket while this one waits, and the system may give its number to another file. */
+static int own_descriptor(Bell *self, PyObject *sock)
+{
+    int fd = PyObject_AsFileDescriptor(sock);
+    if (fd < 0) return -1;
+#ifdef _WIN32
+    self->fd = fd; /* calls go through the object, which knows that it was closed */
+#else
+    self->fd = fcntl(fd, F_DUPFD_CLOEXEC, 0);
+    if (self->fd < 0) {
+        PyErr_SetFromErrno(PyExc_OSError);
+        return -1;
+    }
+#endif
+    self->sock = Py_NewRef(sock);
+    return 0;
+}
+
 static int bell_init(PyObject *base, PyObject *args, PyObject *kwargs)
 {
     static char *names[] = {"buffer", "own_seq", "peer_seq", "own_flag", "peer_flag", "peer_ring",
@@ -90,8 +113,8 @@ static int bell_init(PyObject *base, PyObject *args, PyObject *kwargs)
         PyErr_SetString(PyExc_RuntimeError, "a Bell is initialised once");
         return -1;
     }
-    self->fd = sock == Py_None ? -1 : PyObject_AsFileDescriptor(sock);
-    if (PyErr_Occurred() || PyObject_GetBuffer(buffer, &self->view, PyBUF_WRITABLE)) return -1;
+    self->fd = -1;
+    if (PyObject_GetBuffer(buffer, &self->view, PyBUF_WRITABLE)) return -1;
     self->own_seq = place(&self->view, own_seq, 8);
     if (!PyErr_Occurred()) self->peer_seq = place(&self->view, peer_seq, 8);
     if (!PyErr_Occurred()) self->own_flag = place_optional(&self->view, own_flag);
@@ -101,7 +124,10 @@ static int bell_init(PyObject *base, PyObject *args, PyObject *kwargs)
         PyBuffer_Release(&self->view);
         return -1;
     }
-    if (sock != Py_None) self->sock = Py_NewRef(sock);
+    if (sock != Py_None && own_descriptor(self, sock)) {
+        PyBuffer_Release(&self->view);
+        return -1;
+    }
     if (self->own_flag) store32(self->own_flag, AWAKE); /* whatever an earlier process has left there */
     self->futex = futex && HAS_FUTEX;
     self->nap = SHORTEST_NAP;
@@ -111,7 +137,8 @@ static int bell_init(PyObject *base, PyObject *args, PyObject *kwargs)
 
 static void unbind(Bell *self)
 {
-    release_arrays(self->bound, 5);
+    release_arrays(self->bound, self->arrays);
+    self->arrays = 0;
     self->answered = self->holder = NULL;
 }
 
@@ -119,8 +146,13 @@ static void let_go(Bell *self)
 {
     unbind(self);
     PyBuffer_Release(&self->view);
+    if (self->sock) {
+#ifndef _WIN32
+        close(self->fd);
+#endif
+        self->fd = -1;
+    }
     Py_CLEAR(self->sock);
-    self->fd = -1;
 }
 
 static PyObject *bell_release(PyObject *base, PyObject *unused)
@@ -386,25 +418,53 @@ static int disagree(const Py_buffer *step)
     return 1;
 }
 
-/* See bad_step. */
-static int bad_in(const Py_buffer *step, Py_ssize_t *bad)
+static Step step_of(const Py_buffer *step)
 {
-    return bad_step(step[0].buf, step[0].len / 4, step[1].buf, step[2].buf, step[3].buf, step[2].len, bad);
+    Step of = {step[0].buf, step[1].buf, step[2].buf, step[3].buf, step[0].len / 4, step[2].len};
+    return of;
+}
+
+/* See bad_step; of the bound step. */
+static int take_bound(Bell *self, Py_ssize_t *bad)
+{
+    Step given = step_of(self->bound + OBS), taken;
+    if (self->arrays <= TAKEN) return bad_step(&given, NULL, bad);
+    taken = step_of(self->bound + TAKEN);
+    return bad_step(&given, &taken, bad);
+}
+
+/* 0, or (kind, index); see bad_step. */
+static PyObject *what_is_bad(int kind, Py_ssize_t index)
+{
+    return kind ? Py_BuildValue("(in)", kind, index) : PyLong_FromLong(0);
 }
 
 static PyObject *bell_bind(PyObject *base, PyObject *args)
 {
     Bell *self = (Bell *)base;
-    PyObject *arrays[5]; /* actions, obs, rewards, dones, truncated */
+    PyObject *arrays[9], *taken = Py_None; /* actions, obs, rewards, dones, truncated, and the last four once more */
     Py_ssize_t answered, holder = 0;
     unsigned int holder_is = 0;
+    int count = TAKEN, i;
     if (!usable(self)) return NULL;
-    if (!PyArg_ParseTuple(args, "OOOOOn|nI", arrays, arrays + 1, arrays + 2, arrays + 3, arrays + 4, &answered, &holder,
-                          &holder_is))
+    if (!PyArg_ParseTuple(args, "OOOOOn|nIO", arrays, arrays + 1, arrays + 2, arrays + 3, arrays + 4, &answered,
+                          &holder, &holder_is, &taken))
         return NULL;
     if (self->busy) return PyErr_Format(PyExc_RuntimeError, "another thread waits on this Bell");
+    if (taken != Py_None) {
+        if (!PyTuple_Check(taken) || PyTuple_GET_SIZE(taken) != 4)
+            return PyErr_Format(PyExc_TypeError, "taken is None, or a tuple of four arrays");
+        for (i = 0; i < 4; i++) arrays[count++] = PyTuple_GET_ITEM(taken, i);
+    }
     unbind(self);
-    if (get_arrays(arrays, self->bound, BOUND, 1 << ACTIONS, 5) || disagree(self->bound + OBS)) goto wrong;
+    if (get_arrays(arrays, self->bound, BOUND, 1 << ACTIONS | (taken == Py_None ? 0 : 0xFu << TAKEN), count)) return NULL;
+    self->arrays = count;
+    if (disagree(self->bound + OBS)) goto wrong;
+    for (i = OBS; i + 4 < count; i++)
+        if (self->bound[i].len != self->bound[i + 4].len) {
+            PyErr_SetString(PyExc_ValueError, "a step and what it is copied into disagree");
+            goto wrong;
+        }
     self->holder = place_optional(&self->view, holder);
     if (!PyErr_Occurred()) self->answered = place(&self->view, answered, 8);
     if (PyErr_Occurred()) goto wrong;
@@ -442,7 +502,7 @@ static PyObject *bell_ask(PyObject *base, PyObject *source)
     if (source != Py_None) {
         if (get_array(source, &from, &FLOAT32, 0)) return NULL;
         if (same_shape(&from, actions))
-            bad = first_bad(from.buf, from.buf == actions->buf ? NULL : actions->buf, from.len / 4);
+            bad = first_bad(from.buf, from.buf == actions->buf ? NULL : actions->buf, from.len / 4, FROM_HERE);
         else
             PyErr_SetString(PyExc_TypeError, "actions must be float32 [num_envs, act_size]");
         PyBuffer_Release(&from);
@@ -468,7 +528,17 @@ static PyObject *bell_answer(PyObject *base, PyObject *const *args, Py_ssize_t n
     if (PyErr_Occurred() || !wait_for(self, self->expected - 1, pos, slice)) return NULL;
     return PyBool_FromLong(load64(self->peer_seq) == self->expected && load64(self->answered) == self->asked &&
                            !(self->peer_ring && load32(self->peer_ring) != pos) &&
-                           bad_in(self->bound + OBS, &bad) == 0);
+                           take_bound(self, &bad) == 0);
+}
+
+static PyObject *bell_take(PyObject *base, PyObject *unused)
+{
+    Bell *self = (Bell *)base;
+    Py_ssize_t bad = -1;
+    int kind;
+    if (!is_bound(self)) return NULL;
+    kind = take_bound(self, &bad);
+    return what_is_bad(kind, bad);
 }
 
 /* The first line of a docstring is the signature that inspect and stubtest read. */
@@ -481,11 +551,12 @@ static PyMethodDef bell_methods[] = {
     {"peek", bell_peek, METH_NOARGS, DOC("peek($self, /)", "The other side's counter.")},
     FAST("wait", bell_wait, DOC("wait($self, seq, pos=0, slice_ms=100, /)", "The other side's counter.")),
     {"bind", bell_bind, METH_VARARGS,
-     DOC("bind($self, actions, obs, rewards, dones, truncated, answered_seq, holder=0, holder_is=0, /)",
-         "What ask writes and answer checks.")},
+     DOC("bind($self, actions, obs, rewards, dones, truncated, answered_seq, holder=0, holder_is=0, taken=None, /)",
+         "What ask writes and answer takes.")},
     {"ask", bell_ask, METH_O,
      DOC("ask($self, actions, /)", "-1: asked; -2: unasked; -3: not ours; else a bad number's index.")},
     FAST("answer", bell_answer, DOC("answer($self, pos, slice_ms, /)", "Is the right answer there?")),
+    {"take", bell_take, METH_NOARGS, DOC("take($self, /)", "0, or (kind, index) of the first bad number.")},
     {"release", bell_release, METH_NOARGS, DOC("release($self, /)", "Lets go of buffer and socket.")},
     {NULL, NULL, 0, NULL}};
 static PyMemberDef bell_members[] = {
@@ -565,7 +636,7 @@ static PyObject *first_nonfinite(PyObject *self, PyObject *array)
     Py_buffer view;
     Py_ssize_t bad;
     if (get_array(array, &view, &FLOAT32, 0)) return NULL;
-    bad = first_bad(view.buf, NULL, view.len / 4);
+    bad = first_bad(view.buf, NULL, view.len / 4, FROM_HERE);
     PyBuffer_Release(&view);
     return PyLong_FromSsize_t(bad);
 }
@@ -577,7 +648,7 @@ static PyObject *copy_finite(PyObject *self, PyObject *const *args, Py_ssize_t n
     if (nargs != 2) return PyErr_Format(PyExc_TypeError, "copy_finite takes 2 arguments");
     if (get_arrays(args, views, BOUND, 1, 2)) return NULL;
     if (to->len != from->len) PyErr_Format(PyExc_ValueError, "%zd bytes into %zd", from->len, to->len);
-    else bad = first_bad(from->buf, from->buf == to->buf ? NULL : to->buf, to->len / 4);
+    else bad = first_bad(from->buf, from->buf == to->buf ? NULL : to->buf, to->len / 4, FROM_HERE);
     release_arrays(views, 2);
     return PyErr_Occurred() ? NULL : PyLong_FromSsize_t(bad);
 }
@@ -590,10 +661,13 @@ static PyObject *check_step(PyObject *self, PyObject *const *args, Py_ssize_t na
     int kind = 0;
     if (nargs != 4) return PyErr_Format(PyExc_TypeError, "check_step takes 4 arguments");
     if (get_arrays(args, step, BOUND + OBS, 0, 4)) return NULL;
-    if (!disagree(step)) kind = bad_in(step, &bad);
+    if (!disagree(step)) {
+        Step given = step_of(step);
+        kind = bad_step(&given, NULL, &bad);
+    }
     release_arrays(step, 4);
     if (PyErr_Occurred()) return NULL;
-    return kind ? Py_BuildValue("(in)", kind, bad) : PyLong_FromLong(0);
+    return what_is_bad(kind, bad);
 }
 
 enum { COPIES, GIVEN, ENDS, ASKED_ROWS, OVER, THERE, MASK_ARRAYS };
@@ -606,6 +680,7 @@ static Py_ssize_t first_without_choice(const Py_buffer *of, Py_ssize_t rows, Py_
     uint8_t *to = of[COPIES].buf;
     Py_ssize_t i, row, number;
     for (i = 0; i < of[COPIES].len; i++) to[i] = from[i] != 0;
+    COPIED();
     for (row = 0; row < rows; row++) {
         const int32_t *ends = (const int32_t *)of[ENDS].buf + row % agents * numbers;
         Py_ssize_t begin = 0;

@@ -59,7 +59,7 @@ class Bell(Protocol):
 
     def bind(
         self, actions: Any, obs: Any, rewards: Any, dones: Any, truncated: Any, answered_seq: int, holder: int = 0,
-        holder_is: int = 0, /,
+        holder_is: int = 0, taken: tuple[Any, Any, Any, Any] | None = None, /,
     ) -> None:  # fmt: skip
         """Trainer only, before `ask` and `answer`: the arrays that they use.
 
@@ -67,6 +67,8 @@ class Bell(Protocol):
             actions: float32, where `ask` copies to. obs, rewards: float32. dones, truncated: uint8, one a reward.
             answered_seq: offset of the engine's answered_seq in the segment.
             holder: offset of a uint32 that must be `holder_is` whenever something is asked (client_pid); 0: no check.
+            taken: obs, rewards, dones and truncated once more, of this process alone: `answer` and `take` copy there,
+                and check the copy. None: what stands in the first ones is checked, and stays there.
 
         Raises:
             TypeError, ValueError, BufferError: an array of another kind, or an offset outside the segment.
@@ -91,6 +93,10 @@ class Bell(Protocol):
         True: it is there, says that it answers this request, no message came with it, numbers are finite and flags are
         0 or 1. False: anything else; the caller finds out what.
         """
+        ...
+
+    def take(self) -> int | tuple[int, int]:
+        """Copies and checks what is there now; 0, or (kind, index) of the first bad number as `check_step` says it."""
         ...
 
     def release(self) -> None:

@@ -103,6 +103,8 @@ class ChaosEngine:
         """Ends it, however it hangs; idempotent."""
         if self.process.poll() is None:
             self.process.terminate()
+            if sys.platform != "win32":
+                self.thaw()  # a frozen process cannot end in good order
             try:
                 self.process.wait(0.5)
             except subprocess.TimeoutExpired:

@@ -1,4 +1,4 @@
-"""Leftovers: is a process, a listening port, a segment of shared memory or a temporary file left when a test is over?
+"""Leftovers: is a process, a port, a segment of shared memory or a temporary file left when a test is over?
 
     with Leftovers(tmp_path / "tmp") as leftovers:      everything started within is marked by its environment
         ...
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
 MARK = "UE_RL_TEST_MARK"
 _SEGMENTS = Path("/dev/shm")
+_LOCKS = "ue_rl_ports_*/*.lock"  # of ports that were chosen for engines, see ue_rl/launching/ports.py
 
 
 class Leftovers:
@@ -52,7 +53,7 @@ class Leftovers:
             self._set["TMPDIR"] = str(folder)
         self._before: dict[str, str | None] = {}
         self._ports = _listening(psutil.Process())
-        self._segments = set(_segments())
+        self._segments, self._locks = set(_segments()), set(_locks())
         self._zombies = set(_zombies())
 
     @property
@@ -75,6 +76,7 @@ class Leftovers:
             pid = _maker(name)
             if pid in pids or not processes.alive(pid):
                 lines.append(f"segment /dev/shm/{name}")
+        lines += [f"port lock {path}" for path in sorted(set(_locks()) - self._locks) if not _is_held(path)]
         if self.folder is not None:
             lines += [f"temporary file {path}" for path in sorted(self.folder.rglob("*")) if not _foreign(path)]
         return lines
@@ -98,6 +100,9 @@ class Leftovers:
             with contextlib.suppress(psutil.Error):
                 process.kill()
         psutil.wait_procs(ours, timeout=5)
+        for lock in set(_locks()) - self._locks:
+            if not _is_held(lock):
+                lock.unlink(missing_ok=True)
         for name in set(_segments()) - self._segments:
             if not processes.alive(_maker(name)):
                 (_SEGMENTS / name).unlink(missing_ok=True)
@@ -159,6 +164,22 @@ def _segments() -> list[str]:
     if sys.platform == "win32" or not _SEGMENTS.is_dir():
         return []
     return [path.name for path in _SEGMENTS.glob("ue_rl_*")]
+
+
+def _locks() -> list[Path]:
+    return [] if sys.platform == "win32" else list(Path("/tmp").glob(_LOCKS))
+
+
+def _is_held(lock: Path) -> bool:
+    """Does a process have it? Then it is seen as a process, or is somebody else's."""
+    import fcntl
+
+    try:
+        with lock.open("rb") as file:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:  # it is, or the file has gone by now
+        return True
+    return False
 
 
 def _maker(name: str) -> int:

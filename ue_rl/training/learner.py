@@ -52,8 +52,8 @@ class Learner:
 
     Args:
         vec_env: the connected engine; wrapped, but not closed, here.
-        resume: go on with what the directory holds, if anything was saved there.
-        load: with `resume`, arguments of the algorithm's load().
+        load: go on with what the directory holds, if anything was saved there, with these arguments of the
+            algorithm's load(); None: a new model.
 
     Attributes:
         begun: True as soon as a step was learnt from.
@@ -64,7 +64,7 @@ class Learner:
     """
 
     def __init__(
-        self, options: TrainOptions, run: RunDirectory, vec_env: VecEnv, *, resume: bool, report: Report,
+        self, options: TrainOptions, run: RunDirectory, vec_env: VecEnv, *, report: Report,
         load: dict[str, Any] | None = None,
     ) -> None:  # fmt: skip
         self.options, self.run, self.report = options, run, report
@@ -79,8 +79,8 @@ class Learner:
         )  # fmt: skip
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", message="the engine takes no seeds")
-            going_on = self._resumed(vec_env, load or {}) if resume else None
-            self.model = going_on or new_model(options, normalized(options, vec_env))
+            going_on = None if load is None else self._resumed(vec_env, load)
+            self.model = going_on or new_model(options, vec_env, report.said)
         self._goes_on = going_on is not None
         self.env: VecEnv = self.model.get_env() or vec_env
         tables = open_tables(run.path, self.model.num_timesteps, options.verbose)
@@ -100,9 +100,7 @@ class Learner:
                 self.report.said(text)
         kind = algorithm(o.algo, vec_env)
         check_arguments(kind, load)
-        model: BaseAlgorithm | None = self.autosave.resume(
-            kind, normalized(replace(o, init_from=None), vec_env), device=o.device, **load
-        )
+        model: BaseAlgorithm | None = self.autosave.resume(kind, normalized(o, vec_env), device=o.device, **load)
         lessons: Path | None = run.curriculum
         if model is not None:
             checkpoint = self.autosave.resumed

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import importlib
 import warnings
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any
 
 from gymnasium import spaces
@@ -57,26 +58,26 @@ def algorithm(name: str, env: VecEnv) -> Any:
 
 
 def normalized(options: TrainOptions, vec_env: VecEnv) -> VecEnv:
-    """`vec_env` in a VecNormalize, where one is wanted; with the statistics of the model whose weights are taken."""
-    statistics = find_start(options).normalize if options.init_from else None
+    """`vec_env` in a new VecNormalize, where one is wanted."""
     gamma = float(tuned_for(options).get("gamma", 0.99))
-    if statistics is not None:
-        wrapped = load_statistics(statistics, vec_env)
-        wrapped.gamma = gamma
-        return wrapped
     return VecNormalize(vec_env, gamma=gamma) if options.normalize else vec_env
 
 
-def new_model(options: TrainOptions, env: VecEnv) -> BaseAlgorithm:
-    """A model for `env` as `options` say, or with the weights of `init_from`."""
+def new_model(options: TrainOptions, vec_env: VecEnv, tell: Callable[[str], object]) -> BaseAlgorithm:
+    """A model for `vec_env` as `options` say, or with the weights and statistics of `init_from`."""
     o = options
     if o.init_from:
+        start = find_start(o)
+        for text in start.said:
+            tell(text)
+        env = normalized(o, vec_env) if start.normalize is None else _with_statistics(start.normalize, vec_env, o)
         arguments = {**init_arguments(o), **agents.buffers(o, env)}
         if o.her is not None:
             arguments |= _hindsight(o.her, env.observation_space)
-        model = load_model(algorithm(o.algo, env), find_start(o).model, env, o, **arguments)
+        model = load_model(algorithm(o.algo, env), start.model, env, o, **arguments)
         model.num_timesteps = 0
         return model
+    env = normalized(o, vec_env)
     kind = algorithm(o.algo, env)
     policy = o.policy if o.policy != "auto" else _policy_for(o.algo, env.observation_space)
     arguments = {**agents.buffers(o, env), **tuned_for(o)}
@@ -93,18 +94,20 @@ def new_model(options: TrainOptions, env: VecEnv) -> BaseAlgorithm:
 
 
 def old_model(options: TrainOptions, old: OldModel, vec_env: VecEnv, load: Mapping[str, Any]) -> BaseAlgorithm:
-    """The model of a run that an older version has saved, with what it saved beside it.
-
-    Args:
-        load: arguments of the algorithm's load().
-    """
-    env = vec_env if old.normalize is None else load_statistics(old.normalize, vec_env)
+    """The model of a run that an older version has saved, with what it saved beside it; `load` as for load_model."""
+    env = vec_env if old.normalize is None else _with_statistics(old.normalize, vec_env, options)
     model = load_model(algorithm(options.algo, env), old.model, env, options, **load)
     if old.replay is not None and isinstance(model, OffPolicyAlgorithm):
         with warnings.catch_warnings():  # HER's: the episodes under way are lost, as the engine begins new ones
             warnings.filterwarnings("ignore", message="The last trajectory in the replay buffer will be truncated")
             load_replay_buffer(model, old.replay)
     return model
+
+
+def _with_statistics(path: Path, vec_env: VecEnv, options: TrainOptions) -> VecNormalize:
+    env = load_statistics(path, vec_env)
+    env.gamma = float(tuned_for(options).get("gamma", env.gamma))
+    return env
 
 
 def _policy_for(algo: str, space: spaces.Space[Any]) -> str:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from ue_rl.errors import UeRlError, printable
 from ue_rl.saving.lock import RunLock
 from ue_rl.saving.stopping import Stopping
-from ue_rl.training.comparison import compare
+from ue_rl.training.comparison import Comparison, compare
 from ue_rl.training.directory import RunDirectory
 from ue_rl.training.fleet import Fleet
 from ue_rl.training.options import TrainOptions
@@ -59,8 +59,14 @@ def _in_directory(
     try:
         with RunLock(run.path), _log_file(run.log, report), ExitStack() as stack:
             run.sweep()
+            load: dict[str, Any] | None = None
+            if resume:
+                options, said, load = _compared(options, run)
+                for text in said:
+                    report.said(text)
+                    _log.info("%s", text)
             with stopping.interruptible():
-                learner = _prepared(options, run, resume, report, stack)
+                learner = _prepared(options, run, load, report, stack)
             return learner.learn(stopping)
     except BaseException:
         if not resume and (run.replaced or not (learner and learner.begun)):
@@ -68,11 +74,26 @@ def _in_directory(
         raise
 
 
-def _prepared(options: TrainOptions, run: RunDirectory, resume: bool, report: Report, stack: ExitStack) -> Learner:
-    """Starts or dials the engines, which `stack` ends, and makes the model."""
+def _compared(options: TrainOptions, run: RunDirectory) -> Comparison:
+    """What may change in a run that has saved something; one that has not begins anew, with any options."""
+    found = Comparison(options, [], {})
+    if run.saved_anything:
+        found = compare(run.read_config(), options, run.path)
+    aside = [f"{path} is a run of this name that --force had set aside" for path in run.set_aside()]
+    return found._replace(said=[*aside, *found.said])
+
+
+def _prepared(
+    options: TrainOptions, run: RunDirectory, load: dict[str, Any] | None, report: Report, stack: ExitStack
+) -> Learner:
+    """Starts or dials the engines, which `stack` ends, and makes the model; `load` as Learner takes it."""
     from ue_rl.training.engine import engines_of
 
-    o, load = _compared(options, run, resume, report)
+    o = options
+    if o.init_from and not (load is not None and run.saved_anything):
+        from ue_rl.training.loading import find_start
+
+        find_start(o)  # a wrong path is said before an engine is started
     transport = engines_of(o, run.engines, report.changed)
     stack.callback(transport.close)
     # Imports torch, which takes seconds: after everything cheap was checked, before an engine waits.
@@ -88,32 +109,7 @@ def _prepared(options: TrainOptions, run: RunDirectory, resume: bool, report: Re
     report.connected(vec_env.num_envs, facts)
     report.engines(Fleet(vec_env.transport))
     _log.info("engine: %s", ", ".join(f"{key} {value}" for key, value in facts.items()))
-    return Learner(o, run, vec_env, resume=resume, report=report, load=load)
-
-
-def _compared(
-    options: TrainOptions, run: RunDirectory, resume: bool, report: Report
-) -> tuple[TrainOptions, dict[str, Any]]:
-    """What the run does from here on, and arguments of the algorithm's load(); what is otherwise than before is said.
-
-    Raises:
-        ConfigurationError: an option that a resumed run cannot change, or `init_from` names no model.
-    """
-    said: list[str] = []
-    load: dict[str, Any] = {}
-    if resume:
-        said += [f"{path} is the run that --force had set aside" for path in run.set_aside()]
-    if resume and run.saved_anything:
-        options, changed, load = compare(run.read_config(), options, run.path)
-        said += changed
-    elif options.init_from:
-        from ue_rl.training.loading import find_start
-
-        said += find_start(options).said
-    for text in said:
-        _log.info("%s", text)
-        report.said(text)
-    return options, load
+    return Learner(options, run, vec_env, load=load, report=report)
 
 
 @contextmanager

@@ -51,15 +51,15 @@ class Record:
         num_envs: of the engine.
 
     Attributes:
-        lives: uint64 [1], how often the engine was started. steps: uint64 [num_envs], steps of each env in all lives.
-        resets: uint64 [num_envs], likewise.
+        lives: uint64 [1], how often the engine was started. pid: uint64 [1], the process of its present life.
+        steps: uint64 [num_envs], steps of each env in all lives. resets: uint64 [num_envs], likewise.
     """
 
     def __init__(self, path: str | Path, num_envs: int) -> None:
-        size = 1 + 2 * num_envs
+        size = 2 + 2 * num_envs
         mode: Any = "r+" if os.path.exists(path) else "w+"
         words = np.memmap(path, np.uint64, mode, shape=(size,))
-        self.lives, self.steps, self.resets = words[:1], words[1 : 1 + num_envs], words[1 + num_envs :]
+        self.lives, self.pid, self.steps, self.resets = np.split(words, (1, 2, 2 + num_envs))
 
     @property
     def total(self) -> int:
@@ -171,6 +171,7 @@ def main(words: Sequence[str] | None = None) -> int:
     record = None
     if a.record:
         record = Record(a.record, a.num_envs)
+        record.pid[0] = os.getpid()
         record.lives += np.uint64(1)
     fault = a.fault if record is None or record.lives[0] <= a.lives else None
     # As games do: SIGTERM ends it in good order, or not at all.

@@ -220,8 +220,6 @@ class _Engines:
             while rng.random() < 0.3 and not session.full:
                 self._places = session.add(_Wire()) + 1  # type: ignore[arg-type]
         data, bridge = message + b"\n", session.bridge
-        self._places -= len(session.strangers)
-        session.strangers.clear()
         place = rng.randrange(1 if session.shared else self._places)
         cut = rng.randrange(len(data) + 1)
         for piece in (data[:cut], data[cut:]):

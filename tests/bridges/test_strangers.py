@@ -1,0 +1,200 @@
+"""Connections that are no part of a session: port probes, scanners, second trainers, sockets whose machine has gone."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+import ue_rl
+from ue_rl.bridges import BridgeServer, VectorBridge, run_in_thread
+from ue_rl.bridges.tcp import server as server_module
+from ue_rl.spec import Channel, EnvSpec
+
+Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
+ALL = "ACT=RESET;ENV=0||ACT=RESET;ENV=1\n"
+
+
+class Sum(VectorBridge):
+    """Adds up the actions."""
+
+    def reset_envs(self, env_ids: NDArray[np.intp], seeds: Sequence[Any], options: Sequence[Any]) -> None:
+        self.outbox.obs[env_ids] = 0
+
+    def step_envs(self, actions: NDArray[np.float32], env_ids: NDArray[np.intp]) -> None:
+        self.outbox.obs[env_ids] += actions[env_ids]
+
+
+@asynccontextmanager
+async def hosting(channel: Channel | None = Channel.ANY, **spec: Any) -> AsyncIterator[BridgeServer]:
+    async with BridgeServer(Sum(EnvSpec(1, 1, num_envs=2, channel=channel, **spec)), port=0) as server:
+        yield server
+
+
+async def dial(server: BridgeServer) -> Streams:
+    return await asyncio.open_connection("127.0.0.1", server.port)
+
+
+async def line(streams: Streams) -> str:
+    return (await asyncio.wait_for(streams[0].readline(), 5)).decode()
+
+
+def say(streams: Streams, text: str) -> None:
+    streams[1].write(text.encode())
+
+
+async def settle() -> None:
+    for _ in range(20):
+        await asyncio.sleep(0.001)
+
+
+@pytest.mark.parametrize("version", [0, 1])
+@pytest.mark.parametrize("stays", [False, True])
+async def test_a_silent_stranger_does_not_end_the_session_of_a_trainer_that_prepares(stays: bool, version: int) -> None:
+    options: dict[str, Any] = {} if version else {"channel": None, "version": 0}
+    async with hosting(**options) as server:
+        trainer = await dial(server)
+        assert (await line(trainer)).startswith("CONFIG")
+        probe = await dial(server)
+        await settle()
+        if not stays:
+            probe[1].close()
+            await settle()
+        say(trainer, ALL)
+        assert (await line(trainer)).startswith("OBS=0;REW=0;DONE=0;ENV=0||")
+        if stays and version:
+            assert (await line(probe)).startswith("BUSY;SINCE=")
+        assert server.sessions == 1
+
+
+@pytest.mark.parametrize("said", ["", "GET / HTTP/1.1\r\nHost: a\r\n\r\n", "\x16\x03\x01", "hello\n"])
+@pytest.mark.parametrize("when", [0, 1, 2])
+async def test_a_stranger_between_env_sockets_is_none_of_them(
+    said: str, when: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with hosting() as server:
+        admin = await dial(server)
+        assert (await line(admin)).startswith("CONFIG")
+        envs = []
+        for n in range(2):
+            if n == when:
+                stranger = await dial(server)
+                say(stranger, said)
+                await settle()
+            envs.append(await dial(server))
+            say(envs[-1], "ACT=RESET\n")
+            await settle()
+        if when == 2:
+            stranger = await dial(server)
+            say(stranger, said)
+        for n, env in enumerate(envs):
+            assert await line(env) == f"OBS=0;REW=0;DONE=0;ENV={n}\n"
+        if said:
+            rest = await asyncio.wait_for(stranger[0].read(), 5)
+            assert b"CONFIG" not in rest
+            assert "which no trainer says before it is served" in caplog.text
+        say(envs[1], "ACT=3\n")
+        assert await line(envs[1]) == "OBS=3;REW=0;DONE=0;ENV=1\n"
+        assert server.sessions == 1
+
+
+async def test_env_sockets_of_which_one_is_silent_are_taken_after_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(server_module, "PATIENCE", 0.05)
+    async with hosting() as server:
+        streams = [await dial(server) for _ in range(3)]
+        assert (await line(streams[0])).startswith("CONFIG")
+        say(streams[2], "ACT=RESET\n")
+        assert await line(streams[2]) == "OBS=0;REW=0;DONE=0;ENV=1\n"
+
+
+@pytest.mark.parametrize("channel", list(Channel))
+async def test_who_says_nothing_gives_way_to_who_waits(
+    channel: Channel, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(server_module, "SILENCE", 0.1)
+    async with hosting(channel) as server:
+        silent = await dial(server)
+        assert (await line(silent)).startswith("CONFIG")
+        following = await dial(server)
+        said = await line(following)
+        if said.startswith("BUSY"):
+            said = await line(following)
+        assert said.startswith("CONFIG")
+        assert (await line(silent)).startswith("ERROR=it%20has%20said%20nothing")
+        assert "it has said nothing for 0.1 s, and somebody else waits" in caplog.text
+
+
+async def test_a_trainer_that_has_spoken_may_be_silent_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(server_module, "SILENCE", 0.02)
+    async with hosting() as server:
+        trainer = await dial(server)
+        assert (await line(trainer)).startswith("CONFIG")
+        say(trainer, "\n")
+        waiting = await dial(server)
+        assert (await line(waiting)).startswith("BUSY")
+        await asyncio.sleep(0.1)
+        say(trainer, ALL)
+        assert (await line(trainer)).startswith("OBS=0;")
+
+
+def test_ours_says_at_once_that_it_is_there() -> None:
+    """So a trainer that prepares for long is not taken for a port probe, on any wiring."""
+    for channel in Channel:
+        with run_in_thread(Sum(EnvSpec(1, 1, num_envs=2, channel=channel)), port=0) as server:
+            for wiring in ["auto"] if channel is not Channel.ANY else ["shared", "per_env"]:
+                env = ue_rl.connect(server.url, transport="tcp", channel=wiring, timeout=5)
+                probe = socket.create_connection(("127.0.0.1", server.port))
+                probe.settimeout(5)
+                assert probe.recv(5) == b"BUSY;"
+                env.reset()
+                probe.close()
+                env.close()
+
+
+async def test_a_peer_whose_machine_has_gone_is_found_within_about_a_minute() -> None:
+    async with hosting() as server:
+        trainer = await dial(server)
+        await line(trainer)
+        sock = server._members[0]._transport.get_extra_info("socket")
+        assert sock.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
+        for name, most in (
+            ("TCP_KEEPIDLE", 30),
+            ("TCP_KEEPINTVL", 10),
+            ("TCP_KEEPCNT", 3),
+            ("TCP_USER_TIMEOUT", 60_000),
+        ):
+            if hasattr(socket, name):
+                assert 0 < sock.getsockopt(socket.IPPROTO_TCP, getattr(socket, name)) <= most
+        trainer[1].close()
+
+
+async def test_a_turn_of_the_loop_accepts_a_few_connections_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A crowd of hundreds must not keep the one that is served waiting."""
+    made: list[int] = []
+    turn = 0
+    original = BridgeServer.connection_made
+
+    def connection_made(server: BridgeServer, connection: Any) -> None:
+        made.append(turn)
+        original(server, connection)
+
+    monkeypatch.setattr(BridgeServer, "connection_made", connection_made)
+    async with hosting() as server:
+        crowd = [socket.socket() for _ in range(100)]
+        for sock in crowd:
+            sock.setblocking(False)
+            sock.connect_ex(("127.0.0.1", server.port))
+        for turn in range(1, 2000):  # noqa: B007 - read by connection_made
+            await asyncio.sleep(0)
+            if len(made) == len(crowd):
+                break
+        for sock in crowd:
+            sock.close()
+        assert len(made) == len(crowd)
+        assert max(map(made.count, set(made))) <= 4
