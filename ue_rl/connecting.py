@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from ue_rl.connections import SharedMemoryConnection, open_engine
+from ue_rl.engines.url_engine import UrlEngine
 from ue_rl.errors import ConfigurationError
 from ue_rl.transport import Transport
 
@@ -51,8 +52,54 @@ def parse_tcp(url: str) -> tuple[str, int]:
     return parts.hostname, port
 
 
-def open_transport(url: str, transport: str = "auto", **options: Any) -> Transport:
+def open_transport(
+    url: str | Sequence[str],
+    transport: str = "auto",
+    *,
+    reconnect: float = 0.0,
+    max_restarts: int = 10,
+    restart_window: float = 60.0,
+    on_change: Listener | None = None,
+    **options: Any,
+) -> Transport:
     """A connected transport for `url`; the arguments as for `connect`."""
+    if isinstance(url, str) and not reconnect and on_change is None:
+        return _dial(url, transport, **options)
+    from ue_rl.engines.restarts import Restarts
+    from ue_rl.engines.transport import EnginesTransport
+
+    engines = url_engines([url] if isinstance(url, str) else url, transport, reconnect=reconnect, **options)
+    restarts = Restarts(max_restarts, restart_window) if reconnect else None
+    carrier = EnginesTransport(engines, restarts=restarts, on_change=on_change)
+    carrier.connect()
+    return carrier
+
+
+def url_engines(
+    urls: Sequence[str], transport: str = "auto", *, reconnect: float = 0.0, **options: Any
+) -> list[UrlEngine]:
+    """The engines at these addresses, none of which has been dialled yet; arguments and errors as for `connect`."""
+    twice = next((url for n, url in enumerate(urls) if url in urls[:n]), None)
+    if twice is not None:
+        raise ConfigurationError(
+            "an engine serves one trainer, over one connection", field="url", expected="each address once", got=twice,
+            cure="start a second engine on another port",
+        )  # fmt: skip
+    for url in urls:
+        if not url.startswith(SHM):
+            parse_tcp(url)  # raises, before the first one is dialled
+
+    def engine_at(url: str) -> UrlEngine:
+        def dial(wait: float | None, connect_timeout: float | None) -> Transport:
+            again = {} if wait is None else {"wait": wait, "connect_timeout": connect_timeout}
+            return _dial(url, transport, **{**options, **again})
+
+        return UrlEngine(url, dial, reconnect)
+
+    return [engine_at(url) for url in urls]
+
+
+def _dial(url: str, transport: str, **options: Any) -> Transport:
     if not url.startswith(SHM):
         host, port = parse_tcp(url)
         return open_engine(host, port, transport=transport, **options)
@@ -67,7 +114,7 @@ def open_transport(url: str, transport: str = "auto", **options: Any) -> Transpo
 
 
 def connect(
-    url: str,
+    url: str | Sequence[str],
     transport: str = "auto",
     *,
     max_episode_steps: int | None = None,
@@ -77,16 +124,20 @@ def connect(
     render_mode: str | None = None,
     **options: Any,
 ) -> UnrealVecEnv:
-    """Connects to a running engine.
+    """Connects to a running engine, or to several as one: their envs stand one after the other.
 
     Args:
-        url: "tcp://HOST:PORT", or "shm://NAME" for shared memory by name.
+        url: "tcp://HOST:PORT", or "shm://NAME" for shared memory by name; of several engines a list. They may have
+            different numbers of envs, and be reached in different ways; their spaces must agree.
         transport: "auto": shared memory where the engine offers it and this machine is the engine's, else TCP;
             "tcp": never; "shm": nothing else.
         max_episode_steps, monitor, copy, compute_reward, render_mode: see UnrealVecEnv.
         options: of the connection: channel="auto"|"shared"|"per_env" (TCP), timeout=30.0 (seconds a step may take),
             connect_timeout=None, wait=0.0 (seconds to keep trying while nobody listens), compiled=None,
             nul_terminated=False (for SINGLE and RLBASE games with the deployed Unreal plugin, see docs/unreal.md).
+            Of engines that are lost (docs/engines.md): reconnect=0.0 (seconds to dial an engine again; 0: its loss ends
+            the connection), max_restarts=10 within restart_window=60.0 seconds for each engine, on_change=None (called
+            with each ue_rl.engines.lifecycle.Change).
 
     Raises:
         ConfigurationError, EngineUnreachable, EngineTimeout, EngineDisconnected, HandshakeError, SegmentInvalid,
@@ -106,7 +157,7 @@ def connect(
 
 
 def make_env(
-    url: str,
+    url: str | Sequence[str],
     transport: str = "auto",
     *,
     render_mode: str | None = None,
@@ -125,7 +176,7 @@ def make_env(
 
 
 def make_vector_env(
-    url: str,
+    url: str | Sequence[str],
     num_envs: int | None = None,
     transport: str = "auto",
     *,
@@ -238,8 +289,8 @@ def launch(
         ConfigurationError: a wrong argument or command. EngineNotStarted: with what an engine printed last.
         Also what `connect` raises.
     """
-    from ue_rl.engines.restarts import Restarts  # type: ignore[import-not-found, unused-ignore]
-    from ue_rl.engines.transport import EnginesTransport  # type: ignore[import-not-found, unused-ignore]
+    from ue_rl.engines.restarts import Restarts
+    from ue_rl.engines.transport import EnginesTransport
     from ue_rl.envs.vec_env import UnrealVecEnv
 
     engines = launched(

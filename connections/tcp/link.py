@@ -142,6 +142,14 @@ class Link:
         finally:
             self.sock.setblocking(True)
 
+    def hung_up(self) -> bool:
+        """Has the peer closed its end? Looks without waiting; False where the system cannot tell (only Linux can)."""
+        if not hasattr(select, "POLLRDHUP") or self.sock.fileno() < 0:
+            return False
+        poll = select.poll()
+        poll.register(self.sock, select.POLLRDHUP)
+        return bool(poll.poll(0))
+
     def last_words(self, wait: float = 0.0) -> EngineDisconnected | None:
         """The error that an ERROR line stands for, among all that has come and was not read; for a failed connection.
 

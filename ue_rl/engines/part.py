@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import time
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -62,6 +63,8 @@ class EnginePart:
         transport: connected; None while the engine is lost.
         envs: env ids that it has among those of all engines; rows: its rows. Set by `place`.
         news: why it was lost, until the caller has been told; None otherwise.
+        answered_after: seconds from a step's request to its answer, of the last 1024 steps.
+        copies: each array of all engines, its rows of this one, and where they come from.
         asked: env ids of the request under way, as it counts them; None: all. Means something only during a request.
     """
 
@@ -76,7 +79,7 @@ class EnginePart:
         self.draw: Callable[[int], Mapping[str, float] | None] | None = None
         self._not_before = 0.0  # time.monotonic() seconds of the next start
         self._settings: dict[tuple[object, ...], str] = {}
-        self._latencies, self._answers = [0.0] * _KEPT, 0
+        self.answered_after: deque[float] = deque(maxlen=_KEPT)
         self._lives = 0
         self.envs = range(0)
         self._forget()
@@ -91,15 +94,9 @@ class EnginePart:
         """It now."""
         return Engine(self.source.name, self.life.state, len(self.envs), max(0, self._lives - 1))
 
-    def note_latency(self, seconds: float) -> None:
-        """From a step's request to this engine's answer."""
-        self._latencies[self._answers % _KEPT] = seconds
-        self._answers += 1
-
     def latencies(self) -> NDArray[np.float64]:
         """See EnginesTransport.latencies."""
-        at, kept = self._answers % _KEPT, self._latencies
-        return np.array(kept[:at] if self._answers < _KEPT else kept[at:] + kept[:at], np.float64)
+        return np.array(self.answered_after, np.float64)
 
     # -- its place
 
@@ -120,7 +117,7 @@ class EnginePart:
         """Lets go of the connection's arrays, which may lie in a segment."""
         self._buffers: StepBuffers | None = None
         self._whole: list[tuple[Array, Array]] = []
-        self._copies: list[tuple[Array, Array]] = []
+        self.copies: list[tuple[Array, Array]] = []
 
     def _bind(self) -> None:
         """Pairs each array of all engines with this one's."""
@@ -131,7 +128,7 @@ class EnginePart:
         if everything.image is not None and mine.image is not None:
             pairs.append((everything.image, mine.image))
         self._whole = pairs
-        self._copies = [(into[self.rows], source) for into, source in pairs]
+        self.copies = [(into[self.rows], source) for into, source in pairs]
 
     def take(self, only: Sequence[int] | None) -> None:
         """Copies the answers into the arrays of all engines.
@@ -140,8 +137,8 @@ class EnginePart:
             only: env ids over all engines; None: all of this engine's.
         """
         if only is None:
-            for into, source in self._copies:
-                np.copyto(into, source)
+            for into, source in self.copies:
+                into[...] = source
         else:
             rows = np.asarray(self.rows_of(only), np.intp)
             for into, source in self._whole:
@@ -151,6 +148,27 @@ class EnginePart:
         if infos:
             first = self._first_row
             self._all.infos.update({row + first: info for row, info in infos.items()})
+
+    def receive(self, patience: float | None = None) -> StepBuffers:
+        """The answer to a request; `patience`: within so many seconds instead of the connection's own deadline."""
+        transport: Any = self.transport
+        if patience is None:
+            return transport.receive()  # type: ignore[no-any-return]
+        own = getattr(transport, "timeout", patience)
+        transport.timeout = min(own, patience)
+        try:
+            return transport.receive()  # type: ignore[no-any-return]
+        finally:
+            transport.timeout = own
+
+    def tell(self, envs: Sequence[int]) -> None:
+        """Says of `envs` that they were lost; their observations stand among those of all engines as they were."""
+        everything, rows = self._all, self.rows_of(envs)
+        everything.lost.update(envs)
+        everything.rewards[rows], everything.dones[rows], everything.truncated[rows] = 0, 1, 1
+        for row in rows:
+            everything.infos[row] = {"engine_lost": self.news}
+        self.news = None
 
     # -- its life
 
@@ -239,7 +257,7 @@ class EnginePart:
         except RestartsSpent as spent:
             self.life.to(LifeState.QUOTA_SPENT, spent.plain())
             raise
-        self.news = str(error)
+        self.news = error.plain()
 
     def _name_it(self, error: UeRlError) -> None:
         """Says which engine it was, and which env among those of all."""
@@ -253,6 +271,16 @@ class EnginePart:
         """A setting that outlives the engine: it is made again in each further life."""
         self._settings.pop(key, None)
         self._settings[key] = line
+
+    def describe(self) -> dict[str, str]:
+        """See Transport.describe."""
+        return {"address": self.source.name} if self.transport is None else self.transport.describe()
+
+    def ask_to_close(self) -> None:
+        """Begins what `close` does, where the source can: several engines end at the same time."""
+        ask = getattr(self.source, "ask_to_close", None)
+        if ask is not None:
+            ask()
 
     def close(self) -> None:
         """Ends it; idempotent, never raises."""

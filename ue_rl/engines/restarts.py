@@ -58,8 +58,7 @@ class Restarts:
             raise RestartsSpent(
                 f"{error.message}; it was lost {len(losses)} times within {self.window:g} s",
                 fault=error.fault, env_id=error.env_id, field=error.field, expected=error.expected, got=error.got,
-                cure="see what ended it (its output, if it was launched); more are allowed with max_restarts= "
-                "(--max-restarts)",
+                cure=f"more are allowed with max_restarts= (--max-restarts){f'. {error.cure}' if error.cure else ''}",
             ) from error  # fmt: skip
         quick = self._quick[engine] = self._quick.get(engine, 0) + 1 if died_at_once else 0
         return min(_LONGEST_PAUSE, _FIRST_PAUSE * 2 ** (quick - 1)) if quick else 0.0

@@ -7,6 +7,7 @@ step of all takes as long as that of the slowest.
 from __future__ import annotations
 
 import logging
+import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from time import perf_counter
@@ -16,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ue_rl.buffers import Resets, StepBuffers
+from ue_rl.engines.asking import check_finite, split_resets
 from ue_rl.engines.calling import Asked, answer_of
 from ue_rl.engines.lifecycle import Life, Listener
 from ue_rl.engines.merging import merged
@@ -34,7 +36,6 @@ from ue_rl.json_text import json_text
 from ue_rl.session import Event, State
 from ue_rl.spec import EnvSpec
 from ue_rl.transport import BaseTransport, Options, Seeds, check_actions, live_agents
-from ue_rl.wire.refusals import nonfinite_action
 
 _log = logging.getLogger("ue_rl.engines")
 
@@ -73,7 +74,7 @@ class EnginesTransport(BaseTransport):
         self._drawn: dict[int, Mapping[str, float] | None] = {}  # for resets that were not answered yet
         self._draw: Draw | None = None
         self._asked: list[EnginePart] = []
-        self._stepping = self._some_lost = self._some_over = False
+        self._stepping = self._whole = self._some_lost = self._some_over = False
         self.restarts = restarts
         super().__init__()
         self.lives: list[Life] = [part.life for part in self._parts]
@@ -119,7 +120,9 @@ class EnginesTransport(BaseTransport):
             self._hand_on(part)
             at += part.spec.num_envs
         self.handshake = spec.text
-        self._some_act = bool(spec.groups)
+        self._some_act, self._several = bool(spec.groups), len(self._parts) > 1
+        self._shape = spec.num_rows, spec.act_size
+        self._rows = [(part, part.rows) for part in self._parts]
         return spec
 
     def _hand_on(self, part: EnginePart) -> None:
@@ -143,17 +146,15 @@ class EnginesTransport(BaseTransport):
     # -- requests
 
     def _ask(self, actions: NDArray[np.float32], resets: Resets | None) -> None:
+        if resets is None and not self._some_lost and not self._some_act:
+            self._ask_all(actions)
+            return
         check_actions(self.spec, actions)
         begin = () if resets is None or resets.env_ids is None else resets.env_ids
         self._check_step(actions, begin)
-        self._stepping, self._asked = True, []
+        self._stepping, self._whole, self._asked = True, False, []
         self._since = perf_counter()
         self.buffers.lost.clear()
-        if not begin and not self._some_lost:
-            for part in self._parts:
-                part.asked = None
-                self._step(part, actions, None)
-            return
         down: list[tuple[EnginePart, list[int]]] = []
         for part in self._parts:
             mine = [int(env) - part.envs.start for env in begin if env in part.envs]
@@ -167,14 +168,42 @@ class EnginesTransport(BaseTransport):
             if part.transport is not None:
                 self._reset(part, mine, None, None)
 
+    def _ask_all(self, actions: NDArray[np.float32]) -> None:
+        """The usual step. Every connection checks its own rows; here only what would be found too late."""
+        if self._several:
+            if getattr(actions, "shape", None) != self._shape:
+                check_actions(self.spec, actions)
+            if not math.isfinite(np.vdot(actions, actions)):
+                check_finite(self.spec, actions)
+        asked: list[EnginePart] = []
+        self._stepping, self._whole, self._asked = True, True, asked
+        if self.buffers.lost:
+            self.buffers.lost.clear()
+        self._since = perf_counter()
+        for part, rows in self._rows:
+            try:
+                part.transport.send_actions(actions[rows])  # type: ignore[union-attr]
+            except SURVIVABLE as error:
+                self._whole = False
+                self._lose(part, error)
+            except UeRlError as error:
+                check_actions(self.spec, actions)  # says it of all rows
+                raise self._half_asked(error) from error
+            else:
+                asked.append(part)
+        if not self._whole:
+            for part in asked:
+                part.asked = None
+
     def _check_step(self, actions: NDArray[np.float32], begin: Sequence[int]) -> None:
         """What one engine's connection would refuse after others had been asked.
 
         Raises:
             ActionError, ConfigurationError: see Transport.send_actions.
         """
-        if not np.isfinite(np.add.reduce(actions, None)):  # a sum that is finite has finite terms
-            self._check_finite(actions, begin)
+        if not math.isfinite(np.vdot(actions, actions)):  # a sum of squares that is finite has finite terms
+            live = live_agents(self.buffers) if self._some_act else None
+            check_finite(self.spec, actions, begin, live)
         if self._owed:
             missing = self._owed.difference(begin)
             for part in self._parts:
@@ -188,32 +217,13 @@ class EnginesTransport(BaseTransport):
         if self._some_act:
             self._expect(Resets(begin) if len(begin) else None, steps=True)
 
-    def _check_finite(self, actions: NDArray[np.float32], begin: Sequence[int]) -> None:
-        wrong = ~np.isfinite(actions).all(axis=1).reshape(self.spec.num_envs, -1)
-        wrong[np.asarray(begin, np.intp)] = False
-        rows = np.flatnonzero(wrong.reshape(-1) & live_agents(self.buffers) if self._some_act else wrong)
-        if len(rows):
-            row = int(rows[0])
-            raise nonfinite_action(actions, row, int(np.isfinite(actions[row]).argmin()), self.spec)
-
     def _ask_resets(self, resets: Resets) -> None:
         for options in resets.options or ():
             if options is not None:
                 json_text(options, "OPTIONS")  # raises for what is no JSON, before anything is sent
-        self._stepping, self._asked = False, []
+        self._stepping, self._whole, self._asked = False, False, []
         self.buffers.lost.clear()
-        wanted: list[tuple[EnginePart, list[int] | None, Seeds, Options]] = []
-        for part in self._parts:
-            start, stop = part.envs.start, part.envs.stop
-            if resets.env_ids is None:
-                mine, places = None, range(start, stop)
-            else:
-                chosen = [(n, int(env) - start) for n, env in enumerate(resets.env_ids) if start <= env < stop]
-                if not chosen:
-                    continue
-                mine, places = [env for _, env in chosen], [n for n, _ in chosen]  # type: ignore[assignment]
-            given = [None if v is None else [v[n] for n in places] for v in (resets.seeds, resets.options)]
-            wanted.append((part, mine, *given))  # type: ignore[arg-type]
+        wanted = split_resets(resets, self._parts)
         down = [entry for entry in wanted if entry[0].transport is None]
         for entry in wanted:
             if entry[0].transport is not None:
@@ -258,21 +268,46 @@ class EnginesTransport(BaseTransport):
     # -- answers
 
     def _collect(self) -> None:
+        if self._whole:
+            self._collect_all()
+        else:
+            self._collect_some()
+        if self._some_lost:
+            self._tell_lost()
+        self._note_episodes()
+
+    def _collect_all(self) -> None:
+        """The answers to the usual step."""
+        since, infos = self._since, self.buffers.infos
+        late = False
+        for part in self._asked:
+            transport = part.transport
+            try:
+                answer = part.receive(_LATE) if late else transport.receive()  # type: ignore[union-attr]
+            except SURVIVABLE as error:
+                late = late or isinstance(error, EngineTimeout)
+                self._lose(part, error)
+                continue
+            part.answered_after.append(perf_counter() - since)
+            for into, source in part.copies:
+                into[...] = source
+            if answer.infos:
+                first = part.rows.start
+                infos.update({row + first: info for row, info in answer.infos.items()})
+
+    def _collect_some(self) -> None:
         late = False
         owed = self._owed
         for part in self._asked:
             assert part.transport is not None
             try:
-                if late:
-                    self._receive_soon(part)
-                else:
-                    part.transport.receive()
+                part.receive(_LATE if late else None)
             except SURVIVABLE as error:
                 late = late or isinstance(error, EngineTimeout)
                 self._lose(part, error)
                 continue
             if self._stepping:
-                part.note_latency(perf_counter() - self._since)
+                part.answered_after.append(perf_counter() - self._since)
             if owed:
                 envs = part.envs if part.asked is None else part.asked
                 part.take(None if part.asked is None else envs)
@@ -282,36 +317,12 @@ class EnginesTransport(BaseTransport):
             if self._drawn:
                 for env in part.envs if part.asked is None else part.asked:
                     self._drawn.pop(env, None)
-        if self._some_lost:
-            self._tell_lost()
-        self._note_episodes()
-
-    @staticmethod
-    def _receive_soon(part: EnginePart) -> None:
-        transport: Any = part.transport
-        patience = getattr(transport, "timeout", None)
-        if patience is None:
-            transport.receive()
-            return
-        transport.timeout = min(patience, _LATE)
-        try:
-            transport.receive()
-        finally:
-            transport.timeout = patience
 
     def _tell_lost(self) -> None:
         """Writes the rows of envs whose engine was lost; their observations stand there as they were."""
-        buffers = self.buffers
         for part in self._parts:
-            if part.news is None:
-                continue
-            envs = [env for env in part.envs if env in self._owed]
-            buffers.lost.update(envs)
-            rows = part.rows_of(envs)
-            buffers.rewards[rows], buffers.dones[rows], buffers.truncated[rows] = 0, 1, 1
-            for row in rows:
-                buffers.infos[row] = {"engine_lost": part.news}
-            part.news = None
+            if part.news is not None:
+                part.tell([env for env in part.envs if env in self._owed])
         self._some_lost = bool(self._owed)
 
     def _note_episodes(self) -> None:
@@ -336,22 +347,25 @@ class EnginesTransport(BaseTransport):
         part.lose(error)
         self._owed.update(part.envs)
         self._some_lost = True
-        _log.warning("%s; its episodes end as truncated, it is started again with their reset", part.news)
+        _log.warning("%s. Its episodes end as truncated; it is connected again with their reset", part.news)
 
     def _revive(self, parts: Sequence[EnginePart]) -> None:
         """Opens lost engines again; one that fails is lost again."""
-        for part in parts:
-            part.start()
-        for part in parts:
-            began = time.monotonic()
-            try:
-                part.open()
-            except ConnectionUnusable:
-                raise
-            except SURVIVABLE as error:
-                self._lose(part, error)
-            else:
+        began = time.monotonic()
+        started = [part for part in parts if self._surviving(part, part.start)]
+        for part in started:
+            if self._surviving(part, part.open):
                 _log.info("%s is back after %.1f s", part.name, time.monotonic() - began)
+
+    def _surviving(self, part: EnginePart, do: Callable[[], None]) -> bool:
+        try:
+            do()
+        except ConnectionUnusable:
+            raise
+        except SURVIVABLE as error:
+            self._lose(part, error)
+            return False
+        return True
 
     # -- calls
 
@@ -390,14 +404,15 @@ class EnginesTransport(BaseTransport):
 
     def _drop(self) -> None:
         for part in self._parts:
+            part.ask_to_close()
+        for part in self._parts:
             part.close()
 
     def describe(self) -> dict[str, str]:
         """See Transport.describe; what differs between the engines is listed."""
         facts: dict[str, dict[str, None]] = {}
         for part in self._parts:
-            mine = {"address": part.source.name} if part.transport is None else part.transport.describe()
-            for key, value in mine.items():
+            for key, value in part.describe().items():
                 facts.setdefault(key, {})[value] = None
         number = {"engines": str(len(self._parts))} if len(self._parts) > 1 else {}
         return {**number, **{key: ", ".join(values) for key, values in facts.items()}}

@@ -71,7 +71,8 @@ def start_episodes(
     for buffers, begun, lost in begin_episodes(transport, env_ids, *given):
         cut = cut.difference(begun).union(lost)
         if buffers.lost or infos:  # the next turn clears them
-            infos.update({row: info for row, info in buffers.infos.items() if row not in buffers.lost})
+            again = buffers.lost.difference(lost)
+            infos.update({row: info for row, info in buffers.infos.items() if row not in again})
     buffers.infos.update(infos)
     if cut:
         buffers.lost.update(cut)

@@ -253,14 +253,15 @@ class AutoSave(BaseCallback):
         """Saves a checkpoint now; None where it could not be saved, which is logged. For the thread that learns."""
         model, steps = self.model, self.model.num_timesteps
         exact = self._collecting or reason == "learning is over"
-        collecting, live = self._collecting, snapshot.take(model)
-        if not collecting:  # an update is under way or done: as it is
+        live = snapshot.take(model)
+        if not self._collecting:  # an update is under way or done: as it is
             self._begin()
             self._collecting = False
         started = time.monotonic()
         try:
             snapshot.put(model, self._snapshot)
-            self.last = self.store.save(steps, functools.partial(self._write, reason, exact))
+            ahead = snapshot.rows_ahead(live, self._snapshot)
+            self.last = self.store.save(steps, functools.partial(self._write, reason, exact, ahead))
         except UeRlError as error:
             _log.error("not saved: %s", error)
             return None
@@ -288,11 +289,11 @@ class AutoSave(BaseCallback):
         self._leave()
         return saved
 
-    def _write(self, reason: str, exact: bool, folder: Path) -> dict[str, object]:
+    def _write(self, reason: str, exact: bool, ahead: int, folder: Path) -> dict[str, object]:
         model = self.model
         write_model(model, folder, self._with_replay_buffer)
         env = self._env
-        state = {"format": FORMAT, "snapshot": snapshot.plain(self._snapshot)}
+        state = {"format": FORMAT, "snapshot": snapshot.plain(self._snapshot), "ahead": ahead}
         state["env"] = None if env is None or env.journal is None else env.journal_state()
         write_packed(folder, "state", state)
         for name, part in self._part_states.items():

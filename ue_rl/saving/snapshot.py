@@ -25,6 +25,8 @@ _DEQUES = ("ep_info_buffer", "ep_success_buffer")
 _TARGETS = ("q_net_target", "quantile_net_target")  # which DQN and its kind update in mid-rollout
 _NOISE = ("exploration_mat", "exploration_matrices")
 
+_NO_STARTS = np.zeros(0, np.int64)
+
 State = dict[str, Any]
 
 
@@ -48,7 +50,8 @@ def take(model: BaseAlgorithm) -> State:
         state["targets"] = [value.detach().clone() for value in targets]
     buffer = own.get("replay_buffer")
     if buffer is not None:
-        state["buffer"] = (buffer.pos, buffer.full, getattr(buffer, "_current_ep_start", np.zeros(0)).copy())
+        started = getattr(buffer, "_current_ep_start", _NO_STARTS)  # HER's
+        state["buffer"] = (buffer.pos, buffer.full, started.copy(), buffer.buffer_size)
     state["wrappers"] = [_wrapper(wrapper) for wrapper in _wrappers(model.env)]
     return state
 
@@ -80,7 +83,7 @@ def put(model: BaseAlgorithm, state: State, envs: bool = True) -> None:
                 target.copy_(_tensor(model, value))
     buffer = own.get("replay_buffer")
     if buffer is not None and "buffer" in state:
-        pos, full, started = state["buffer"]
+        pos, full, started, _ = state["buffer"]
         buffer.pos, buffer.full = int(pos), bool(full)
         if len(started) and hasattr(buffer, "_current_ep_start"):
             buffer._current_ep_start = started.copy()
@@ -116,6 +119,14 @@ def from_plain(given: State, model: BaseAlgorithm) -> State:
             [torch.from_numpy(one) for one in cuda], generators,
         ),
     }  # fmt: skip
+
+
+def rows_ahead(live: State, state: State) -> int:
+    """How many rows the replay buffer has been given since an earlier snapshot of the same rollout."""
+    if "buffer" not in live:
+        return 0
+    rows, laps = live["buffer"][0] - state["buffer"][0], live["buffer"][3]
+    return int(rows % laps)
 
 
 # -- random generators

@@ -71,7 +71,7 @@ class PluginStandIn(EngineLoop):
         manual: no thread of its own; the test calls `tick()`.
         tag_lines: whether a line is tagged with its socket's id; without, a row must carry its ENV.
         handshake: sent instead of the plugin's own, without a newline.
-        host: the address to listen on; the port is always a free one.
+        host, port: the address to listen on; 0: a free port.
         stale_reads: see above.
 
     Attributes:
@@ -97,6 +97,7 @@ class PluginStandIn(EngineLoop):
         handshake: str | None = None,
         episode_length: int = 5,
         host: str = "127.0.0.1",
+        port: int = 0,
         stale_reads: bool = False,
     ) -> None:
         if env_type not in ("MULTI", "SINGLE", "RLBASE"):
@@ -123,7 +124,7 @@ class PluginStandIn(EngineLoop):
         self._slots = [_Slot(TinyTask(i, decimals=decimals, **options), durations[i]) for i in range(self.num_envs)]
         self._admin: socket.socket | None = None
         self._awaits_command = False  # RLBASE: the state has been sent
-        super().__init__("stand-in", host, self.num_envs + 1, threaded=not manual)
+        super().__init__("stand-in", host, self.num_envs + 1, threaded=not manual, port=port)
         assert self._listener is not None
         self._listener.setblocking(False)
         if accept_interval == 0:
