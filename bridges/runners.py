@@ -25,8 +25,10 @@ from urllib.parse import urlsplit
 from ue_rl.bridges.core import BridgeCore
 from ue_rl.bridges.hosting import Host
 from ue_rl.bridges.shm.host import ShmHost
+from ue_rl.bridges.signals import ends_in_order
 from ue_rl.bridges.tcp.server import BridgeServer
 from ue_rl.errors import ConfigurationError, EngineTimeout, UeRlError
+from ue_rl.processes import out_of_ctrl_c
 
 _MAIN = '`if __name__ == "__main__":`'
 _GUARD = f"call it under {_MAIN}, because a new process imports the main module"
@@ -67,7 +69,7 @@ def run_loop(main: Coroutine[Any, Any, None]) -> None:
     task = loop.create_task(main)
     try:
         loop.run_until_complete(task)
-    except KeyboardInterrupt:
+    except (KeyboardInterrupt, SystemExit):
         with contextlib.suppress(asyncio.CancelledError):
             if task.done():  # the interrupt came from within it; to wait for it again would never return
                 task.exception()  # so that asyncio does not log it as never retrieved
@@ -203,7 +205,8 @@ class ProcessHandle(_Handle):
         context = multiprocessing.get_context("spawn")
         self._pipe, theirs = context.Pipe()
         self.process = context.Process(target=_child, args=(serve, factory, options, theirs), name="ue_rl", daemon=True)
-        self.process.start()
+        with out_of_ctrl_c():  # it is for the trainer, which then closes us
+            self.process.start()
         theirs.close()
         try:
             if not self._pipe.poll(timeout):
@@ -252,7 +255,8 @@ def _child(serve: Serve, factory: Callable[[], BridgeCore], options: dict[str, A
         threading.Thread(target=wait, daemon=True).start()
 
     try:
-        serve(factory(), options, stop, ready)
+        with ends_in_order():
+            serve(factory(), options, stop, ready)
     except (UeRlError, OSError, ImportError, ValueError, TypeError) as error:
         with contextlib.suppress(OSError):  # the handle has gone
             pipe.send((str(error), ""))
@@ -280,8 +284,12 @@ def serve(
     bridge: BridgeCore, host: str = "127.0.0.1", port: int = 7777, *,
     ready: Callable[[BridgeServer], None] = lambda server: None, **options: Any,
 ) -> None:  # fmt: skip
-    """Hosts `bridge` over TCP until Ctrl-C; options as BridgeServer. `ready` is called once it listens."""
-    with contextlib.suppress(KeyboardInterrupt):
+    """Hosts `bridge` over TCP until Ctrl-C; options as BridgeServer. `ready` is called once it listens.
+
+    Raises:
+        SystemExit: SIGTERM or SIGHUP came, with exit code 143 or 129; everything is closed.
+    """
+    with ends_in_order(), contextlib.suppress(KeyboardInterrupt):
         over_tcp(bridge, {"host": host, "port": port, **options}, None, ready)
 
 
@@ -296,6 +304,10 @@ def run_shm_in_process(factory: Callable[[], BridgeCore], timeout: float = 60.0,
 
 
 def serve_shm(bridge: BridgeCore, *, ready: Callable[[ShmHost], None] = lambda host: None, **options: Any) -> None:
-    """Hosts `bridge` over shared memory until Ctrl-C; options as ShmHost. `ready` is called once it serves."""
-    with contextlib.suppress(KeyboardInterrupt):
+    """Hosts `bridge` over shared memory until Ctrl-C; options as ShmHost. `ready` is called once it serves.
+
+    Raises:
+        SystemExit: SIGTERM or SIGHUP came, with exit code 143 or 129; the segment is deleted.
+    """
+    with ends_in_order(), contextlib.suppress(KeyboardInterrupt):
         over_shm(bridge, options, None, ready)

@@ -27,6 +27,7 @@ def open_engine(
     channel: str = "auto",
     spin_us: float | None = None,
     compiled: bool | None = None,
+    nul_terminated: bool = False,
     **options: Any,
 ) -> MultiTcpConnection | SingleTcpConnection | SharedMemoryConnection:
     """A connected transport to the engine that listens on host:port.
@@ -36,6 +37,7 @@ def open_engine(
             shared memory; "shm": nothing else.
         channel: see TcpConnection. Naming one means TCP where `transport` is "auto".
         spin_us: see SharedMemoryConnection. compiled: see ue_rl.wire.Codec; for text only.
+        nul_terminated: see TcpConnection; for text only.
         options: timeout, connect_timeout, wait.
 
     Raises:
@@ -55,7 +57,7 @@ def open_engine(
         connection = SharedMemoryConnection(engine=(host, port), spin_us=spin_us, **options)
         connection.connect()
         return connection
-    text = {**options, "channel": channel, "compiled": compiled}
+    text = {**options, "channel": channel, "compiled": compiled, "nul_terminated": nul_terminated}
     if transport == "tcp" or channel != "auto":
         return open_tcp(host, port, **text)
     probe = MultiTcpConnection(host, port, **text)  # checks the options before anything is dialled

@@ -25,8 +25,8 @@ MAY_SEE = {
     "ue_rl/commands": set[str](),
     "ue_rl/envs": set[str](),
     "ue_rl/agents": {"ue_rl/envs"},
-    "ue_rl/engines": set[str](),
-    "ue_rl/launching": {"ue_rl/engines"},
+    "ue_rl/engines": {"ue_rl/wire"},
+    "ue_rl/launching": {"ue_rl/engines", "ue_rl/shm"},
     "ue_rl/saving": {"ue_rl/envs", "ue_rl/engines"},
 }
 

@@ -17,9 +17,11 @@ from ue_rl.lazy import lazy
 if TYPE_CHECKING:
     from ue_rl.agents.parallel_env import UnrealParallelEnv as UnrealParallelEnv
     from ue_rl.connecting import connect as connect
+    from ue_rl.connecting import launch as launch
     from ue_rl.envs.gym_env import UnrealEnv as UnrealEnv
     from ue_rl.envs.vec_env import UnrealVecEnv as UnrealVecEnv
     from ue_rl.envs.vector_env import UnrealVectorEnv as UnrealVectorEnv
+    from ue_rl.saving.autosave import AutoSave as AutoSave
     from ue_rl.spec import EnvSpec as EnvSpec
 
 __version__ = "0.1.0"
@@ -31,10 +33,11 @@ __getattr__, __dir__, __all__ = lazy(
     __name__,
     {
         "agents.parallel_env": "UnrealParallelEnv",
-        "connecting": "connect",
+        "connecting": "connect launch",
         "envs.gym_env": "UnrealEnv",
         "envs.vec_env": "UnrealVecEnv",
         "envs.vector_env": "UnrealVectorEnv",
+        "saving.autosave": "AutoSave",
         "spec": "EnvSpec",
         **dict.fromkeys(("agents", "bridges", "connections", "errors", "inference", "testing"), ""),
     },

@@ -6,20 +6,25 @@ shm://NAME         an engine's shared memory, by name or by the path of a file; 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from ue_rl.connections import SharedMemoryConnection, open_engine
+from ue_rl.engines.url_engine import UrlEngine
 from ue_rl.errors import ConfigurationError
 from ue_rl.transport import Transport
 
 if TYPE_CHECKING:
     from gymnasium.vector import AutoresetMode
 
+    from ue_rl.engines.lifecycle import Listener
     from ue_rl.envs.controls import GoalReward
     from ue_rl.envs.gym_env import UnrealEnv
     from ue_rl.envs.vec_env import UnrealVecEnv
     from ue_rl.envs.vector_env import UnrealVectorEnv
+    from ue_rl.launching.engine import LaunchedEngine
 
 DEFAULT_PORT = 7777
 SHM = "shm://"
@@ -47,8 +52,54 @@ def parse_tcp(url: str) -> tuple[str, int]:
     return parts.hostname, port
 
 
-def open_transport(url: str, transport: str = "auto", **options: Any) -> Transport:
+def open_transport(
+    url: str | Sequence[str],
+    transport: str = "auto",
+    *,
+    reconnect: float = 0.0,
+    max_restarts: int = 10,
+    restart_window: float = 60.0,
+    on_change: Listener | None = None,
+    **options: Any,
+) -> Transport:
     """A connected transport for `url`; the arguments as for `connect`."""
+    if isinstance(url, str) and not reconnect and on_change is None:
+        return _dial(url, transport, **options)
+    from ue_rl.engines.restarts import Restarts
+    from ue_rl.engines.transport import EnginesTransport
+
+    engines = url_engines([url] if isinstance(url, str) else url, transport, reconnect=reconnect, **options)
+    restarts = Restarts(max_restarts, restart_window) if reconnect else None
+    carrier = EnginesTransport(engines, restarts=restarts, on_change=on_change)
+    carrier.connect()
+    return carrier
+
+
+def url_engines(
+    urls: Sequence[str], transport: str = "auto", *, reconnect: float = 0.0, **options: Any
+) -> list[UrlEngine]:
+    """The engines at these addresses, none of which has been dialled yet; arguments and errors as for `connect`."""
+    twice = next((url for n, url in enumerate(urls) if url in urls[:n]), None)
+    if twice is not None:
+        raise ConfigurationError(
+            "an engine serves one trainer, over one connection", field="url", expected="each address once", got=twice,
+            cure="start a second engine on another port",
+        )  # fmt: skip
+    for url in urls:
+        if not url.startswith(SHM):
+            parse_tcp(url)  # raises, before the first one is dialled
+
+    def engine_at(url: str) -> UrlEngine:
+        def dial(wait: float | None, connect_timeout: float | None) -> Transport:
+            again = {} if wait is None else {"wait": wait, "connect_timeout": connect_timeout}
+            return _dial(url, transport, **{**options, **again})
+
+        return UrlEngine(url, dial, reconnect)
+
+    return [engine_at(url) for url in urls]
+
+
+def _dial(url: str, transport: str, **options: Any) -> Transport:
     if not url.startswith(SHM):
         host, port = parse_tcp(url)
         return open_engine(host, port, transport=transport, **options)
@@ -57,12 +108,13 @@ def open_transport(url: str, transport: str = "auto", **options: Any) -> Transpo
             "this address is shared memory", fault="caller", field="transport", expected="transport='auto' or 'shm'",
             got=transport,
         )  # fmt: skip
-    options.pop("compiled", None)  # of text only
+    for name in ("compiled", "nul_terminated"):  # of text only
+        options.pop(name, None)
     return SharedMemoryConnection.attach(url.removeprefix(SHM) or None, **options)
 
 
 def connect(
-    url: str,
+    url: str | Sequence[str],
     transport: str = "auto",
     *,
     max_episode_steps: int | None = None,
@@ -72,15 +124,20 @@ def connect(
     render_mode: str | None = None,
     **options: Any,
 ) -> UnrealVecEnv:
-    """Connects to a running engine.
+    """Connects to a running engine, or to several as one: their envs stand one after the other.
 
     Args:
-        url: "tcp://HOST:PORT", or "shm://NAME" for shared memory by name.
+        url: "tcp://HOST:PORT", or "shm://NAME" for shared memory by name; of several engines a list. They may have
+            different numbers of envs, and be reached in different ways; their spaces must agree.
         transport: "auto": shared memory where the engine offers it and this machine is the engine's, else TCP;
             "tcp": never; "shm": nothing else.
         max_episode_steps, monitor, copy, compute_reward, render_mode: see UnrealVecEnv.
         options: of the connection: channel="auto"|"shared"|"per_env" (TCP), timeout=30.0 (seconds a step may take),
-            connect_timeout=None, wait=0.0 (seconds to keep trying while nobody listens), compiled=None.
+            connect_timeout=None, wait=0.0 (seconds to keep trying while nobody listens), compiled=None,
+            nul_terminated=False (for SINGLE and RLBASE games with the deployed Unreal plugin, see docs/unreal.md).
+            Of engines that are lost (docs/engines.md): reconnect=0.0 (seconds to dial an engine again; 0: its loss ends
+            the connection), max_restarts=10 within restart_window=60.0 seconds for each engine, on_change=None (called
+            with each ue_rl.engines.lifecycle.Change).
 
     Raises:
         ConfigurationError, EngineUnreachable, EngineTimeout, EngineDisconnected, HandshakeError, SegmentInvalid,
@@ -100,7 +157,7 @@ def connect(
 
 
 def make_env(
-    url: str,
+    url: str | Sequence[str],
     transport: str = "auto",
     *,
     render_mode: str | None = None,
@@ -119,7 +176,7 @@ def make_env(
 
 
 def make_vector_env(
-    url: str,
+    url: str | Sequence[str],
     num_envs: int | None = None,
     transport: str = "auto",
     *,
@@ -148,6 +205,105 @@ def make_vector_env(
             )  # fmt: skip
         modes = {} if autoreset_mode is None else {"autoreset_mode": autoreset_mode}
         return UnrealVectorEnv(carrier, render_mode=render_mode, **modes)
+    except BaseException:
+        carrier.close()
+        raise
+
+
+def launched(
+    command: str | Sequence[str],
+    *,
+    num_engines: int = 1,
+    num_envs: int | None = None,
+    seed: int | None = None,
+    output_dir: str | Path | None = None,
+    start_timeout: float = 120.0,
+    transport: str = "auto",
+    **options: Any,
+) -> list[LaunchedEngine]:
+    """The engines that `launch` starts, none of which has been started yet; arguments and errors as there."""
+    from ue_rl.launching.engine import LaunchedEngine  # psutil
+    from ue_rl.launching.presets import template
+
+    words = template(command, [name for name, value in (("num_envs", num_envs), ("seed", seed)) if value is None])
+    if num_engines < 1:
+        raise ConfigurationError("there must be one engine at least", field="num_engines", got=num_engines)
+    if num_envs is not None and num_envs < 1:
+        raise ConfigurationError("an engine has one env at least", field="num_envs", got=num_envs)
+    if not 0 < start_timeout < float("inf"):
+        raise ConfigurationError("a deadline must be positive and finite", field="start_timeout", got=start_timeout)
+    if num_engines > 1 and not words.uses("port"):
+        raise ConfigurationError(
+            f"{num_engines} engines cannot listen on the same port", field="engine", expected="{port} in the command",
+            got=" ".join(words.words), cure="put {port} where the game takes its port: each engine gets one of its own",
+        )  # fmt: skip
+    options.setdefault("connect_timeout", start_timeout)
+
+    def dial(url: str) -> Transport:
+        return open_transport(url, transport, **options)
+
+    folder = None if output_dir is None else Path(output_dir)
+    return [
+        LaunchedEngine(
+            words, num_envs, None if seed is None else seed + number * (num_envs or 1), number,
+            None if folder is None else folder / f"engine-{number}.log", dial, start_timeout,
+        )
+        for number in range(num_engines)
+    ]  # fmt: skip
+
+
+def launch(
+    command: str | Sequence[str],
+    num_engines: int = 1,
+    num_envs: int | None = None,
+    *,
+    seed: int | None = None,
+    output_dir: str | Path | None = None,
+    start_timeout: float = 120.0,
+    max_restarts: int = 10,
+    restart_window: float = 60.0,
+    on_change: Listener | None = None,
+    transport: str = "auto",
+    max_episode_steps: int | None = None,
+    monitor: bool = True,
+    copy: bool = True,
+    compute_reward: GoalReward | None = None,
+    render_mode: str | None = None,
+    **options: Any,
+) -> UnrealVecEnv:
+    """Starts engines and connects to all of them; they end with `close()`, and whenever this process ends.
+
+    Args:
+        command: what starts an engine, without a shell: "./Game.sh --port {port} --envs {num_envs} --seed {seed}", its
+            words, or a preset such as "godot:PATH" (docs/launching.md). {engine} is the engine's number, from 0.
+            A program that listens on 7777 and knows no {port} can be started once.
+        num_engines: how many. num_envs: envs of each; None: what the game has.
+        seed: {seed} is this plus the number of envs in the engines before.
+        output_dir: folder for what each engine prints, engine-0.log ..; None: not kept, shown in errors only.
+        start_timeout: seconds until an engine listens, and again until it has shaken hands.
+        max_restarts: an engine that is lost is started again, this often within `restart_window` seconds; 0: never.
+        on_change: called with each ue_rl.engines.lifecycle.Change.
+        transport, max_episode_steps, monitor, copy, compute_reward, render_mode, options: as for `connect`.
+
+    Raises:
+        ConfigurationError: a wrong argument or command. EngineNotStarted: with what an engine printed last.
+        Also what `connect` raises.
+    """
+    from ue_rl.engines.restarts import Restarts
+    from ue_rl.engines.transport import EnginesTransport
+    from ue_rl.envs.vec_env import UnrealVecEnv
+
+    engines = launched(
+        command, num_engines=num_engines, num_envs=num_envs, seed=seed, output_dir=output_dir,
+        start_timeout=start_timeout, transport=transport, **options,
+    )  # fmt: skip
+    restarts = Restarts(max_restarts, restart_window) if max_restarts else None
+    carrier = EnginesTransport(engines, restarts=restarts, on_change=on_change)
+    try:
+        return UnrealVecEnv(
+            carrier, max_episode_steps=max_episode_steps, monitor=monitor, copy=copy, compute_reward=compute_reward,
+            render_mode=render_mode,
+        )  # fmt: skip
     except BaseException:
         carrier.close()
         raise

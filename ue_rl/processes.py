@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from multiprocessing import resource_tracker
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +39,20 @@ def alive(pid: int, start: int = 0) -> bool:
     except PermissionError:
         return True
     return True
+
+
+@contextmanager
+def out_of_ctrl_c() -> Iterator[None]:
+    """Processes that are started inside get no Ctrl-C of the terminal, from their first instruction on (POSIX)."""
+    if not hasattr(signal, "pthread_sigmask"):
+        yield
+        return
+    resource_tracker.ensure_running()  # by itself it is started with the first process, and unblocks SIGINT then
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def start_time(pid: int | None = None) -> int:

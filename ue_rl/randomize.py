@@ -50,6 +50,15 @@ class Randomizer:
         self.values[env_id] = {name: float(draw(low, high)) for name, (low, high) in self.ranges.items()}
         return self.values[env_id]
 
+    def generators(self) -> list[Any]:
+        """The states of the generators, as JSON values."""
+        return [draw.bit_generator.state for draw in self._draws]
+
+    def set_generators(self, states: Sequence[Any]) -> None:
+        """Goes on drawing from what `generators()` gave."""
+        for draw, state in zip(self._draws, states, strict=False):
+            draw.bit_generator.state = state
+
 
 def randomize(transport: Transport, ranges: Ranges | None, seed: int | None = None) -> Randomizer | None:
     """From now on every reset over this connection draws its parameters from `ranges`; None or {}: not any more.

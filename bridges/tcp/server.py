@@ -98,7 +98,7 @@ class BridgeServer:
     @property
     def url(self) -> str:
         """What a trainer connects to."""
-        host = self.host if self.host not in ("0.0.0.0", "::", "") else "127.0.0.1"
+        host = {"0.0.0.0": "127.0.0.1", "": "127.0.0.1", "::": "::1"}.get(self.host, self.host)
         return f"tcp://[{host}]:{self.port}" if ":" in host else f"tcp://{host}:{self.port}"
 
     async def start(self) -> None:

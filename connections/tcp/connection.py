@@ -8,6 +8,7 @@ each env, opened in order because the engine numbers them as it accepts them. Af
 from __future__ import annotations
 
 import contextlib
+import logging
 import time
 from typing import Any
 
@@ -15,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ue_rl.buffers import Resets, StepBuffers
-from ue_rl.connections.tcp.link import Link, dial, engine_late
+from ue_rl.connections.tcp.link import UNFINISHED, Link, dial, engine_late
 from ue_rl.connections.tcp.wirings import PerEnvWiring, SharedWiring, Wiring
 from ue_rl.errors import (
     ConfigurationError,
@@ -35,8 +36,15 @@ from ue_rl.wire.calls import PICTURE_LIMIT
 from ue_rl.wire.codec import require_lines
 from ue_rl.wire.notices import ended_by, notice_of
 
+_log = logging.getLogger("ue_rl.connections")
+
 CHANNELS = ("auto", "shared", "per_env")
 _LAST_WORDS = 0.2  # seconds for the engine's reason, which comes on another socket than the end did
+_NO_GREETING = (
+    "connected, but the engine says nothing, and it is still waited for; a game greets within 0.1 s: "
+    "press Play again (each Play serves one trainer), or is this not the game's port?"
+)
+_ACCEPT_SECONDS = 0.1  # the deployed plugin takes one connection in so many, and answers none before all are there
 _BUSY_GRACE = 1.0  # seconds: the trainer that is served may be one that has just closed
 
 
@@ -47,6 +55,9 @@ class TcpConnection(BaseTransport):
         host, port: where the engine listens.
         channel: "auto": the handshake's CHANNEL decides, and where it is silent per-env sockets are tried, with a
             fall-back to the shared channel where the listener refuses them; or "shared" or "per_env".
+        nul_terminated: send a NUL byte behind each line, in the same write, to an engine of version 0 that is SINGLE or
+            RLBASE: the deployed plugin reads those into memory that it does not clear (docs/unreal.md). Others, whose
+            readers are right, get none.
         timeout, connect_timeout, wait: see BaseTransport. compiled: see ue_rl.wire.Codec.
 
     Raises:
@@ -67,6 +78,7 @@ class TcpConnection(BaseTransport):
         connect_timeout: float | None = None,
         wait: float = 0.0,
         compiled: bool | None = None,
+        nul_terminated: bool = False,
     ) -> None:
         super().__init__(timeout, connect_timeout, wait)
         if channel not in CHANNELS:
@@ -76,11 +88,13 @@ class TcpConnection(BaseTransport):
         if not 0 < port < 65_536:
             raise ConfigurationError("no such port", fault="caller", field="port", expected="1 to 65535", got=port)
         self.host, self.port, self.channel = host, port, channel
-        self._compiled = compiled
+        self._compiled, self._nul_terminated = compiled, nul_terminated
         self._greeted: tuple[Link, EnvSpec] | None = None
         self._admin: Link | None = None
         self._wiring: Wiring | None = None
         self._due = 0
+        self._tail = b""
+        self._extra = 0.0  # seconds on top of the deadline of the first answer
 
     # -- opening
 
@@ -103,6 +117,10 @@ class TcpConnection(BaseTransport):
         require_lines(spec)
         self._codec = Codec(spec, compiled=self._compiled)
         self.buffers = StepBuffers.of(spec)
+        if self._nul_terminated:
+            self._tail = b"\0" if spec.version == 0 and spec.env_type is not EnvType.MULTI else b""
+            if not self._tail:
+                _log.info("no NUL bytes are sent: only SINGLE and RLBASE engines of version 0 need them")
         self._wiring = self._choose(self._admin, spec)
         return spec
 
@@ -120,21 +138,23 @@ class TcpConnection(BaseTransport):
             wanted = "shared"
         elif wanted == "auto" and spec.channel is not None:
             wanted = "per_env" if spec.channel is Channel.PER_ENV else "shared"
-        links = [] if wanted == "shared" else self._open_env_links(spec.num_envs, fall_back=wanted == "auto")
+        links = [] if wanted == "shared" else self._open_env_links(spec, fall_back=wanted == "auto")
         if links:
             if "ERROR" in spec.features:  # of version 1.1: these are env sockets, and no port probes
                 for link in links:
                     link.send(b"\n", time.monotonic() + self.connect_timeout)
-            return PerEnvWiring(links, self._codec, self.buffers)
+            self._extra = 0.0 if spec.version else _ACCEPT_SECONDS * spec.num_envs
+            return PerEnvWiring(links, self._codec, self.buffers, self._tail)
         admin.lines.max_line = self._codec.max_line
         if "ERROR" in spec.features:  # of version 1.1: no env sockets will come, and somebody is there
             admin.send(b"\n", time.monotonic() + self.connect_timeout)
-        return SharedWiring(admin, self._codec, self.buffers)
+        return SharedWiring(admin, self._codec, self.buffers, self._tail)
 
-    def _open_env_links(self, count: int, fall_back: bool) -> list[Link]:
+    def _open_env_links(self, spec: EnvSpec, fall_back: bool) -> list[Link]:
         """Opens the env sockets in order; none where the listener refuses the first and `fall_back`."""
         links: list[Link] = []
-        deadline = time.monotonic() + self.connect_timeout
+        count = spec.num_envs
+        deadline = time.monotonic() + self.connect_timeout + (0 if spec.version else _ACCEPT_SECONDS * count)
         try:
             for env in range(count):
                 links.append(Link(dial(self.host, self.port, deadline), self._codec.max_line))
@@ -192,15 +212,20 @@ class TcpConnection(BaseTransport):
     def _collect(self) -> None:
         assert self._wiring is not None
         try:
-            self._wiring.receive(self._due, time.monotonic() + self.timeout)
+            self._wiring.receive(self._due, time.monotonic() + self.timeout + self._extra)
+            self._extra = 0.0
         except EngineDisconnected as error:
             raise self._ended(error) from error
         except EngineTimeout as error:
+            waiting, total = self._wiring.unanswered(), len(self.buffers.pending)
+            if error.expected is not None:  # a line has begun
+                raise engine_late(waiting, total, self.timeout + self._extra, error.got, f"{error.cure}.") from error
             shared = isinstance(self._wiring, SharedWiring)
             other = "per-env sockets (channel='per_env')" if shared else "the shared channel (channel='shared')"
             why = f"is the game paused, does an action still run, or does it want {other}?"
-            waiting, total = self._wiring.unanswered(), len(self.buffers.pending)
-            raise engine_late(waiting, total, self.timeout, error.got, why) from error
+            if self._codec.spec.env_type is EnvType.RLBASE:
+                why = "is the game paused, or does an action still run?"
+            raise engine_late(waiting, total, self.timeout + self._extra, error.got, why) from error
 
     def _ended(self, error: EngineDisconnected) -> EngineDisconnected:
         """What to say of an engine that has gone: on per-env sockets its reason came on the first connection."""
@@ -227,7 +252,8 @@ class TcpConnection(BaseTransport):
             raise EngineTimeout(
                 f"the engine did not answer a call within {self.timeout:g} s", fault="engine",
                 field=line.partition(b"=")[0].partition(b";")[0].decode("ascii"), got=error.got,
-                cure="an engine answers a call at once, also without a tick: does it read the first connection?",
+                cure=error.cure
+                or "an engine answers a call at once, also without a tick: does it read the first connection?",
             ) from error  # fmt: skip
         finally:
             lines.max_line = before
@@ -250,7 +276,7 @@ class TcpConnection(BaseTransport):
     @staticmethod
     def _require_silence(link: Link, env_id: int | None) -> None:
         if link.has_stray_data():
-            came = bytes(link.lines.data[link.lines.head : link.lines.head + len(link.lines)])
+            came = link.lines.unread()
             ended = link.last_words()
             if ended is not None:
                 raise ended
@@ -283,7 +309,7 @@ class SingleTcpConnection(TcpConnection):
         """Tells an RLBASE engine that training is over (it resets and closes), then closes."""
         if self._wiring is not None and self._spec is not None and self._spec.env_type is EnvType.RLBASE:
             with contextlib.suppress(UeRlError):
-                self._wiring.links[0].send(b"TRAINING_COMPLETE\n", time.monotonic() + self.timeout)
+                self._wiring.links[0].send(b"TRAINING_COMPLETE\n" + self._tail, time.monotonic() + self.timeout)
         self.close()
 
 
@@ -312,7 +338,7 @@ def _handshake(link: Link, timeout: float, wait_until: float) -> EnvSpec:
     deadline = time.monotonic() + timeout
     while True:
         try:
-            start, end = link.next_span(deadline)
+            start, end = link.next_span(deadline, silence=_NO_GREETING if busy is None else "")
         except (EngineTimeout, EngineDisconnected) as error:
             if busy is not None and error.field != "ERROR":
                 raise busy from None
@@ -345,11 +371,11 @@ def _busy(link: Link, said: dict[str, str]) -> EngineBusy:
 
 
 def _no_handshake(link: Link, timeout: float, error: EngineTimeout) -> HandshakeError:
-    unread = bytes(link.lines.data[link.lines.head : link.lines.head + len(link.lines)])
+    unread = link.lines.unread()
     if unread:
         return HandshakeError(
             f"the engine's first line was not finished within {timeout:g} s", fault="engine",
-            expected="a line feed at the end of the line", got=unread, cure="end each message with a line feed",
+            expected="a line feed at the end of the line", got=unread, cure=UNFINISHED,
         )  # fmt: skip
     return HandshakeError(
         "the engine accepted the connection but sent no handshake", fault="engine",

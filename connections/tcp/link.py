@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import logging
 import os
 import select
 import socket
@@ -18,12 +19,17 @@ import time
 from collections.abc import Callable, Sequence
 
 from ue_rl.compiled import load
-from ue_rl.errors import EngineDisconnected, EngineTimeout, EngineUnreachable, LineTooLong
+from ue_rl.errors import EngineDisconnected, EngineTimeout, EngineUnreachable, LineTooLong, printable, shorten
+from ue_rl.keepalive import keep_alive
 from ue_rl.spin import TCP_SLICE_MS, TRAINER_SPIN_US
 from ue_rl.wire.lines import LineBuffer
 from ue_rl.wire.notices import ended_by
 
-_WOULD_BLOCK = (BlockingIOError, TimeoutError)
+_log = logging.getLogger("ue_rl.connections")
+
+_NO_WAY = (errno.ETIMEDOUT, errno.EHOSTUNREACH, errno.ENETUNREACH, errno.ENETDOWN)
+UNFINISHED = "the line is not finished: end each message with a line feed"
+HINT_AFTER = 2.0  # seconds without another byte until the log says what may be wrong
 
 
 class Link:
@@ -41,8 +47,11 @@ class Link:
         self.sock = sock
         self.lines = LineBuffer(max_line)
         self.greeting = ""
+        self._hinted = False
+        self._broken: OSError | None = None
         self._pid = os.getpid()
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        keep_alive(sock)
         sock.setblocking(True)
         for option in (socket.SO_RCVTIMEO, socket.SO_SNDTIMEO):
             sock.setsockopt(socket.SOL_SOCKET, option, _timeval(TCP_SLICE_MS / 1000))
@@ -63,10 +72,10 @@ class Link:
         while True:
             try:
                 sent = self.sock.send(data)
-            except _WOULD_BLOCK:
-                sent = 0
             except OSError as error:
-                raise self.gone(error) from error
+                if not _would_block(error):
+                    raise self.gone(error) from error
+                sent = 0
             if sent == len(data):
                 return
             data = memoryview(data)[sent:]
@@ -76,8 +85,12 @@ class Link:
                     cure="is the game paused, or stopped in a debugger?",
                 )  # fmt: skip
 
-    def next_span(self, deadline: float) -> tuple[int, int]:
+    def next_span(self, deadline: float, silence: str = "") -> tuple[int, int]:
         """(start, end) in `lines.data` of the next line, received if need be.
+
+        Args:
+            deadline: time.monotonic seconds.
+            silence: a hint for the log, where nothing at all has come for HINT_AFTER seconds.
 
         Raises:
             EngineTimeout: no whole line by `deadline` (time.monotonic seconds).
@@ -85,26 +98,35 @@ class Link:
         """
         lines = self.lines
         span = lines.next_span() if len(lines) else None
+        quiet_since = 0.0
         while span is None:
             try:
                 count = self._receive(lines.space())
-            except _WOULD_BLOCK:
-                count = -1
             except OSError as error:
-                raise self.gone(error) from error
+                if not _would_block(error):
+                    raise self.gone(error) from error
+                count = -1
             if count > 0:
                 lines.received(count)
                 span = lines.next_span()
                 if span is not None:
                     break
+                quiet_since = 0.0
             elif count == 0:
                 raise self.gone(None)
-            if time.monotonic() > deadline:
-                raise EngineTimeout(
-                    "the engine did not answer in time", fault="engine",
-                    got=f"{len(lines)} bytes of an unfinished line" if len(lines) else "nothing",
-                )  # fmt: skip
+            now = time.monotonic()
+            if now > deadline:
+                raise late_line(lines.unread())
+            quiet_since = quiet_since or now
+            if now - quiet_since > HINT_AFTER:
+                self.hint(unfinished_hint(lines.unread()) if len(lines) else silence)
         return span
+
+    def hint(self, text: str) -> None:
+        """Into the log, once for each connection."""
+        if text and not self._hinted:
+            self._hinted = True
+            _log.warning("%s", text)
 
     def has_stray_data(self) -> bool:
         """Has the peer sent more than was read? Looks without waiting."""
@@ -113,10 +135,20 @@ class Link:
         self.sock.setblocking(False)
         try:
             return bool(self.sock.recv(1, socket.MSG_PEEK))
-        except OSError:
-            return False  # nothing there, or gone: the next receive says so
+        except OSError as error:
+            if not _would_block(error):  # the system says it only once; the next send or receive fails, too
+                self._broken = error
+            return False
         finally:
             self.sock.setblocking(True)
+
+    def hung_up(self) -> bool:
+        """Has the peer closed its end? Looks without waiting; False where the system cannot tell (only Linux can)."""
+        if not hasattr(select, "POLLRDHUP") or self.sock.fileno() < 0:
+            return False
+        poll = select.poll()
+        poll.register(self.sock, select.POLLRDHUP)
+        return bool(poll.poll(0))
 
     def last_words(self, wait: float = 0.0) -> EngineDisconnected | None:
         """The error that an ERROR line stands for, among all that has come and was not read; for a failed connection.
@@ -148,6 +180,12 @@ class Link:
         ended = self.last_words()
         if ended is not None:
             return ended
+        error = self._broken or error
+        if error is not None and error.errno in _NO_WAY:
+            return EngineDisconnected(
+                "the engine's machine does not answer any more", fault="network", got=str(error),
+                cure="is it still on, and is the network between it and this one up?",
+            )  # fmt: skip
         got = "the connection was closed" if error is None else str(error)
         if unfinished:
             got += f", {unfinished} bytes of an unfinished line before it"
@@ -159,6 +197,21 @@ def engine_gone(got: str) -> EngineDisconnected:
     return EngineDisconnected(
         "the engine went away", fault="engine", got=got,
         cure="look into the game's log: it crashed, was stopped, or closed its bridge",
+    )  # fmt: skip
+
+
+def unfinished_hint(unread: bytes) -> str:
+    """For the log: bytes have come, and no line feed behind them."""
+    return printable(f"{UNFINISHED}; got {shorten(unread)}")
+
+
+def late_line(unread: bytes) -> EngineTimeout:
+    """The error for a line of which only `unread` has come by the deadline."""
+    if not unread:
+        return EngineTimeout("the engine did not answer in time", fault="engine", got="nothing")
+    return EngineTimeout(
+        "the engine did not finish its line in time", fault="engine", expected="a line feed at its end",
+        got=f"{len(unread)} bytes of an unfinished line: {shorten(unread)}", cure=UNFINISHED,
     )  # fmt: skip
 
 
@@ -180,6 +233,13 @@ def readable(links: Sequence[Link]) -> Callable[[], bool]:
             poller.register(fd, select.POLLIN)
         return lambda: bool(poller.poll(0))
     return lambda: any(select.select(fds[i : i + 500], [], [], 0)[0] for i in range(0, len(fds), 500))
+
+
+def _would_block(error: OSError) -> bool:
+    """Nothing came, or went, within a slice. ETIMEDOUT says so on Windows alone: elsewhere the peer was given up."""
+    if isinstance(error, TimeoutError):
+        return error.errno != errno.ETIMEDOUT or sys.platform == "win32"
+    return isinstance(error, BlockingIOError)
 
 
 def _timeval(seconds: float) -> bytes | int:

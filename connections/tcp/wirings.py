@@ -6,6 +6,7 @@ connections/tcp/connection.py's business. `due` counts the envs whose answer is 
 
 from __future__ import annotations
 
+import logging
 import os
 import time
 
@@ -14,24 +15,33 @@ from numpy.typing import NDArray
 
 from ue_rl.buffers import Resets, StepBuffers
 from ue_rl.compiled import load
-from ue_rl.connections.tcp.link import Link, readable
-from ue_rl.errors import ConfigurationError, EngineTimeout, LineTooLong, UeRlError
+from ue_rl.connections.tcp.link import HINT_AFTER, Link, late_line, readable, unfinished_hint
+from ue_rl.errors import ConfigurationError, LineTooLong, UeRlError
 from ue_rl.spin import TCP_SLICE_MS, TRAINER_SPIN_US
 from ue_rl.wire import Codec
 from ue_rl.wire.codec import MAX_LINE
+from ue_rl.wire.row_keys import UnknownFields
+
+_log = logging.getLogger("ue_rl.connections")
 
 _MOST = 2**31 - 1  # bytes of all lines that are being received: places in them are int32
 
 
 class SharedWiring:
-    """One socket for all envs. Deadlines are time.monotonic() seconds."""
+    """One socket for all envs. Deadlines are time.monotonic() seconds.
+
+    Args:
+        tail: sent behind each line, in the same write.
+    """
 
     name = "shared channel"
 
-    def __init__(self, link: Link, codec: Codec, buffers: StepBuffers) -> None:
+    def __init__(self, link: Link, codec: Codec, buffers: StepBuffers, tail: bytes = b"") -> None:
         self.links = [link]
+        self._tail = tail
         self._readable = readable(self.links)
         self._link, self._codec, self._buffers = link, codec, buffers
+        self._fields = UnknownFields(codec.spec)
 
     def may_have_strays(self, thorough: bool) -> bool:
         """Before a request: could a line be there that `receive` would take for an answer to it?
@@ -52,7 +62,7 @@ class SharedWiring:
             lengths = [len(self._codec.encode_reset_line(None, given)) for given in resets.options or ()]
             longest = lengths.index(max(lengths)) if lengths else 0
             raise _too_long(line, self._codec, longest if resets.env_ids is None else resets.env_ids[longest])
-        self._link.send(line, deadline)
+        self._link.send(line + self._tail if self._tail else line, deadline)
 
     def receive(self, due: int, deadline: float) -> None:
         """Receives until `due` pending envs have answered."""
@@ -60,6 +70,8 @@ class SharedWiring:
         while due:
             start, end = link.next_span(deadline)
             due -= codec.decode_states(link.lines.data, buffers, None, start, end)
+            if self._fields.watching:
+                say_unknown(self._fields, link.lines.data, start, end, 1 in buffers.dones.tobytes())
 
     def unanswered(self) -> list[int]:
         """After a timeout: the envs that it was waited for."""
@@ -70,13 +82,18 @@ class PerEnvWiring:
     """One socket for each env, in env order.
 
     With the compiled kernels on POSIX all sockets are served by three calls a step; otherwise link by link.
+
+    Args:
+        tail: see SharedWiring.
     """
 
-    def __init__(self, links: list[Link], codec: Codec, buffers: StepBuffers) -> None:
+    def __init__(self, links: list[Link], codec: Codec, buffers: StepBuffers, tail: bytes = b"") -> None:
+        self._tail = tail
         self.name = f"{len(links)} env socket{'s' if len(links) > 1 else ''}"
         self.links = links
         self._readable = readable(links)
         self._codec, self._buffers = codec, buffers
+        self._fields = UnknownFields(codec.spec)
         self._fast = load("kernels") if codec.kernels == "compiled" and os.name == "posix" else None
         self._fds = np.array([link.sock.fileno() for link in links], np.int32)
         self._fill = np.zeros(len(links), np.int32)
@@ -92,6 +109,8 @@ class PerEnvWiring:
         lines = {} if actions is None else dict(enumerate(self._codec.encode_action_lines(actions)))
         if resets is not None:
             lines |= self._reset_lines(resets)  # all of them before the first is sent
+        if self._tail:
+            lines = {env: line + self._tail for env, line in lines.items()}
         done, part = 0, 0
         if self._fast is not None and len(lines) == len(self.links):
             sent = self._fast.send_lines(self._fds, [lines[env] for env in range(len(lines))])
@@ -133,6 +152,8 @@ class PerEnvWiring:
                 error.env_id = env
                 raise
             codec.decode_states(link.lines.data, buffers, env, start, end)
+            if self._fields.watching:
+                say_unknown(self._fields, link.lines.data, start, end, buffers.dones[env] == 1)
 
     def unanswered(self) -> list[int]:
         """See SharedWiring. Not those behind the late one, whose answer is there and was not read."""
@@ -151,6 +172,7 @@ class PerEnvWiring:
         assert self._fast is not None
         fill, pending = self._fill, self._buffers.pending
         fill[:] = 0
+        seen, quiet_since = -1, 0.0
         while due:
             at = self._fast.receive_lines(
                 self._fds, self._data, self._stride, fill, pending, TRAINER_SPIN_US, TCP_SLICE_MS
@@ -158,17 +180,30 @@ class PerEnvWiring:
             if isinstance(at, tuple):
                 raise self._gone(at[1], OSError(-at[0], os.strerror(-at[0])))
             if at == len(fill):
+                answered = pending.nonzero()[0].tolist() if self._fields.watching else []
                 due -= self._codec.decode_state_lines(self._data, self._stride, fill, self._buffers)
+                for env in answered:
+                    start = env * self._stride
+                    ended = self._buffers.dones[env] == 1
+                    say_unknown(self._fields, self._data, start, start + int(fill[env]), ended)
                 fill[:] = 0
             elif fill[at] < 0:
                 raise self._gone(at, None)
             elif fill[at] == self._stride:
                 self._widen(at)
-            elif time.monotonic() > deadline:
-                raise EngineTimeout(
-                    "the engine did not answer in time", fault="engine", env_id=at,
-                    got=f"{fill[at]} bytes of an unfinished line" if fill[at] else "nothing",
-                )  # fmt: skip
+            else:
+                now, came = time.monotonic(), int(fill.sum())
+                if now > deadline:
+                    late = late_line(self._unread(at))
+                    late.env_id = at
+                    raise late
+                if came != seen:
+                    seen, quiet_since = came, now
+                elif now - quiet_since > HINT_AFTER and fill[at]:
+                    self.links[at].hint(unfinished_hint(self._unread(at)))
+
+    def _unread(self, env: int) -> bytes:
+        return bytes(self._data[env * self._stride : env * self._stride + max(int(self._fill[env]), 0)])
 
     def _gone(self, env: int, error: OSError | None) -> UeRlError:
         gone = self.links[env].gone(error)
@@ -190,6 +225,12 @@ class PerEnvWiring:
         for i, count in enumerate(self._fill.tolist()):
             data[i * wider : i * wider + count] = self._data[i * self._stride : i * self._stride + count]
         self._data, self._stride = data, wider
+
+
+def say_unknown(fields: UnknownFields, data: bytearray, start: int, end: int, ended: bool) -> None:
+    """Has the log say which fields of the line data[start:end] nobody reads."""
+    for sentence in fields.look(data, start, end, ended):
+        _log.warning("%s", sentence)
 
 
 def _too_long(line: bytes, codec: Codec, env: int) -> ConfigurationError:

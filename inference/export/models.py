@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from stable_baselines3.common.vec_env import VecNormalize
 
 from ue_rl.errors import ExportError
+from ue_rl.files import require_file
 from ue_rl.inference.export.observations import Leaf
 from ue_rl.inference.export.policies import ALGORITHMS
 
@@ -43,6 +44,7 @@ def load_sb3_model(path: Path, algorithm: str | None = None) -> Any:
     if not path.exists() and path.with_suffix(".zip").exists():
         path = path.with_suffix(".zip")  # SB3 leaves the suffix out, too
     try:
+        require_file(path)
         with zipfile.ZipFile(path) as archive:
             data = json.loads(archive.read("data"))
     except (OSError, zipfile.BadZipFile, KeyError, ValueError) as error:
@@ -115,6 +117,7 @@ def load_vec_normalize(source: VecNormalize | str | PathLike[str] | None) -> Vec
     if source is None or isinstance(source, VecNormalize):
         return source
     try:
+        require_file(source)
         with Path(source).open("rb") as file:
             found = pickle.load(file)
     except Exception as error:  # unpickling can raise anything

@@ -20,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ue_rl.errors import ConfigurationError, ModelLoadError, ModelMismatch
+from ue_rl.files import require_file
 from ue_rl.inference.interface import ModelPath, Observations
 from ue_rl.inference.metadata import ACTION_MASKS, EPISODE_START, NOISE, STATE, PolicyMetadata, Port
 from ue_rl.inference.runtime.loading import LoadedModel, load_session, unreadable
@@ -87,6 +88,7 @@ class OnnxInference(StatefulInference):
     def load_model(self, path: ModelPath) -> None:
         """Load the policy at `path`; see InferenceInterface.load_model."""
         try:
+            require_file(path)
             content = Path(path).read_bytes()
         except OSError as error:
             raise unreadable(path, error) from error

@@ -21,6 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ue_rl.errors import ConfigurationError, InferenceError, ModelLoadError, ModelMismatch
+from ue_rl.files import require_file
 from ue_rl.inference.interface import InferenceInterface, ModelPath, Observations
 from ue_rl.inference.runtime.loading import unreadable
 from ue_rl.inference.runtime.onnx import OnnxInference
@@ -209,6 +210,7 @@ def _signature(path: Path) -> tuple[int, int, int]:
 def _read(path: Path) -> tuple[bytes, tuple[int, int, int], bytes]:
     """Content, signature and digest; the signature is from before, so that the next poll notices a change meanwhile."""
     try:
+        require_file(path)
         signature = _signature(path)
         content = path.read_bytes()
     except OSError as error:

@@ -6,8 +6,10 @@ import os
 import signal
 import subprocess
 import sys
+from pathlib import Path
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 from click.testing import CliRunner
 
@@ -21,6 +23,7 @@ from ue_rl.testing import FaultyEngine, PluginStandIn, Script
 from ue_rl.testing.do_nothing import DoNothingBridge
 from ue_rl.wire.handshake import decode_handshake
 
+NAME = f"ue_rl_{os.getpid()}_signals"
 CART_POLE = ["--env", "CartPole-v1", "--num-envs", "2"]
 
 
@@ -84,6 +87,32 @@ def test_serve_stops_with_a_ctrl_c_that_comes_as_it_starts() -> None:
                 process.kill()
         assert process.returncode == 0, output
         assert output.endswith("stopped\n")
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="looks into /dev/shm")
+@pytest.mark.parametrize(
+    "served", [[*CART_POLE, "--shm", "--port", "0"], [*CART_POLE, "--shm-name", NAME]], indirect=True
+)
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGHUP, 129)])
+def test_serve_ends_in_order_on_other_signals(
+    served: tuple[subprocess.Popen[str], str], number: signal.Signals, code: int
+) -> None:
+    """A container that is stopped, a terminal that is closed: with a trainer attached, in mid-episode."""
+    process, url = served
+    env = ue_rl.connect(url, transport="auto")
+    env.reset()
+    name = env.transport.describe()["address"].removeprefix("shm://")
+    assert (Path("/dev/shm") / name).exists()
+    for _ in range(2):  # both may come, and more than once
+        process.send_signal(number)
+    output, _ = process.communicate(timeout=20)
+    assert process.returncode == code
+    assert output.endswith(f"stopped by {number.name}\n")
+    assert "Traceback" not in output
+    assert not (Path("/dev/shm") / name).exists()
+    with pytest.raises(errors.EngineDisconnected):
+        env.step(np.zeros(2, int))
+    env.close()
 
 
 @pytest.mark.parametrize(
@@ -163,7 +192,7 @@ def test_inspect_prints_an_engines_text_as_it_is() -> None:
     with FaultyEngine(Script(handshake=text)) as engine:
         result = CliRunner().invoke(cli, ["inspect", "--port", str(engine.port), "--steps", "2"])
     assert result.exit_code == 0, (result.output, result.exception)
-    assert result.output.count("[/X]") == 2  # in the handshake, and among the features
+    assert result.output.count("[/X]") == 3  # in the handshake, among the features, and as one that is unknown
 
 
 def test_notes() -> None:

@@ -2,21 +2,35 @@
 
 from __future__ import annotations
 
+import json
+import logging
 import os
+import zipfile
 from pathlib import Path
 
 import pytest
 
 from ue_rl.errors import ConfigurationError
-from ue_rl.training.directory import RunDirectory, write_whole
+from ue_rl.saving.durable import write_whole
+from ue_rl.saving.lock import RunLock
+from ue_rl.training.directory import RunDirectory
+from ue_rl.training.options import TrainOptions, resolve
+
+CONFIG = TrainOptions(algo="a2c").as_yaml()
+
+
+def a_model(path: Path, env_steps: int = 100) -> None:
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("data", json.dumps({"num_timesteps": env_steps}))
 
 
 def a_run(log_dir: Path, name: str, *, model: bool = True, age: int = 0) -> Path:
     path = log_dir / name
     path.mkdir(parents=True)
-    (path / "config.yaml").write_text("algo: ppo\n")
+    (path / "checkpoints").mkdir()
+    (path / "config.yaml").write_text(CONFIG)
     if model:
-        (path / "model.zip").write_bytes(b"")
+        a_model(path / "model.zip")
     os.utime(path / "config.yaml", (1_000_000 - age, 1_000_000 - age))
     return path
 
@@ -27,7 +41,8 @@ def test_files_have_the_names_that_the_docs_give(tmp_path: Path) -> None:
     assert named == {
         "config": "config.yaml", "model": "model.zip", "onnx": "model.onnx", "normalize": "vecnormalize.pkl",
         "replay": "replay_buffer.pkl", "checkpoints": "checkpoints", "episodes": "episodes.csv",
-        "curves": "curves.png", "log": "run.log", "curriculum": "curriculum.json", "handshake": "handshake.txt",
+        "engines": "engines", "curves": "curves.png", "log": "run.log", "curriculum": "curriculum.json",
+        "handshake": "handshake.txt",
     }  # fmt: skip
 
 
@@ -59,10 +74,11 @@ def test_an_overwritten_run_stands_aside_until_it_is_removed_or_put_back(tmp_pat
     (tmp_path / "mine.1").mkdir()  # somebody else's
     run = RunDirectory.create(tmp_path, "mine", "walk", force=True)
     assert run.replaced == tmp_path / "mine.2"
+    (run.checkpoints / "new").touch()
     run.discard()
     assert run.replaced is None
     assert (tmp_path / "mine" / "model.zip").exists()
-    assert not run.checkpoints.exists()
+    assert list(run.checkpoints.iterdir()) == []
     run = RunDirectory.create(tmp_path, "mine", "walk", force=True)
     run.remove_replaced()
     run.discard()
@@ -86,7 +102,7 @@ def test_an_overwritten_run_is_back_where_the_new_folder_cannot_be_made(
 def test_force_takes_no_folder_that_is_not_a_run(tmp_path: Path) -> None:
     (tmp_path / "photos").mkdir()
     (tmp_path / "photos" / "cat.png").write_bytes(b"cat")
-    with pytest.raises(ConfigurationError, match=r"config\.yaml") as caught:
+    with pytest.raises(ConfigurationError, match=r"is not a run.*config\.yaml") as caught:
         RunDirectory.create(tmp_path, "photos", "walk", force=True)
     assert (caught.value.field, caught.value.fault) == ("run_id", "caller")
     assert (tmp_path / "photos" / "cat.png").read_bytes() == b"cat"
@@ -114,17 +130,130 @@ def test_the_newest_run_of_the_task_is_continued(tmp_path: Path) -> None:
     (tmp_path / "walk-9").mkdir()  # no run: it has no config
     assert RunDirectory.existing(tmp_path, None, "walk").path == newest
     assert RunDirectory.existing(tmp_path, "walk-2", "walk").path == tmp_path / "walk-2"
-    assert RunDirectory.existing(tmp_path, "walk-2", "walk").read_config() == {"algo": "ppo"}
+    assert RunDirectory.existing(tmp_path, "walk-2", "walk").read_config()["algo"] == "a2c"
 
 
 def test_what_cannot_be_continued_is_named(tmp_path: Path) -> None:
-    a_run(tmp_path, "early", model=False)
     (tmp_path / "bare").mkdir()
-    (tmp_path / "bare" / "model.zip").write_bytes(b"")
-    for run_id, text in ((None, "no run of walk"), ("early", "no model"), ("bare", "no model"), ("none", "no model")):
+    a_model(tmp_path / "bare" / "model.zip")
+    (tmp_path / "empty").mkdir()
+    a_run(tmp_path, "torn")
+    (tmp_path / "torn" / "config.yaml").write_text("algo: [")
+    for run_id, text in (
+        (None, "no run of walk"), ("bare", "not a run"), ("none", "there is no run"), ("empty", "before it began"),
+        ("torn", "not a run.*not YAML"),
+    ):  # fmt: skip
         with pytest.raises(ConfigurationError, match=text) as caught:
             RunDirectory.existing(tmp_path, run_id, "walk")
         assert (caught.value.field, caught.value.fault) == ("run_id", "caller")
+
+
+def test_the_newest_of_a_task_is_a_numbered_one(tmp_path: Path) -> None:
+    """Not one of another task that begins with the same words, nor one that --force has set aside."""
+    a_run(tmp_path, "walk-1", age=5)
+    for other in ("walk-fast-2", "walk-1.1", "walk-mine"):
+        a_run(tmp_path, other)
+    assert RunDirectory.existing(tmp_path, None, "walk").path == tmp_path / "walk-1"
+
+
+@pytest.mark.parametrize(
+    "run_id", ["../victim", "/victim", "a/b", "a\\b", "", ".", "..", ".hidden", " x", "x ", "C:x", "a\nb", "a\0b", "*"]
+)
+def test_an_id_is_no_path(tmp_path: Path, run_id: str) -> None:
+    a_run(tmp_path, "victim")
+    (tmp_path / "logs").mkdir()
+    for call in (
+        lambda: RunDirectory.create(tmp_path / "logs", run_id, "walk", force=True),
+        lambda: RunDirectory.existing(tmp_path / "logs", run_id, "walk"),
+    ):
+        with pytest.raises(ConfigurationError, match="name of one folder") as caught:
+            call()
+        assert (caught.value.field, caught.value.fault) == ("run_id", "caller")
+    assert (tmp_path / "victim" / "model.zip").exists()
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["logs", "victim"]
+
+
+def test_a_config_to_train_with_makes_no_run(tmp_path: Path) -> None:
+    """Its folder is somebody's: it names a few options, and a run's names every one."""
+    mine = tmp_path / "mine"
+    mine.mkdir()
+    (mine / "config.yaml").write_text("algo: ppo\ntimesteps: 5\n")
+    (mine / "checkpoints").mkdir()
+    with pytest.raises(ConfigurationError, match=r"is not a run: its config.yaml was not written by a run"):
+        RunDirectory.create(tmp_path, "mine", "walk", force=True)
+    (mine / "config.yaml").write_text(CONFIG)
+    (mine / "checkpoints").rmdir()
+    with pytest.raises(ConfigurationError, match="is not a run: it has no folder checkpoints"):
+        RunDirectory.create(tmp_path, "mine", "walk", force=True)
+
+
+@pytest.mark.parametrize("left", [[], ["run.log"], ["run.log", "run.lock", "run.holder.json", ".half-config.yaml"]])
+def test_a_run_that_ended_before_it_began_is_in_nobodys_way(tmp_path: Path, left: list[str]) -> None:
+    (tmp_path / "mine" / "checkpoints").mkdir(parents=True)
+    for name in left:
+        (tmp_path / "mine" / name).write_text("x")
+    with pytest.raises(ConfigurationError, match=r"ended before it began.*without --resume"):
+        RunDirectory.existing(tmp_path, "mine", "walk")
+    for force in (False, True):
+        assert RunDirectory.create(tmp_path, "mine", "walk", force=force).replaced is None
+
+
+def test_a_run_that_was_killed_before_it_saved_is_resumed_with_its_config(tmp_path: Path) -> None:
+    options = TrainOptions(algo="a2c", timesteps=7)
+    RunDirectory.create(tmp_path, "mine", "walk", False, options)
+    run = RunDirectory.existing(tmp_path, "mine", "walk")
+    assert resolve({}, None, base=run.read_config()) == options
+    assert not run.saved_anything
+    assert run.old_models() == []
+    with pytest.raises(ConfigurationError, match=r"--resume.*--force"):
+        RunDirectory.create(tmp_path, "mine", "walk", force=False)
+    assert RunDirectory.create(tmp_path, "mine", "walk", force=True).replaced == tmp_path / "mine.1"
+
+
+def test_a_run_that_somebody_writes_is_not_overwritten(tmp_path: Path) -> None:
+    a_run(tmp_path, "mine")
+    with RunLock(tmp_path / "mine"), pytest.raises(ConfigurationError, match="is being written by pid"):
+        RunDirectory.create(tmp_path, "mine", "walk", force=True)
+    assert RunDirectory.create(tmp_path, "mine", "walk", force=True).replaced == tmp_path / "mine.1"
+
+
+def test_a_run_that_was_killed_while_it_overwrote_another_says_where_that_is(tmp_path: Path) -> None:
+    a_run(tmp_path, "mine.2")  # renamed, and the new folder was not made yet
+    with pytest.raises(ConfigurationError, match=r"had renamed it to mine\.2.*--run-id mine\.2"):
+        RunDirectory.existing(tmp_path, "mine", "walk")
+    RunDirectory.create(tmp_path, "mine", "walk", False, TrainOptions())  # made, but nothing was saved
+    for other in ("mine.1", "mine.x", "mine.old"):
+        (tmp_path / other).mkdir()
+    assert RunDirectory.existing(tmp_path, "mine", "walk").set_aside() == [tmp_path / "mine.2"]
+
+
+def test_runs_of_a_version_without_checksums_are_continued(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    path = a_run(tmp_path, "old")
+    (path / "replay_buffer.pkl").write_bytes(b"")
+    a_model(path / "checkpoints" / "50_steps.zip", 50)
+    a_model(path / "checkpoints" / "150_steps.zip", 150)
+    a_model(path / "checkpoints" / "100_steps.zip", 100)
+    (path / "checkpoints" / "150_steps_vecnormalize.pkl").write_bytes(b"")
+    (path / "checkpoints" / "200_steps.zip").write_bytes(b"PK torn")
+    run = RunDirectory.existing(tmp_path, "old", "walk")
+    assert run.saved_anything
+    with caplog.at_level(logging.WARNING):
+        found = run.old_models()
+    assert "200_steps.zip is broken and passed over" in caplog.text
+    assert [(old.model.name, old.env_steps) for old in found] == [
+        ("150_steps.zip", 150), ("model.zip", 100), ("100_steps.zip", 100), ("50_steps.zip", 50),
+    ]  # fmt: skip
+    assert found[0].normalize == path / "checkpoints" / "150_steps_vecnormalize.pkl"
+    assert (found[0].replay, found[1].replay, found[1].normalize) == (None, path / "replay_buffer.pkl", None)
+
+
+def test_halves_are_swept(tmp_path: Path) -> None:
+    path = a_run(tmp_path, "mine")
+    for half in ("half-model.zip", ".half-config.yaml"):
+        (path / half).write_text("")
+    (path / "checkpoints" / ".half-0001_5_steps").mkdir()
+    RunDirectory(path).sweep()
+    assert sorted(entry.name for entry in path.rglob("*")) == ["checkpoints", "config.yaml", "model.zip"]
 
 
 def test_a_file_is_replaced_whole_or_not_at_all(tmp_path: Path) -> None:

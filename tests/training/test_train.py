@@ -26,9 +26,10 @@ from ue_rl import errors
 from ue_rl.bridges import GymnasiumBridge, run_in_process, run_in_thread
 from ue_rl.cli import cli
 from ue_rl.inference import ExportReport
+from ue_rl.saving.durable import write_whole
 from ue_rl.testing import Fault, FaultKind, FaultyEngine, Script
 from ue_rl.training import Report, TrainOptions, learner
-from ue_rl.training.directory import RunDirectory, write_whole
+from ue_rl.training.directory import RunDirectory
 from ue_rl.training.options import parse_setting, read_config, resolve, schedule, tuned_for
 
 TINY = ["--timesteps", "512", "--num-envs", "2", "--n-steps", "32", "--batch-size", "32", "--eval-episodes", "2"]
@@ -397,7 +398,7 @@ def test_a_file_is_on_the_disk_before_it_takes_the_old_ones_place(
         monkeypatch.setattr(os, name, lambda *a, name=name, real=real: (done.append(name), real(*a)))
     (tmp_path / "x").write_text("old")
     write_whole(tmp_path / "x", lambda path: path.write_text("new"))
-    assert ((tmp_path / "x").read_text(), done) == ("new", ["fsync", "replace"])
+    assert ((tmp_path / "x").read_text(), done) == ("new", ["fsync", "replace", "fsync"])  # the folder's too
     assert list(tmp_path.iterdir()) == [tmp_path / "x"]
 
 

@@ -71,6 +71,7 @@ class GroupTransport:
         self._asked = self._nobody  # to take a step
         self._begun = self._nobody  # rows of envs that were asked to begin an episode
         self._stepping = self._nothing_sent = False
+        self._lost: set[int] = set()  # envs whose engine was lost, until they begin again
 
     def _learns(self, agents: Sequence[int]) -> None:
         self.part = Part(self.engine_spec, agents)
@@ -197,10 +198,12 @@ class GroupTransport:
         """See Transport.receive: the learner's rows."""
         if self._nothing_sent:
             self._nothing_sent = False
+            self.buffers.lost.clear()
             for row in np.flatnonzero(self.part.acted).tolist():  # said of the step, not of a new episode
                 self.buffers.infos.pop(row, None)
             return self.buffers
         buffers = self.transport.receive()
+        lost = buffers.lost
         whole = 0 not in buffers.present.tobytes() and 1 not in buffers.dones.tobytes()  # much faster than by NumPy
         live = self._everybody if whole else live_agents(buffers)
         parts = [self.part, *(part for part, _ in self._players.values())] if self._players else [self.part]
@@ -216,7 +219,19 @@ class GroupTransport:
                 if rows:
                     player.begin(rows)
         self._live = live
+        if lost:
+            self._note_lost(buffers)
+        elif self.buffers.lost:
+            self.buffers.lost.clear()
         return self.buffers
+
+    def _note_lost(self, buffers: StepBuffers) -> None:
+        """The learner's rows in envs whose engine was lost."""
+        self._lost |= buffers.lost
+        mine, size = self.buffers, self.part.size
+        mine.lost = {row for row in range(len(self.part.rows)) if row // size in buffers.lost}
+        for row in mine.lost:
+            mine.infos[row] = buffers.infos[int(self.part.rows[row])]
 
     def call(self, line: str) -> str:
         """See Transport.call; ENV is the engine's env."""
@@ -249,5 +264,6 @@ class GroupTransport:
         return rows.reshape(-1)
 
     def _tell(self, envs: list[int]) -> None:
+        self._lost.difference_update(envs)
         if envs and self.on_reset is not None:
             self.on_reset(envs)

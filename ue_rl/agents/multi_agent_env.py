@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from ue_rl.agents.part import Part, agents_of
 from ue_rl.buffers import StepBuffers
-from ue_rl.envs.gym_env import start_episodes
+from ue_rl.envs.episodes import start_episodes
 from ue_rl.envs.observations import Observations
 from ue_rl.envs.spaces import ActionWriter, action_space, observation_space
 from ue_rl.errors import ActionError, ConfigurationError, UnexpectedMessage

@@ -122,7 +122,7 @@ class SidesTransport(GroupTransport):
     def _tell(self, envs: list[int]) -> None:
         over = set(self._over())
         for env in envs:
-            if env in over and self._playing[env]:
+            if env in over and self._playing[env] and env not in self._lost:  # with its engine it was not played out
                 self._finished.append(Game(env, int(self.side_of[env]), self.opponent_of[env]))
             self._playing[env] = True
             self.opponent_of[env] = self._next

@@ -61,6 +61,10 @@ class GroupVecEnv(UnrealVecEnv):
         """See GroupTransport.set_player."""
         self.transport.set_player(group, policy, deterministic)
 
+    def keep_journal(self, seed: int) -> bool:
+        """False: episodes of agents, which come and go, are not replayed."""
+        return False
+
     def step_wait(self) -> VecEnvStepReturn:
         """See UnrealVecEnv.step_wait, and this class for inactive rows."""
         obs, rewards, dones, infos = super().step_wait()

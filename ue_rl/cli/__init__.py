@@ -1,21 +1,28 @@
 """The command line `ue-rl`: one file per command, loaded when it is asked for, so that `--help` is quick.
 
-Errors of the project are shown as one sentence and a cure, without a traceback; `--debug` shows it. Exit codes: 0 done,
-1 the run failed, 2 the command line is wrong, 130 stopped by Ctrl-C.
+Errors are shown as one sentence and a cure, without a traceback; `--debug` shows it. That of an error that nobody
+expected is kept in a file. Exit codes: 0 done, 1 the run failed, 2 the command line is wrong, 130 stopped by Ctrl-C.
 """
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import logging
+import os
+import platform
 import sys
+import tempfile
+import time
+import traceback
 import warnings
-from typing import Any
+from pathlib import Path
+from typing import Any, NoReturn
 
 import click
 
 from ue_rl import __version__
-from ue_rl.errors import UeRlError
+from ue_rl.errors import UeRlError, printable
 
 COMMANDS = {
     "train": "Train a policy with Stable-Baselines3, in a running engine or an embedded one.",
@@ -67,22 +74,62 @@ def cli(context: click.Context, debug: bool) -> None:
 def main(arguments: list[str] | None = None) -> Any:
     """Runs the command line and exits."""
     words = sys.argv[1:] if arguments is None else arguments
-    if "--debug" not in words:  # what is wrong, not which line of a library found it
+    debug = "--debug" in words
+    if not debug:  # what is wrong, not which line of a library found it
         warnings.formatwarning = lambda message, *where, **line: f"WARNING {message}\n"
     try:
         code = cli.main(words, prog_name="ue-rl", standalone_mode=False)
+        sys.stdout.flush()  # here, where an error can still be told
         sys.exit(code if isinstance(code, int) else 0)
     except (click.exceptions.Abort, KeyboardInterrupt):
-        click.secho("stopped", fg="yellow", err=True)
-        sys.exit(130)
+        _tell("stopped", "yellow")
+        _leave(130)
     except click.ClickException as error:
         error.show()
         sys.exit(error.exit_code)
-    except (UeRlError, ImportError) as error:
-        if "--debug" in words:
+    except BrokenPipeError:  # whoever read the output has what it wanted: `ue-rl inspect | head -1`
+        _leave(1)
+    except Exception as error:
+        if debug:
             raise
-        text = f"{type(error).__name__}: {error}"
-        if isinstance(error, ImportError):
-            text = f"{error}. This command needs more than is installed: pip install 'ue_rl[train]'"
-        click.secho(text, fg="red", err=True)
-        sys.exit(1)
+        _tell(_sentence(error, words), "red")
+        _leave(2 if type(error).__name__ == "WrongCommandLine" else 1)
+
+
+def _sentence(error: Exception, words: list[str]) -> str:
+    """What to tell a user of an error that ended a command."""
+    if isinstance(error, UeRlError):
+        name = "ConfigurationError" if type(error).__name__ == "WrongCommandLine" else type(error).__name__
+        return f"{name}: {error}"
+    if isinstance(error, ImportError):
+        return f"{error}. This command needs more than is installed: pip install 'ue_rl[train]'"
+    what = printable(f"{type(error).__name__}: {error}".partition("\n")[0])
+    return f"{what}. Nobody expected this here; {_keep(error, words)}"
+
+
+def _keep(error: Exception, words: list[str]) -> str:
+    """Writes the traceback into a file; says where it is."""
+    text = "".join(traceback.format_exception(type(error), error, error.__traceback__))
+    path = Path(tempfile.gettempdir()) / f"ue-rl-crash-{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}.txt"
+    facts = f"ue-rl {__version__}, Python {platform.python_version()}, {platform.platform()}\nue-rl {' '.join(words)}\n"
+    try:
+        path.write_text(f"{facts}\n{text}", "utf-8", "backslashreplace")
+    except OSError:
+        return "`ue-rl --debug` in front of the same words shows the traceback"
+    return f"the traceback is in {path}"
+
+
+def _tell(text: str, colour: str) -> None:
+    """Onto stderr, unless nobody reads that either."""
+    with contextlib.suppress(OSError):
+        click.secho(text, fg=colour, err=True)
+
+
+def _leave(code: int) -> NoReturn:
+    """Exits without a word about output that could not be written."""
+    try:
+        sys.stdout.flush()
+    except (OSError, ValueError):
+        with contextlib.suppress(OSError, ValueError):
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    sys.exit(code)

@@ -27,6 +27,7 @@ def bench(num_envs: int, repeats: int, subproc: bool) -> None:
 
     import ue_rl
     from ue_rl.bridges import run_in_process, run_shm_in_process
+    from ue_rl.processes import out_of_ctrl_c
     from ue_rl.testing.do_nothing import ACT, DoNothing, DoNothingBridge
 
     console = Console()
@@ -47,7 +48,8 @@ def bench(num_envs: int, repeats: int, subproc: bool) -> None:
         if subproc:
             from stable_baselines3.common.vec_env import SubprocVecEnv
 
-            envs["SubprocVecEnv"] = SubprocVecEnv([DoNothing] * num_envs)
+            with out_of_ctrl_c():
+                envs["SubprocVecEnv"] = SubprocVecEnv([DoNothing] * num_envs)
         try:
             for env in envs.values():
                 env.reset()

@@ -1,16 +1,58 @@
-"""What several commands use: their console and tables, JSON flags, and the errors of those that listen."""
+"""What several commands use: console and tables, flags, wrong command lines, and the errors of those that listen."""
 
 from __future__ import annotations
 
 import json
 import logging
+import math
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
+
+import click
 
 from ue_rl.errors import ConfigurationError
 
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
+
+
+class WrongCommandLine(ConfigurationError):
+    """A ConfigurationError whose cause is the command line itself: exit code 2."""
+
+
+@contextmanager
+def command_line() -> Iterator[None]:
+    """Around the reading of flags: a ConfigurationError becomes a WrongCommandLine."""
+    try:
+        yield
+    except ConfigurationError as error:
+        facts = {name: getattr(error, name) for name in ("fault", "env_id", "field", "expected", "got", "cure")}
+        raise WrongCommandLine(error.message, **facts) from error
+
+
+def seconds(context: click.Context, parameter: click.Parameter, value: float) -> float:
+    """The callback of a deadline's option: a positive, finite number."""
+    if not 0 < value < math.inf:
+        raise click.BadParameter(f"{value} is not a positive number of seconds.", context, parameter)
+    return value
+
+
+def engine_url(host: str, port: int | None) -> str:
+    """The URL of --host and --port, as ue_rl.connect takes it.
+
+    Raises:
+        WrongCommandLine: no such address can be.
+    """
+    from ue_rl.connecting import SHM, parse_tcp
+    from ue_rl.training.engine import address_of
+
+    with command_line():
+        url = address_of(host, port)
+        if not url.startswith(SHM):
+            parse_tcp(url)
+    return url
 
 
 def console() -> Console:
@@ -34,14 +76,14 @@ def json_object(text: str, field: str) -> dict[str, Any]:
     """The value of the flag `field`.
 
     Raises:
-        ConfigurationError: not a JSON object.
+        WrongCommandLine: not a JSON object.
     """
     try:
         value = json.loads(text)
     except ValueError:
         value = None
     if not isinstance(value, dict):
-        raise ConfigurationError("not a JSON object", field=field, got=text)
+        raise WrongCommandLine("not a JSON object", field=field, got=text)
     return value
 
 

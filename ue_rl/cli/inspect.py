@@ -5,39 +5,48 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from contextlib import closing
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 import numpy as np
 
-from ue_rl.cli.common import console, two_columns
+from ue_rl.cli.common import console, engine_url, seconds, two_columns
+from ue_rl.cli.inspect_notes import Seen, notes
 from ue_rl.errors import printable
+
+if TYPE_CHECKING:
+    from rich.table import Table
 
 
 @click.command(short_help="Show an engine's handshake and speed.")
-@click.option("--host", default="127.0.0.1", show_default=True, help="A name, an address, or shm://NAME.")
+@click.option("--host", default="127.0.0.1", show_default=True, help="A name, ADDRESS[:PORT], or shm://NAME.")
 @click.option("--port", type=click.IntRange(1, 65535), default=7777, show_default=True)
 @click.option("--transport", type=click.Choice(["auto", "tcp", "shm"]), default="auto", show_default=True)
 @click.option("--channel", type=click.Choice(["auto", "shared", "per_env"]), default="auto", show_default=True)
 @click.option("--steps", type=click.IntRange(0), default=200, show_default=True, help="Steps with random actions.")
-@click.option("--timeout", type=float, default=10.0, show_default=True, help="Seconds to wait for each answer.")
-def inspect(host: str, port: int, transport: str, channel: str, steps: int, timeout: float) -> None:
+@click.option(
+    "--timeout", type=float, callback=seconds, default=10.0, show_default=True, help="Seconds to wait for each answer."
+)
+@click.option("--nul-terminated", is_flag=True, help="For Unreal games with the plugin's SINGLE or RLBASE.")
+def inspect(
+    host: str, port: int, transport: str, channel: str, steps: int, timeout: float, nul_terminated: bool
+) -> None:  # fmt: skip
     """Connect to an engine, show its handshake, spaces, wiring and latency, and what limits its speed."""
     from rich.text import Text
 
     from ue_rl.cli.inspect_spaces import rows
     from ue_rl.connecting import open_transport
-    from ue_rl.envs.vec_env import UnrealVecEnv
-    from ue_rl.training.engine import address_of
     from ue_rl.wire import encode_handshake
 
     begun = time.perf_counter()
     options: dict[str, Any] = {"transport": transport, "channel": channel, "timeout": timeout}
-    with closing(open_transport(address_of(host, port), **options)) as carrier:
+    options["nul_terminated"] = nul_terminated
+    opened: Any = open_transport(engine_url(host, port), **options)
+    with closing(opened) as carrier:
         spec = carrier.connect()
         connected = time.perf_counter() - begun
         table = two_columns()
-        table.add_row("handshake", printable(spec.text or encode_handshake(spec).decode().strip()))
+        table.add_row("handshake", printable(carrier.handshake or spec.text or encode_handshake(spec).decode().strip()))
         table.add_row("envs", f"{spec.num_envs} ({spec.env_type.value})")
         for what, text in rows(spec):
             table.add_row(printable(what), printable(text))
@@ -48,32 +57,43 @@ def inspect(host: str, port: int, transport: str, channel: str, steps: int, time
             table.add_row("step latency", "not measured: each group needs a policy (docs/agents.md)")
             console().print(table)
             return
-        env = UnrealVecEnv(carrier)
-        table.add_row("for Gymnasium and SB3", printable(f"{env.observation_space}\n{env.action_space}"))
-        begun = time.perf_counter()
-        obs = env.reset()
-        table.add_row(
-            "connect / first reset", f"{connected * 1e3:.1f} ms / {(time.perf_counter() - begun) * 1e3:.1f} ms"
-        )
-        for name, part in _parts(obs):
-            first = np.ravel(part[0])
-            table.add_row(f"first {printable(name)}", f"env 0: {first[:8].tolist()}{' ..' if len(first) > 8 else ''}")
-        seconds = []
-        env.action_space.seed(0)
-        for _ in range(steps):
-            actions = np.stack([np.asarray(_sample(env, i)) for i in range(env.num_envs)])
-            begun = time.perf_counter()
-            env.step(actions)
-            seconds.append(time.perf_counter() - begun)
-        if seconds:
-            p50, p99 = np.percentile(seconds, [50, 99])
-            table.add_row("step latency", f"p50 {p50 * 1e3:.3f} ms, p99 {p99 * 1e3:.3f} ms ({steps} steps)")
-            rate = 1 / float(np.mean(seconds))
-            table.add_row("speed", f"{rate:,.0f} steps/s of all envs, {rate * env.num_envs:,.0f} env-steps/s")
-        screen = console()
-        screen.print(table)
-        for note in notes(spec, float(np.median(seconds)) if seconds else None):
+        advice: list[str] = []
+        try:
+            advice = _measure(carrier, steps, connected, table)
+        finally:  # what is known by then helps where a step fails
+            screen = console()
+            screen.print(table)
+        for note in advice:
             screen.print(Text.assemble(("note", "yellow"), f" {note}"))
+
+
+def _measure(carrier: Any, steps: int, connected: float, table: Table) -> list[str]:
+    """Takes random steps, adds what they show to the table, and returns advice. `connected`: seconds that it took."""
+    from ue_rl.envs.vec_env import UnrealVecEnv
+
+    spec = carrier.spec
+    env = UnrealVecEnv(carrier)
+    table.add_row("for Gymnasium and SB3", printable(f"{env.observation_space}\n{env.action_space}"))
+    begun = time.perf_counter()
+    obs = env.reset()
+    table.add_row("connect / first reset", f"{connected * 1e3:.1f} ms / {(time.perf_counter() - begun) * 1e3:.1f} ms")
+    for name, part in _parts(obs):
+        first = np.ravel(part[0])
+        table.add_row(f"first {printable(name)}", f"env 0: {first[:8].tolist()}{' ..' if len(first) > 8 else ''}")
+    taken, seen = [], Seen(spec, carrier.describe().get("transport", ""), steps)
+    env.action_space.seed(0)
+    for _ in range(steps):
+        actions = np.stack([np.asarray(_sample(env, i)) for i in range(env.num_envs)])
+        begun = time.perf_counter()
+        _, rewards, dones, _ = env.step(actions)
+        taken.append(time.perf_counter() - begun)
+        seen.step(carrier.buffers, rewards, dones, taken[-1])
+    if taken:
+        p50, p99 = np.percentile(taken, [50, 99])
+        table.add_row("step latency", f"p50 {p50 * 1e3:.3f} ms, p99 {p99 * 1e3:.3f} ms ({steps} steps)")
+        rate = 1 / float(np.mean(taken))
+        table.add_row("speed", f"{rate:,.0f} steps/s of all envs, {rate * env.num_envs:,.0f} env-steps/s")
+    return [*notes(spec, float(np.median(taken)) if taken else None), *seen.notes()]
 
 
 def _sample(env: Any, env_id: int) -> Any:
@@ -96,24 +116,3 @@ def _parts(obs: Any, path: str = "") -> Iterator[tuple[str, Any]]:
         return
     for name, part in obs.items() if isinstance(obs, dict) else enumerate(obs):
         yield from _parts(part, f"{path}.{name}" if path else str(name))
-
-
-def notes(spec: Any, median: float | None) -> list[str]:
-    """What a user of such an engine should know; `median` seconds a step."""
-    said = []
-    if spec.version == 0:
-        said.append(
-            "this is the deployed plugin's dialect: rewards have two decimals, there are no seeds, and truncation "
-            "cannot be told from termination (max_episode_steps= on the client can)"
-        )
-        longest = 4 + 16 * spec.act_size
-        if longest > 1024:
-            said.append(
-                f"an action may take {longest} bytes; the plugin reads 1024 per tick, so it takes several ticks"
-            )
-    if median is not None and 1 / 200 < median < 1 / 20:
-        said.append(
-            f"{1 / median:.0f} answers per second is the game's tick, not the bridge: use more envs, a fixed time step "
-            "(-UseFixedTimeStep -FPS=..), and no frame cap (t.MaxFPS 0)"
-        )
-    return said

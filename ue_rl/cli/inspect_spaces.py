@@ -8,7 +8,7 @@ import numpy as np
 
 from ue_rl.errors import nearest
 from ue_rl.space_tree import Branch, Leaf, LeafKind, Space, bounds, box
-from ue_rl.spec import ActionKind, EnvSpec
+from ue_rl.spec import FEATURES, ActionKind, EnvSpec
 from ue_rl.wire.handshake import KNOWN_KEYS
 
 _MOST = 64  # names in a list, and lines of a tree
@@ -37,6 +37,8 @@ def rows(spec: EnvSpec) -> Iterator[tuple[str, str]]:
     yield "action masks", masks
     for key in spec.unknown:
         yield "unknown key", f"{key}: {nearest(key, KNOWN_KEYS) or 'skipped'}"
+    for word in sorted(spec.features - FEATURES):
+        yield "unknown feature", f"{word}: {nearest(word, FEATURES) or 'skipped'}"
 
 
 def _spaces(spec: EnvSpec, whose: str) -> Iterator[tuple[str, str]]:

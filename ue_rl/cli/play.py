@@ -11,22 +11,24 @@ from typing import Any
 
 import click
 
-from ue_rl.cli.common import console
-from ue_rl.errors import ConfigurationError
+from ue_rl.cli.common import WrongCommandLine, console, engine_url, seconds
 
 
 @click.command(short_help="Let a policy act.")
 @click.argument("model", type=click.Path(path_type=Path))
 @click.option("--vecnormalize", type=click.Path(path_type=Path), help="For a model.zip: VecNormalize's statistics.")
-@click.option("--host", default="127.0.0.1", show_default=True, help="A name, an address, or shm://NAME.")
+@click.option("--host", default="127.0.0.1", show_default=True, help="A name, ADDRESS[:PORT], or shm://NAME.")
 @click.option("--port", type=click.IntRange(1, 65535), default=7777, show_default=True)
 @click.option("--transport", type=click.Choice(["auto", "tcp", "shm"]), default="auto", show_default=True)
 @click.option("--channel", type=click.Choice(["auto", "shared", "per_env"]), default="auto", show_default=True)
-@click.option("--timeout", type=float, default=30.0, show_default=True)
+@click.option(
+    "--timeout", type=float, callback=seconds, default=30.0, show_default=True, help="Seconds that a step may take."
+)
+@click.option("--nul-terminated", is_flag=True, help="For Unreal games with the plugin's SINGLE or RLBASE.")
 @click.option("--env", help="Host this Gymnasium env instead of connecting to an engine.")
 @click.option("--num-envs", type=click.IntRange(1), default=1, show_default=True, help="Envs to host.")
 @click.option("--episodes", type=click.IntRange(1), default=10, show_default=True)
-@click.option("--max-episode-steps", type=int, help="Cut episodes after this many steps.")
+@click.option("--max-episode-steps", type=click.IntRange(1), help="Cut episodes after this many steps.")
 @click.option("--seed", type=click.IntRange(0), help="Seed of the engine's episodes, if it takes any, and of noise.")
 @click.option("--json", "json_file", type=click.Path(path_type=Path), help="Write the episodes here.")
 @click.option("--csv", "csv_file", type=click.Path(path_type=Path), help="Write the episodes here.")
@@ -49,7 +51,7 @@ def play(
     from ue_rl.cli.gif import GifFile
 
     if gif is not None and env is None:
-        raise ConfigurationError("only a hosted env can be filmed", fault="caller", field="gif", cure="add --env ID")
+        raise WrongCommandLine("only a hosted env can be filmed", field="gif", cure="add --env ID")
     policy = load_policy(model, vecnormalize, seed)
     film_file: Any = nullcontext() if gif is None else GifFile(gif)
     with film_file:
@@ -88,23 +90,21 @@ def load_policy(model: Path, vecnormalize: Path | None = None, seed: int | None 
     """An InferenceInterface for an .onnx file or an SB3 zip; `seed` is that of a stochastic file's noise.
 
     Raises:
-        ConfigurationError: neither. ModelLoadError: the file cannot be used.
+        WrongCommandLine: neither. ModelLoadError: the file cannot be used.
     """
     from ue_rl.inference import OnnxInference, Sb3Inference
 
     if model.suffix == ".onnx":
         if vecnormalize is not None:
-            raise ConfigurationError(
-                "an ONNX file has its normalisation inside", fault="caller", field="vecnormalize", cure="leave it out"
+            raise WrongCommandLine(
+                "an ONNX file has its normalisation inside", field="vecnormalize", cure="leave it out"
             )
         return OnnxInference(model, seed=seed)
     if model.suffix == ".zip":
         from ue_rl.cli.export import beside
 
         return Sb3Inference(model, vecnormalize or beside(model))
-    raise ConfigurationError(
-        "not a policy", fault="caller", field="model", expected="MODEL.onnx or MODEL.zip", got=str(model)
-    )
+    raise WrongCommandLine("not a policy", field="model", expected="MODEL.onnx or MODEL.zip", got=str(model))
 
 
 class Player:
@@ -164,6 +164,8 @@ def _engine(env: str | None, filmed: bool, connection: dict[str, Any]) -> Iterat
     if env is None or not filmed:
         if env is not None:
             connection.update(host=None, port=None)
+        else:
+            engine_url(connection["host"], connection["port"])
         with open_engine(env=env, num_envs=num_envs, **connection) as vec_env:
             yield vec_env, None
         return

@@ -74,7 +74,8 @@ def policy_server(model: Path, host: str, port: int, every: float, **limits: Any
                 await server.start()
             except OSError as error:
                 raise cannot_listen(host, port, error, "choose another --port") from error
-            title = f"{model}: {policy.obs_size} -> {policy.act_size} numbers, on {host}:{server.port}  (Ctrl-C stops)"
+            where = f"[{host}]:{server.port}" if ":" in host else f"{host}:{server.port}"
+            title = f"{model}: {policy.obs_size} -> {policy.act_size} numbers, on {where}  (Ctrl-C stops)"
             view = live(server, title, console) if terminal else lines(server, title)
             pause = LIVE_EVERY if terminal else every
             try:

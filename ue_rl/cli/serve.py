@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import pkgutil
 import sys
+from contextlib import ExitStack
 from typing import Any
 
 import click
 from click.core import ParameterSource
 
-from ue_rl.cli.common import cannot_listen, json_object, show_log
+from ue_rl.cli.common import WrongCommandLine, cannot_listen, json_object, show_log
 from ue_rl.errors import ConfigurationError, printable
 
 
@@ -30,7 +31,7 @@ def serve(
     env: str | None, pettingzoo: str | None, bridge: str | None, num_envs: int, host: str, port: int,
     tick_rate: float | None, shm: bool, shm_name: str | None, images: bool, send_info: bool, kwargs: str,
 ) -> None:  # fmt: skip
-    """Host a Gymnasium or PettingZoo env, or a bridge class, as an engine, until Ctrl-C.
+    """Host a Gymnasium or PettingZoo env, or a bridge class, as an engine, until Ctrl-C, SIGTERM or SIGHUP.
 
     Trainers connect one after the other: ue-rl train --port 7777, or ue_rl.connect("tcp://127.0.0.1:7777"). With --shm
     they go over to shared memory by themselves; with --shm-name they attach: ue_rl.connect("shm://NAME").
@@ -48,7 +49,7 @@ def serve(
     arguments = json_object(kwargs, "kwargs")
     from ue_rl.bridges import GymnasiumBridge, PettingZooBridge, ShmUpgrader, serve_shm
     from ue_rl.bridges import serve as serve_tcp
-    from ue_rl.bridges.hosting import Closes
+    from ue_rl.bridges.signals import ends_in_order, signal_of
     from ue_rl.cli.inspect_spaces import rows
     from ue_rl.compiled import load
 
@@ -77,20 +78,31 @@ def serve(
         for what, text in rows(hosted.spec):
             click.echo(printable(f"  {what}: " + text.replace("\n", "\n    ")))
 
-    try:
-        if shm_name is not None:
-            serve_shm(hosted, ready=say, name=shm_name, tick_rate=tick_rate)
-        else:
-            upgrader = ShmUpgrader() if shm else None
-            try:
+    with ends_in_order(), ExitStack() as stack:
+        stack.callback(_close, hosted)
+        try:
+            if shm_name is not None:
+                serve_shm(hosted, ready=say, name=shm_name, tick_rate=tick_rate)
+            else:
+                upgrader = ShmUpgrader() if shm else None
                 serve_tcp(hosted, host, port, ready=say, tick_rate=tick_rate, upgrader=upgrader)
-            except OSError as error:
-                cure = "another engine may be running there: choose another --port"
-                raise cannot_listen(host, port, error, cure) from error
+        except OSError as error:
+            if shm_name is not None:
+                raise
+            cure = "another engine may be running there: choose another --port"
+            raise cannot_listen(host, port, error, cure) from error
+        except SystemExit as end:
+            if name := signal_of(end.code):
+                click.echo(f"stopped by {name}")
+            raise
         click.echo("stopped")
-    finally:
-        if isinstance(hosted, Closes):
-            hosted.close()
+
+
+def _close(hosted: Any) -> None:
+    from ue_rl.bridges.hosting import Closes
+
+    if isinstance(hosted, Closes):
+        hosted.close()
 
 
 def _bridge_class(name: str) -> Any:
@@ -100,6 +112,6 @@ def _bridge_class(name: str) -> Any:
             raise ValueError("no class")
         return pkgutil.resolve_name(name)
     except (ImportError, AttributeError, ValueError) as error:
-        raise ConfigurationError(
+        raise WrongCommandLine(
             f"{name!r} cannot be loaded", field="bridge", expected="module:Class", got=str(error)
         ) from error

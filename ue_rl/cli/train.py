@@ -1,21 +1,18 @@
-"""`ue-rl train`: flags, progress, the summary at the end. The run itself is ue_rl.training."""
+"""`ue-rl train`: its flags. The run itself is ue_rl.training, what is shown of it train_report.py and train_live.py."""
 
 from __future__ import annotations
 
-import shlex
-import time
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import click
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-from ue_rl.cli.common import console, json_object, two_columns
+from ue_rl.cli.common import command_line, engine_url, json_object
+from ue_rl.cli.logs import use_json
+from ue_rl.cli.train_report import reporter, summary
 from ue_rl.errors import ConfigurationError
 from ue_rl.training.directory import RunDirectory
 from ue_rl.training.options import parse_param, parse_setting, resolve
-from ue_rl.training.report import Outcome, Report
 from ue_rl.training.run import train as run_training
 
 
@@ -26,15 +23,30 @@ from ue_rl.training.run import train as run_training
 )
 @click.option("--env", help="Gymnasium id for the embedded engine.  [default: CartPole-v1]")
 @click.option("--env-kwargs", help="JSON object for gymnasium.make.")
-@click.option("--num-envs", type=int, help="Envs of the embedded engine.  [default: 8]")
-@click.option("--host", help="Connect to a running engine instead: a name, an address, or shm://NAME.")
+@click.option(
+    "--engine", metavar="COMMAND", help="Start engines by this: './Game.sh --port {port} --envs {num_envs}', or a "
+    "preset such as godot:PATH, unity:PATH, unreal:PATH, unreal-editor:PATH.",
+)  # fmt: skip
+@click.option("--num-engines", type=int, help="How many are started, each a process of its own.  [default: 1]")
+@click.option("--num-envs", type=int, help="Envs of each engine that is started.  [default: 8]")
+@click.option("--start-timeout", type=float, help="Seconds that an engine may take to start.  [default: 120]")
+@click.option("--max-restarts", type=int, help="A lost engine is started again, so often ..  [default: 10]")
+@click.option("--restart-window", type=float, help=".. within this many seconds.  [default: 60]")
+@click.option(
+    "--host", "hosts", multiple=True, metavar="HOST",
+    help="Connect to a running engine instead: a name, an address, NAME:PORT, or shm://NAME; once for each engine.",
+)  # fmt: skip
 @click.option("--port", type=int, help="Its port.  [default: 7777]")
+@click.option("--reconnect", type=float, help="Dial a running engine again, for so many seconds.  [default: 0]")
 @click.option("--wait", type=float, help="Keep trying to connect this many seconds.")
 @click.option(
     "--transport", type=click.Choice(["auto", "tcp", "shm"]),
     help="auto: shared memory where the engine offers it and both can.  [default: auto]",
 )  # fmt: skip
 @click.option("--channel", type=click.Choice(["auto", "shared", "per_env"]), help="The wiring.  [default: auto]")
+@click.option(
+    "--nul-terminated/--no-nul-terminated", default=None, help="For Unreal games with the plugin's SINGLE or RLBASE."
+)
 @click.option("--timeout", type=float, help="Seconds a step may take.  [default: 30]")
 @click.option("--timesteps", type=int, help="env-steps in all.  [default: 100000]")
 @click.option("--seed", type=int, help="Same seed, same run (where the engine takes seeds).")
@@ -60,32 +72,49 @@ from ue_rl.training.run import train as run_training
 @click.option("--force", is_flag=True, help="Overwrite a run.")
 @click.option("--init-from", help="Start with the weights of this model.zip.")
 @click.option("--save-freq", type=int, help="env-steps between checkpoints.  [default: 50000]")
+@click.option("--save-minutes", type=float, help="Minutes between checkpoints, at most.  [default: 5]")
+@click.option("--keep", type=int, help="How many checkpoints are kept.  [default: 3]")
 @click.option(
     "--eval-episodes", type=int, help="Evaluate on this many episodes at the end.  [default: 20 embedded, else 0]"
 )
 @click.option("--export/--no-export", default=None, help="Write model.onnx, at the end and with each checkpoint.")
 @click.option("--verbose", type=int, help="SB3's verbosity.")
+@click.option("--ui", is_flag=True, help="A live view of engines, returns and log, on a terminal.")
+@click.option(
+    "--log-format", type=click.Choice(["text", "json"]), default="text", show_default=True,
+    help="json: one object a line on stderr, also for each change of an engine's life.",
+)  # fmt: skip
 def train(
-    config: Path | None, resume: bool, force: bool, settings: tuple[str, ...], params: tuple[str, ...], **flags: Any
+    config: Path | None, resume: bool, force: bool, settings: tuple[str, ...], params: tuple[str, ...],
+    hosts: tuple[str, ...], ui: bool, log_format: str, **flags: Any,
 ) -> None:  # fmt: skip
-    """Train a policy, in a running engine or in an embedded one.
+    """Train a policy, in running engines, in engines that are started by a command, or in embedded ones.
 
     Without arguments: PPO on CartPole-v1, hosted by an embedded engine and reached over shared memory.
     """
-    if resume and force:
-        raise ConfigurationError("--resume and --force exclude each other", cure="continue the run, or overwrite it")
-    flags["hyperparameters"] = _hyperparameters(flags, settings)
-    flags["params"] = dict(parse_param(text) for text in params)
-    if flags["env_kwargs"] is not None:
-        flags["env_kwargs"] = json_object(flags["env_kwargs"], "env_kwargs")
-    options, run = resolve(flags, config), None
+    with command_line():
+        if resume and force:
+            cure = "continue the run, or overwrite it"
+            raise ConfigurationError("--resume and --force exclude each other", cure=cure)
+        flags["host"] = (hosts[0] if len(hosts) == 1 else list(hosts)) if hosts else None
+        flags["hyperparameters"] = _hyperparameters(flags, settings)
+        flags["params"] = dict(parse_param(text) for text in params)
+        if flags["env_kwargs"] is not None:
+            flags["env_kwargs"] = json_object(flags["env_kwargs"], "env_kwargs")
+        options, run = resolve(flags, config), None
+        for host in options.hosts:
+            engine_url(host, options.port)
     if resume:
         run = RunDirectory.existing(Path(options.log_dir), options.run_id, options.run_name)
         options = resolve(flags, config, base=run.read_config())
-    outcome = run_training(options, resume=run, force=force, report=_Shown())
-    _summary(outcome)
-    if outcome.stopped_by is not None:
-        click.get_current_context().exit(130 if isinstance(outcome.stopped_by, KeyboardInterrupt) else 1)
+    if log_format == "json":
+        use_json()
+    outcome = run_training(options, resume=run, force=force, report=reporter(ui))
+    summary(outcome)
+    reason = outcome.stopped_by
+    if reason is not None:
+        code = getattr(reason, "exit_code", 130 if isinstance(reason, KeyboardInterrupt) else 1)
+        click.get_current_context().exit(code)
 
 
 def _hyperparameters(flags: dict[str, Any], settings: tuple[str, ...]) -> dict[str, Any]:
@@ -104,77 +133,3 @@ def _hyperparameters(flags: dict[str, Any], settings: tuple[str, ...]) -> dict[s
         if value is not None:
             hyper[name] = value
     return hyper
-
-
-class _Shown(Report):
-    """On a terminal progress is a bar, otherwise a line every ten seconds and one at the end."""
-
-    def __init__(self) -> None:
-        self.screen = console()
-        self.bar: Progress | None = None
-        self.begun = self.shown = 0.0
-        self.last = ""
-
-    def started(self, run: RunDirectory) -> None:
-        self.screen.print(f"run: {run.path}", soft_wrap=True)
-        self.screen.print(f"watch: tensorboard --logdir {run.path.parent}", soft_wrap=True)
-
-    def connected(self, num_envs: int, facts: Mapping[str, str]) -> None:
-        self.screen.print(f"{num_envs} envs: {', '.join(f'{key} {value}' for key, value in facts.items())}")
-
-    def said(self, text: str) -> None:
-        self.screen.print(text, soft_wrap=True)
-
-    def progress(self, env_steps: int, total: int, mean_return: float | None) -> None:
-        now = time.monotonic()
-        if not self.begun:
-            self.begun, self.first, self.shown = now, env_steps, now
-            if self.screen.is_terminal:
-                self.bar = Progress(
-                    TextColumn("training"), BarColumn(), MofNCompleteColumn(), TextColumn("env-steps"),
-                    TextColumn("{task.fields[fps]:>7} fps"), TextColumn("return {task.fields[mean]:>8}"),
-                    TimeElapsedColumn(), TimeRemainingColumn(), console=self.screen,
-                )  # fmt: skip
-                self.task = self.bar.add_task("", total=total, completed=env_steps, fps="", mean="-")
-                self.bar.start()
-            return
-        fps = f"{(env_steps - self.first) / max(now - self.begun, 1e-9):,.0f}"
-        mean = "-" if mean_return is None else f"{mean_return:.1f}"
-        self.last = f"{env_steps:,} of {total:,} env-steps, {fps} fps, return {mean}"
-        if self.bar:
-            self.bar.update(self.task, completed=min(env_steps, total), fps=fps, mean=mean)
-        elif now - self.shown >= 10:
-            self.shown = now
-            self.screen.print(self.last)
-
-    def ended(self) -> None:
-        if self.bar:
-            self.bar.stop()
-        elif self.last:
-            self.screen.print(self.last)
-
-
-def _summary(outcome: Outcome) -> None:
-    run, reason = outcome.run, outcome.stopped_by
-    table = two_columns("done" if reason is None else "stopped early")
-    learnt = outcome.env_steps - outcome.before
-    speed = learnt / max(outcome.seconds, 1e-9)
-    steps = f"{learnt:,} in {outcome.seconds:.0f} s ({speed:,.0f} per second)"
-    table.add_row("env-steps", f"{outcome.env_steps:,}, of them {steps} now" if outcome.before else steps)
-    if outcome.mean_return is not None:
-        table.add_row("last 100 episodes", f"mean return {outcome.mean_return:.1f} ({outcome.episodes:,} in all)")
-    if outcome.evaluation is not None:
-        table.add_row("evaluation", "mean return {:.1f} +/- {:.1f}, without exploration".format(*outcome.evaluation))
-    table.add_row("model", str(run.model))
-    if outcome.exported is not None:
-        table.add_row("ONNX", outcome.exported)
-    if run.curves.exists():
-        table.add_row("curves", str(run.curves))
-    table.add_row("logs", f"{run.log}, {run.episodes}, tensorboard --logdir {run.path}")
-    screen = console()
-    screen.print(table)
-    if reason is not None:
-        text = "stopped by Ctrl-C" if isinstance(reason, KeyboardInterrupt) else f"{type(reason).__name__}: {reason}"
-        again = ["ue-rl", "train", "--resume", "--log-dir", str(run.path.parent), "--run-id", run.path.name]
-        screen.print(text, style="bold red", soft_wrap=True)
-        screen.print(f"The model is saved; continue with: {shlex.join(again)}", soft_wrap=True)

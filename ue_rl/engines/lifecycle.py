@@ -84,6 +84,7 @@ class Life:
 
     Attributes:
         state: where it stands; only this class sets it.
+        alive: it is being started, connected or played.
     """
 
     __slots__ = ("_listener", "engine", "state")
@@ -91,6 +92,23 @@ class Life:
     def __init__(self, engine: int, listener: Listener | None = None) -> None:
         self.engine, self._listener = engine, listener
         self.state = LifeState.IDLE
+
+    @property
+    def alive(self) -> bool:
+        """See the class."""
+        return self.state in _ALIVE
+
+    def episode(self, over: bool) -> None:
+        """To EPISODE_OVER, or to PLAYING, where it is not there; costs next to nothing if nobody listens."""
+        state = _S.EPISODE_OVER if over else _S.PLAYING
+        if state is self.state:
+            return
+        if self._listener is None and self.state in _EPISODES and not _log.isEnabledFor(logging.DEBUG):
+            self.state = state
+            return
+        if self.state is _S.STREAMING and over:  # a step before any reset
+            self.to(_S.PLAYING)
+        self.to(state)
 
     def to(self, state: LifeState, reason: str = "") -> None:
         """Goes on to `state`; one log line, at DEBUG for episodes and at INFO for anything else.

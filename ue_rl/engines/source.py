@@ -18,6 +18,9 @@ class EngineSource(Protocol):
 
     name: str
 
+    # def start(self, life: Life) -> None: optional. Called just before `open`, of all engines that are to be opened
+    # before the first of those `open`s, and returns at once: begin with the start here, and wait for it in `open`.
+
     def open(self, life: Life) -> Transport:
         """A connected transport. It is called again after `lost`, for the next life of the same engine.
 
@@ -25,7 +28,9 @@ class EngineSource(Protocol):
             life: is brought from IDLE or CLEANUP to STREAMING on the way, to TIMEOUT or CONNECTION_LOST on failure.
 
         Raises:
-            UeRlError: no engine within the deadline; nothing of this attempt is left behind.
+            TransportError, ProtocolError: no engine within the deadline; nothing of this attempt is left behind. Of a
+                further life that is a loss again, followed by another attempt within the quota.
+            RestartsSpent: of a further life: it is no use to try again. Any other UeRlError ends the run, too.
         """
         ...
 

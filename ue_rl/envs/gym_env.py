@@ -6,8 +6,6 @@ Takes any Transport whose handshake has one env (SINGLE, RLBASE, or MULTI with E
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
-from contextlib import suppress
 from typing import Any, SupportsFloat
 
 import gymnasium as gym
@@ -16,26 +14,12 @@ from gymnasium import spaces
 from ue_rl.buffers import StepBuffers
 from ue_rl.envs.actions import ActionWriter
 from ue_rl.envs.controls import RENDER_FPS, EngineControls, GoalReward, check_render_mode, goal_reward
+from ue_rl.envs.episodes import start_episodes
 from ue_rl.envs.masks import Masks
 from ue_rl.envs.observations import Observation, Observations
 from ue_rl.envs.spaces import action_space, observation_space
-from ue_rl.errors import ConfigurationError, UnexpectedMessage
-from ue_rl.transport import Options, Seeds, Transport
-
-
-def start_episodes(
-    transport: Transport, env_ids: Sequence[int] | None = None, seeds: Seeds = None, options: Options = None
-) -> StepBuffers:
-    """Resets `env_ids` (None: all) and waits for their first observations.
-
-    Seeds and options go to an engine that takes them; another one is left alone. A Ctrl-C between a step's request and
-    its answers leaves the answers owed: they are taken in and dropped first.
-    """
-    features = transport.spec.features
-    with suppress(UnexpectedMessage):  # as a rule nothing was asked
-        transport.receive()
-    transport.reset(env_ids, seeds if "SEED" in features else None, options if "OPTIONS" in features else None)
-    return transport.receive()
+from ue_rl.errors import ConfigurationError
+from ue_rl.transport import Transport
 
 
 class UnrealEnv(EngineControls, gym.Env[Any, Any]):

@@ -37,6 +37,7 @@ class Masks:
         elif action.starts:
             starts[:] = action.starts
         self._flag_of_zero = (first_flags - starts)[self._numbers]
+        self._flags = [(first, first + count) for first, count in zip(first_flags, counts, strict=True) if count]
         self._rows = np.arange(spec.num_envs)[:, None]
         self._told = False
 
@@ -58,6 +59,13 @@ class Masks:
         """Those of one env, bool [mask_size], as sb3-contrib's MaskablePPO reads them."""
         legal: NDArray[np.bool_] = self.current[env].astype(np.bool_)
         return legal
+
+    def lowest(self, rows: NDArray[np.float32]) -> NDArray[np.float32]:
+        """`rows`, the wire's actions, with the lowest legal choice wherever they choose."""
+        rows = rows.copy()
+        for number, zero, (first, end) in zip(self._numbers, self._flag_of_zero, self._flags, strict=True):
+            rows[:, number] = self.current[:, first:end].argmax(axis=1) + first - zero
+        return rows
 
     def check(self, rows: NDArray[np.float32], ignored: NDArray[np.bool_] | None = None) -> None:
         """Warns once where a policy chooses what the mask forbids; the engine gets it all the same.

@@ -73,6 +73,19 @@ class Observations:
         image = buffers.image
         _assign(observation, envs, self._tree(buffers.obs[envs], image if image is None else image[envs]))
 
+    @staticmethod
+    def take(observation: Observation, other: Observation, envs: Sequence[int]) -> None:
+        """Takes these envs' observations over from another one that `read` gave."""
+        _assign(observation, envs, _rows_of(other, envs))
+
+
+def _rows_of(observation: Observation, envs: Sequence[int]) -> Observation:
+    if isinstance(observation, dict):
+        return {name: _rows_of(part, envs) for name, part in observation.items()}
+    if isinstance(observation, tuple):
+        return tuple(_rows_of(part, envs) for part in observation)
+    return observation[envs]
+
 
 def _row(space: Space, observation: Observation, env: int) -> Observation:
     if isinstance(space, Leaf):

@@ -23,7 +23,9 @@ from stable_baselines3.common.vec_env.base_vec_env import VecEnv, VecEnvIndices,
 from ue_rl.buffers import StepBuffers
 from ue_rl.envs.actions import ActionWriter
 from ue_rl.envs.controls import RENDER_FPS, EngineControls, GoalReward, check_render_mode, goal_reward
-from ue_rl.envs.gym_env import start_episodes
+from ue_rl.envs.episodes import begin_episodes, start_episodes
+from ue_rl.envs.going_on import GoesOn
+from ue_rl.envs.journal import Journal
 from ue_rl.envs.masks import Masks
 from ue_rl.envs.observations import Observation, Observations
 from ue_rl.envs.spaces import action_space, observation_space
@@ -35,10 +37,10 @@ _KNOWN = (
     "render_mode", "spec", "metadata", "observation_space", "action_space", "engine_spec", "max_episode_steps",
 )  # fmt: skip
 _METHODS = ("action_masks", "compute_reward", "render", "get_params", "set_params", "list_params")
-_RESERVED = frozenset(("episode", "terminal_observation", "TimeLimit.truncated"))
+_RESERVED = frozenset(("episode", "terminal_observation", "TimeLimit.truncated", "engine_lost"))
 
 
-class UnrealVecEnv(EngineControls, VecEnv):
+class UnrealVecEnv(EngineControls, GoesOn, VecEnv):
     """N envs of a game engine as one VecEnv.
 
     Args:
@@ -56,6 +58,8 @@ class UnrealVecEnv(EngineControls, VecEnv):
         observation_space: as the handshake says, see ue_rl.envs.spaces; choices count from 0.
         action_space: likewise; a Dict or Tuple of actions is a HybridBox.
         transport: the transport.
+        journal: what is kept so that a run can go on exactly, see `keep_journal`; None as a rule.
+        on_failure: called with what is about to escape from a step or a reset; None as a rule.
 
     With FEATURES=MASK infos[i]["action_mask"], int8 [mask_size], says what is legal in the observation that stands
     beside it, and `env_method("action_masks")` says it to sb3-contrib's MaskablePPO.
@@ -102,6 +106,9 @@ class UnrealVecEnv(EngineControls, VecEnv):
         self._steps = 0
         self._started = np.zeros(n, np.int64)  # the step at which each env's episode began
         self._told: set[str] = set()
+        self.journal: Journal | None = None
+        self._resetting: Transport = transport
+        self.on_failure: Callable[[BaseException], object] | None = None
         super().__init__(
             n, observation_space(self.engine_spec, zero_based=True), action_space(self.engine_spec, zero_based=True)
         )
@@ -115,8 +122,10 @@ class UnrealVecEnv(EngineControls, VecEnv):
         Seeds given by `seed()` and options given by `set_options()` go with it and are used up. A step that was sent
         and not waited for, because of a Ctrl-C, is dropped.
         """
+        if self.journal is not None and self.journal.first is not None:
+            return self._first_again(*self.journal.first)
         seeds, options = self._used("SEED", self._seeds), self._used("OPTIONS", self._options)
-        buffers = start_episodes(self.transport, None, seeds, options)
+        buffers = start_episodes(self._resetting, None, seeds, options)
         self._returns[:] = 0
         self._started[:] = self._steps
         self.reset_infos = [dict(buffers.infos.get(env, {})) for env in range(self.num_envs)]
@@ -125,14 +134,21 @@ class UnrealVecEnv(EngineControls, VecEnv):
         if self._masks is not None:
             self._masks.take(buffers)
             self._show_masks(self.reset_infos)
-        return self._observations.read(buffers)
+        obs = self._observations.read(buffers)
+        if self.journal is not None:
+            self.journal.began(obs, None if self._masks is None else self._masks.current)
+        return obs
 
     def step_async(self, actions: Any) -> None:
         """Sends one action per env; see ue_rl.envs.actions.ActionWriter for shapes and errors."""
         rows = self._writer(actions)
         if self._masks is not None:
             self._masks.check(rows)
-        self.transport.send_actions(rows)
+        journal = self.journal
+        if journal is None:
+            self.transport.send_actions(rows)
+        elif not journal.ask(rows):  # else this step was lived before
+            self.transport.send_actions(rows, sorted(journal.lost))
 
     def step_wait(self) -> VecEnvStepReturn:
         """Waits for all envs and resets the finished ones.
@@ -142,6 +158,14 @@ class UnrealVecEnv(EngineControls, VecEnv):
             [num_envs], dones bool [num_envs], infos. What the engine sends under a key that SB3 reads (`episode`,
             `terminal_observation`, `TimeLimit.truncated`) is in info["engine"].
         """
+        try:
+            return self._step() if self.journal is None else self._step_of(self.journal)
+        except BaseException as error:
+            if self.on_failure is not None:
+                self.on_failure(error)
+            raise
+
+    def _step(self) -> VecEnvStepReturn:
         buffers = self.transport.receive()
         obs = self._observations.read(buffers)
         rewards = buffers.rewards.copy()
@@ -150,42 +174,59 @@ class UnrealVecEnv(EngineControls, VecEnv):
         if buffers.infos:
             for env, info in buffers.infos.items():
                 infos[env].update(info)
-                if not _RESERVED.isdisjoint(info):
+                if not _RESERVED.isdisjoint(info) and env not in buffers.lost:
                     infos[env]["engine"] = {key: infos[env].pop(key) for key in info if key in _RESERVED}
         if self._masks is not None:
             self._masks.take(buffers)
+        if self.journal is not None and self.journal.lost:
+            self._end_lost(self.journal, obs, rewards, dones, infos)
         self._steps += 1
         if self._monitor:
             np.add(self._returns, rewards, out=self._returns)
         if self.max_episode_steps is not None:
             dones |= self._steps - self._started >= self.max_episode_steps
         if np.count_nonzero(dones):
-            self._finish(np.flatnonzero(dones).tolist(), buffers, obs, infos)
+            self._finish(np.flatnonzero(dones).tolist(), buffers, obs, dones, infos)
         if self._masks is not None:
             self._show_masks(infos)
         return obs, rewards, dones, infos
 
-    def _finish(self, finished: list[int], buffers: StepBuffers, obs: Observation, infos: list[dict[str, Any]]) -> None:
+    def _finish(
+        self, finished: list[int], buffers: StepBuffers, obs: Observation, dones: NDArray[np.bool_],
+        infos: list[dict[str, Any]],
+    ) -> None:  # fmt: skip
         """Notes what ended, then resets those envs in one round trip; writes their first observations into `obs`."""
         for env in finished:
             info = infos[env]
             info["terminal_observation"] = self._observations.row(obs, env)
             ended_by_engine = bool(buffers.dones[env])
             info["TimeLimit.truncated"] = bool(buffers.truncated[env]) if ended_by_engine else True
-            if self._monitor:
+            if self._monitor and "engine_lost" not in info:  # what was cut off has no return
                 info["episode"] = {
                     "r": round(float(self._returns[env]), 6),
                     "l": int(self._steps - self._started[env]),
                     "t": round(time.time() - self._begun, 6),
                 }
-        self.transport.reset(finished)
-        buffers = self.transport.receive()
-        self._observations.put(obs, buffers, finished)
+        for new, begun, cut in begin_episodes(self._resetting, finished, also_cut=True):
+            for env in cut:
+                infos[env].update(self._cut_off(env, new, obs))
+            self._begin(list(begun), new, obs)
+            dones[cut] = True
+
+    def _cut_off(self, env: int, buffers: StepBuffers, obs: Observation) -> dict[str, Any]:
+        """The infos of an episode that ends with this step, because its engine was lost while others were reset."""
+        return {
+            **buffers.infos[env], "terminal_observation": self._observations.row(obs, env), "TimeLimit.truncated": True
+        }  # fmt: skip
+
+    def _begin(self, envs: list[int], buffers: StepBuffers, obs: Observation) -> None:
+        """Takes over the first observations of new episodes."""
+        self._observations.put(obs, buffers, envs)
         if self._masks is not None:
-            self._masks.put(buffers, finished)
-        self._returns[finished] = 0
-        self._started[finished] = self._steps
-        for env in finished:
+            self._masks.put(buffers, envs)
+        self._returns[envs] = 0
+        self._started[envs] = self._steps
+        for env in envs:
             self.reset_infos[env] = dict(buffers.infos.get(env, {}))
             if self._masks is not None:
                 self.reset_infos[env]["action_mask"] = self._masks.current[env]

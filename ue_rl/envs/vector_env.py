@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from ue_rl.buffers import StepBuffers
 from ue_rl.envs.actions import ActionWriter
 from ue_rl.envs.controls import RENDER_FPS, EngineControls, check_render_mode
-from ue_rl.envs.gym_env import start_episodes
+from ue_rl.envs.episodes import CutOff, begin_episodes, start_episodes
 from ue_rl.envs.infos import with_arrays
 from ue_rl.envs.masks import Masks
 from ue_rl.envs.observations import Observation, Observations
@@ -78,6 +78,7 @@ class UnrealVectorEnv(EngineControls, gym.vector.VectorEnv[Any, Any, NDArray[Any
         self._observations = Observations(spec)
         self._masks = Masks.of(spec)
         self._over = np.zeros(self.num_envs, np.bool_)  # envs whose episode is over and has not begun again
+        self._cut = CutOff()
 
     def reset(
         self, *, seed: int | Sequence[int | None] | None = None, options: dict[str, Any] | None = None
@@ -111,7 +112,11 @@ class UnrealVectorEnv(EngineControls, gym.vector.VectorEnv[Any, Any, NDArray[Any
             [options] * len(env_ids) if options else None,
         )
         self._over = self._over & ~mask
-        return self._observations.read(buffers), self._infos(buffers, buffers.infos)
+        obs = self._observations.read(buffers)
+        self._cut.forget(env_ids)
+        if buffers.lost:
+            self._cut.keep(buffers)
+        return obs, self._infos(buffers, buffers.infos)
 
     def step(self, actions: Any) -> tuple[Observation, NDArray[Any], NDArray[Any], NDArray[Any], dict[str, Any]]:
         """One step of every env.
@@ -132,19 +137,26 @@ class UnrealVectorEnv(EngineControls, gym.vector.VectorEnv[Any, Any, NDArray[Any
         rows = self._writer(actions, begins)
         if self._masks is not None:
             self._masks.check(rows, begins)
-        self.transport.send_actions(rows, None if begins is None else np.flatnonzero(begins).tolist())
+        resets = [] if begins is None else np.flatnonzero(begins).tolist()
+        self.transport.send_actions(rows, [*resets, *self._cut.envs] or None)
         buffers = self.transport.receive()
+        if self._cut.envs:
+            self._cut.tell(buffers)
         obs = self._observations.read(buffers)
         rewards = buffers.rewards.astype(np.float64)
         dones = buffers.dones != 0
         truncations = buffers.truncated != 0
+        infos = buffers.infos
         if begins is not None:
             rewards[begins], dones[begins], truncations[begins] = 0, False, False
+            again = [env for env in resets if env in buffers.lost]
+            if again:
+                infos = self._begin_again(again, dict(infos), obs)
         if self.autoreset_mode == AutoresetMode.SAME_STEP:
-            infos = self._reset_finished(buffers, obs, dones) if np.count_nonzero(dones) else None
-            return obs, rewards, dones & ~truncations, truncations, infos or self._infos(buffers, buffers.infos)
+            ended = self._reset_finished(buffers, obs, dones, truncations) if np.count_nonzero(dones) else None
+            return obs, rewards, dones & ~truncations, truncations, ended or self._infos(buffers, infos)
         self._over = dones
-        return obs, rewards, dones & ~truncations, truncations, self._infos(buffers, buffers.infos)
+        return obs, rewards, dones & ~truncations, truncations, self._infos(buffers, infos)
 
     def render(self) -> tuple[NDArray[np.uint8], ...] | None:
         """A picture of each env, uint8 [height, width, channels]; None without render_mode="rgb_array"."""
@@ -195,19 +207,35 @@ class UnrealVectorEnv(EngineControls, gym.vector.VectorEnv[Any, Any, NDArray[Any
             cure="pass values at the start of an episode with reset(options=..), or offer a parameter in the engine",
         )  # fmt: skip
 
-    def _reset_finished(self, buffers: StepBuffers, obs: Observation, dones: NDArray[np.bool_]) -> dict[str, Any]:
+    def _begin_again(
+        self, envs: list[int], infos: dict[int, dict[str, Any]], obs: Observation
+    ) -> dict[int, dict[str, Any]]:
+        """NEXT_STEP: begins the episodes whose engine was lost as they began; their infos with those of the others."""
+        for buffers, begun, _ in begin_episodes(self.transport, envs):
+            self._observations.put(obs, buffers, begun)
+            infos.update({env: buffers.infos.get(env, {}) for env in begun})
+        return infos
+
+    def _reset_finished(
+        self, buffers: StepBuffers, obs: Observation, dones: NDArray[np.bool_], truncations: NDArray[np.bool_]
+    ) -> dict[str, Any]:
         """SAME_STEP: resets what ended in one round trip, and writes the first observations into `obs`; the infos."""
         finished = np.flatnonzero(dones).tolist()
         infos: dict[str, Any] = {}
         last_infos = with_arrays({env: buffers.infos.get(env, {}) for env in finished})
         for env in finished:
-            last = {"final_obs": self._observations.row(obs, env), "final_info": last_infos[env]}
-            infos = self._add_info(infos, last, env)
-        running = {env: info for env, info in buffers.infos.items() if not dones[env]}
-        self.transport.reset(finished)
-        buffers = self.transport.receive()
-        self._observations.put(obs, buffers, finished)
-        return self._infos(buffers, {**running, **buffers.infos}, infos)
+            infos = self._add_final(infos, obs, env, last_infos[env])
+        current = {env: info for env, info in buffers.infos.items() if not dones[env]}
+        for new, begun, cut in begin_episodes(self.transport, finished, also_cut=True):
+            for env in cut:  # their engine was lost as others of its envs were reset: they end with this step, too
+                infos = self._add_final(infos, obs, env, {**current.pop(env, {}), **new.infos[env]})
+            dones[cut] = truncations[cut] = True
+            self._observations.put(obs, new, begun)
+            current.update({env: info for env, info in new.infos.items() if env in begun})
+        return self._infos(new, current, infos)
+
+    def _add_final(self, infos: dict[str, Any], obs: Observation, env: int, info: dict[str, Any]) -> dict[str, Any]:
+        return self._add_info(infos, {"final_obs": self._observations.row(obs, env), "final_info": info}, env)
 
     def _infos(
         self, buffers: StepBuffers, per_env: Mapping[int, Mapping[str, Any]], into: dict[str, Any] | None = None

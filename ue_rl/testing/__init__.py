@@ -5,6 +5,10 @@
     FaultyEngine              an engine that follows the protocol and then fails as its Script says
     Lab                       a bridge with everything that a game may offer beside its callbacks
     MemoryTransport           a Transport over a bridge in the same process, without a socket
+    FaultyNetwork             a TCP proxy between a trainer and an engine, which delays, cuts, holds and garbles
+    ChaosEngine               an engine as a process of its own, which crashes, ends, hangs or starts late as it is told
+    Leftovers                 is a process, a port, a segment or a temporary file left behind?
+    WarmCli                   `ue-rl` as real processes that start at once
     RawClient                 a bare line socket with deadlines
     load_golden               the golden vectors of docs/protocol.md
 
@@ -19,6 +23,9 @@ from typing import TYPE_CHECKING
 from ue_rl.lazy import lazy
 
 if TYPE_CHECKING:
+    from ue_rl.testing.chaos_engine import ChaosEngine as ChaosEngine
+    from ue_rl.testing.chaos_engine import chaos_command as chaos_command
+    from ue_rl.testing.engines.chaos import Record as Record
     from ue_rl.testing.engines.faulty import Fault as Fault
     from ue_rl.testing.engines.faulty import FaultKind as FaultKind
     from ue_rl.testing.engines.faulty import FaultyEngine as FaultyEngine
@@ -30,21 +37,30 @@ if TYPE_CHECKING:
     from ue_rl.testing.golden import find_protocol as find_protocol
     from ue_rl.testing.golden import load_golden as load_golden
     from ue_rl.testing.lab import Lab as Lab
+    from ue_rl.testing.leftovers import Leftovers as Leftovers
     from ue_rl.testing.memory import MemoryTransport as MemoryTransport
+    from ue_rl.testing.network import FaultyNetwork as FaultyNetwork
     from ue_rl.testing.raw_client import RawClient as RawClient
     from ue_rl.testing.task import TinyTask as TinyTask
     from ue_rl.testing.task import make_tiny_env as make_tiny_env
+    from ue_rl.testing.warm_cli import WarmCli as WarmCli
+    from ue_rl.testing.warm_cli import WarmProcess as WarmProcess
 
 __getattr__, __dir__, __all__ = lazy(
     __name__,
     {
+        "chaos_engine": "ChaosEngine chaos_command",
+        "engines.chaos": "Record",
         "engines.faulty": "Fault FaultKind FaultyEngine Script",
         "engines.plugin_stand_in": "ObsFormat PluginStandIn",
         "engines.shm_faulty": "ShmFaultyEngine",
         "golden": "GoldenVector find_protocol load_golden",
         "lab": "Lab",
+        "leftovers": "Leftovers",
         "memory": "MemoryTransport",
+        "network": "FaultyNetwork",
         "raw_client": "RawClient",
         "task": "TinyTask make_tiny_env",
+        "warm_cli": "WarmCli WarmProcess",
     },
 )

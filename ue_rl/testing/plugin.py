@@ -4,6 +4,9 @@
     faulty_engine(script, **options)    a started FaultyEngine
     bridge_server(bridge, **options)    a bridge hosted over TCP on a free port, in a thread: its ThreadHandle
     memory_transport(bridge, **options) a connected MemoryTransport
+    faulty_network(url)                 a started FaultyNetwork
+    chaos_engine(**options)             a ChaosEngine, an engine in a process of its own
+    leftovers                           fails the test where a process, port, segment or temporary file is left behind
 
 Registered as the entry point `ue_rl`. ue_rl is imported when a fixture is first used, so that the plugin
 costs other test runs nothing.
@@ -18,11 +21,16 @@ from typing import TYPE_CHECKING
 import pytest
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from ue_rl.bridges import BridgeServer
     from ue_rl.bridges.runners import ThreadHandle
+    from ue_rl.testing.chaos_engine import ChaosEngine
     from ue_rl.testing.engines.faulty import FaultyEngine
     from ue_rl.testing.engines.plugin_stand_in import PluginStandIn
+    from ue_rl.testing.leftovers import Leftovers
     from ue_rl.testing.memory import MemoryTransport
+    from ue_rl.testing.network import FaultyNetwork
 
 
 @pytest.fixture
@@ -59,3 +67,31 @@ def memory_transport() -> Iterator[Callable[..., MemoryTransport]]:
 
     with ExitStack() as stack:
         yield lambda bridge, **options: stack.enter_context(MemoryTransport(bridge, **options))
+
+
+@pytest.fixture
+def faulty_network() -> Iterator[Callable[[str], FaultyNetwork]]:
+    """A factory of started proxies; takes the engine's URL."""
+    from ue_rl.testing.network import FaultyNetwork
+
+    with ExitStack() as stack:
+        yield lambda url: stack.enter_context(FaultyNetwork(url))
+
+
+@pytest.fixture
+def chaos_engine() -> Iterator[Callable[..., ChaosEngine]]:
+    """A factory of engines in processes of their own; takes ChaosEngine's options."""
+    from ue_rl.testing.chaos_engine import ChaosEngine
+
+    with ExitStack() as stack:
+        yield lambda **options: stack.enter_context(ChaosEngine(**options))
+
+
+@pytest.fixture
+def leftovers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Leftovers]:
+    """Fails the test, at its end, where it has left something behind. Ask for it before what starts processes."""
+    from ue_rl.testing.leftovers import Leftovers
+
+    folder: Path = tmp_path_factory.mktemp("temporary")
+    with Leftovers(folder) as watch:
+        yield watch

@@ -1,4 +1,4 @@
-"""What happens during a run: episodes written down, checkpoints counted in env-steps, progress reported."""
+"""What happens during a run: episodes written down, the game's numbers followed, progress reported."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import csv
 import math
 import time
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
@@ -14,6 +14,7 @@ from stable_baselines3.common.callbacks import BaseCallback
 
 from ue_rl.errors import printable
 from ue_rl.training.report import Report
+from ue_rl.training.writing import Guard
 
 _EVERY = 0.2  # seconds between two reports of progress
 _MAX_KEYS = 200  # numbers of the game that are followed: what an engine sends must not fill the disk
@@ -34,8 +35,9 @@ class EpisodeLog(BaseCallback):
         super().__init__()
         self._file = path.open("a", buffering=1, newline="")  # line by line: a run that is killed keeps its episodes
         self._writer = csv.writer(self._file)
+        self._guard = Guard(path, report.warned)
         if not self._file.tell():
-            self._writer.writerow(["env_steps", "return", "length", "seconds"])
+            self._write(["env_steps", "return", "length", "seconds"])
         self._returns: deque[float] = deque(maxlen=100)
         self.episodes = 0
         self._report, self._total = report, total
@@ -50,11 +52,15 @@ class EpisodeLog(BaseCallback):
             if episode is not None:
                 self.episodes += 1
                 self._returns.append(episode["r"])
-                self._writer.writerow([self.num_timesteps, episode["r"], episode["l"], episode["t"]])
+                self._write([self.num_timesteps, episode["r"], episode["l"], episode["t"]])
         now = time.monotonic()
         if now - self._told >= _EVERY:
             self._tell(now)
         return True
+
+    def _write(self, row: list[object]) -> None:
+        with self._guard:
+            self._writer.writerow(row)
 
     def _tell(self, now: float) -> None:
         self._told = now
@@ -62,7 +68,8 @@ class EpisodeLog(BaseCallback):
 
     def close(self) -> None:
         """Learning is over, also by an exception."""
-        self._file.close()
+        with self._guard:
+            self._file.close()
         if self._told:
             self._tell(time.monotonic())
         self._report.ended()
@@ -71,24 +78,6 @@ class EpisodeLog(BaseCallback):
     def mean_return(self) -> float | None:
         """Of the last 100 episodes, None without any."""
         return sum(self._returns) / len(self._returns) if self._returns else None
-
-
-class Checkpoints(BaseCallback):
-    """Calls `save(name)` every `save_freq` env-steps, whatever num_envs is."""
-
-    def __init__(self, save_freq: int, save: Callable[[str], None]) -> None:
-        super().__init__()
-        self._save_freq, self._save = save_freq, save
-
-    def _on_training_start(self) -> None:
-        self._saved = self.num_timesteps // self._save_freq
-
-    def _on_step(self) -> bool:
-        due = self.num_timesteps // self._save_freq
-        if due > self._saved:
-            self._save(f"{self.num_timesteps}_steps")
-            self._saved = due
-        return True
 
 
 class EngineNumbers(BaseCallback):

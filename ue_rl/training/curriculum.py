@@ -16,10 +16,11 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.vec_env import VecEnv
 
@@ -62,6 +63,9 @@ class Curriculum(BaseCallback):
         self._randomizer: Randomizer | None = None
         self._attached: Any = None  # the transport whose resets get the lessons' parameters
         self._told = False
+        self._returns: dict[str, deque[float]] = {}  # of each course, what its last episodes counted
+        self._stale: dict[str, NDArray[np.bool_]] = {}  # envs whose episode began before the lesson did
+        self._was: Mapping[str, Any] = {}  # what restore() was given
 
     def attach(self, env: VecEnv) -> None:
         """Sets the parameters from the next reset on; learn() does it by itself, but after its own first reset.
@@ -95,9 +99,29 @@ class Curriculum(BaseCallback):
         self._randomizer.ranges = {name: value for course in self.courses for name, value in course.params.items()}
         return {**below, **self._randomizer(env_id)}
 
+    def generators(self) -> list[Any]:
+        """The states of what draws, as JSON values, see ue_rl.envs.journal.draws_of."""
+        below = getattr(self._below, "generators", None)
+        own = None if self._randomizer is None else self._randomizer.generators()
+        return [own, None if below is None else below()]
+
+    def set_generators(self, states: Sequence[Any]) -> None:
+        """Goes on drawing from what `generators()` gave."""
+        for drawer, state in zip((self._randomizer, self._below), states, strict=True):
+            go_on = getattr(drawer, "set_generators", None)
+            if state is not None and go_on is not None:
+                go_on(state)
+
     def state(self) -> dict[str, Any]:
-        """Where the run is in its lessons, as JSON values."""
-        return {course.key: {"lesson": course.at, "name": course.lesson.name} for course in self.courses}
+        """Where the run is in its lessons, and what its last episodes counted, as JSON values."""
+        return {
+            course.key: {
+                "lesson": course.at, "name": course.lesson.name,
+                "counted": list(self._returns.get(course.key, ())),
+                "stale": self._stale[course.key].tolist() if course.key in self._stale else [],
+            }
+            for course in self.courses
+        }  # fmt: skip
 
     def restore(self, state: Mapping[str, Any]) -> None:
         """Goes on in the lessons that `state()` named; lessons that exist no longer are begun anew."""
@@ -107,6 +131,18 @@ class Curriculum(BaseCallback):
             if was.get("name") in names:
                 at = int(was.get("lesson", 0))
                 course.at = at if at < len(names) and names[at] == was["name"] else names.index(was["name"])
+        self._was = state
+        if self._returns:  # else when learning begins
+            self._count_on()
+
+    def _count_on(self) -> None:
+        """Takes over what the episodes before a resume counted."""
+        for course in self.courses:
+            was, stale = self._was.get(course.key) or {}, self._stale[course.key]
+            if was.get("name") == course.lesson.name and len(was.get("stale", ())) == len(stale):
+                self._returns[course.key] = deque(was["counted"], self._returns[course.key].maxlen)
+                stale[:] = was["stale"]
+        self._was = {}
 
     # -- what Stable-Baselines3 calls
 
@@ -115,9 +151,10 @@ class Curriculum(BaseCallback):
         self.attach(self.training_env)
         first = before is not self._attached
         num_envs = self.training_env.num_envs
-        # Episodes that began before the lesson did; learn() has reset the envs already where nobody called attach().
+        # learn() has reset the envs already where nobody called attach().
         self._stale = {course.key: np.full(num_envs, first) for course in self.courses}
         self._returns = {course.key: self._window(course) for course in self.courses}
+        self._count_on()
         self._record()
 
     def _on_step(self) -> bool:

@@ -1,26 +1,53 @@
 """One directory per run: its paths, and how a run is created, found and written.
 
 config.yaml  model.zip  model.onnx  vecnormalize.pkl  replay_buffer.pkl  curriculum.json  handshake.txt
-opponents/  self_play.csv  checkpoints/  episodes.csv  progress*.csv  curves.png  run.log
+checkpoints/  engines/  opponents/  self_play.csv  episodes.csv  progress.csv  curves.png  run.log  run.lock
 events.out.tfevents.* (TensorBoard)
 """
 
 from __future__ import annotations
 
 import itertools
+import json
 import logging
-import os
+import re
 import shutil
-from collections.abc import Callable
+import zipfile
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from ue_rl.errors import ConfigurationError
+from ue_rl.saving.checkpoints import CheckpointStore
+from ue_rl.saving.durable import HALF, sync_folder, write_whole
+from ue_rl.saving.lock import HOLDER, LOCK, RunLock
+from ue_rl.training.options import TrainOptions, read_config
 
 HANDSHAKE = "handshake.txt"
+# What the config.yaml of every run names, whatever version wrote it.
+_ALWAYS = {
+    "algo", "policy", "timesteps", "seed", "host", "port", "channel", "transport", "timeout", "wait", "env",
+    "env_kwargs", "num_envs", "max_episode_steps", "normalize", "device", "threads", "log_dir", "run_id", "save_freq",
+    "export", "eval_episodes", "init_from", "verbose", "hyperparameters",
+}  # fmt: skip
+_NO_NAME = re.compile(r'[/\\:*?"<>|]|^\s|^\.|\s$|^$')
 _log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class OldModel:
+    """What a run of a version without checksums can be continued from.
+
+    Attributes:
+        model: model.zip, or checkpoints/N_steps.zip. env_steps: how far it had learnt.
+        normalize: its VecNormalize statistics; None where it has none.
+        replay: its replay buffer; None where none was saved with it.
+    """
+
+    model: Path
+    env_steps: int
+    normalize: Path | None = None
+    replay: Path | None = None
 
 
 class RunDirectory:
@@ -45,40 +72,49 @@ class RunDirectory:
         self.curriculum = path / "curriculum.json"
         self.handshake = path / HANDSHAKE
         self.checkpoints = path / "checkpoints"
+        self.engines = path / "engines"
         self.episodes = path / "episodes.csv"
         self.curves = path / "curves.png"
         self.log = path / "run.log"
 
     @classmethod
-    def create(cls, log_dir: Path, run_id: str | None, name: str, force: bool) -> RunDirectory:
+    def create(
+        cls, log_dir: Path, run_id: str | None, name: str, force: bool, options: TrainOptions | None = None
+    ) -> RunDirectory:
         """A fresh directory `run_id`, or `name` with the next free number.
 
         A run that is overwritten is renamed: `remove_replaced` deletes it, `discard` puts it back.
 
+        Args:
+            options: written into its config.yaml at once: a run that is killed before it saves can be resumed.
+
         Raises:
-            ConfigurationError: the run exists already and `force` is off, or the folder cannot be written.
+            ConfigurationError: the run exists already and `force` is off, another process writes it, `run_id` is no
+                name, or the folder cannot be written.
         """
         if run_id is None:
             ends = [path.name.removeprefix(f"{name}-") for path in log_dir.glob(f"{name}-*")]
             run_id = f"{name}-{max((int(end) for end in ends if end.isdigit()), default=0) + 1}"
-        run = cls(log_dir / run_id)
-        occupied = run.path.exists() and any(run.path.iterdir())
+        run = cls(log_dir / checked_id(run_id))
+        occupied = run.path.exists() and not _never_begun(run.path)
         if occupied:
             if not force:
                 raise ConfigurationError(
                     f"the run {run.path} exists already", field="run_id",
                     cure="continue it with --resume, overwrite it with --force, or choose another --run-id",
                 )  # fmt: skip
-            if not run.config.exists():
-                raise ConfigurationError(
-                    f"{run.path} is not a run: it has no config.yaml", field="run_id",
-                    cure="--force only overwrites runs; choose another --run-id",
-                )  # fmt: skip
+            run.check_is_run("--force only overwrites runs; choose another --run-id")
         try:
+            if run.path.exists():
+                with RunLock(run.path):  # refused where a process writes it; Windows renames no folder with open files
+                    pass
             if occupied:
                 names = (run.path.with_name(f"{run_id}.{number}") for number in itertools.count(1))
                 run.replaced = run.path.rename(next(path for path in names if not path.exists()))
-            run.checkpoints.mkdir(parents=True)
+            run.checkpoints.mkdir(parents=True, exist_ok=not occupied)
+            if options is not None:
+                run.write_config(options)
+            sync_folder(log_dir)
         except OSError as error:
             if run.replaced:
                 run.discard()
@@ -87,27 +123,83 @@ class RunDirectory:
 
     @classmethod
     def existing(cls, log_dir: Path, run_id: str | None, name: str) -> RunDirectory:
-        """A run to continue: `run_id`, or the newest of those whose folder begins with `name`.
+        """A run to continue: `run_id`, or the newest of those that are called `name`-NUMBER.
 
         Raises:
-            ConfigurationError: there is none, or it has no model yet.
+            ConfigurationError: there is none, or its folder is no run.
         """
         if run_id is None:
             configs = list(log_dir.glob(f"{name}-*/config.yaml"))
+            configs = [path for path in configs if path.parent.name.removeprefix(f"{name}-").isdigit()]
             if not configs:
                 raise ConfigurationError(
                     f"no run of {name} in {log_dir} to resume", field="run_id",
                     cure="name one with --run-id, or start one without --resume",
                 )  # fmt: skip
-            run = cls(max(configs, key=lambda path: path.stat().st_mtime).parent)
-        else:
-            run = cls(log_dir / run_id)
-        if not run.config.exists() or not run.model.exists():
+            return cls(max(configs, key=lambda path: path.stat().st_mtime).parent)
+        run = cls(log_dir / checked_id(run_id))
+        aside = run.set_aside()
+        if not run.path.is_dir():
             raise ConfigurationError(
-                f"{run.path} holds no model to resume", field="run_id",
-                cure="check --log-dir and --run-id, or start anew with --force",
+                f"there is no run {run.path}", field="run_id",
+                cure=f"--force had renamed it to {aside[0].name}: resume that one with --run-id {aside[0].name}"
+                if aside else "check --log-dir and --run-id, or start it without --resume",
             )  # fmt: skip
+        if _never_begun(run.path):
+            raise ConfigurationError(
+                f"the run {run.path} was ended before it began: it has no config.yaml to resume with", field="run_id",
+                cure="start it again, without --resume",
+            )  # fmt: skip
+        run.check_is_run("check --log-dir and --run-id, or start anew with --force")
         return run
+
+    def set_aside(self) -> list[Path]:
+        """Runs of this name that --force renamed and that nobody deleted or put back, the newest first."""
+        found = [path for path in self.path.parent.glob("*") if path.name.startswith(f"{self.path.name}.")]
+        numbered = [path for path in found if path.name[len(self.path.name) + 1 :].isdigit() and _is_run(path) is None]
+        return sorted(numbered, key=lambda path: int(path.name.rpartition(".")[2]), reverse=True)
+
+    def check_is_run(self, cure: str) -> None:
+        """Raises ConfigurationError where the folder is somebody's, but not a run's."""
+        reason = _is_run(self.path)
+        if reason is not None:
+            raise ConfigurationError(f"{self.path} is not a run: {reason}", field="run_id", cure=cure)
+
+    def store(self, keep: int = 3) -> CheckpointStore:
+        """Its checkpoints."""
+        return CheckpointStore(self.checkpoints, keep)
+
+    def old_models(self) -> list[OldModel]:
+        """What a version without checksums has saved, the farthest first; what cannot be read is logged, passed over.
+
+        For a run whose `store()` has no checkpoint that loads.
+        """
+        found = []
+        paths = [(self.model, self.normalize, self.replay)] if self.model.exists() else []
+        for path in self.checkpoints.glob("*_steps.zip"):
+            paths.append((path, path.with_name(f"{path.stem}_vecnormalize.pkl"), path.with_name("none")))
+        for model, normalize, replay in paths:
+            try:
+                steps = _steps_of(model)
+            except (OSError, ValueError, KeyError, zipfile.BadZipFile) as error:
+                _log.warning("%s is broken and passed over: %s", model, error)
+                continue
+            found.append(
+                OldModel(model, steps, normalize if normalize.exists() else None, replay if replay.exists() else None)
+            )
+        return sorted(found, key=lambda old: (old.env_steps, old.model == self.model), reverse=True)
+
+    @property
+    def saved_anything(self) -> bool:
+        """Is there a checkpoint or a model, readable or not? A run without any is resumed from its start."""
+        return bool(self.store()) or self.model.exists() or any(self.checkpoints.glob("*_steps.zip"))
+
+    def sweep(self) -> None:
+        """Deletes what a killed process left half written. For who holds the run's lock."""
+        self.store().sweep()
+        for path in [*self.path.glob(f"{HALF}*"), *self.path.glob("half-*")]:
+            if path.is_file():
+                path.unlink(missing_ok=True)
 
     def remove_replaced(self) -> None:
         """Deletes the run that this one overwrites: this one has a model of its own now."""
@@ -128,20 +220,57 @@ class RunDirectory:
             self.replaced = None
 
     def read_config(self) -> dict[str, Any]:
-        """The options that the run was started with."""
-        return dict(yaml.safe_load(self.config.read_text("utf-8")))
+        """The options that the run was started with.
+
+        Raises:
+            ConfigurationError: config.yaml cannot be read.
+        """
+        return read_config(self.config)
+
+    def write_config(self, options: TrainOptions) -> None:
+        """Replaces config.yaml: what is in it is what the run does."""
+        write_whole(self.config, lambda path: path.write_text(options.as_yaml(), "utf-8"))
 
 
-def write_whole(path: Path, write: Callable[[Path], object]) -> None:
-    """Calls `write` with the path of a temporary file that then takes the place of `path`.
+def checked_id(run_id: str) -> str:
+    """`run_id`, where it is a name.
 
-    If the process dies meanwhile, `path` is still the last good file.
+    Raises:
+        ConfigurationError: it is a path, or hidden, or no name that every system takes.
     """
-    half = path.with_name(f"half-{path.name}")
+    if _NO_NAME.search(run_id) or not run_id.isprintable():
+        raise ConfigurationError(
+            "a run's id is the name of one folder", field="run_id", got=run_id,
+            expected="letters, digits, spaces, dots and dashes, and no dot or space first",
+            cure="say with --log-dir where runs are kept",
+        )  # fmt: skip
+    return run_id
+
+
+def _never_begun(path: Path) -> bool:
+    """Is it empty, or left by a run that ended before its config was written?"""
+    ours = {"run.log", LOCK, HOLDER, "checkpoints", "engines"}
+    if not path.is_dir():
+        return False
+    found = [entry for entry in path.iterdir() if not entry.name.startswith(HALF)]
+    return all(entry.name in ours and not (entry.is_dir() and any(entry.iterdir())) for entry in found)
+
+
+def _is_run(path: Path) -> str | None:
+    """None for a folder that ue_rl has made, otherwise what it lacks.
+
+    That is told by its config.yaml, which names every option: those who write one to train with name a few.
+    """
     try:
-        write(half)
-        with half.open("rb+") as file:
-            os.fsync(file.fileno())  # a rename can reach the disk before the bytes do
-        os.replace(half, path)
-    finally:
-        half.unlink(missing_ok=True)
+        missing = _ALWAYS - set(read_config(path / "config.yaml"))
+    except ConfigurationError as error:
+        return error.plain()
+    if missing:
+        return f"its config.yaml was not written by a run (it says nothing of {', '.join(sorted(missing)[:3])})"
+    return None if (path / "checkpoints").is_dir() else "it has no folder checkpoints"
+
+
+def _steps_of(model: Path) -> int:
+    """How far a model of SB3 had learnt; nothing in the file is run."""
+    with zipfile.ZipFile(model) as archive:
+        return int(json.loads(archive.read("data"))["num_timesteps"])

@@ -6,6 +6,7 @@ trainer (`model:`, `total_timesteps:`, `common_parameters:`, `on_policy:` ..). U
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, fields
@@ -16,7 +17,9 @@ import yaml
 
 from ue_rl.agents.selfplay_options import SelfPlayOptions
 from ue_rl.errors import ConfigurationError, nearest
+from ue_rl.files import require_file
 from ue_rl.randomize import as_ranges
+from ue_rl.training.checks import check_options
 from ue_rl.training.lessons import parse_curriculum
 
 ALGORITHMS = {
@@ -46,10 +49,17 @@ class TrainOptions:
     policy: str = "auto"
     timesteps: int = 100_000
     seed: int | None = None
-    host: str | None = None
+    host: str | list[str] | None = None
     port: int | None = None
+    engine: str | None = None
+    num_engines: int = 1
+    start_timeout: float = 120.0
+    max_restarts: int = 10
+    restart_window: float = 60.0
+    reconnect: float = 0.0
     transport: str = "auto"
     channel: str = "auto"
+    nul_terminated: bool = False
     timeout: float = 30.0
     wait: float = 0.0
     env: str | None = None
@@ -62,6 +72,8 @@ class TrainOptions:
     log_dir: str = "runs"
     run_id: str | None = None
     save_freq: int = 50_000
+    save_minutes: float = 5.0
+    keep: int = 3
     export: bool = True
     eval_episodes: int | None = None
     init_from: str | None = None
@@ -77,26 +89,48 @@ class TrainOptions:
 
     @property
     def embedded(self) -> bool:
-        """Does the run start its own engine?"""
-        return self.host is None and self.port is None
+        """Does the run host a Gymnasium env in engines of its own?"""
+        return self.host is None and self.port is None and self.engine is None
+
+    @property
+    def hosts(self) -> list[str]:
+        """The addresses of running engines; [] where engines are started here."""
+        if self.host is None:
+            return [] if self.port is None else ["127.0.0.1"]
+        return [self.host] if isinstance(self.host, str) else list(self.host)
 
     @property
     def run_name(self) -> str:
-        """What a run is called, before its number, where it has no `run_id`."""
-        return f"{self.algo}-{self.task.replace('/', '-')}"
+        """What a run's folder is called, before its number, where it has no `run_id`: no separators."""
+        return re.sub(r"[^\w.+@-]+", "-", f"{self.algo}-{self.task}")
 
     @property
     def task(self) -> str:
         """A name for the env."""
+        if self.engine is not None:
+            return program_of(self.engine)
         if self.embedded:
             return self.env or DEFAULT_ENV
-        if self.host is not None and self.host.startswith("shm://"):
-            return self.host.removeprefix("shm://").replace("/", "-").strip("-") or "shm"
-        return f"{self.host or '127.0.0.1'}-{self.port or 7777}"
+        first, *others = self.hosts
+        if first.startswith("shm://"):
+            name = first.removeprefix("shm://").replace("/", "-").strip("-") or "shm"
+        else:
+            name = first if others else f"{first}-{self.port or 7777}"
+        return f"{name}-and-{len(others)}-more" if others else name
 
     def as_yaml(self) -> str:
         """The whole of it as a YAML file that `--config` reads back."""
         return yaml.safe_dump(_plain(asdict(self)), sort_keys=False)
+
+
+def program_of(engine: str) -> str:
+    """A short name of an engine's command, or of a preset's PATH: "walker" of "godot:/games/walker"."""
+    kind, colon, path = engine.partition(":")
+    words = [path] if colon and re.fullmatch(r"[a-z][a-z-]+", kind) else engine.split()
+    scripts = [word for word in words[1:] if not word.startswith("-")]
+    if re.fullmatch(r"(python|py|bash|sh|node|wine|xvfb-run)[\d.]*", PureWindowsPath(words[0]).stem) and scripts:
+        words = scripts
+    return PureWindowsPath(words[0].strip("'\"")).stem or "engine"
 
 
 def _plain(value: Any) -> Any:
@@ -117,6 +151,7 @@ def resolve(flags: Mapping[str, Any], config: Path | None, base: Mapping[str, An
     """
     layers = [dict(base or {}), read_config(config) if config is not None else {}]
     layers.append({key: value for key, value in flags.items() if value is not None})
+    _one_kind_of_engine(layers)
     merged = {name: _merged(layers, name) for name in ("hyperparameters", "params", "others")}
     values = {key: value for layer in layers for key, value in layer.items()}
     options = TrainOptions(**{**values, **merged})
@@ -126,17 +161,27 @@ def resolve(flags: Mapping[str, Any], config: Path | None, base: Mapping[str, An
             "no such algorithm", fault="caller", field="algo", expected=", ".join(ALGORITHMS), got=options.algo,
             cure=nearest(options.algo, list(ALGORITHMS)),
         )  # fmt: skip
-    for name in ("timesteps", "num_envs", "save_freq"):
-        value = getattr(options, name)
-        if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-            raise ConfigurationError("must be a positive integer", field=name, got=value)
-    if options.env is not None and not options.embedded:
-        raise ConfigurationError(
-            "an embedded env and a running engine exclude each other", field="env",
-            cure="give either --env, or --host and --port",
-        )  # fmt: skip
+    check_options(options)
+    tuned_for(options)  # its schedules can be read
     _check_extras(options)
     return options
+
+
+_KINDS = (("env",), ("engine",), ("host", "port"))
+
+
+def _one_kind_of_engine(layers: list[dict[str, Any]]) -> None:
+    """Where a later layer names an engine of another kind (a running one, a command, an env), the earlier one goes."""
+    for number, layer in enumerate(layers):
+        given = [kind for kind in _KINDS if any(layer.get(name) is not None for name in kind)]
+        if len(given) != 1:
+            continue  # nothing to say, or a contradiction, which is refused later
+        for before in layers[:number]:
+            for kind in _KINDS:
+                for name in kind if kind != given[0] else ():
+                    before.pop(name, None)
+            if given[0] == ("host", "port"):
+                before.pop("num_engines", None)
 
 
 def _merged(layers: list[dict[str, Any]], name: str) -> dict[str, Any]:
@@ -192,17 +237,24 @@ def read_config(path: Path) -> dict[str, Any]:
         ConfigurationError: not readable, not YAML, not a mapping, or unknown keys.
     """
     try:
+        require_file(path)
         content = yaml.safe_load(path.read_text("utf-8"))
     except OSError as error:
         raise ConfigurationError(f"{path} cannot be read", field="config", got=str(error)) from error
+    except UnicodeDecodeError as error:
+        raise ConfigurationError(f"{path} is not text in UTF-8", field="config", got=str(error)) from error
     except yaml.YAMLError as error:
-        raise ConfigurationError(f"{path} is not YAML", field="config", got=str(error)) from error
+        raise ConfigurationError(f"{path} is not YAML", field="config", got=_in_one_line(error)) from error
     if not isinstance(content, dict):
         raise ConfigurationError(f"{path} is not a YAML mapping", field="config", got=type(content).__name__)
     if "model" in content or "common_parameters" in content:
         return _from_plugin(content, path)
     _refuse_unknown("", content, FIELD_NAMES, path)
     return content
+
+
+def _in_one_line(error: yaml.YAMLError) -> str:
+    return " ".join(str(error).split())
 
 
 _PLUGIN_KEYS = {
@@ -215,21 +267,22 @@ _PLUGIN_KEYS = {
 
 def _from_plugin(content: dict[str, Any], path: Path) -> dict[str, Any]:
     """The plugin's own trainer's file; its checkpoint_freq counted vec-steps, ours counts env-steps."""
-    sections = {"": content, **{name: content.get(name) or {} for name in ("paths", "common_parameters")}}
+    names = ("paths", "common_parameters", "on_policy", "off_policy")
+    sections = {"": content, **{name: _section(content, name, path) for name in names}}
     for name, allowed in _PLUGIN_KEYS.items():
         _refuse_unknown(name, sections[name], allowed, path)
     algo = str(content.get("model", "ppo")).lower()
     common = sections["common_parameters"]
     taken = ("learning_rate", "gamma") if algo == "a2c" else ("learning_rate", "gamma", "batch_size")
     hyper = {key: common[key] for key in taken if key in common}
-    kind = content.get("off_policy" if algo in OFF_POLICY else "on_policy") or {}
+    kind = sections["off_policy" if algo in OFF_POLICY else "on_policy"]
     hyper |= {key: value for key, value in kind.items() if not isinstance(value, dict) and key not in ALGORITHMS}
-    hyper |= kind.get(algo) or {}
+    hyper |= _section(kind, algo, path)
     values: dict[str, Any] = {"algo": algo, "host": "127.0.0.1", "hyperparameters": hyper}
     values |= {key: common[key] for key in ("device", "verbose") if key in common}
     renamed = {"total_timesteps": "timesteps", "checkpoint_freq": "save_freq"}
     values |= {ours: content[theirs] for theirs, ours in renamed.items() if theirs in content}
-    save_dir = sections["paths"].get("save_dir")
+    save_dir = str(sections["paths"].get("save_dir") or "")
     if save_dir:
         folder = PureWindowsPath(save_dir) if "\\" in save_dir else Path(save_dir)
         values["run_id"] = str(content.get("model_name") or folder.name)
@@ -238,6 +291,13 @@ def _from_plugin(content: dict[str, Any], path: Path) -> dict[str, Any]:
     if content.get("load_from_checkpoint"):
         values["init_from"] = sections["paths"].get("previous_model")
     return values
+
+
+def _section(content: Mapping[str, Any], name: str, path: Path) -> dict[str, Any]:
+    section = content.get(name) or {}
+    if not isinstance(section, dict):
+        raise ConfigurationError(f"{path.name} is malformed", field=name, expected="a YAML mapping", got=section)
+    return section
 
 
 def _refuse_unknown(section: str, given: dict[str, Any], allowed: list[str], path: Path) -> None:
@@ -250,9 +310,18 @@ def _refuse_unknown(section: str, given: dict[str, Any], allowed: list[str], pat
 
 
 def schedule(value: Any) -> Any:
-    """`"lin_0.001"` as a function of the remaining part of the run; anything else as it is."""
+    """`"lin_0.001"` as a function of the remaining part of the run; anything else as it is.
+
+    Raises:
+        ConfigurationError: no number behind lin_.
+    """
     if isinstance(value, str) and value.startswith("lin_"):
-        return LinearSchedule(float(value[4:]))
+        try:
+            return LinearSchedule(float(value[4:]))
+        except ValueError:
+            raise ConfigurationError(
+                "not a schedule", field="hyperparameters", expected="lin_0.001, which falls from 0.001 to 0", got=value
+            ) from None
     return value
 
 
@@ -271,12 +340,18 @@ def parse_setting(text: str) -> tuple[str, Any]:
     """("gamma", 0.98) of "gamma=0.98"; the value is YAML.
 
     Raises:
-        ConfigurationError: no "=".
+        ConfigurationError: no "=", or a value that is not YAML.
     """
     key, equals, value = text.partition("=")
     if not equals or not key:
         raise ConfigurationError("not a setting", field="set", expected="KEY=VALUE", got=text)
-    parsed = yaml.safe_load(value)
+    try:
+        parsed = yaml.safe_load(value)
+    except yaml.YAMLError as error:
+        raise ConfigurationError(
+            "not a value", field=f"set {key.strip()}", expected="a number, a word, or YAML such as {net_arch: [64]}",
+            got=value, cure=f"YAML says: {_in_one_line(error)}",
+        ) from error  # fmt: skip
     if isinstance(parsed, str):
         with suppress(ValueError):
             parsed = float(parsed)  # YAML reads 3e-4 as text
@@ -303,7 +378,16 @@ def parse_param(text: str) -> tuple[str, Any]:
     return name, numbers if len(numbers) == 2 else numbers[0]
 
 
-def tuned_for(options: TrainOptions) -> dict[str, Any]:
-    """The hyperparameters to use: known good ones for the task, under what the user gave."""
+def tuned_for(options: TrainOptions, resolved: bool = True) -> dict[str, Any]:
+    """The hyperparameters to use: known good ones for the task, under what the user gave.
+
+    Args:
+        resolved: schedules as functions, as the algorithms take them; False: as they are written ("lin_0.001").
+    """
     base = TUNED.get((options.algo, options.env or DEFAULT_ENV), {}) if options.embedded else {}
-    return {key: schedule(value) for key, value in {**base, **options.hyperparameters}.items()}
+    given = {**base, **options.hyperparameters}
+    if not resolved:
+        return given
+    if isinstance(given.get("train_freq"), list):  # [4, "episode"] in YAML
+        given["train_freq"] = tuple(given["train_freq"])
+    return {key: schedule(value) for key, value in given.items()}

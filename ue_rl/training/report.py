@@ -4,8 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 
+from ue_rl.engines.lifecycle import Change
+from ue_rl.saving.stopping import write_to_stderr
 from ue_rl.training.directory import RunDirectory
+from ue_rl.training.fleet import Fleet
 
 
 class Report:
@@ -17,8 +21,17 @@ class Report:
     def connected(self, num_envs: int, facts: Mapping[str, str]) -> None:
         """The engine answers; `facts` are those of Transport.describe()."""
 
+    def engines(self, fleet: Fleet) -> None:
+        """Right after `connected`: `fleet` says at any time, to any thread, what each engine does."""
+
+    def changed(self, change: Change) -> None:
+        """An engine goes from one state to another, also before `connected`; often, where `change.of_episodes`."""
+
     def said(self, text: str) -> None:
         """A sentence worth showing: a lesson of the curriculum begins, or the engine cannot do what was asked for."""
+
+    def warned(self, text: str) -> None:
+        """A sentence about something that learning suffers from, see ue_rl.training.watching; it is in the log too."""
 
     def progress(self, env_steps: int, total: int, mean_return: float | None) -> None:
         """At the first step, about five times a second, and once more at the end of learning.
@@ -32,6 +45,15 @@ class Report:
     def ended(self) -> None:
         """Learning is over, whatever ended it; saving and evaluation follow."""
 
+    def signalled(self, text: str) -> None:
+        """A signal (Ctrl-C, SIGTERM) came, and what is done about it. Called in its handler, so it must not wait for a
+        lock, or use print; as it is here, it writes to stderr.
+        """
+        write_to_stderr(text)
+
+    def closed(self) -> None:
+        """The run is over, and nothing of it is told any more; called once, if `started` was."""
+
 
 @dataclass
 class Outcome:
@@ -44,7 +66,10 @@ class Outcome:
         mean_return: of the last 100 training episodes, None without any.
         evaluation: (mean, standard deviation) of the returns without exploration, None where it was not evaluated.
         exported: the ONNX file and its difference from predict(), or why there is none; None where none was wanted.
-        stopped_by: None when it ran to its end; KeyboardInterrupt or what broke it otherwise.
+        stopped_by: None when it ran to its end; KeyboardInterrupt (a Stopped) or what broke it otherwise.
+        saved: env-steps of the newest checkpoint, None without any: fewer than env_steps where saving failed.
+        restarts: how often engines were lost and came back.
+        crash: the file with the traceback of what broke it, where nobody expected it; None otherwise.
     """
 
     run: RunDirectory
@@ -56,3 +81,6 @@ class Outcome:
     exported: str | None = None
     stopped_by: BaseException | None = None
     before: int = 0
+    crash: Path | None = None
+    saved: int | None = None
+    restarts: int = 0

@@ -5,13 +5,22 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from ue_rl.errors import UeRlError, printable
+from ue_rl.saving.lock import RunLock
+from ue_rl.saving.stopping import Stopping
+from ue_rl.training.comparison import compare
 from ue_rl.training.directory import RunDirectory
-from ue_rl.training.options import DEFAULT_ENV, TrainOptions
+from ue_rl.training.fleet import Fleet
+from ue_rl.training.options import TrainOptions
 from ue_rl.training.report import Outcome, Report
+from ue_rl.training.writing import LogFile
+
+if TYPE_CHECKING:
+    from ue_rl.training.learner import Learner
 
 _log = logging.getLogger(__name__)
 
@@ -31,43 +40,69 @@ def train(
     Raises:
         UeRlError: nothing was learnt, and no new directory is left behind. What breaks a run that has learnt is in the
             outcome instead, and the model is saved.
-        KeyboardInterrupt: as well before the first step.
+        KeyboardInterrupt: as well before the first step; of SIGINT, SIGTERM and SIGHUP it is a Stopped.
     """
-    o, report = options, report or Report()
-    run = resume or RunDirectory.create(Path(o.log_dir), o.run_id, o.run_name, force)
+    report = report or Report()
+    with Stopping(report.signalled) as stopping:
+        run = resume or RunDirectory.create(Path(options.log_dir), options.run_id, options.run_name, force, options)
+        report.started(run)
+        try:
+            return _in_directory(options, run, resume is not None, report, stopping)
+        finally:
+            report.closed()
+
+
+def _in_directory(
+    options: TrainOptions, run: RunDirectory, resume: bool, report: Report, stopping: Stopping
+) -> Outcome:
     learner = None
     try:
-        report.started(run)
-        with _log_file(run.log):
-            # Imports torch, which takes seconds: after everything cheap was checked, before an engine waits.
-            import torch
-
-            from ue_rl.training.agents import env_maker
-            from ue_rl.training.engine import open_engine
-            from ue_rl.training.learner import Learner
-
-            # Small networks learn no faster on several threads, and the engine needs a core too.
-            torch.set_num_threads(o.threads or max(1, (os.cpu_count() or 2) // 2))
-            with open_engine(
-                env=(o.env or DEFAULT_ENV) if o.embedded else None, num_envs=o.num_envs, env_kwargs=o.env_kwargs,
-                host=o.host, port=o.port, make=env_maker(o), transport=o.transport,
-                channel=o.channel, timeout=o.timeout, wait=o.wait,
-            ) as vec_env:  # fmt: skip
-                facts = {key: printable(value) for key, value in vec_env.transport.describe().items()}
-                report.connected(vec_env.num_envs, facts)
-                _log.info("engine: %s", ", ".join(f"{key} {value}" for key, value in facts.items()))
-                learner = Learner(options, run, vec_env, resume=resume is not None, report=report)
-                return learner.learn()
+        with RunLock(run.path), _log_file(run.log, report), ExitStack() as stack:
+            run.sweep()
+            load: dict[str, Any] | None = None
+            if resume:
+                options, said, load = compare(run.read_config(), options, run.path)
+                for text in said:
+                    report.said(text)
+                    _log.info("%s", text)
+            with stopping.interruptible():
+                learner = _prepared(options, run, load, report, stack)
+            return learner.learn(stopping)
     except BaseException:
-        if resume is None and (run.replaced or not (learner and learner.begun)):
+        if not resume and (run.replaced or not (learner and learner.begun)):
             run.discard()
         raise
 
 
+def _prepared(
+    options: TrainOptions, run: RunDirectory, load: dict[str, Any] | None, report: Report, stack: ExitStack
+) -> Learner:
+    """Starts or dials the engines, which `stack` ends, and makes the model; `load` as Learner takes it."""
+    from ue_rl.training.engine import engines_of
+
+    o = options
+    transport = engines_of(o, run.engines, report.changed)
+    stack.callback(transport.close)
+    # Imports torch, which takes seconds: after everything cheap was checked, before an engine waits.
+    import torch
+
+    from ue_rl.training.agents import env_maker
+    from ue_rl.training.learner import Learner
+
+    # Small networks learn no faster on several threads, and the engine needs a core too.
+    torch.set_num_threads(o.threads or max(1, (os.cpu_count() or 2) // 2))
+    vec_env = env_maker(o)(transport)
+    facts = {key: printable(value) for key, value in vec_env.transport.describe().items()}
+    report.connected(vec_env.num_envs, facts)
+    report.engines(Fleet(vec_env.transport))
+    _log.info("engine: %s", ", ".join(f"{key} {value}" for key, value in facts.items()))
+    return Learner(options, run, vec_env, load=load, report=report)
+
+
 @contextmanager
-def _log_file(path: Path) -> Iterator[None]:
+def _log_file(path: Path, report: Report) -> Iterator[None]:
     """Writes what ue_rl logs, from INFO on, into the file too; also the error that ends the block."""
-    handler = logging.FileHandler(path, encoding="utf-8")
+    handler = LogFile(path, report.warned)
     handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
     logger = logging.getLogger("ue_rl")
     logger.addHandler(handler)

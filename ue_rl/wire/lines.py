@@ -33,6 +33,10 @@ class LineBuffer:
         """Bytes received and not given out."""
         return self._tail - self._head
 
+    def unread(self) -> bytes:
+        """Those bytes."""
+        return bytes(self._view[self._head : self._tail])
+
     def space(self) -> memoryview:
         """Where to receive into: at least one byte; tell `received` how many came."""
         if self._head == self._tail:

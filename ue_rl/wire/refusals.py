@@ -25,6 +25,8 @@ from ue_rl.wire.notices import ended_by
 
 _ENV = re.compile(rb"(?:^|[;|])\s*ENV\s*=\s*(\d{1,9})\s*(?:;|$|\|)", re.IGNORECASE)
 _AGENT = re.compile(rb"(?:^|[;|])\s*AGENT\s*=\s*(\d{1,9})\s*(?:;|$|\|)", re.IGNORECASE)
+_COMMA = re.compile(rb"REW\s*=\s*[+-]?\d+,\d", re.IGNORECASE)
+_DECIMAL_COMMA = "decimal comma? set the C locale where the engine formats its numbers"
 _NAN_CURE = "look for a division by zero or an unset value in the {who}"
 _KIND: dict[int, tuple[type[ProtocolError], str]] = {
     k.BAD_NUMBER: (MalformedMessage, "a number was expected"),
@@ -65,6 +67,10 @@ def refusal(spec: EnvSpec, failure: k.Failure, data: Any, start: int, end: int, 
     if code == k.WRONG_COUNT:
         expected, cure = _wanted(_one(spec, max(agent, 0)), field)
         message += f": {got} came" if got >= 0 else ""
+        if got == 2 * _size(_one(spec, max(agent, 0)), field) and b"." not in _row(line, at - start):
+            cure = _DECIMAL_COMMA
+    elif code in (k.BAD_NUMBER, k.NOT_A_FIELD) and field == "REW" and _COMMA.search(_row(line, at - start)):
+        cure = _DECIMAL_COMMA
     elif code == k.NON_FINITE:
         cure = _NAN_CURE.format(who="game's state or reward" if fault == "engine" else "policy")
     elif code == k.UNKNOWN_ENV:
@@ -98,10 +104,15 @@ def refusal(spec: EnvSpec, failure: k.Failure, data: Any, start: int, end: int, 
     )
 
 
+def _row(line: bytes, at: int) -> bytes:
+    """The row around `at`."""
+    end = line.find(b"||", at)
+    return line[line.rfind(b"||", 0, at) + 1 : len(line) if end < 0 else end]
+
+
 def _named(key: re.Pattern[bytes], line: bytes, at: int, count: int) -> int:
     """The env or agent that the row around `at` names, -1 for none: in a row, it stands behind what was refused."""
-    end = line.find(b"||", at)
-    found = key.search(line, line.rfind(b"||", 0, at) + 1, len(line) if end < 0 else end)
+    found = key.search(_row(line, at))
     number = int(found.group(1)) if found else -1
     return number if number < count else -1
 
@@ -115,13 +126,16 @@ def _one(spec: EnvSpec, agent: int) -> EnvSpec:
     return spec
 
 
+def _size(one: EnvSpec, field: str) -> int:
+    return one.obs_size if field == "OBS" else one.act_size
+
+
 def _wanted(one: EnvSpec, field: str) -> tuple[str, str]:
     """How many numbers a field should have had, and what to do about it."""
     if field == "MASK":
         flags = one.action_spec.mask_size
         return f"{flags} flags", "MASK has one flag for each choice of each number of ACT_SPACE"
-    size = one.obs_size if field == "OBS" else one.act_size
-    return f"{size} numbers", "the handshake's OBS and ACT must be what the game sends and takes"
+    return f"{_size(one, field)} numbers", "the handshake's OBS and ACT must be what the game sends and takes"
 
 
 def _around(line: bytes, at: int, before: int = 40) -> str:

@@ -19,7 +19,7 @@ class EngineLoop:
 
     Args:
         name: of the thread.
-        host: the address to listen on; the port is always a free one.
+        host, port: the address to listen on; 0: a free port.
         backlog: connections that may wait to be accepted.
         threaded: False: there is no thread, the test makes the engine's steps itself.
 
@@ -27,13 +27,13 @@ class EngineLoop:
         address: (host, port) listened on; host, port: its parts. url: as ue_rl.connect takes it.
     """
 
-    def __init__(self, name: str, host: str, backlog: int, *, threaded: bool = True) -> None:
+    def __init__(self, name: str, host: str, backlog: int, *, threaded: bool = True, port: int = 0) -> None:
         self._stop = threading.Event()
         self._failure: BaseException | None = None
         self._selector = selectors.DefaultSelector()
         self._wake_in, self._wake_out = socket.socketpair()
         self._watch(self._wake_out)
-        self._listener: socket.socket | None = socket.create_server((host, 0), backlog=backlog)
+        self._listener: socket.socket | None = socket.create_server((host, port), backlog=backlog)
         self.address: tuple[str, int] = self._listener.getsockname()[:2]
         self.host, self.port = self.address
         self.url = f"tcp://{self.host}:{self.port}"

@@ -9,6 +9,8 @@ What it does, quirk by quirk:
   answered. SINGLE: one env socket.
 - A closed env socket keeps its slot. A client that dies before its env sockets came leaves the admin slot
   taken: the next client's first connection becomes an env socket and gets no handshake.
+- SINGLE and RLBASE: a read ends at the first NUL byte. With `stale_reads`, what earlier reads have left in memory
+  behind the received bytes is taken for text too, up to a NUL byte.
 - Per tick and env at most 1024 bytes are read and at most one line is taken. An empty line is dropped.
 - Lines are tagged `;ENV=<socket>` unless `tag_lines` is off; the first ENV field of a row wins. A row
   without one gets a stray text line (`PROBLEM IS HERE..`). An id out of range aborts the game: all sockets
@@ -69,7 +71,8 @@ class PluginStandIn(EngineLoop):
         manual: no thread of its own; the test calls `tick()`.
         tag_lines: whether a line is tagged with its socket's id; without, a row must carry its ENV.
         handshake: sent instead of the plugin's own, without a newline.
-        host: the address to listen on; the port is always a free one.
+        host, port: the address to listen on; 0: a free port.
+        stale_reads: see above.
 
     Attributes:
         lines: (tick, env, line) of each line taken.
@@ -94,6 +97,8 @@ class PluginStandIn(EngineLoop):
         handshake: str | None = None,
         episode_length: int = 5,
         host: str = "127.0.0.1",
+        port: int = 0,
+        stale_reads: bool = False,
     ) -> None:
         if env_type not in ("MULTI", "SINGLE", "RLBASE"):
             raise ValueError(f"no such env_type: {env_type!r}")
@@ -107,6 +112,7 @@ class PluginStandIn(EngineLoop):
         self.lines: list[tuple[int, int, str]] = []
         self.ticks = 0
         self.aborted: str | None = None
+        self._memory = bytearray(_READ_LIMIT) if stale_reads and env_type != "MULTI" else None
         self._tag_lines = tag_lines and env_type == "MULTI"
         self._tick_rate = tick_rate
         self._accept_interval = accept_interval
@@ -118,7 +124,7 @@ class PluginStandIn(EngineLoop):
         self._slots = [_Slot(TinyTask(i, decimals=decimals, **options), durations[i]) for i in range(self.num_envs)]
         self._admin: socket.socket | None = None
         self._awaits_command = False  # RLBASE: the state has been sent
-        super().__init__("stand-in", host, self.num_envs + 1, threaded=not manual)
+        super().__init__("stand-in", host, self.num_envs + 1, threaded=not manual, port=port)
         assert self._listener is not None
         self._listener.setblocking(False)
         if accept_interval == 0:
@@ -298,7 +304,7 @@ class PluginStandIn(EngineLoop):
             try:
                 data = slot.sock.recv(_READ_LIMIT)
                 if data:
-                    slot.partial += data
+                    slot.partial += self._as_text(data)
                 else:
                     self._lose(slot)
             except BlockingIOError:
@@ -312,6 +318,15 @@ class PluginStandIn(EngineLoop):
         if line:
             self.lines.append((self.ticks, env, line))
         return line
+
+    def _as_text(self, data: bytes) -> bytes:
+        """What the game takes for the text of a read."""
+        if self.env_type == "MULTI":
+            return data
+        if self._memory is not None:
+            self._memory[: len(data)] = data
+            data = bytes(self._memory)
+        return data.partition(b"\0")[0]
 
     def _lose(self, slot: _Slot) -> None:
         """The client has closed this socket; the slot stays taken."""

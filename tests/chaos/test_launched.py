@@ -1,0 +1,128 @@
+"""Engines that `ue-rl train --engine` has started, and what becomes of the run when they fail."""
+
+from __future__ import annotations
+
+import signal
+import socket
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import psutil
+import pytest
+
+# `stage` is the Stage of conftest.py, over text and over shared memory.
+
+
+@dataclass(frozen=True)
+class Case:
+    """One way to fail.
+
+    Attributes:
+        engine: options of each chaos engine. words: of `ue-rl train`. blow: struck once the trainer runs.
+        code: the exit code. sees: regular expressions that the terminal's output must have.
+        lives: how often each engine was started; None: not counted.
+        saved: the model of the end is there, and the run can be resumed.
+    """
+
+    name: str
+    sees: tuple[str, ...]
+    code: int = 0
+    engine: dict[str, Any] = field(default_factory=dict)
+    words: tuple[Any, ...] = ()
+    blow: Callable[[Any], object] | None = None
+    lives: tuple[int, ...] | None = None
+    saved: bool = True
+
+
+def kill_the_first(stage: Any) -> None:
+    stage.wait_for_steps(60)
+    stage.signal_engine(signal.SIGKILL)
+
+
+def freeze_the_first(stage: Any) -> None:
+    stage.wait_for_steps(60)
+    stage.signal_engine(signal.SIGSTOP)
+
+
+def freeze_and_thaw_the_first(stage: Any) -> None:
+    freeze_the_first(stage)
+    pid = int(stage.record(0).pid[0])
+    stage.trainer.wait_for("engine 0.*(no answer|did not answer|within)")
+    if psutil.pid_exists(pid):  # it was killed, or will be before it has done anything
+        stage.signal_engine(signal.SIGCONT)
+
+
+GOES_ON = [
+    Case("killed", (r"engine 0.*SIGKILL",), blow=kill_the_first, lives=(2, 1), engine={"children": 1}),
+    Case("frozen past the deadline", (r"engine 0.*(within|no answer)",), words=("--timeout", "0.5"), lives=(2, 1),
+         blow=freeze_the_first),
+    Case("ends with 0 in mid-run", (r"engine \d.*exit code 0", r"GameError"), lives=(2, 2),
+         engine={"fault": "exit", "after": 100, "lives": 1}),
+    Case("crashes twice", (r"engine \d.*SIGKILL",), lives=(3, 3), engine={"fault": "crash", "after": 60, "lives": 2}),
+    Case("starts slowly", (r"1,?024|512",), lives=(1, 1), engine={"listen_after": 1.0}),
+    Case("ignores SIGTERM at the end", (r"512",), lives=(1, 1), engine={"ignore_sigterm": True, "children": 1}),
+]  # fmt: skip
+GIVES_UP = [
+    Case("crashes in a loop", (r"engine \d.*SIGKILL", r"--resume"), code=1, words=("--max-restarts", "3"),
+         engine={"fault": "crash", "after": 60}),
+    Case("cannot start", (r"engine \d.*exit code 5", r"GameError"), code=1, saved=False,
+         engine={"fault": "exit", "exit_code": 5}),
+    Case("never listens", (r"engine \d.*did not listen",), code=1, saved=False, words=("--start-timeout", "1"),
+         engine={"fault": "hang"}),
+]  # fmt: skip
+
+
+def check(stage: Any, case: Case) -> None:
+    run = stage.launch(*case.words, **case.engine)
+    if case.blow is not None:
+        case.blow(stage)
+    assert run.wait(60) == case.code, run.text
+    for pattern in case.sees:
+        run.wait_for(pattern, 0)
+    assert "Traceback" not in run.text
+    if case.lives is not None:
+        assert tuple(int(stage.record(n).lives[0]) for n in range(len(case.lives))) == case.lives
+    if case.saved:
+        assert stage.newest_checkpoint().env_steps <= stage.saved_steps()
+    else:
+        assert not stage.run.exists()
+
+
+@pytest.mark.parametrize("case", GOES_ON, ids=lambda case: case.name)
+def test_the_run_goes_on_and_ends(stage: Any, case: Case) -> None:
+    check(stage, case)
+    assert stage.saved_steps() == 512
+
+
+@pytest.mark.parametrize("case", GIVES_UP, ids=lambda case: case.name)
+def test_the_run_stops_and_says_why(stage: Any, case: Case) -> None:
+    check(stage, case)
+    if case.saved:
+        stage.resume()
+
+
+def test_two_starts_that_fail_and_then_one_that_does_not(stage: Any) -> None:
+    run = stage.launch(fault="exit", exit_code=5, lives=2)
+    run.wait(60)
+    assert run.code in (0, 1)
+
+
+def test_ten_engines_of_which_three_die_together(stage: Any) -> None:
+    run = stage.launch("--timesteps", 1280, engines=10, num_envs=1)
+    stage.wait_for_steps(40, 9, num_envs=1)
+    for number in (2, 5, 9):
+        stage.signal_engine(signal.SIGKILL, number, num_envs=1)
+    assert run.wait(90) == 0, run.text
+    assert [int(stage.record(n, 1).lives[0]) for n in range(10)] == [1 + (n in (2, 5, 9)) for n in range(10)]
+    for number in (2, 5, 9):
+        run.wait_for(rf"engine {number}\b.*SIGKILL", 0)
+    assert stage.saved_steps() >= 1280
+
+
+def test_a_port_that_is_taken(stage: Any) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        run = stage.launch("--start-timeout", 5, engines=1, port=taken.getsockname()[1])
+        assert run.wait(30) == 1
+    run.wait_for(r"engine 0", 0)
+    assert "Traceback" not in run.text

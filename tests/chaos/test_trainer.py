@@ -1,0 +1,130 @@
+"""The trainer is stopped, killed, or cannot write: what it has learnt stays, and it goes on with one word."""
+
+from __future__ import annotations
+
+import os
+import random
+import shutil
+import signal
+import subprocess
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+STOPS = {
+    "SIGTERM": ((signal.SIGTERM,), 143),
+    "SIGHUP": ((signal.SIGHUP,), 129),
+    "Ctrl-C": ((signal.SIGINT,), 130),
+    "Ctrl-C twice": ((signal.SIGINT, signal.SIGINT), 130),
+}
+
+
+@pytest.mark.parametrize("stop", STOPS)
+def test_a_signal_saves_and_resumes(stage: Any, stop: str) -> None:
+    signals, code = STOPS[stop]
+    run = stage.launch("--timesteps", 1_000_000)
+    stage.wait_for_steps(200)
+    for number in signals:  # a terminal sends them to the whole group
+        run.signal(number, group=number != signal.SIGTERM)
+        time.sleep(0.001)
+    assert run.wait(20) == code, run.text
+    run.wait_for(r"stopped by", 0)
+    run.wait_for(r"--resume", 0)
+    steps = stage.newest_checkpoint().env_steps
+    assert steps == stage.saved_steps() > 0
+    stage.resume(timesteps=steps + 256)
+
+
+def test_a_kill_leaves_nothing_and_resumes(stage: Any, leftovers: Any) -> None:
+    run = stage.launch("--timesteps", 1_000_000, "--save-freq", 256, children=1, ignore_sigterm=True)
+    stage.wait_for_steps(400)
+    run.signal(signal.SIGKILL)
+    assert run.wait(10) == -9
+    leftovers.check()
+    steps = stage.newest_checkpoint().env_steps
+    assert steps >= 256
+    again = stage.resume(timesteps=steps + 256)
+    again.wait_for(rf"{steps:,}|{steps}", 0)
+
+
+def test_ten_kills_at_random_moments_while_it_saves(stage: Any) -> None:
+    """benchmarks/chaos_kill.py does it a hundred times."""
+    if stage.carrier == "shm":
+        pytest.skip("what is saved does not depend on the carrier")
+    chance = random.Random(1)
+    run = stage.launch("--timesteps", 1_000_000, "--save-freq", 1, engines=1)
+    stage.wait_for_steps(100)
+    for number in range(10):
+        time.sleep(chance.uniform(0.0, 0.3))
+        run.signal(signal.SIGKILL)
+        run.wait(10)
+        assert stage.newest_checkpoint().env_steps >= 0
+        run = stage.launch("--resume", "--timesteps", 1_000_000, "--save-freq", 1, engines=1)
+        run.wait_for("env-steps|resum", 20)
+        assert run.code is None, f"{number}: {run.text}"
+    run.signal(signal.SIGTERM)
+    assert run.wait(20) == 143
+
+
+def test_two_trainers_on_one_run(stage: Any) -> None:
+    first = stage.launch("--timesteps", 1_000_000, "--save-freq", 128, engines=1)
+    stage.wait_for_steps(300)
+    second = stage.launch("--resume", "--timesteps", 1_000_000, engines=1, record=None)
+    assert second.wait(20) == 1
+    second.wait_for(rf"{first.pid}", 0)
+    first.signal(signal.SIGTERM)
+    assert first.wait(20) == 143, first.text
+    stage.trainer = first
+
+
+@pytest.fixture
+def small_disk(stage: Any) -> Any:
+    """The folder of runs is a disk of 600 kB."""
+    stage.runs.mkdir()
+    if (
+        os.geteuid() != 0
+        or subprocess.run(
+            ["mount", "-t", "tmpfs", "-o", "size=600k", "tmpfs", str(stage.runs)], capture_output=True, check=False
+        ).returncode
+    ):
+        pytest.skip("a disk of its own needs root")
+    yield stage.runs
+    subprocess.run(["umount", "-l", str(stage.runs)], check=True)
+
+
+def test_a_full_disk_while_it_saves(stage: Any, small_disk: Path) -> None:
+    run = stage.launch("--timesteps", 1_000_000, "--save-freq", 128, engines=1)
+    stage.wait_for_steps(300)
+    filler = small_disk / "filler"
+    with filler.open("wb", buffering=0) as file:
+        try:
+            while file.write(b"x" * 4096):
+                pass
+        except OSError:
+            pass
+    before = stage.newest_checkpoint()
+    run.wait_for(r"No space left", 20)
+    done = stage.record(0).total
+    stage.wait_for_steps(done + 200)  # the run goes on
+    assert run.code is None
+    filler.unlink()
+    deadline = time.monotonic() + 10
+    while stage.newest_checkpoint().number == before.number:
+        assert time.monotonic() < deadline, run.text
+        time.sleep(0.05)
+    run.signal(signal.SIGTERM)
+    assert run.wait(20) == 143, run.text
+    assert "Traceback" not in run.text
+    assert shutil.disk_usage(small_disk).free >= 0
+
+
+def test_a_file_limit_while_it_saves(stage: Any) -> None:
+    """ulimit -f: what cannot be written is told, and the exit code says so."""
+    if stage.carrier == "shm":
+        pytest.skip("what is saved does not depend on the carrier")
+    run = stage.start("--env", "CartPole-v1", "--num-envs", 2, file_limit=20_000)
+    assert run.wait(30) == 1, run.text
+    run.wait_for(r"File too large", 0)
+    assert "Traceback" not in run.text

@@ -1,0 +1,246 @@
+"""What a user sees of an error, and with which exit code: one sentence, never a traceback."""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import time
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import ue_rl
+from ue_rl.cli import main
+from ue_rl.cli.common import engine_url
+from ue_rl.testing import PluginStandIn
+
+posix = pytest.mark.skipif(os.name != "posix", reason="needs what POSIX has")
+
+
+@pytest.fixture(autouse=True)
+def as_before() -> Iterator[None]:
+    """main() sets up the log and the look of warnings for its process."""
+    handlers, shown = logging.getLogger().handlers[:], warnings.formatwarning
+    yield
+    logging.getLogger().handlers[:] = handlers
+    warnings.formatwarning = shown
+
+
+def run(*words: str) -> int:
+    """The exit code of `ue-rl WORDS` in this process."""
+    with pytest.raises(SystemExit) as left:
+        main(list(words))
+    return int(left.value.code or 0)
+
+
+def process(*words: str, **options: object) -> subprocess.Popen[str]:
+    return subprocess.Popen([sys.executable, "-m", "ue_rl", *words], text=True, **options)  # type: ignore[call-overload, no-any-return]
+
+
+@pytest.mark.parametrize(
+    ("words", "text"),
+    [
+        (["inspect", "--host", "a/b"], "not an address of an engine"),
+        (["inspect", "--host", "tcp://127.0.0.1"], "not an address of an engine"),
+        (["inspect", "--timeout", "nan"], "positive number of seconds"),
+        (["inspect", "--timeout", "0"], "positive number of seconds"),
+        (["inspect", "--timeout", "x"], "not a valid float"),
+        (["inspect", "--port", "0"], "1<=x<=65535"),
+        (["play", "x.zip", "--gif", "x.gif"], "only a hosted env can be filmed"),
+        (["play", "x.zip", "--max-episode-steps", "-1"], "x>=1"),
+        (["play", "x.txt"], "MODEL.onnx or MODEL.zip"),
+        (["play", "x.onnx", "--vecnormalize", "x.pkl"], "normalisation inside"),
+        (["serve", "--env", "CartPole-v1", "--kwargs", "{"], "not a JSON object"),
+        (["serve", "--env", "CartPole-v1", "--kwargs", "[]"], "not a JSON object"),
+        (["serve", "--bridge", "nothing"], "cannot be loaded"),
+        (["serve", "--bridge", "ue_rl:Nothing"], "cannot be loaded"),
+        (["nothing"], "No such command"),
+        (["train", "--param", "x"], "not a parameter"),
+        (["train", "--set", "x"], "not a setting"),
+        (["train", "--env-kwargs", "{"], "not a JSON object"),
+        (["train", "--net-arch", "x"], "not a list of layers"),
+        (["train", "--algo", "nope"], "no such algorithm"),
+        (["train", "--timesteps", "0"], "must be a positive integer"),
+        (["train", "--host", "a/b"], "not an address of an engine"),
+        (["train", "--resume", "--force"], "exclude each other"),
+        (["train", "--config", os.devnull], "cannot be read"),
+    ],
+)
+def test_a_wrong_command_line_is_one_sentence_and_2(
+    words: list[str], text: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(*words) == 2
+    said = capsys.readouterr().err
+    assert text in said
+    assert "Traceback" not in said
+
+
+@pytest.mark.parametrize(
+    ("words", "text"),
+    [
+        (["play", "missing.onnx"], "cannot be read"),
+        (["play", "missing.zip"], "is not a saved model"),
+        (["export", "missing.zip"], "is not a saved model"),
+        (["policy-server", "missing.onnx", "--port", "0"], "cannot be read"),
+        (["inspect", "--host", "shm://no-such-segment"], "no shared memory"),
+    ],
+)
+def test_a_run_that_fails_is_one_sentence_and_1(
+    words: list[str], text: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(*words) == 1
+    said = capsys.readouterr().err
+    assert text in said
+    assert "Traceback" not in said
+
+
+@pytest.mark.parametrize(
+    ("host", "url"),
+    [
+        ("1.2.3.4", "tcp://1.2.3.4:5"), ("::1", "tcp://[::1]:5"), ("shm://x", "shm://x"), ("a:9", "tcp://a:9"),
+        ("[::1]:9", "tcp://[::1]:9"),
+    ],
+)  # fmt: skip
+def test_hosts_and_ports(host: str, url: str) -> None:
+    assert engine_url(host, 5) == url
+
+
+@posix
+@pytest.mark.parametrize("kind", ["fifo", "/dev/zero"])
+@pytest.mark.parametrize("suffix", [".onnx", ".zip"])
+@pytest.mark.parametrize("command", ["play", "export", "policy-server"])
+def test_a_model_that_is_no_file_is_refused_at_once(
+    command: str, suffix: str, kind: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / f"model{suffix}"
+    if kind == "fifo":
+        os.mkfifo(path)
+    else:
+        path.symlink_to(kind)
+
+    def hung(*_: object) -> None:
+        raise TimeoutError("it reads for ever")
+
+    before = signal.signal(signal.SIGALRM, hung)
+    signal.alarm(10)
+    try:
+        assert run(command, str(path), *(["--port", "0"] if command == "policy-server" else [])) == 1
+    finally:
+        signal.alarm(0)
+        signal.signal(signal.SIGALRM, before)
+    said = capsys.readouterr().err
+    assert "ot an ordinary file" in said
+    assert "for ever" not in said
+
+
+def test_what_nobody_expected_is_one_sentence_and_a_file(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    def broken(*_: object, **__: object) -> None:
+        raise ZeroDivisionError("division by \x1b[31mzero\nand more")
+
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    monkeypatch.setattr("ue_rl.connecting.open_transport", broken)
+    assert run("inspect", "--port", "1234") == 1
+    said = capsys.readouterr().err
+    assert "Traceback" not in said
+    assert said.startswith(r"ZeroDivisionError: division by \x1b[31mzero. Nobody expected this")
+    found = re.search(r"in (\S+\.txt)", said)
+    assert found is not None
+    kept = Path(found.group(1)).read_text("utf-8")
+    assert "ue-rl inspect --port 1234" in kept
+    assert "Traceback" in kept
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "missing"))
+    assert run("inspect", "--port", "1234") == 1
+    assert "ue-rl --debug" in capsys.readouterr().err
+    with pytest.raises(ZeroDivisionError):
+        main(["--debug", "inspect", "--port", "1234"])
+
+
+@posix
+def test_output_that_nobody_reads_or_that_does_not_fit() -> None:
+    with PluginStandIn() as game:
+        words = ["inspect", "--port", str(game.port), "--steps", "2"]
+        reader, writer = os.pipe()
+        os.close(reader)
+        closed = process(*words, stdout=writer, stderr=subprocess.PIPE)
+        os.close(writer)
+        assert closed.communicate(timeout=30)[1] == ""
+        assert closed.returncode == 1
+    if Path("/dev/full").exists():
+        with PluginStandIn() as game, open("/dev/full", "w") as full:
+            words = ["inspect", "--port", str(game.port), "--steps", "2"]
+            denied = process(*words, stdout=full, stderr=subprocess.PIPE)
+            said = denied.communicate(timeout=30)[1]
+        assert "No space left on device" in said
+        assert "Traceback" not in said
+        assert said.count("\n") == 1
+        assert denied.returncode == 1
+
+
+@posix
+@pytest.mark.parametrize("command", ["inspect", "play", "bench"])
+def test_ctrl_c_is_one_word(command: str, tmp_path: Path) -> None:
+    """As a terminal does it: to every process of the command."""
+    with PluginStandIn(num_envs=1, action_ticks=10**9, tick_rate=100) as game:
+        words = {
+            "inspect": ["inspect", "--port", str(game.port)],
+            "play": ["play", str(tmp_path / "model.onnx"), "--port", str(game.port)],
+            "bench": ["bench", "--num-envs", "2", "--repeats", "50", "--no-subproc"],
+        }[command]
+        if command == "play":
+            pytest.importorskip("onnx")
+            tiny_model(tmp_path / "model.onnx")
+        child = process(*words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True)
+        try:
+            assert child.stdout is not None
+            if command == "bench":
+                while "codec" not in child.stdout.readline():
+                    pass
+                time.sleep(0.5)
+            else:
+                deadline = time.monotonic() + 30
+                while not any("RESET" not in line for _, _, line in list(game.lines)):
+                    assert time.monotonic() < deadline
+                    time.sleep(0.01)
+            os.killpg(child.pid, signal.SIGINT)
+            _, said = child.communicate(timeout=20)
+        finally:
+            if child.poll() is None:
+                os.killpg(child.pid, signal.SIGKILL)
+                child.wait()
+    assert said.strip() == "stopped"
+    assert child.returncode == 130
+
+
+def tiny_model(path: Path) -> None:
+    """A policy of 4 -> 2 numbers."""
+    import onnx
+    from onnx import TensorProto, helper
+
+    graph = helper.make_graph(
+        [helper.make_node("Slice", ["obs", "from", "to", "axis"], ["actions"])], "tiny",
+        [helper.make_tensor_value_info("obs", TensorProto.FLOAT, ["N", 4])],
+        [helper.make_tensor_value_info("actions", TensorProto.FLOAT, ["N", 2])],
+        [
+            helper.make_tensor(name, TensorProto.INT64, [1], [value])
+            for name, value in (("from", 0), ("to", 2), ("axis", 1))
+        ],
+    )  # fmt: skip
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
+    onnx.save(model, str(path))
+
+
+@pytest.mark.parametrize("served", [["--env", "CartPole-v1", "--host", "::", "--port", "0"]], indirect=True)
+def test_an_ipv6_server_says_an_address_that_reaches_it(served: tuple[subprocess.Popen[str], str]) -> None:
+    if not socket.has_ipv6:
+        pytest.skip("no IPv6 here")
+    assert served[1].startswith("tcp://[::1]:")
+    ue_rl.connect(served[1]).close()

@@ -1,0 +1,115 @@
+"""What `ue-rl inspect` says of an engine whose messages are right, and with which nobody can learn all the same."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+
+from ue_rl.bridges import VectorBridge, run_in_thread
+from ue_rl.buffers import StepBuffers
+from ue_rl.cli import cli
+from ue_rl.cli.inspect_notes import Seen, notes
+from ue_rl.spec import EnvSpec
+from ue_rl.testing import FaultKind, FaultyEngine, PluginStandIn, Script
+from ue_rl.testing.engines.faulty import Fault
+from ue_rl.wire import decode_handshake
+
+SPEC = EnvSpec(2, 1, num_envs=3, obs_low=(-1.0, -1.0), obs_high=(1.0, 1.0))
+
+
+class Game(VectorBridge):
+    """Observations [a sine of the step and the env, `second`], episodes of `length` steps."""
+
+    def __init__(self, second: float | None = None, same: bool = False, reward: float = 1.0, length: int = 20) -> None:
+        super().__init__(SPEC)
+        self.second, self.same, self.reward, self.length = second, same, reward, length
+        self.count = np.zeros(3, int)
+
+    def _see(self, env_ids: Any) -> None:
+        offset = 0 if self.same else env_ids
+        first = np.sin(self.count[env_ids] + offset)
+        self.outbox.obs[env_ids, 0] = first
+        self.outbox.obs[env_ids, 1] = -first if self.second is None else self.second
+
+    def reset_envs(self, env_ids: Any, seeds: Any, options: Any) -> None:
+        self.count[env_ids] = 0
+        self._see(np.asarray(env_ids))
+
+    def step_envs(self, actions: Any, env_ids: Any) -> None:
+        self.count[env_ids] += 1
+        self._see(np.asarray(env_ids))
+        self.outbox.rewards[env_ids] = self.reward
+        self.outbox.dones[env_ids] = self.count[env_ids] >= self.length
+
+
+def inspect(*words: str) -> str:
+    return " ".join(CliRunner().invoke(cli, ["inspect", *words]).output.split())
+
+
+@pytest.mark.parametrize(
+    ("wrong", "text"),
+    [
+        ({}, None),
+        ({"second": 0.5}, "1 of 2 numbers of the observation never changed in 60 steps of each env: number 1 (0.5)"),
+        ({"second": 3.0}, "observations outside the space that the engine announced: number 1 was 3, not in -1 to 1"),
+        ({"reward": 0.0}, "every reward was 0 in 60 steps of each env"),
+        ({"length": 10**9}, "no episode has ended in 60 steps of each env"),
+        ({"same": True}, "all envs had the same observations in 60 random steps"),
+    ],
+)
+def test_what_learning_cannot_succeed_with(wrong: dict[str, Any], text: str | None) -> None:
+    with run_in_thread(Game(**wrong)) as server:
+        said = inspect("--port", str(server.port), "--steps", "60")
+    if text is None:
+        assert "note" not in said
+    else:
+        assert f"note {text}" in said
+
+
+def test_few_steps_say_nothing_about_what_never_happens() -> None:
+    with run_in_thread(Game(length=10**9, reward=0.0)) as server:
+        assert "note" not in inspect("--port", str(server.port), "--steps", "10")
+
+
+@pytest.mark.parametrize(("carrier", "told"), [("tcp", True), ("shared memory", False)])
+def test_steps_of_40_ms(carrier: str, told: bool) -> None:
+    seen = Seen(SPEC, carrier, 8)
+    for _ in range(8):
+        seen.step(StepBuffers.of(SPEC), np.ones(3), np.zeros(3, bool), 0.0412)
+    assert any("as long as TCP delays an acknowledgement" in note for note in seen.notes()) == told
+
+
+def test_rlbase() -> None:
+    with PluginStandIn(env_type="RLBASE", tick_rate=60) as game:
+        said = inspect("--port", str(game.port), "--steps", "10", "--nul-terminated")
+    assert "use more envs" not in said
+    assert "a step takes three of the game's ticks with RLBASE" in said
+    assert "use MULTI with ENV_COUNT=1" in said
+
+
+def test_notes_by_what_they_need() -> None:
+    rlbase = decode_handshake(b"CONFIG:OBS=1;ACT=1;ENV_TYPE=RLBASE;")
+    assert any("(17 ms each)" in note for note in notes(rlbase, 0.05))
+    assert not any("ticks" in note for note in notes(rlbase, 1e-4))
+    multi = decode_handshake(b"CONFIG:OBS=1;ACT=1;ENV_TYPE=MULTI;ENV_COUNT=1")
+    assert not any("--nul-terminated" in note for note in notes(multi, None))
+
+
+def test_the_line_as_it_was_sent_with_what_nobody_knows() -> None:
+    text = "CONFIG:OBS=4;ACT=2;ENV_TYPE=MULTI;ENV_COUNT=2;VERSION=1;ACTSPACE=DISCRETE(2);FEATURES=SEEDS"
+    with FaultyEngine(Script(handshake=text)) as engine:
+        said = CliRunner().invoke(cli, ["inspect", "--port", str(engine.port), "--steps", "2"]).output
+    joined = "".join(line.partition("│")[2].rpartition("│")[0].partition("│")[2].strip() for line in said.splitlines())
+    assert text in joined
+    assert "ACTSPACE: did you mean 'ACT_SPACE'?" in joined
+    assert "SEEDS: did you mean 'SEED'?" in joined
+
+
+def test_what_is_known_is_shown_where_a_step_fails() -> None:
+    with FaultyEngine(Script(faults=(Fault(FaultKind.HALF_LINE, env=0, step=1),)), num_envs=2) as engine:
+        result = CliRunner().invoke(cli, ["inspect", "--port", str(engine.port), "--steps", "2", "--timeout", "5"])
+    assert result.exit_code == 1
+    assert "ENV_COUNT=2" in result.output.replace("\n", "")

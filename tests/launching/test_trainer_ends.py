@@ -1,0 +1,137 @@
+"""However a trainer ends, its engines end with it, and nothing of them stays: real processes."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from tests.launching.conftest import SERVES, eventually, keepers, lock_of, processes_with
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
+
+TRAINER = """
+import os, signal, sys, time
+from pathlib import Path
+from tests.launching.conftest import Dialled, Listened, python
+from ue_rl.launching.engine import LaunchedEngine
+
+def start(token, code):
+    engine = LaunchedEngine(python(code, token, "{port}"), 2, None, 0, None, Dialled, 20.0)
+    connection = engine.open(Listened())
+    print("ready", flush=True)
+    return engine, connection
+"""
+FAMILY = """
+import os, time
+if os.fork() == 0:
+    os.setsid()
+    if os.fork():
+        os._exit(0)
+    time.sleep(60)
+"""
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@contextmanager
+def trainer(token: str, then: str, engine: str = FAMILY + SERVES) -> Iterator[subprocess.Popen[str]]:
+    """In a session of its own, as behind a terminal, with an engine that runs."""
+    code = TRAINER + f"engine, connection = start({token!r}, {engine!r})\n" + textwrap.dedent(then)
+    process = subprocess.Popen(
+        [sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=ROOT,
+        start_new_session=True,
+    )  # fmt: skip
+    assert process.stdout is not None
+    try:
+        assert process.stdout.readline() == "ready\n", process.communicate()[1]
+        yield process
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def test_kill_9_leaves_nothing(token: str) -> None:
+    with trainer(token, "signal.pause()") as process:
+        assert len(processes_with(token)) >= 4  # the trainer, the keeper, the engine, its daemon
+        lock = lock_of(keepers(token)[0])
+        assert lock.exists()
+        process.kill()
+        process.wait()
+    eventually(lambda: not processes_with(token))
+    assert not lock.exists()
+
+
+def test_kill_9_of_one_with_a_child_that_has_its_pipes(token: str) -> None:
+    """A worker that was forked from the trainer lives on, with the trainer's end of the keeper's pipe."""
+    then = """
+    if os.fork() == 0:
+        os.close(1); os.close(2)
+        time.sleep(20)
+        os._exit(0)
+    signal.pause()
+    """
+    with trainer(token, then) as process:
+        eventually(lambda: len(processes_with(token)) >= 5)
+        worker = next(
+            p for p in processes_with(token) if p.ppid() == process.pid and "keeper.py" not in str(p.cmdline())
+        )
+        process.kill()
+        process.wait()
+        eventually(lambda: [p.pid for p in processes_with(token)] == [worker.pid], 5.0)
+        worker.kill()
+
+
+def test_kill_9_while_an_engine_ignores_everything(token: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    stubborn = "import signal\nfor n in (1, 2, 15): signal.signal(n, signal.SIG_IGN)\n" + SERVES
+    with trainer(token, "signal.pause()", stubborn) as process:
+        process.kill()
+        process.wait()
+        eventually(lambda: not processes_with(token), 8.0)
+
+
+def test_ctrl_c_reaches_the_trainer_alone(token: str) -> None:
+    """The terminal sends SIGINT to its whole process group; the engine ends when the trainer says so."""
+    then = """
+    try:
+        signal.pause()
+    except KeyboardInterrupt:
+        connection.sock.settimeout(0.3)
+        connection.sock.recv(10)
+        try:
+            connection.sock.recv(10)
+        except TimeoutError:
+            print("it still runs", flush=True)
+        engine.close()
+        print("closed", connection.sock.recv(10), flush=True)
+    """
+    with trainer(token, then) as process:
+        os.killpg(process.pid, signal.SIGINT)
+        assert process.communicate()[0] == "it still runs\nclosed b''\n"
+        assert processes_with(token) == []
+
+
+@pytest.mark.parametrize(
+    ("then", "code"), [("", 0), ("raise ValueError('a mistake')", 1), ("os.abort()", -6), ("os._exit(5)", 5)]
+)
+def test_every_way_out(token: str, then: str, code: int) -> None:
+    with trainer(token, then) as process:
+        process.communicate()
+        assert process.returncode == code
+        if code in (0, 1):  # an orderly end waits for its engines
+            assert processes_with(token) == []
+        eventually(lambda: not processes_with(token))
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_signals_that_end_it(token: str, number: int) -> None:
+    with trainer(token, "signal.pause()") as process:
+        process.send_signal(number)
+        process.wait()
+        eventually(lambda: not processes_with(token))

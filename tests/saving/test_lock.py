@@ -1,0 +1,108 @@
+"""RunLock: a second process on a run is refused by who holds it, and a killed holder leaves nothing behind."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import signal
+import socket
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from filelock import FileLock
+
+from ue_rl.errors import ConfigurationError
+from ue_rl.saving.lock import HOLDER, RunLock
+
+HOLD = """
+import signal, sys
+from pathlib import Path
+from ue_rl.saving.lock import RunLock
+with RunLock(Path(sys.argv[1])):
+    print("held", flush=True)
+    sys.stdin.readline()
+"""
+
+
+@pytest.fixture
+def other(tmp_path: Path) -> Any:
+    """A process that holds the lock of tmp_path."""
+    process = subprocess.Popen(
+        [sys.executable, "-c", HOLD, str(tmp_path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    assert process.stdout is not None
+    assert process.stdout.readline() == "held\n"
+    yield process
+    process.kill()
+    process.communicate()
+
+
+def test_a_second_one_is_refused_by_who_holds_it(tmp_path: Path, other: subprocess.Popen[str]) -> None:
+    with pytest.raises(ConfigurationError, match=rf"pid {other.pid} on {socket.gethostname()} since 20") as caught:
+        RunLock(tmp_path).__enter__()
+    assert (caught.value.field, caught.value.fault) == ("run_id", "caller")
+    other.communicate("\n")
+    assert not (tmp_path / HOLDER).exists()
+    with RunLock(tmp_path) as lock:
+        holder = lock.holder()
+        assert holder is not None
+        assert holder["pid"] == os.getpid()
+        with pytest.raises(ConfigurationError, match=f"pid {os.getpid()}"):  # also in the same process
+            RunLock(tmp_path).__enter__()
+    assert lock.holder() is None
+
+
+@pytest.mark.skipif(os.name == "nt", reason="kill -9")
+def test_a_killed_holder_holds_nothing(tmp_path: Path, other: subprocess.Popen[str]) -> None:
+    other.send_signal(signal.SIGKILL)
+    other.wait()
+    assert (tmp_path / HOLDER).exists()
+    with RunLock(tmp_path) as lock:
+        holder = lock.holder()
+        assert holder is not None
+        assert holder["pid"] == os.getpid()
+
+
+def test_another_machines_is_warned_of(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """A lock that only this machine sees (NFS with nolock) cannot tell whether the other one still runs."""
+    (tmp_path / HOLDER).write_text(json.dumps({"pid": 7, "host": "elsewhere", "since": "today", "started": 1.0}))
+    with caplog.at_level(logging.WARNING), RunLock(tmp_path):
+        pass
+    assert "pid 7 on elsewhere, which did not say that it ended" in caplog.text
+
+
+@pytest.mark.parametrize("text", ["", "[]", '{"pid": "x"}', "\0"])
+def test_a_holder_that_says_nothing_is_no_hindrance(tmp_path: Path, text: str) -> None:
+    (tmp_path / HOLDER).write_text(text)
+    with RunLock(tmp_path):
+        pass
+
+
+def test_where_files_cannot_be_locked_a_running_process_is_still_recognized(
+    tmp_path: Path, other: subprocess.Popen[str], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def no_locks(*_: object, **__: object) -> None:
+        raise OSError(37, "No locks available")
+
+    monkeypatch.setattr(FileLock, "acquire", no_locks)
+    with pytest.raises(ConfigurationError, match=f"pid {other.pid}"):
+        RunLock(tmp_path).__enter__()
+    other.kill()
+    other.wait()
+    with caplog.at_level(logging.WARNING), RunLock(tmp_path):
+        assert "cannot be locked" in caplog.text
+
+
+def test_a_folder_that_may_not_be_written_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def denied(*_: object, **__: object) -> None:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(FileLock, "acquire", denied)
+    with pytest.raises(ConfigurationError, match=r"cannot be locked.*Permission denied"):
+        RunLock(tmp_path).__enter__()
+    with pytest.raises(ConfigurationError, match="cannot be locked"):
+        RunLock(tmp_path / "none").__enter__()

@@ -1,0 +1,189 @@
+"""Signals end a run where it does no harm, and never what is being saved."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+
+import pytest
+
+from ue_rl.saving.stop_callback import StopCallback
+from ue_rl.saving.stopping import Stopped, Stopping
+
+pytestmark = pytest.mark.skipif(not hasattr(signal, "SIGHUP"), reason="POSIX signals")
+
+
+def send(number: signal.Signals) -> None:
+    os.kill(os.getpid(), number)
+
+
+@pytest.fixture
+def told() -> list[str]:
+    return []
+
+
+@pytest.fixture
+def stops(told: list[str]) -> Iterator[Stopping]:
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
+    with Stopping(told.append) as stops:
+        yield stops
+    assert before == {number: signal.getsignal(number) for number in before}
+
+
+@pytest.mark.parametrize(
+    ("number", "code", "words"),
+    [
+        (signal.SIGINT, 130, "stopped by Ctrl-C"),
+        (signal.SIGTERM, 143, "stopped by SIGTERM"),
+        (signal.SIGHUP, 129, "stopped by SIGHUP"),
+    ],
+)
+def test_a_signal_stops_at_the_next_check(stops: Stopping, number: signal.Signals, code: int, words: str) -> None:
+    steps = 0
+    with pytest.raises(Stopped) as caught, stops.interruptible(grace=60):
+        send(number)
+        steps += 1  # the step goes on
+        stops.check()
+    assert steps == 1
+    assert (caught.value.exit_code, str(caught.value)) == (code, words)
+    assert isinstance(caught.value, KeyboardInterrupt)  # whoever stops for Ctrl-C stops for it
+
+
+def test_without_a_grace_it_stops_at_once(stops: Stopping) -> None:
+    with pytest.raises(Stopped), stops.interruptible():
+        send(signal.SIGTERM)
+        pytest.fail("went on")
+
+
+def test_the_second_signal_stops_at_once(stops: Stopping, told: list[str]) -> None:
+    with pytest.raises(Stopped), stops.interruptible(grace=60):
+        send(signal.SIGINT)
+        send(signal.SIGINT)
+        pytest.fail("went on")
+    assert told == ["Ctrl-C: stopping after this step, then saving (again: at once, and saving)"]
+
+
+def test_a_wait_is_ended_when_the_grace_is_over(stops: Stopping) -> None:
+    begun = time.monotonic()
+    with pytest.raises(Stopped), stops.interruptible(grace=0.05):
+        send(signal.SIGTERM)
+        threading.Event().wait(30)  # a wait in the kernel, as for an engine that hangs
+    assert time.monotonic() - begun < 5
+
+
+def test_what_is_not_interruptible_is_finished(stops: Stopping, told: list[str]) -> None:
+    saved = False
+    for _ in range(5):
+        send(signal.SIGINT)
+    saved = True
+    assert saved
+    assert stops.requested == signal.SIGINT
+    assert told == ["saving; wait"] * 5
+    stops.check()  # nothing to be stopped here
+    with pytest.raises(Stopped), stops.interruptible():
+        pytest.fail("began although a stop was asked for")
+
+
+def test_a_third_signal_does_not_break_the_unwinding(stops: Stopping) -> None:
+    """Ctrl-C twice within milliseconds lost the model: the second one hit what the first had begun."""
+    closed = False
+    with pytest.raises(Stopped), stops.interruptible():
+        try:
+            send(signal.SIGINT)
+        finally:
+            send(signal.SIGINT)
+            send(signal.SIGINT)
+            closed = True
+    assert closed
+
+
+def test_a_wish_that_got_lost_is_repeated_at_the_next_check(stops: Stopping) -> None:
+    with pytest.raises(Stopped), stops.interruptible():
+        with suppress(Stopped):  # as where it is raised in a destructor: Python drops it there
+            send(signal.SIGINT)
+        stops.check()
+
+
+def test_ignored_signals_stay_ignored(told: list[str]) -> None:
+    """nohup ue-rl train: the terminal may close."""
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        with Stopping(told.append) as stops, stops.interruptible():
+            send(signal.SIGHUP)
+        assert told == []
+        assert stops.requested is None
+    finally:
+        signal.signal(signal.SIGHUP, before)
+
+
+def test_in_another_thread_it_takes_nothing() -> None:
+    before = signal.getsignal(signal.SIGTERM)
+    seen = []
+
+    def run() -> None:
+        with Stopping() as stops, stops.interruptible():
+            seen.append(signal.getsignal(signal.SIGTERM))
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    thread.join()
+    assert seen == [before]
+
+
+def test_the_callback_says_how_long_a_phase_may_go_on(stops: Stopping) -> None:
+    callback = StopCallback(stops)
+    with stops.interruptible():
+        assert stops.grace == 0
+        callback._on_rollout_start()
+        assert stops.grace == 0.25
+        callback._on_rollout_end()
+        assert stops.grace == 5
+        send(signal.SIGTERM)  # in an update: it ends first
+        with pytest.raises(Stopped):
+            callback._on_rollout_start()
+    assert stops.grace == 0
+
+
+SAVES = """
+import signal, sys, time
+from ue_rl.saving.stopping import Stopped, Stopping
+with Stopping() as stops:
+    try:
+        with stops.interruptible(grace=60):
+            print("running", flush=True)
+            while True:
+                time.sleep(0.001)
+                stops.check()
+    except Stopped as stopped:
+        print("saving", flush=True)
+        sys.stdin.readline()  # saving takes as long as it takes
+        print("saved", flush=True)
+        code = stopped.exit_code
+sys.exit(code)
+"""
+
+
+def test_a_process_saves_however_often_it_is_told_to_end() -> None:
+    process = subprocess.Popen(
+        [sys.executable, "-c", SAVES],
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    assert process.stdout is not None
+    assert process.stderr is not None
+    assert process.stdin is not None
+    assert process.stdout.readline() == "running\n"
+    process.send_signal(signal.SIGTERM)
+    assert process.stdout.readline() == "saving\n"
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        process.send_signal(number)
+        while process.stderr.readline() != "saving; wait\n":
+            pass
+    out, _ = process.communicate("\n")
+    assert out == "saved\n"
+    assert process.returncode == 143

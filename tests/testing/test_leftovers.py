@@ -1,0 +1,79 @@
+"""Leftovers sees each kind of thing that a test may leave, and nothing else."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import pytest
+
+from ue_rl.shm.segment import Segment
+from ue_rl.testing import ChaosEngine, Leftovers
+from ue_rl.testing.leftovers import MARK
+
+SLEEP = [sys.executable, "-S", "-c", "import time; time.sleep(60)"]
+
+
+def test_nothing_is_left_of_a_test_that_cleans_up(tmp_path: Path) -> None:
+    before = tempfile.gettempdir()
+    with Leftovers(tmp_path / "tmp") as leftovers:
+        assert tempfile.gettempdir() == str(tmp_path / "tmp")
+        assert os.environ[MARK] == leftovers.mark == leftovers.environment[MARK]
+        with ChaosEngine(shm=True, children=1), Segment.create(4096), tempfile.TemporaryDirectory():
+            assert len(leftovers.found()) == 4  # the engine, its child, our segment, the folder
+    assert MARK not in os.environ
+    assert tempfile.gettempdir() == before
+
+
+def test_a_process_and_its_child_with_their_ports() -> None:
+    with Leftovers(within=0) as leftovers:
+        engine = ChaosEngine(children=1)
+        with pytest.raises(AssertionError, match=rf"process {engine.pid} .*chaos.*listening on \[{engine.port}\]") as e:
+            leftovers.check()
+        assert str(e.value).count("process") == 2
+        engine.kill()
+        assert len(leftovers.found()) == 1  # its child
+        leftovers.end()
+        assert leftovers.found() == []
+        engine.close()
+
+
+def test_a_zombie() -> None:
+    with Leftovers(within=0) as leftovers:
+        process = subprocess.Popen([sys.executable, "-S", "-c", ""])
+        os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
+        assert leftovers.found() == [f"zombie {process.pid}"]
+        process.wait()
+
+
+def test_a_port_of_this_process() -> None:
+    with Leftovers(within=0) as leftovers, socket.create_server(("127.0.0.1", 0)) as listener:
+        assert leftovers.found() == [f"this process listens on port {listener.getsockname()[1]}"]
+
+
+def test_a_segment_of_a_process_that_has_died() -> None:
+    with Leftovers(within=0) as leftovers:
+        code = "from ue_rl.shm.segment import Segment; import os; Segment.create(4096); os._exit(1)"
+        subprocess.run([sys.executable, "-c", code], check=False)
+        (line,) = leftovers.found()
+        assert line.startswith("segment /dev/shm/ue_rl_")
+        leftovers.end()
+        assert leftovers.found() == []
+
+
+def test_a_temporary_file_fails_the_block(tmp_path: Path) -> None:
+    with pytest.raises(AssertionError, match=r"temporary file .*half"):
+        with Leftovers(tmp_path, within=0):
+            Path(tempfile.gettempdir(), "half").touch()
+
+
+def test_others_do_not_count() -> None:
+    other = subprocess.Popen(SLEEP)
+    with Leftovers(within=0) as leftovers:
+        assert leftovers.found() == []
+    other.kill()
+    other.wait()

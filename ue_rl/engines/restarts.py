@@ -1,0 +1,64 @@
+"""Restarts: how often an engine may be lost before the run ends, and how long to wait before it is started again."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+
+from ue_rl.errors import ConfigurationError, RestartsSpent, UeRlError
+
+_QUICK = 5.0  # seconds: an engine that lived no longer than this since its last start died at once
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 5.0
+
+
+class Restarts:
+    """The quota, for each engine on its own.
+
+    Args:
+        max_restarts: an engine may be started again this many times within `window`; 0: never.
+        window: seconds. An engine that is lost now and then, over a long run, never spends its quota.
+
+    Attributes:
+        counts: engine's number -> how often it was lost so far.
+
+    Raises:
+        ConfigurationError: a negative number, or a window that is not positive.
+    """
+
+    def __init__(self, max_restarts: int = 10, window: float = 60.0) -> None:
+        if max_restarts < 0:
+            raise ConfigurationError("a quota is not negative", field="max_restarts", got=max_restarts)
+        if not window > 0:
+            raise ConfigurationError("a window is positive", field="restart_window", expected="seconds", got=window)
+        self.max_restarts, self.window = max_restarts, window
+        self.counts: dict[int, int] = {}
+        self._losses: dict[int, deque[float]] = {}
+        self._quick: dict[int, int] = {}
+
+    def lost(self, engine: int, error: UeRlError, now: float | None = None) -> float:
+        """An engine was lost.
+
+        Args:
+            engine: its number. error: why. now: time.monotonic() seconds; None: those.
+
+        Returns:
+            seconds to wait before it is started again: 0, or longer each time where it died soon after its last start.
+
+        Raises:
+            RestartsSpent: it was lost more often than allowed.
+        """
+        now = time.monotonic() if now is None else now
+        self.counts[engine] = self.counts.get(engine, 0) + 1
+        losses = self._losses.setdefault(engine, deque())
+        died_at_once = bool(losses) and now - losses[-1] < _QUICK
+        while losses and now - losses[0] > self.window:
+            losses.popleft()
+        losses.append(now)
+        if len(losses) > self.max_restarts:
+            raise RestartsSpent(
+                f"{error.message}; it was lost {len(losses)} times within {self.window:g} s",
+                fault=error.fault, env_id=error.env_id, field=error.field, expected=error.expected, got=error.got,
+                cure=f"more are allowed with max_restarts= (--max-restarts){f'. {error.cure}' if error.cure else ''}",
+            ) from error  # fmt: skip
+        quick = self._quick[engine] = self._quick.get(engine, 0) + 1 if died_at_once else 0
+        return min(_LONGEST_PAUSE, _FIRST_PAUSE * 2 ** (quick - 1)) if quick else 0.0

@@ -1,0 +1,418 @@
+"""EnginesTransport: several engines as one connection, each of which may be lost and come back.
+
+Env ids count over the engines: engine 0 has the first ones. All engines are asked before any answer is awaited, so a
+step of all takes as long as that of the slowest.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import time
+from collections.abc import Callable, Mapping, Sequence
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ue_rl.buffers import Resets, StepBuffers
+from ue_rl.engines.asking import check_finite, split_resets
+from ue_rl.engines.calling import Asked, answer_of
+from ue_rl.engines.lifecycle import Life, Listener
+from ue_rl.engines.merging import merged
+from ue_rl.engines.part import SURVIVABLE, Engine, EnginePart
+from ue_rl.engines.restarts import Restarts
+from ue_rl.engines.source import EngineSource
+from ue_rl.errors import (
+    CommandFailed,
+    ConfigurationError,
+    ConnectionUnusable,
+    EngineTimeout,
+    UeRlError,
+    UnsupportedByEngine,
+)
+from ue_rl.json_text import json_text
+from ue_rl.session import Event, State
+from ue_rl.spec import EnvSpec
+from ue_rl.transport import BaseTransport, Options, Seeds, check_actions, live_agents
+
+_log = logging.getLogger("ue_rl.engines")
+
+Draw = Callable[[int], "Mapping[str, float] | None"]
+_REFUSALS = (CommandFailed, ConfigurationError, UnsupportedByEngine)
+_LATE = 0.5  # seconds for the others, once an engine was waited for in vain: they have had as much time as it
+
+
+class EnginesTransport(BaseTransport):
+    """See the module's docstring; StepBuffers.lost says what becomes of the envs of an engine that is lost.
+
+    Args:
+        sources: where each engine comes from; one at least.
+        restarts: how often an engine may be lost; None: the first failure ends the connection.
+        on_change: called at each change of an engine's life, in the trainer's thread; what it raises ends the run.
+
+    Attributes:
+        lives: of each engine, see ue_rl.engines.lifecycle. restarts: as given.
+        engine_envs: the env ids of each engine; after connect().
+
+    Raises:
+        ConfigurationError: no sources.
+    """
+
+    carries = "several engines"
+
+    def __init__(
+        self, sources: Sequence[EngineSource], *, restarts: Restarts | None = None, on_change: Listener | None = None
+    ) -> None:
+        if not sources:
+            raise ConfigurationError("there must be one engine at least", field="sources", expected="a list", got="[]")
+        self._parts = [
+            EnginePart(number, source, restarts, on_change, len(sources) == 1) for number, source in enumerate(sources)
+        ]
+        self._owed: set[int] = set()  # envs that were lost and have not begun an episode since
+        self._drawn: dict[int, Mapping[str, float] | None] = {}  # for resets that were not answered yet
+        self._draw: Draw | None = None
+        self._asked: list[EnginePart] = []
+        self._stepping = self._whole = self._some_lost = self._some_over = False
+        self.restarts = restarts
+        super().__init__()
+        self.lives: list[Life] = [part.life for part in self._parts]
+
+    @property
+    def engine_envs(self) -> list[range]:
+        """See the class."""
+        return [part.envs for part in self._parts]
+
+    @property
+    def engines(self) -> list[Engine]:
+        """Each engine now, for people."""
+        return [part.facts for part in self._parts]
+
+    def latencies(self, engine: int) -> NDArray[np.float64]:
+        """Seconds from a step's request to this engine's answer, of its last 1024 steps, oldest first."""
+        return self._parts[engine].latencies()
+
+    @property
+    def draw_parameters(self) -> Draw | None:
+        """See BaseTransport.draw_parameters. A reset that is asked again after a loss has the values of the first."""
+        return self._draw
+
+    @draw_parameters.setter
+    def draw_parameters(self, draw: Draw | None) -> None:
+        self._draw = draw
+        self._drawn.clear()
+        for part in self._parts:
+            self._hand_on(part)
+
+    # -- opening
+
+    def _open(self) -> EnvSpec:
+        for part in self._parts:
+            part.start()
+        for part in self._parts:
+            part.open()
+        spec = merged([part.spec for part in self._parts], [part.source.name for part in self._parts])
+        self.buffers = StepBuffers.of(spec)
+        at = 0
+        for part in self._parts:
+            part.place(at, spec.agents_per_env, self.buffers)
+            self._hand_on(part)
+            at += part.spec.num_envs
+        self.handshake = spec.text
+        self._some_act, self._several = bool(spec.groups), len(self._parts) > 1
+        self._shape = spec.num_rows, spec.act_size
+        self._rows = [(part, part.rows) for part in self._parts]
+        return spec
+
+    def _hand_on(self, part: EnginePart) -> None:
+        """The engine asks for parameters with its own env ids."""
+        part.draw = None
+        if self._draw is not None and part.envs:
+            first = part.envs.start
+            part.draw = lambda env: self._drawn_for(env + first)
+        if part.transport is not None:
+            part.transport.draw_parameters = part.draw  # type: ignore[attr-defined]
+
+    def _drawn_for(self, env: int) -> Mapping[str, float] | None:
+        if env not in self._drawn:
+            assert self._draw is not None
+            self._drawn[env] = self._draw(env)
+        return self._drawn[env]
+
+    def _resets(self, env_ids: Sequence[int] | None, seeds: Seeds, options: Options) -> Resets:
+        return Resets(env_ids, seeds, options)  # each engine's own connection draws its parameters
+
+    # -- requests
+
+    def _ask(self, actions: NDArray[np.float32], resets: Resets | None) -> None:
+        if resets is None and not self._some_lost and not self._some_act:
+            self._ask_all(actions)
+            return
+        check_actions(self.spec, actions)
+        begin = () if resets is None or resets.env_ids is None else resets.env_ids
+        self._check_step(actions, begin)
+        self._stepping, self._whole, self._asked = True, False, []
+        self._since = perf_counter()
+        self.buffers.lost.clear()
+        down: list[tuple[EnginePart, list[int]]] = []
+        for part in self._parts:
+            mine = [int(env) - part.envs.start for env in begin if env in part.envs]
+            part.asked = None
+            if part.transport is not None:
+                self._step(part, actions, mine or None)
+            elif part.news is None:  # the caller knows; all its envs begin, or `_check_step` has refused
+                down.append((part, mine))
+        self._revive([part for part, _ in down])
+        for part, mine in down:
+            if part.transport is not None:
+                self._reset(part, mine, None, None)
+
+    def _ask_all(self, actions: NDArray[np.float32]) -> None:
+        """The usual step. Every connection checks its own rows; here only what would be found too late."""
+        if self._several:
+            if getattr(actions, "shape", None) != self._shape:
+                check_actions(self.spec, actions)
+            if not math.isfinite(np.vdot(actions, actions)):
+                check_finite(self.spec, actions)
+        asked: list[EnginePart] = []
+        self._stepping, self._whole, self._asked = True, True, asked
+        if self.buffers.lost:
+            self.buffers.lost.clear()
+        self._since = perf_counter()
+        for part, rows in self._rows:
+            try:
+                part.transport.send_actions(actions[rows])  # type: ignore[union-attr]
+            except SURVIVABLE as error:
+                self._whole = False
+                self._lose(part, error)
+            except UeRlError as error:
+                check_actions(self.spec, actions)  # says it of all rows
+                raise self._half_asked(error) from error
+            else:
+                asked.append(part)
+        if not self._whole:
+            for part in asked:
+                part.asked = None
+
+    def _check_step(self, actions: NDArray[np.float32], begin: Sequence[int]) -> None:
+        """What one engine's connection would refuse after others had been asked.
+
+        Raises:
+            ActionError, ConfigurationError: see Transport.send_actions.
+        """
+        if not math.isfinite(np.vdot(actions, actions)):  # a sum of squares that is finite has finite terms
+            live = live_agents(self.buffers) if self._some_act else None
+            check_finite(self.spec, actions, begin, live)
+        if self._owed:
+            missing = self._owed.difference(begin)
+            for part in self._parts:
+                if part.news is not None:
+                    missing.difference_update(part.envs)
+            if missing:
+                raise ConfigurationError(
+                    "the engine of this env was lost: its episode is over", env_id=min(missing),
+                    cure="reset it: send_actions(actions, resets=[..]) or reset([..]); receive() named it in lost",
+                )  # fmt: skip
+        if self._some_act:
+            self._expect(Resets(begin) if len(begin) else None, steps=True)
+
+    def _ask_resets(self, resets: Resets) -> None:
+        for options in resets.options or ():
+            if options is not None:
+                json_text(options, "OPTIONS")  # raises for what is no JSON, before anything is sent
+        self._stepping, self._whole, self._asked = False, False, []
+        self.buffers.lost.clear()
+        wanted = split_resets(resets, self._parts)
+        down = [entry for entry in wanted if entry[0].transport is None]
+        for entry in wanted:
+            if entry[0].transport is not None:
+                self._reset(*entry)
+        self._revive([entry[0] for entry in down])
+        for entry in down:
+            if entry[0].transport is not None:
+                self._reset(*entry)
+
+    def _step(self, part: EnginePart, actions: NDArray[np.float32], resets: list[int] | None) -> None:
+        assert part.transport is not None
+        try:
+            part.transport.send_actions(actions[part.rows], resets)
+        except SURVIVABLE as error:
+            self._lose(part, error)
+        except UeRlError as error:
+            raise self._half_asked(error) from error
+        else:
+            self._asked.append(part)
+
+    def _reset(self, part: EnginePart, env_ids: list[int] | None, seeds: Seeds, options: Options) -> None:
+        assert part.transport is not None
+        part.asked = None if env_ids is None else [env + part.envs.start for env in env_ids]
+        try:
+            part.transport.reset(env_ids, seeds, options)
+        except SURVIVABLE as error:
+            self._lose(part, error)
+        except UeRlError as error:
+            raise self._half_asked(error) from error
+        else:
+            self._asked.append(part)
+
+    def _half_asked(self, error: UeRlError) -> UeRlError:
+        """A caller's mistake that this engine's connection found; once others were asked there is no way back."""
+        if not self._asked:
+            return error
+        return ConnectionUnusable(
+            f"{error.message}; other engines had been asked already", fault=error.fault, env_id=error.env_id,
+            field=error.field, expected=error.expected, got=error.got, cure=error.cure,
+        )  # fmt: skip
+
+    # -- answers
+
+    def _collect(self) -> None:
+        if self._whole:
+            self._collect_all()
+        else:
+            self._collect_some()
+        if self._some_lost:
+            self._tell_lost()
+        self._note_episodes()
+
+    def _collect_all(self) -> None:
+        """The answers to the usual step."""
+        since, infos = self._since, self.buffers.infos
+        late = False
+        for part in self._asked:
+            transport = part.transport
+            try:
+                answer = part.receive(_LATE) if late else transport.receive()  # type: ignore[union-attr]
+            except SURVIVABLE as error:
+                late = late or isinstance(error, EngineTimeout)
+                self._lose(part, error)
+                continue
+            part.answered_after.append(perf_counter() - since)
+            for into, source in part.copies:
+                into[...] = source
+            if answer.infos:
+                first = part.rows.start
+                infos.update({row + first: info for row, info in answer.infos.items()})
+
+    def _collect_some(self) -> None:
+        late = False
+        owed = self._owed
+        for part in self._asked:
+            assert part.transport is not None
+            try:
+                part.receive(_LATE if late else None)
+            except SURVIVABLE as error:
+                late = late or isinstance(error, EngineTimeout)
+                self._lose(part, error)
+                continue
+            if self._stepping:
+                part.answered_after.append(perf_counter() - self._since)
+            if owed:
+                envs = part.envs if part.asked is None else part.asked
+                part.take(None if part.asked is None else envs)
+                owed.difference_update(envs)
+            else:
+                part.take(None)
+            if self._drawn:
+                for env in part.envs if part.asked is None else part.asked:
+                    self._drawn.pop(env, None)
+
+    def _tell_lost(self) -> None:
+        """Writes the rows of envs whose engine was lost; their observations stand there as they were."""
+        for part in self._parts:
+            if part.news is not None:
+                part.tell([env for env in part.envs if env in self._owed])
+        self._some_lost = bool(self._owed)
+
+    def _note_episodes(self) -> None:
+        if not self._stepping:
+            for part in self._asked:
+                if part.transport is not None:
+                    part.life.episode(over=False)
+            return
+        over = 1 in self.buffers.dones.tobytes()
+        if over or self._some_over:
+            self._some_over = over
+            for part in self._asked:
+                if part.transport is not None:
+                    part.life.episode(over=over and 1 in self.buffers.dones[part.rows].tobytes())
+
+    # -- engines that come and go
+
+    def _lose(self, part: EnginePart, error: UeRlError) -> None:
+        """Raises what ends the connection; otherwise the engine's envs are owed a reset."""
+        if self._session.state in (State.CLOSED, State.FAILED):  # by another thread: nothing was lost
+            raise error
+        part.lose(error)
+        self._owed.update(part.envs)
+        self._some_lost = True
+        _log.warning("%s. Its episodes end as truncated; it is connected again with their reset", part.news)
+
+    def _revive(self, parts: Sequence[EnginePart]) -> None:
+        """Opens lost engines again; one that fails is lost again."""
+        began = time.monotonic()
+        started = [part for part in parts if self._surviving(part, part.start)]
+        for part in started:
+            if self._surviving(part, part.open):
+                _log.info("%s is back after %.1f s", part.name, time.monotonic() - began)
+
+    def _surviving(self, part: EnginePart, do: Callable[[], None]) -> bool:
+        try:
+            do()
+        except ConnectionUnusable:
+            raise
+        except SURVIVABLE as error:
+            self._lose(part, error)
+            return False
+        return True
+
+    # -- calls
+
+    def call(self, line: str) -> str:
+        """See Transport.call. One that names no env goes to every engine, but for what env 0 or any engine can answer.
+
+        What was set so (parameters, time scale, pause) is set again in an engine that is started again.
+
+        Raises:
+            CommandFailed: also where the engine that is asked was lost, or is lost now; the connection goes on.
+        """
+        asked = Asked.of(line, self.spec.num_envs)
+        self._session.on(Event.ASK)
+        try:
+            answer = answer_of(asked, self._parts, self._lose)
+        except (*_REFUSALS, *SURVIVABLE) as error:
+            if isinstance(error, SURVIVABLE):
+                self._died(error)
+            else:
+                self._session.on(Event.WITHDRAW)
+            raise
+        except BaseException as error:
+            self._died(error)
+            raise
+        self._session.on(Event.ANSWERED)
+        return answer
+
+    @property
+    def commands(self) -> Any:
+        """See BaseTransport.commands; of one engine alone."""
+        if len(self._parts) == 1 and self._parts[0].transport is not None:
+            return self._parts[0].transport.commands  # type: ignore[attr-defined]
+        return super().commands
+
+    # -- the end
+
+    def _drop(self) -> None:
+        for part in self._parts:
+            part.ask_to_close()
+        for part in self._parts:
+            part.close()
+
+    def describe(self) -> dict[str, str]:
+        """See Transport.describe; what differs between the engines is listed."""
+        facts: dict[str, dict[str, None]] = {}
+        for part in self._parts:
+            for key, value in part.describe().items():
+                facts.setdefault(key, {})[value] = None
+        number = {"engines": str(len(self._parts))} if len(self._parts) > 1 else {}
+        return {**number, **{key: ", ".join(values) for key, values in facts.items()}}

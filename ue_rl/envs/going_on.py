@@ -1,0 +1,126 @@
+"""GoesOn: what an UnrealVecEnv does so that a stopped run can go on exactly where it was."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from copy import deepcopy
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+from stable_baselines3.common.vec_env.base_vec_env import VecEnvStepReturn
+
+from ue_rl.envs.journal import Journal, draws_of, seeded
+from ue_rl.envs.masks import Masks
+from ue_rl.envs.observations import Observation, Observations
+from ue_rl.envs.replay import replay
+from ue_rl.spec import EnvSpec
+from ue_rl.transport import Transport
+
+
+class GoesOn:
+    """A part of UnrealVecEnv: it has the attributes, and steps as long as there is no journal."""
+
+    transport: Transport
+    engine_spec: EnvSpec
+    journal: Journal | None
+    reset_infos: list[dict[str, Any]]
+    _resetting: Transport
+    _observations: Observations
+    _masks: Masks | None
+    _steps: int
+    _started: NDArray[np.int64]
+    _returns: NDArray[np.float64]
+
+    if TYPE_CHECKING:
+
+        def _step(self) -> VecEnvStepReturn: ...
+
+        def _show_masks(self, infos: list[dict[str, Any]]) -> None: ...
+
+        def _reset_seeds(self) -> None: ...
+
+        def _reset_options(self) -> None: ...
+
+    def keep_journal(self, seed: int) -> bool:
+        """From the next reset on keeps what a stopped run needs to go on exactly, see ue_rl.envs.journal.
+
+        Where the engine takes seeds, every episode gets one, derived from `seed`, the env's id and the number of its
+        episode; those given by `seed()` win. A step costs about 1 us more.
+
+        Returns:
+            whether this env keeps one; those of agents do not.
+        """
+        if self.journal is None:
+            journal = Journal(self.engine_spec, seed)
+            buffers = getattr(self.transport, "buffers", None)
+            if buffers is not None:  # as it was given out last
+                journal.obs = self._observations.read(buffers)
+                journal.masks = None if self._masks is None else self._masks.current
+            self._keep(journal)
+        return True
+
+    def _keep(self, journal: Journal) -> None:
+        self.journal, self._resetting = journal, seeded(self.transport, journal)
+
+    def journal_state(self) -> dict[str, Any]:
+        """What `resume_journal` needs in another process, as dicts, lists, arrays, numbers and texts."""
+        assert self.journal is not None
+        return {
+            "journal": self.journal.state(), "returns": self._returns.copy(),
+            "lengths": self._steps - self._started, "draws": draws_of(self.transport),
+        }  # fmt: skip
+
+    def resume_journal(self, state: Mapping[str, Any]) -> None:
+        """Brings the envs to where they were when `state` was taken, as far as the engine can.
+
+        The next reset, and as many steps as the journal holds since its last mark, are then answered as they were
+        before, without the engine. Envs that could not be brought back end their episode as truncated at the first step
+        after that, with `engine_lost` in their infos; the log says why.
+
+        Raises:
+            ValueError: the state is of another version or number of envs. Also what Transport.receive raises.
+        """
+        journal = Journal(self.engine_spec, 0)
+        journal.restore(state["journal"])
+        self._keep(journal)
+        self._returns[:] = state["returns"]
+        self._started[:] = self._steps - np.asarray(state["lengths"])
+        journal.lose(replay(self.transport, journal, self._observations, self._masks))
+
+    def _first_again(self, obs: Observation, masks: NDArray[np.int8] | None) -> Observation:
+        """What the reset before the first step of a resumed run gives."""
+        self._reset_seeds()
+        self._reset_options()
+        if self._masks is not None and masks is not None:
+            self._masks.current = masks
+            self._show_masks(self.reset_infos)
+        return deepcopy(obs)
+
+    def _step_of(self, journal: Journal) -> VecEnvStepReturn:
+        """A step that is noted, or was before."""
+        if journal.living_again:
+            _, obs, rewards, dones, infos, masks = journal.again()
+            if self._masks is not None and masks is not None:
+                self._masks.current = masks
+            return obs, rewards, dones, infos or [{} for _ in dones]
+        before = self._steps, self._returns.copy(), self._started.copy()
+        try:
+            obs, rewards, dones, infos = self._step()
+        except BaseException:  # it is not noted, so it has not been
+            self._steps, self._returns[:], self._started[:] = before
+            raise
+        masks = None if self._masks is None else self._masks.current
+        journal.answered(obs, rewards, dones, infos if any(infos) else None, masks)
+        return obs, rewards, dones, infos
+
+    def _end_lost(
+        self, journal: Journal, obs: Observation, rewards: NDArray[np.float32], dones: NDArray[np.bool_],
+        infos: list[dict[str, Any]],
+    ) -> None:  # fmt: skip
+        """Episodes that could not be brought back end with what was seen of them last."""
+        envs = sorted(journal.lost)
+        self._observations.take(obs, journal.obs, envs)
+        rewards[envs], dones[envs] = 0, True
+        for env in envs:
+            infos[env] = {"engine_lost": journal.lost[env]}

@@ -1,0 +1,265 @@
+"""The keeper: a small process between a trainer and an engine that it started. It outlives neither for long.
+
+    python -I -S keeper.py TRAINER_PID MARK LOCK_FD LOCK COMMAND...
+
+It starts COMMAND, says what becomes of it on its own stdout, and ends COMMAND's whole process tree when the trainer
+says so, when the trainer has gone (its end of our stdin is closed, also by kill -9), or when COMMAND itself has ended.
+The engine's output goes where the keeper's stderr goes. This file is run by its path and imports the standard library
+only, so that it starts in a few hundredths of a second.
+
+To the trainer: `started PID`, `failed REASON`, `exit CODE` (negative: minus the signal), one a line.
+From the trainer: `end SECONDS`: SIGTERM to the tree, SIGKILL to what is left after that time; 0: SIGKILL at once.
+
+Linux: the keeper is a subreaper, so daemons that the engine makes stay its descendants; if somebody kills the keeper,
+the kernel kills the engine (PR_SET_PDEATHSIG). Windows: a job object, which ends its processes with its last handle;
+written from Microsoft's documentation and not run. Elsewhere: psutil finds descendants and, by the environment variable
+UE_RL_MARK, those that have left their parents.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import queue
+import signal
+import subprocess
+import sys
+import threading
+import time
+from typing import Any
+
+MARK = "UE_RL_MARK"  # an environment variable that every process of the tree inherits
+GRACE = 3.0  # seconds between SIGTERM and SIGKILL when the trainer has gone without a word
+AFTER_EXIT = 1.0  # the same for what an engine leaves that has ended by itself
+TICK = 0.5  # how often to look whether the trainer lives, where its end of the pipe was inherited by somebody else
+
+LINUX, WINDOWS = sys.platform.startswith("linux"), sys.platform == "win32"
+_SET_PDEATHSIG, _SET_CHILD_SUBREAPER = 1, 36
+
+
+def main(words: list[str]) -> None:
+    """Until the engine's tree has gone; see above for `words`."""
+    trainer, mark, lock_fd, lock = int(words[0]), words[1], int(words[2]), words[3]
+    news: queue.SimpleQueue[tuple[str, float]] = queue.SimpleQueue()
+    for name in ("SIGTERM", "SIGINT", "SIGHUP"):
+        if hasattr(signal, name):
+            signal.signal(getattr(signal, name), lambda *_: news.put(("end", GRACE)))
+    if hasattr(signal, "pthread_sigmask"):
+        signal.pthread_sigmask(signal.SIG_SETMASK, [])  # a trainer may start us while it holds signals back
+    try:
+        tree = _Job() if WINDOWS else _Tree(mark)
+        engine = tree.start(words[4:])
+    except OSError as error:
+        _say(f"failed {error.strerror or error}{f': {error.filename}' if error.filename else ''}")
+    else:
+        _say(f"started {engine.pid}")
+        threading.Thread(target=_listen, args=(news,), daemon=True).start()
+        threading.Thread(target=_reap, args=(engine, tree, news), daemon=True).start()
+        grace = _until_over(news, trainer)
+        tree.end(grace, news)
+    _unlock(lock_fd, lock)
+    os._exit(0)  # the threads wait for ever
+
+
+def _until_over(news: queue.SimpleQueue[tuple[str, float]], trainer: int) -> float:
+    """Seconds that are left to the tree once there is a reason to end it."""
+    while True:
+        try:
+            what, value = news.get(timeout=TICK)
+        except queue.Empty:
+            if not WINDOWS and os.getppid() != trainer:
+                return GRACE
+            continue
+        if what == "end":
+            return value
+        _say(f"exit {value:.0f}")
+        return AFTER_EXIT
+
+
+def _say_exits(news: queue.SimpleQueue[tuple[str, float]]) -> float:
+    """Of the news that are there; the shortest time that the trainer gave meanwhile."""
+    grace = float("inf")
+    with contextlib.suppress(queue.Empty):
+        while True:
+            what, value = news.get_nowait()
+            if what == "end":
+                grace = min(grace, value)
+            else:
+                _say(f"exit {value:.0f}")
+    return grace
+
+
+def _say(line: str) -> None:
+    with contextlib.suppress(OSError):  # nobody listens any more
+        os.write(1, line.replace("\n", " ").encode("utf-8", "replace") + b"\n")
+
+
+def _listen(news: queue.SimpleQueue[tuple[str, float]]) -> None:
+    """What the trainer says; its silence, too, is said at its end."""
+    text = b""
+    while chunk := os.read(0, 256):
+        *lines, text = (text + chunk).split(b"\n")
+        for line in lines:
+            news.put(("end", float(line.split()[1])))
+    news.put(("end", GRACE))
+
+
+def _reap(engine: subprocess.Popen[bytes], tree: Any, news: queue.SimpleQueue[tuple[str, float]]) -> None:
+    """Reports the engine's end, and takes in every orphan of it until there is none."""
+    if WINDOWS:
+        news.put(("exit", engine.wait()))
+        return
+    while True:
+        try:
+            pid, status = os.waitpid(-1, 0)
+        except ChildProcessError:
+            break
+        if pid == engine.pid:
+            news.put(("exit", os.waitstatus_to_exitcode(status)))
+    tree.empty.set()
+
+
+def _unlock(lock_fd: int, lock: str) -> None:
+    """Deletes the port's lock file, which the trainer shares with us; the lock itself goes with the last of both."""
+    with contextlib.suppress(OSError):
+        held, named = os.fstat(lock_fd), os.stat(lock)
+        if (held.st_dev, held.st_ino) == (named.st_dev, named.st_ino):
+            os.unlink(lock)
+
+
+class _Tree:
+    """The engine and all its descendants, on POSIX systems.
+
+    Attributes:
+        empty: set once this process has no children left; where it is a subreaper, that means no descendants.
+    """
+
+    def __init__(self, mark: str) -> None:
+        self._mark = mark
+        self.empty = threading.Event()
+        if LINUX:
+            _prctl(_SET_CHILD_SUBREAPER, 1)
+
+    def start(self, command: list[str]) -> subprocess.Popen[bytes]:
+        keeper = os.getpid()
+
+        def die_with_us() -> None:
+            _prctl(_SET_PDEATHSIG, signal.SIGKILL)
+            if os.getppid() != keeper:
+                os._exit(1)
+
+        return subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, stdout=2, stderr=2, start_new_session=True,
+            preexec_fn=die_with_us if LINUX else None, env={**os.environ, MARK: self._mark},  # noqa: PLW1509  # no threads
+        )  # fmt: skip
+
+    def end(self, grace: float, news: queue.SimpleQueue[tuple[str, float]]) -> None:
+        """SIGTERM and, after `grace` seconds, SIGKILL, until nobody is left; an exit is still reported."""
+        over = time.monotonic() + grace
+        if grace > 0:
+            self._signal(signal.SIGTERM)
+            self._signal(signal.SIGCONT)  # who was stopped gets it now
+            while time.monotonic() < over and not self._gone(0.02):
+                over = min(over, time.monotonic() + _say_exits(news))
+        given_up = time.monotonic() + 10.0
+        while not self._gone(0.0) and time.monotonic() < given_up:  # a process of another user's cannot be killed
+            self._signal(signal.SIGKILL)
+            self._gone(0.01)
+        _say_exits(news)
+
+    def _gone(self, seconds: float) -> bool:
+        if not self.empty.wait(seconds):
+            return False
+        return LINUX or not self._others()
+
+    def _signal(self, number: int) -> None:
+        for pid in _descendants() if LINUX else self._others():
+            with contextlib.suppress(OSError):
+                os.kill(pid, number)
+
+    def _others(self) -> list[int]:
+        """Descendants where the system leaves orphans to others."""
+        import psutil
+
+        found = {process.pid for process in psutil.Process().children(recursive=True)}
+        for process in psutil.process_iter():
+            with contextlib.suppress(psutil.Error):
+                if process.environ().get(MARK) == self._mark and process.pid != os.getpid():
+                    found.add(process.pid)
+        return sorted(found)
+
+
+def _descendants() -> list[int]:
+    """Of this process, as /proc has them."""
+    parents: dict[int, list[int]] = {}
+    for name in os.listdir("/proc"):
+        if name.isdigit():
+            with contextlib.suppress(OSError, ValueError, IndexError):
+                with open(f"/proc/{name}/stat", "rb") as file:
+                    fields = file.read().rpartition(b")")[2].split()
+                if fields[0] not in b"ZX":
+                    parents.setdefault(int(fields[1]), []).append(int(name))
+    found = list(parents.get(os.getpid(), ()))
+    for pid in found:
+        found += parents.get(pid, ())
+    return found
+
+
+def _prctl(option: int, value: int) -> None:
+    import ctypes
+
+    ctypes.CDLL(None, use_errno=True).prctl(option, value, 0, 0, 0)
+
+
+class _Job:
+    """The engine and all its descendants on Windows: a job that this process is in, too, and that dies with it."""
+
+    def __init__(self) -> None:
+        import ctypes
+        from ctypes import wintypes
+
+        class Basic(ctypes.Structure):
+            _fields_ = [
+                ("PerProcessUserTimeLimit", ctypes.c_int64), ("PerJobUserTimeLimit", ctypes.c_int64),
+                ("LimitFlags", wintypes.DWORD), ("MinimumWorkingSetSize", ctypes.c_size_t),
+                ("MaximumWorkingSetSize", ctypes.c_size_t), ("ActiveProcessLimit", wintypes.DWORD),
+                ("Affinity", ctypes.c_size_t), ("PriorityClass", wintypes.DWORD), ("SchedulingClass", wintypes.DWORD),
+            ]  # fmt: skip
+
+        class Extended(ctypes.Structure):
+            _fields_ = [
+                ("Basic", Basic), ("IoInfo", ctypes.c_uint64 * 6), ("ProcessMemoryLimit", ctypes.c_size_t),
+                ("JobMemoryLimit", ctypes.c_size_t), ("PeakProcessMemoryUsed", ctypes.c_size_t),
+                ("PeakJobMemoryUsed", ctypes.c_size_t),
+            ]  # fmt: skip
+
+        kernel: Any = ctypes.WinDLL("kernel32", use_last_error=True)  # type: ignore[attr-defined, unused-ignore]
+        kernel.CreateJobObjectW.restype = kernel.GetCurrentProcess.restype = wintypes.HANDLE
+        kernel.SetInformationJobObject.argtypes = [wintypes.HANDLE, ctypes.c_int, ctypes.c_void_p, wintypes.DWORD]
+        kernel.AssignProcessToJobObject.argtypes = [wintypes.HANDLE, wintypes.HANDLE]
+        self._handle = kernel.CreateJobObjectW(None, None)  # it is closed by the end of this process
+        limits = Extended()
+        limits.Basic.LimitFlags = 0x2000  # JOB_OBJECT_LIMIT_KILL_ON_JOB_CLOSE
+        extended_information = 9
+        done = kernel.SetInformationJobObject(
+            self._handle, extended_information, ctypes.byref(limits), ctypes.sizeof(limits)
+        ) and kernel.AssignProcessToJobObject(self._handle, kernel.GetCurrentProcess())
+        if not done:
+            raise OSError(f"no job object: error {ctypes.get_last_error()}")  # type: ignore[attr-defined, unused-ignore]
+
+    def start(self, command: list[str]) -> subprocess.Popen[bytes]:
+        self._engine = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=2, stderr=2)
+        return self._engine
+
+    def end(self, grace: float, news: queue.SimpleQueue[tuple[str, float]]) -> None:
+        """An exit is still reported; the tree ends with this process. Windows has no SIGTERM: there is no grace."""
+        with contextlib.suppress(OSError, subprocess.TimeoutExpired):
+            if self._engine.poll() is None:
+                self._engine.kill()
+            self._engine.wait(1.0)
+        time.sleep(0.05)  # the thread that waits for it reports it
+        _say_exits(news)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,191 @@
+"""Free ports for engines, kept for whoever chose them.
+
+A port is free where nobody is bound to it, and nobody of this library has chosen it: a lock file for each, in a folder
+of the user's, locked as long as a process of the run lives. Ports are looked for outside of the range from which the
+system takes those of outgoing connections, which may come at any moment.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import random
+import socket
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO
+
+from ue_rl.errors import ConfigurationError, EngineNotStarted
+
+FIRST, LAST = 20_000, 32_767
+_EPHEMERAL = Path("/proc/sys/net/ipv4/ip_local_port_range")
+
+
+class Port:
+    """A port that no other run on this machine chooses, until `release()`.
+
+    Attributes:
+        number: 1..65535. lock: its lock file. fd: of the lock, to be handed on to the process that outlives us.
+    """
+
+    def __init__(self, number: int, lock: Path, file: IO[bytes]) -> None:
+        self.number, self.lock, self._file = number, lock, file
+        self.fd = file.fileno()
+
+    def is_free(self, after: bool = False) -> bool:
+        """Is nobody bound to it, at this moment?
+
+        Args:
+            after: connections of an earlier engine on it, which has ended, do not count. The system keeps them for a
+                minute, and an engine that sets SO_REUSEADDR may listen nevertheless.
+        """
+        return bindable(self.number, after)
+
+    def release(self) -> None:
+        """Gives it back; idempotent."""
+        if self._file.closed:
+            return
+        if sys.platform == "win32":  # an open file cannot be deleted there
+            self._file.close()
+            with contextlib.suppress(OSError):
+                self.lock.unlink()
+            return
+        if _still_named(self._file, self.lock):
+            with contextlib.suppress(OSError):
+                self.lock.unlink()
+        self._file.close()
+
+
+def find() -> Port:
+    """A free port, of 20000 to 32767 where the system's own range leaves any of them.
+
+    Raises:
+        EngineNotStarted: there is none.
+    """
+    for number in _candidates():
+        port = _lock(number)
+        if port is None:
+            continue
+        if port.is_free():
+            return port
+        port.release()
+    raise EngineNotStarted(
+        "there is no free port for an engine", fault="caller", expected=f"one of {FIRST} to {LAST}",
+        cure="end engines that are no longer needed",
+    )  # fmt: skip
+
+
+def take(number: int) -> Port:
+    """This port and no other.
+
+    Raises:
+        EngineNotStarted: somebody is bound to it, or an engine of another run will be.
+    """
+    port = _lock(number)
+    if port is None:
+        raise EngineNotStarted(
+            f"port {number} belongs to an engine that another run has started", fault="caller",
+            cure="end that run, or put {port} into the command: a free one is chosen then",
+        )  # fmt: skip
+    if not port.is_free(after=True):
+        port.release()
+        raise EngineNotStarted(
+            f"port {number} is in use by another program", fault="caller",
+            cure="end that program, or put {port} into the command: a free one is chosen then",
+        )  # fmt: skip
+    return port
+
+
+def bindable(number: int, reuse: bool = False) -> bool:
+    """Can an engine listen on it, or, with `reuse`, one that sets SO_REUSEADDR? Asked without listening."""
+    for family, address in ((socket.AF_INET, "127.0.0.1"), (socket.AF_INET6, "::1")):
+        try:
+            with socket.socket(family, socket.SOCK_STREAM) as probe:
+                if sys.platform == "win32":
+                    probe.setsockopt(socket.SOL_SOCKET, socket.SO_EXCLUSIVEADDRUSE, 1)
+                elif reuse:
+                    probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                probe.bind((address, number))
+        except OSError:
+            if family == socket.AF_INET or _has_ipv6():
+                return False
+    return True
+
+
+def folder() -> Path:
+    """Where the lock files are: one folder for each user, the same for all runs whatever TMPDIR says.
+
+    Raises:
+        ConfigurationError: it belongs to another user.
+    """
+    if not hasattr(os, "getuid"):
+        path = Path(tempfile.gettempdir()) / "ue_rl_ports"
+        path.mkdir(exist_ok=True)
+        return path
+    base = Path("/tmp")
+    path = (base if os.access(base, os.W_OK) else Path(tempfile.gettempdir())) / f"ue_rl_ports_{os.getuid()}"
+    path.mkdir(mode=0o700, exist_ok=True)
+    if path.is_symlink() or path.stat().st_uid != os.getuid():
+        raise ConfigurationError(
+            f"{path} belongs to another user", field="port", got=str(path), cure="delete it, as that user or as root"
+        )
+    return path
+
+
+def _candidates() -> Iterator[int]:
+    try:
+        low, high = (int(word) for word in _EPHEMERAL.read_text("ascii").split())
+    except (OSError, ValueError):
+        low, high = 32_768, 65_535
+    numbers = [n for n in range(FIRST, LAST + 1) if not low <= n <= high] or list(range(FIRST, LAST + 1))
+    start = random.SystemRandom().randrange(len(numbers))  # two users' runs have no locks in common
+    yield from numbers[start:] + numbers[:start]
+
+
+def _lock(number: int) -> Port | None:
+    path = folder() / f"{number}.lock"
+    while True:
+        try:
+            file = path.open("ab")
+        except PermissionError:  # Windows: it is just being deleted
+            return None
+        try:
+            _lock_file(file)
+        except OSError:
+            file.close()
+            return None
+        if _still_named(file, path):
+            return Port(number, path, file)
+        file.close()  # its holder deleted it between our opening and our locking
+
+
+def _lock_file(file: IO[bytes]) -> None:
+    if sys.platform == "win32":
+        import msvcrt
+
+        msvcrt.locking(file.fileno(), msvcrt.LK_NBLCK, 1)
+    else:
+        import fcntl
+
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+
+def _still_named(file: IO[bytes], path: Path) -> bool:
+    if sys.platform == "win32":
+        return True
+    try:
+        held, named = os.fstat(file.fileno()), path.stat()
+    except OSError:
+        return False
+    return (held.st_dev, held.st_ino) == (named.st_dev, named.st_ino)
+
+
+def _has_ipv6() -> bool:
+    try:
+        with socket.socket(socket.AF_INET6, socket.SOCK_STREAM) as probe:
+            probe.bind(("::1", 0))
+    except OSError:
+        return False
+    return True

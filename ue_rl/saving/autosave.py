@@ -1,0 +1,322 @@
+"""AutoSave: a callback of Stable-Baselines3 that keeps a run, whatever ends it, and goes on from where it was.
+
+    autosave = ue_rl.AutoSave("runs/lander")
+    model = autosave.resume(PPO, env) or PPO("MlpPolicy", env, seed=1)
+    model.learn(200_000, callback=autosave)
+
+The same script, started again, goes on: 200 000 are the env-steps of the whole run, also where it was stopped before.
+"""
+
+from __future__ import annotations
+
+import atexit
+import functools
+import json
+import logging
+import secrets
+import shutil
+import time
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any, TypeVar
+
+from stable_baselines3.common.base_class import BaseAlgorithm
+from stable_baselines3.common.callbacks import BaseCallback
+from stable_baselines3.common.vec_env import VecEnv
+
+from ue_rl.envs.vec_env import UnrealVecEnv
+from ue_rl.errors import UeRlError
+from ue_rl.saving import snapshot
+from ue_rl.saving.checkpoints import Checkpoint, CheckpointStore
+from ue_rl.saving.durable import write_whole
+from ue_rl.saving.lock import RunLock
+from ue_rl.saving.packing import write_packed
+from ue_rl.saving.resuming import FORMAT, Part, Resumed, resume, write_model
+from ue_rl.saving.stop_callback import LEARNING, WAITING
+from ue_rl.saving.stopping import Stopped, Stopping
+
+CHECKPOINTS = "checkpoints"  # the folder's name
+
+Algorithm = TypeVar("Algorithm", bound=BaseAlgorithm)
+
+_log = logging.getLogger(__name__)
+
+
+class AutoSave(BaseCallback):
+    """Saves checkpoints into FOLDER/checkpoints, see docs/saving.md for what they hold.
+
+    One is saved when learning begins, every `save_freq` env-steps or `save_minutes`, whatever comes first, and when it
+    ends: by itself, by SIGINT, SIGTERM or SIGHUP, because the engine failed, or, at the latest, when Python exits. A
+    save that fails is logged, and the run goes on.
+
+    A checkpoint is the run as it was at the last rollout's start, and what the envs have answered since. A run that
+    is resumed collects that rollout again, without asking the engine, and goes on with the weights, bit by bit, that
+    it would have had: see docs/saving.md for when that holds.
+
+    In a list of callbacks it comes first.
+
+    Args:
+        folder: of the run; made where it is not there.
+        save_freq: env-steps between two checkpoints.
+        save_minutes: minutes between two checkpoints.
+        keep: how many checkpoints are kept.
+        replay_buffer: checkpoints hold the replay buffer of algorithms that have one. It may be large.
+        export: called with (model, path of model.onnx, VecNormalize or None) for each checkpoint, such as
+            ue_rl.inference.export_onnx. What it raises is logged.
+        parts: name -> what is saved and restored with the model, as NAME.json.
+        extra: called with a checkpoint's folder while it is written, for more files in it.
+        after: called with each complete Checkpoint.
+        signals: stop learning on SIGINT, SIGTERM and SIGHUP, and save on every way out. False: whoever calls learn()
+            sees to both, with `rescue`.
+        lock: take the run's lock (FOLDER/run.lock), so that no second process writes into it. False: the caller does.
+
+    Attributes:
+        store: the CheckpointStore.
+        resumed: the Checkpoint that `resume` went on from; None for a new run.
+        last: the Checkpoint that was saved last by this object; None before.
+    """
+
+    def __init__(
+        self,
+        folder: str | Path,
+        *,
+        save_freq: int = 50_000,
+        save_minutes: float = 5.0,
+        keep: int = 3,
+        replay_buffer: bool = True,
+        export: Callable[[BaseAlgorithm, Path, Any], object] | None = None,
+        parts: Mapping[str, Part] | None = None,
+        extra: Callable[[Path], object] | None = None,
+        after: Callable[[Checkpoint], object] | None = None,
+        signals: bool = True,
+        lock: bool = True,
+    ) -> None:
+        super().__init__()
+        self.folder = Path(folder)
+        self.store = CheckpointStore(self.folder / CHECKPOINTS, keep)
+        self.resumed: Checkpoint | None = None
+        self.last: Checkpoint | None = None
+        self._save_freq, self._save_seconds = max(1, save_freq), 60 * save_minutes
+        self._with_replay_buffer, self._export = replay_buffer, export
+        self._parts, self._extra, self._after = dict(parts or {}), extra, after
+        self._signals, self._lock = signals, RunLock(self.folder) if lock else None
+        self._env: UnrealVecEnv | None = None
+        self._stops = Stopping()
+        self._running = ExitStack()  # the signals, while learning
+        self._locked, self._locked_now = ExitStack(), False
+        self._going_on: Resumed | None = None  # until the first rollout of a resumed run
+        # As it was at the last rollout's start.
+        self._snapshot: snapshot.State = {}
+        self._part_states: dict[str, Mapping[str, Any]] = {}
+        self._collecting = False  # a rollout is being collected
+        self._unsaved = False  # something was learnt since the last checkpoint
+        self._saved_steps, self._saved_at = 0, 0.0
+
+    # -- going on
+
+    def resume(self, kind: type[Algorithm], env: VecEnv, **load: Any) -> Algorithm | None:
+        """The model of the newest checkpoint that loads, to go on learning in `env`; None where there is none.
+
+        Also has `env` remember what a later checkpoint needs: it is called before the first reset, in a new run too.
+        `learn(total)` goes on to `total` env-steps in all; with `reset_num_timesteps=False` it learns `total` more.
+        The model's num_timesteps are those of the rollout's start: files that go on (tables) are cut there.
+
+        Args:
+            kind: the algorithm that was saved.
+            env: a connected UnrealVecEnv, in wrappers or not. Statistics of a VecNormalize are restored in place; where
+                it has none but the checkpoint does, the model's env is wrapped in one.
+            load: arguments of `kind.load`, such as device.
+
+        Raises:
+            ConfigurationError: the checkpoint is of another algorithm, or of other observations or actions, none of the
+                checkpoints loads, or another process holds the run's lock. Also what the engine's failures raise.
+        """
+        self._take_lock()
+        self._watch(env, seed=None)
+        self._going_on = self.resumed = None
+        found = resume(self.store, kind, env, load)
+        if found is None:
+            return None
+        self._going_on, self.resumed = found, found.checkpoint
+        model: Algorithm = found.model
+        _log.info("going on from checkpoint %s, at %d env-steps", found.checkpoint, model.num_timesteps)
+        return model
+
+    def _watch(self, env: VecEnv | None, seed: int | None) -> None:
+        """Has the engine's env under `env` keep its journal, and say when it fails."""
+        inner = None if env is None else env.unwrapped
+        self._env = None
+        if isinstance(inner, UnrealVecEnv) and inner.keep_journal(secrets.randbits(62) if seed is None else seed):
+            self._env = inner
+
+    def _take_lock(self) -> None:
+        if self._lock is not None and not self._locked_now:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            self._locked.enter_context(self._lock)
+            self._locked_now = True
+
+    # -- what Stable-Baselines3 calls
+
+    def _on_training_start(self) -> None:
+        self._take_lock()
+        model = self.model
+        going_on = self._going_on
+        if going_on is not None and going_on.model is model:
+            model.num_timesteps = going_on.steps
+            model._num_timesteps_at_start = going_on.steps
+        else:
+            self._going_on = None
+            self._watch(self.training_env, seed=model.seed)
+            journal = None if self._env is None else self._env.journal
+            if journal is not None and model.seed is not None and self.last is None:
+                journal.seed = model.seed
+        self._saved_steps, self._saved_at = model.num_timesteps, time.monotonic()
+        self._collecting = self._unsaved = False
+        if self._signals:
+            self._running.enter_context(self._stops)
+            self._running.enter_context(self._stops.interruptible(WAITING))
+            if self._env is not None:
+                self._env.on_failure = self.rescue
+            atexit.register(self.rescue)
+
+    def _on_rollout_start(self) -> None:
+        first, going_on = self.last is None, self._going_on
+        if going_on is not None:
+            going_on.put(self._parts, self._env)
+            self._going_on, first = None, False
+        self._begin()
+        if self._stops.requested is not None and self._signals:
+            self._stop()
+        self._stops.grace = WAITING
+        if first or self._due(1):
+            self.save("the run begins" if first else "")
+
+    def _on_step(self) -> bool:
+        self._unsaved = True
+        if self._stops.requested is not None and self._signals:
+            self._stop()
+        if self._due(2):  # a rollout that is longer than that
+            self.save()
+        return True
+
+    def _on_rollout_end(self) -> None:
+        self._collecting = False
+        self._stops.grace = LEARNING
+
+    def _on_training_end(self) -> None:
+        self._running.close()  # nothing interrupts what follows
+        if self._unsaved:
+            self.save("learning is over")
+        self._leave()
+
+    def _begin(self) -> None:
+        """What comes now can be lived again from here."""
+        self._snapshot = snapshot.take(self.model)
+        self._part_states = {name: part.state() for name, part in self._parts.items()}
+        if self._env is not None and self._env.journal is not None:
+            self._env.journal.mark()
+        self._collecting = True
+
+    def _due(self, times: int) -> bool:
+        return (
+            self.model.num_timesteps - self._saved_steps >= times * self._save_freq
+            or time.monotonic() - self._saved_at >= times * self._save_seconds
+        )
+
+    def _stop(self) -> None:
+        signal = self._stops.requested
+        assert signal is not None
+        stopped = Stopped(signal)
+        self.rescue(stopped)
+        if stopped.exit_code == 130:
+            raise stopped
+        raise SystemExit(stopped.exit_code)
+
+    def _leave(self) -> None:
+        """Learning is over, somehow."""
+        self._running.close()
+        self._collecting = self._unsaved = False
+        self._snapshot = {}
+        if self._env is not None:
+            self._env.on_failure = None
+            if self._env.journal is not None:
+                self._env.journal.unmark()
+        atexit.unregister(self.rescue)
+        if self._locked_now:
+            self._locked_now = False
+            self._locked.close()
+
+    # -- saving
+
+    def save(self, reason: str = "") -> Checkpoint | None:
+        """Saves a checkpoint now; None where it could not be saved, which is logged. For the thread that learns."""
+        model, steps = self.model, self.model.num_timesteps
+        exact = self._collecting or reason == "learning is over"
+        live = snapshot.take(model)
+        if not self._collecting:  # an update is under way or done: as it is
+            self._begin()
+            self._collecting = False
+        started = time.monotonic()
+        try:
+            snapshot.put(model, self._snapshot)
+            ahead = snapshot.rows_ahead(live, self._snapshot)
+            self.last = self.store.save(steps, functools.partial(self._write, reason, exact, ahead))
+        except UeRlError as error:
+            _log.error("not saved: %s", error)
+            return None
+        finally:
+            snapshot.put(model, live)
+            # Also after a failure: the next try comes when the next checkpoint is due, not with every step.
+            self._saved_steps, self._saved_at = steps, time.monotonic()
+        self._unsaved = False
+        _log.info("saved checkpoint %s in %.1f s%s", self.last, time.monotonic() - started, reason and f": {reason}")
+        self._tell(self._after or self._copy_up, self.last)
+        return self.last
+
+    def rescue(self, error: BaseException | None = None) -> Checkpoint | None:
+        """learn() was left, by `error`: saves what no checkpoint has yet. Nothing is done twice, nothing is raised."""
+        self._running.close()
+        saved = None
+        if self._unsaved:
+            self._unsaved = False
+            try:
+                saved = self.save("" if error is None else f"{type(error).__name__}: {error}")
+            except Exception as failure:  # noqa: BLE001 - what is under way must not be hidden by it
+                _log.error("not saved: %s: %s", type(failure).__name__, failure)
+        if saved is not None:
+            _log.warning("the run is saved up to env-step %d; start it again to go on", saved.env_steps)
+        self._leave()
+        return saved
+
+    def _write(self, reason: str, exact: bool, ahead: int, folder: Path) -> dict[str, object]:
+        model = self.model
+        write_model(model, folder, self._with_replay_buffer)
+        env = self._env
+        state = {"format": FORMAT, "snapshot": snapshot.plain(self._snapshot), "ahead": ahead}
+        state["env"] = None if env is None or env.journal is None else env.journal_state()
+        write_packed(folder, "state", state)
+        for name, part in self._part_states.items():
+            (folder / f"{name}.json").write_text(json.dumps(part, indent=2), "utf-8")
+        if self._extra is not None:
+            self._extra(folder)
+        if self._export is not None:
+            self._tell(self._export, model, folder / "model.onnx", model.get_vec_normalize_env())
+        return {
+            "algorithm": type(model).__name__, "num_envs": model.n_envs, "exact": exact and env is not None,
+            "reason": reason, "rollout_start": model.num_timesteps,
+        }  # fmt: skip
+
+    def _tell(self, hook: Callable[..., object], *given: Any) -> None:
+        """What a hook raises does not end the run."""
+        try:
+            hook(*given)
+        except Exception as error:  # noqa: BLE001 - anybody's code
+            _log.error("%s: %s", type(error).__name__, error)
+
+    def _copy_up(self, checkpoint: Checkpoint) -> None:
+        """The newest model lies in the run's folder itself, too."""
+        for name in ("model.zip", "vecnormalize.pkl", "model.onnx"):
+            source = checkpoint.file(name)
+            if source is not None:
+                write_whole(self.folder / name, functools.partial(shutil.copyfile, source))

@@ -1,0 +1,291 @@
+"""Checkpoints of a run: written whole or not at all, checked before they are believed, the newest few kept.
+
+    FOLDER/
+        0007_350000_steps/   model.zip ... and manifest.json: every file's size and SHA-256, env_steps, when, versions
+        last                 the name of the newest one, for people and scripts
+        .half-*              half written or half deleted: what a killed process leaves is swept before the next save
+
+A folder without a leading dot is complete: it got its name after every byte of it was on the disk.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import os
+import platform
+import re
+import shutil
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime, timezone
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+from ue_rl.errors import SaveFailed, UeRlError
+from ue_rl.saving.durable import HALF, amount, free_space, rename, sync_file, sync_folder, write_whole
+
+MANIFEST = "manifest.json"
+LAST = "last"
+_NAME = re.compile(r"(\d{4,})_(\d+)_steps")
+_LIBRARIES = ("ue_rl", "numpy", "torch", "stable_baselines3", "sb3_contrib", "gymnasium")
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """One checkpoint on the disk.
+
+    Attributes:
+        path: its folder.
+        number: counts the checkpoints of the run from 1; a greater one is newer.
+        env_steps: of the run when it was taken.
+        facts: what its writer returned, and `saved_at`, `versions`.
+    """
+
+    path: Path
+    number: int
+    env_steps: int
+    facts: Mapping[str, Any] = field(default_factory=dict)
+
+    def file(self, name: str) -> Path | None:
+        """The path of the file `name` in it ("model.zip"); None where it has none of that name."""
+        path = self.path / name
+        return path if path.is_file() else None
+
+    def __str__(self) -> str:
+        return self.path.name
+
+
+class CheckpointStore:
+    """The checkpoints in one folder, which need not exist yet. One process at a time may save (see RunLock).
+
+    Args:
+        folder: where they are.
+        keep: how many are kept; older ones are deleted when a newer one is safe.
+    """
+
+    def __init__(self, folder: Path, keep: int = 3) -> None:
+        self.folder = folder
+        self.keep = max(1, keep)
+
+    def save(self, env_steps: int, write: Callable[[Path], Mapping[str, object]]) -> Checkpoint:
+        """Writes one checkpoint, and deletes those beyond `keep`.
+
+        Args:
+            env_steps: of the run now.
+            write: fills the empty folder that it is given, and returns facts for the manifest (what JSON can hold).
+
+        Raises:
+            SaveFailed: it could not be written: nothing of it is left, the ones before are untouched. Errors of ue_rl
+                that `write` raises, and what is no Exception (KeyboardInterrupt), pass as they are, as clean.
+        """
+        at: Path | None = None
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            self.sweep()
+            number = 1 + max((number for number, _, _ in self._entries()), default=0)
+            path = self.folder / f"{number:04d}_{env_steps}_steps"
+            at = self.folder / f"{HALF}{path.name}"
+            at.mkdir()
+            manifest = {**write(at), **_header(number, env_steps)}
+            manifest["files"] = _synced(at)
+            (at / MANIFEST).write_text(json.dumps(manifest, indent=1, sort_keys=True), "utf-8")
+            sync_file(at / MANIFEST)
+            sync_folder(at)
+            rename(at, path)
+            at = path
+            sync_folder(self.folder)
+        except BaseException as error:
+            needed = _size(at) if at else 0
+            self._delete(at)
+            if isinstance(error, UeRlError) or not isinstance(error, Exception):
+                raise
+            raise self._failure(env_steps, error, needed) from error
+        self._point_at(path)
+        self._prune()
+        return Checkpoint(path, number, env_steps, _facts(manifest))
+
+    def newest_first(self) -> Iterator[Checkpoint]:
+        """Those whose every file has the size and SHA-256 of its manifest; a broken one is logged and passed over.
+
+        Each is checked when it is asked for: the first costs one reading of the newest one.
+        """
+        for number, env_steps, path in sorted(self._entries(), reverse=True):
+            try:
+                manifest = _manifest(path, env_steps)
+                _verify(path, manifest)
+            except (OSError, ValueError) as error:
+                _log.warning("checkpoint %s is broken and passed over: %s", path, error)
+                continue
+            yield Checkpoint(path, number, env_steps, _facts(manifest))
+
+    @property
+    def last(self) -> Checkpoint | None:
+        """The newest good one; None where there is none."""
+        return next(self.newest_first(), None)
+
+    def __bool__(self) -> bool:
+        """Is there any complete checkpoint? Its files are not read."""
+        return bool(self._entries())
+
+    def sweep(self) -> None:
+        """Deletes what a killed process left half written or half deleted. For the process that saves alone."""
+        for path in self.folder.glob(f"{HALF}*"):
+            self._delete(path)
+
+    def space_warning(self) -> str | None:
+        """A sentence where the disk has no room for two more checkpoints as large as the newest one; None otherwise."""
+        newest = max(self._entries(), default=None)
+        if newest is None:
+            return None
+        free, size = free_space(self.folder), _size(newest[2])
+        if free is None or free >= 2 * size:
+            return None
+        return (
+            f"only {amount(free)} are free at {self.folder}, and a checkpoint takes {amount(size)}: free some space, "
+            f"or keep fewer (--keep {self.keep} now), before saving fails"
+        )
+
+    def _entries(self) -> list[tuple[int, int, Path]]:
+        """(number, env_steps, path) of every complete one, good or not."""
+        try:
+            paths = list(self.folder.iterdir())
+        except (FileNotFoundError, NotADirectoryError):
+            return []
+        found = ((_NAME.fullmatch(path.name), path) for path in paths)
+        return [(int(match[1]), int(match[2]), path) for match, path in found if match and path.is_dir()]
+
+    def _point_at(self, path: Path) -> None:
+        """`last` is a convenience: without it the newest is found by its number."""
+        try:
+            write_whole(self.folder / LAST, lambda half: half.write_text(f"{path.name}\n", "utf-8"))
+        except OSError as error:
+            _log.warning("%s could not be written: %s", self.folder / LAST, error)
+
+    def _prune(self) -> None:
+        """Deletes those that are older than the newest `keep` whole ones."""
+        kept = 0
+        for _, env_steps, path in sorted(self._entries(), reverse=True):
+            if kept >= self.keep:
+                self._delete(path)
+            elif _looks_whole(path, env_steps):
+                kept += 1
+
+    def _delete(self, path: Path | None) -> None:
+        """Renamed first: what is deleted in part never looks like a checkpoint."""
+        if path is None or not path.exists():
+            return
+        try:
+            if not path.name.startswith(HALF):
+                half = path.with_name(f"{HALF}{path.name}")
+                rename(path, half)
+                path = half
+            shutil.rmtree(path) if path.is_dir() else path.unlink()
+        except OSError as error:
+            _log.warning("%s could not be deleted: %s", path, error)
+
+    def _failure(self, env_steps: int, error: Exception, written: int) -> SaveFailed:
+        newest = max(self._entries(), default=None)
+        needed = max(written, _size(newest[2]) if newest else 0)
+        free = free_space(self.folder if self.folder.exists() else self.folder.parent)
+        room = "" if free is None else f"; {amount(free)} are free at {self.folder}"
+        room += f", a checkpoint takes {amount(needed)} or more" if room and needed else ""
+        kept = f"; {newest[2].name} is kept" if newest else ""
+        reason = f"{type(error).__name__}: {error}"
+        return SaveFailed(
+            f"the checkpoint at {env_steps} env-steps could not be written: {reason}{room}{kept}",
+            cure="free some space, or check the folder's permissions",
+        )
+
+
+def _header(number: int, env_steps: int) -> dict[str, object]:
+    now = datetime.now(timezone.utc).isoformat(timespec="seconds")
+    return {"number": number, "env_steps": env_steps, "saved_at": now, "versions": _versions()}
+
+
+def _versions() -> dict[str, str]:
+    found = {"python": platform.python_version()}
+    for name in _LIBRARIES:
+        try:
+            found[name] = metadata.version(name)
+        except metadata.PackageNotFoundError:
+            continue
+    return found
+
+
+def _facts(manifest: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in manifest.items() if key not in ("files", "number", "env_steps")}
+
+
+def _synced(folder: Path) -> dict[str, dict[str, object]]:
+    """Brings every file and folder in `folder` to the disk; {"model.zip": {"bytes": .., "sha256": ..}}."""
+    files: dict[str, dict[str, object]] = {}
+    for path in sorted(folder.rglob("*")):
+        if path.is_dir():
+            sync_folder(path)
+            continue
+        sync_file(path)
+        files[path.relative_to(folder).as_posix()] = {"bytes": path.stat().st_size, "sha256": _sha256(path)}
+    return files
+
+
+def _sha256(path: Path) -> str:
+    digest = hashlib.sha256()
+    with path.open("rb") as file:
+        while block := file.read(1 << 20):
+            digest.update(block)
+    return digest.hexdigest()
+
+
+def _manifest(path: Path, env_steps: int) -> dict[str, Any]:
+    """Raises OSError or ValueError where it cannot be read or is not this folder's."""
+    try:
+        manifest = json.loads((path / MANIFEST).read_text("utf-8"))
+    except FileNotFoundError:
+        raise ValueError("it has no manifest") from None
+    if not isinstance(manifest, dict) or not isinstance(manifest.get("files"), dict):
+        raise ValueError("its manifest lists no files")
+    if manifest.get("env_steps") != env_steps:
+        raise ValueError(f"its manifest says {manifest.get('env_steps')} env-steps")
+    for name, facts in manifest["files"].items():
+        if not isinstance(facts, dict):
+            raise ValueError(f"its manifest says nothing of {name}")
+        try:
+            size = (path / name).stat().st_size
+        except FileNotFoundError:
+            raise ValueError(f"{name} is missing") from None
+        if size != facts.get("bytes"):
+            raise ValueError(f"{name} has {size} bytes instead of {facts.get('bytes')}")
+    return manifest
+
+
+def _looks_whole(path: Path, env_steps: int) -> bool:
+    """Has every file its size? Quick, without reading them."""
+    try:
+        _manifest(path, env_steps)
+    except (OSError, ValueError):
+        return False
+    return True
+
+
+def _verify(path: Path, manifest: Mapping[str, Any]) -> None:
+    """Raises OSError or ValueError where a file is not what it was."""
+    for name, facts in manifest["files"].items():
+        if _sha256(path / name) != facts.get("sha256"):
+            raise ValueError(f"{name} has changed since it was saved: its SHA-256 differs")
+
+
+def _size(path: Path) -> int:
+    """Bytes of all files in `path`; 0 where it is gone."""
+    total = 0
+    for folder, _, names in os.walk(path):
+        for name in names:
+            try:
+                total += os.stat(os.path.join(folder, name)).st_size
+            except OSError:
+                continue
+    return total

@@ -1,0 +1,111 @@
+"""One process at a time writes a run: a lock that the system releases when its holder dies, and who holds it."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import socket
+from contextlib import suppress
+from datetime import datetime, timezone
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import psutil
+from filelock import FileLock, Timeout
+
+from ue_rl.errors import ConfigurationError
+from ue_rl.saving.durable import write_whole
+
+LOCK = "run.lock"
+HOLDER = "run.holder.json"  # a file of its own: on Windows nobody can read a file that is locked
+
+_log = logging.getLogger(__name__)
+
+
+class RunLock:
+    """Held as a context manager while a process writes into a run's folder.
+
+    The lock is the operating system's (flock, on Windows LockFile): it ends with the process, also by kill -9. Where
+    the file system has no locks (some network mounts), a process that runs on this machine is still recognized; one on
+    another machine is then only warned of.
+
+    Args:
+        folder: the run's; it must exist.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self._lock = FileLock(folder / LOCK)
+        self._held = False
+
+    def __enter__(self) -> RunLock:
+        """Raises ConfigurationError where another process holds it, with who that is."""
+        before = self.holder()
+        try:
+            self._lock.acquire(timeout=0)
+        except Timeout:
+            raise self._refusal(self.holder()) from None
+        except (OSError, NotImplementedError) as error:
+            if isinstance(error, PermissionError) or not self.folder.is_dir():
+                raise ConfigurationError(
+                    f"{self.folder} cannot be locked", field="log_dir", got=str(error),
+                    cure="check who owns the folder",
+                ) from error  # fmt: skip
+            if _runs(before):
+                raise self._refusal(before) from None
+            _log.warning("%s cannot be locked (%s): start nothing else on this run", self.folder, error)
+        if before and before.get("host") != socket.gethostname():
+            _log.warning(
+                "%s was last written by pid %s on %s, which did not say that it ended: make sure that it has",
+                self.folder, before.get("pid"), before.get("host"),
+            )  # fmt: skip
+        self._held = True
+        self._write_holder()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._held:
+            self._held = False
+            with suppress(OSError):
+                (self.folder / HOLDER).unlink(missing_ok=True)
+            self._lock.release()
+
+    def holder(self) -> dict[str, Any] | None:
+        """pid, host and start time of who holds it, or held it and was killed; None where nobody is named."""
+        try:
+            found = json.loads((self.folder / HOLDER).read_text("utf-8"))
+        except (OSError, ValueError):
+            return None
+        return found if isinstance(found, dict) else None
+
+    def _write_holder(self) -> None:
+        now = datetime.now(timezone.utc).isoformat(timespec="seconds")
+        started = psutil.Process().create_time()
+        text = json.dumps({"pid": os.getpid(), "host": socket.gethostname(), "since": now, "started": started})
+        try:
+            write_whole(self.folder / HOLDER, lambda half: half.write_text(text + "\n", "utf-8"))
+        except OSError as error:  # a full disk: the lock itself holds all the same
+            _log.warning("%s could not be written: %s", self.folder / HOLDER, error)
+
+    def _refusal(self, holder: dict[str, Any] | None) -> ConfigurationError:
+        who = "another process"
+        if holder:
+            who = f"pid {holder.get('pid')} on {holder.get('host')} since {holder.get('since')}"
+        return ConfigurationError(
+            f"the run {self.folder} is being written by {who}", field="run_id",
+            cure="stop that one first, or choose another --run-id",
+        )  # fmt: skip
+
+
+def _runs(holder: dict[str, Any] | None) -> bool:
+    """Is the process that wrote `holder` still there, on this machine?"""
+    if not holder or holder.get("host") != socket.gethostname():
+        return False
+    try:
+        return abs(psutil.Process(int(holder["pid"])).create_time() - float(holder["started"])) < 1.0
+    except (psutil.Error, KeyError, TypeError, ValueError):
+        return False

@@ -1,0 +1,187 @@
+"""From an algorithm to a checkpoint's files and back: model.zip, vecnormalize.pkl, replay_buffer.pkl, state.*"""
+
+from __future__ import annotations
+
+import json
+import logging
+import pickle
+import warnings
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+from stable_baselines3 import HerReplayBuffer
+from stable_baselines3.common.base_class import BaseAlgorithm
+from stable_baselines3.common.off_policy_algorithm import OffPolicyAlgorithm
+from stable_baselines3.common.vec_env import VecEnv, VecNormalize, unwrap_vec_normalize
+
+from ue_rl.envs.journal import resume_draws
+from ue_rl.envs.vec_env import UnrealVecEnv
+from ue_rl.errors import ConfigurationError
+from ue_rl.saving import snapshot
+from ue_rl.saving.checkpoints import Checkpoint, CheckpointStore
+from ue_rl.saving.packing import read_packed
+
+MODEL, NORMALIZE, REPLAY = "model.zip", "vecnormalize.pkl", "replay_buffer.pkl"
+FORMAT = 1  # of state.json
+
+_log = logging.getLogger(__name__)
+
+
+class Part(Protocol):
+    """Something beside the model that a checkpoint holds as NAME.json: a curriculum, for instance."""
+
+    def state(self) -> Mapping[str, Any]:
+        """What JSON can hold. It is asked at each rollout's start, so it must be quick."""
+        ...
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Goes on from what `state()` gave."""
+        ...
+
+
+@dataclass
+class Resumed:
+    """A model that was loaded, and what is put into it when its first rollout begins.
+
+    Attributes:
+        steps: the model's num_timesteps.
+    """
+
+    checkpoint: Checkpoint
+    model: Any
+    steps: int
+    _state: snapshot.State
+    _envs: bool  # the envs are where they were
+    _draws: Any
+    _done: Any  # HER and memory-saving replay buffers: the row that learn() may have changed
+
+    def put(self, parts: Mapping[str, Part], env: UnrealVecEnv | None) -> None:
+        """At the first rollout's start."""
+        if self._done is not None:
+            buffer = self.model.replay_buffer
+            buffer.dones[(buffer.pos - 1) % buffer.buffer_size] = self._done
+        snapshot.put(self.model, self._state, self._envs)
+        for name, part in parts.items():
+            file = self.checkpoint.file(f"{name}.json")
+            if file is not None:
+                part.restore(json.loads(file.read_text("utf-8")))
+        if env is not None:
+            resume_draws(env.transport, self._draws)
+
+
+def write_model(model: BaseAlgorithm, folder: Path, replay_buffer: bool = True) -> None:
+    """Writes the files of the model, of its VecNormalize and, where it has one, of its replay buffer."""
+    model.save(folder / MODEL)
+    statistics = model.get_vec_normalize_env()
+    if statistics is not None:
+        statistics.save(str(folder / NORMALIZE))
+    if replay_buffer and isinstance(model, OffPolicyAlgorithm) and model.replay_buffer is not None:
+        model.save_replay_buffer(folder / REPLAY)
+
+
+def resume(store: CheckpointStore, kind: Any, env: VecEnv, load: Mapping[str, Any]) -> Resumed | None:
+    """See AutoSave.resume."""
+    broken: Exception | None = None
+    for checkpoint in store.newest_first():
+        _check(checkpoint, kind, env)
+        try:
+            model, state = _loaded(checkpoint, kind, env, load)
+        except ConfigurationError:
+            raise
+        except Exception as error:  # noqa: BLE001 - pickles raise anything
+            broken = error
+            _log.warning("checkpoint %s does not load (%s: %s)", checkpoint, type(error).__name__, error)
+            continue
+        return _resumed(checkpoint, model, state, env)
+    if broken is not None or store:
+        raise ConfigurationError(
+            f"none of the checkpoints in {store.folder} loads", got=broken,
+            cure="move them away to begin anew, or go back to the versions that they were saved with",
+        ) from broken  # fmt: skip
+    return None
+
+
+def _check(checkpoint: Checkpoint, kind: Any, env: VecEnv) -> None:
+    algorithm, name = checkpoint.facts.get("algorithm"), kind.__name__
+    if algorithm is not None and algorithm != name:
+        raise ConfigurationError(
+            f"the checkpoint {checkpoint.path} is of another algorithm", field="algo", expected=algorithm, got=name,
+            cure="go on with that one, or begin a new run in another folder",
+        )  # fmt: skip
+    if checkpoint.file(NORMALIZE) is None and unwrap_vec_normalize(env) is not None:
+        _log.warning("checkpoint %s was saved without a VecNormalize: its statistics begin anew", checkpoint)
+
+
+def _loaded(checkpoint: Checkpoint, kind: Any, env: VecEnv, load: Mapping[str, Any]) -> tuple[Any, Any]:
+    statistics = checkpoint.file(NORMALIZE)
+    own = unwrap_vec_normalize(env)
+    if statistics is not None and own is None:
+        _log.warning("the env has no VecNormalize, but checkpoint %s has: its statistics are used", checkpoint)
+        env = VecNormalize.load(str(statistics), env)
+    elif statistics is not None and own is not None:
+        saved = pickle.loads(statistics.read_bytes())
+        if hasattr(saved, "obs_rms") and hasattr(own, "obs_rms"):
+            own.obs_rms = saved.obs_rms
+        own.ret_rms = saved.ret_rms
+    try:
+        model = kind.load(checkpoint.path / MODEL, env=env, **load)
+    except ValueError as error:
+        if "spaces do not match" not in str(error):
+            raise
+        raise ConfigurationError(
+            f"the checkpoint {checkpoint.path} is of another engine", got=str(error),
+            cure="connect to the engine that it was trained with, or begin a new run in another folder",
+        ) from error  # fmt: skip
+    file = checkpoint.file("state.json")
+    state = None if file is None else read_packed(checkpoint.path, "state")
+    if state is not None and state["format"] != FORMAT:
+        state = None
+    replay = checkpoint.file(REPLAY)
+    if replay is not None and isinstance(model, OffPolicyAlgorithm):
+        with warnings.catch_warnings():  # HER's, where the episodes under way are lost
+            warnings.filterwarnings("ignore", message="The last trajectory in the replay buffer will be truncated")
+            model.load_replay_buffer(replay, truncate_last_traj=state is None or not _same_envs(state, env))
+        buffer: Any = model.replay_buffer
+        if buffer.n_envs != env.num_envs:
+            raise ConfigurationError(
+                f"{kind.__name__} goes on with as many envs as it began with: its replay buffer has a column for each",
+                field="num_envs", expected=buffer.n_envs, got=env.num_envs,
+            )  # fmt: skip
+    return model, state
+
+
+def _forget_ends(buffer: HerReplayBuffer, ahead: int) -> None:
+    """Episodes that ended while the rollout was collected have not ended yet: rows that are written again."""
+    for env, start in enumerate(buffer._current_ep_start.tolist()):
+        count = (buffer.pos - start) % buffer.buffer_size + ahead
+        buffer.ep_length[(start + np.arange(count)) % buffer.buffer_size, env] = 0
+
+
+def _same_envs(state: Any, env: VecEnv) -> bool:
+    kept = state["env"]
+    return (
+        kept is not None and isinstance(env.unwrapped, UnrealVecEnv) and env.unwrapped.journal is not None
+        and len(kept["returns"]) == env.num_envs
+    )  # fmt: skip
+
+
+def _resumed(checkpoint: Checkpoint, model: Any, state: Any, env: VecEnv) -> Resumed:
+    if state is None:
+        _log.warning("checkpoint %s holds no state of another kind than the model: not exact", checkpoint)
+        return Resumed(checkpoint, model, model.num_timesteps, snapshot.take(model), False, None, None)
+    envs = _same_envs(state, env)
+    inner = env.unwrapped
+    if envs and isinstance(inner, UnrealVecEnv):
+        inner.resume_journal(state["env"])
+    else:
+        _log.warning("not exact: all envs begin fresh episodes, because they were not kept, or are other ones")
+    buffer = getattr(model, "replay_buffer", None)
+    if isinstance(buffer, HerReplayBuffer):
+        _forget_ends(buffer, state["ahead"])
+    done = None if buffer is None else buffer.dones[(buffer.pos - 1) % buffer.buffer_size].copy()
+    given = snapshot.from_plain(state["snapshot"], model)
+    draws = state["env"]["draws"] if envs else None
+    return Resumed(checkpoint, model, int(given["plain"]["num_timesteps"]), given, envs, draws, done)

@@ -1,0 +1,247 @@
+"""Snapshot: what of an algorithm, its wrappers and the random generators changes while a rollout is collected.
+
+Weights do not: a snapshot that was taken at a rollout's start, together with the weights now, is the run as it was
+then. Taking one is cheap, because most of it is references to what Stable-Baselines3 replaces and never writes into.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import deque
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import torch
+from stable_baselines3.common.base_class import BaseAlgorithm
+from stable_baselines3.common.vec_env import VecEnv, VecEnvWrapper, VecFrameStack, VecMonitor, VecNormalize
+
+# Attributes of algorithms that are replaced, never written into, while a rollout is collected.
+_PLAIN = (
+    "num_timesteps", "_episode_num", "_n_updates", "_n_calls", "exploration_rate", "_current_progress_remaining",
+)  # fmt: skip
+_SEEN = ("_last_obs", "_last_original_obs", "_last_episode_starts")  # of the envs
+_DEQUES = ("ep_info_buffer", "ep_success_buffer")
+_TARGETS = ("q_net_target", "quantile_net_target")  # which DQN and its kind update in mid-rollout
+_NOISE = ("exploration_mat", "exploration_matrices")
+
+_NO_STARTS = np.zeros(0, np.int64)
+
+State = dict[str, Any]
+
+
+def take(model: BaseAlgorithm) -> State:
+    """A snapshot of the present state. Nothing in it may be written into."""
+    state: State = {"random": _random(model)}
+    own = vars(model)
+    state["plain"] = {name: own[name] for name in _PLAIN if name in own}
+    state["seen"] = {name: own[name] for name in _SEEN if name in own}
+    state["deques"] = {name: tuple(own[name]) for name in _DEQUES if own.get(name) is not None}
+    lstm = own.get("_last_lstm_states")
+    if lstm is not None:
+        state["lstm"] = _tensors(lstm)
+    if model.action_noise is not None:
+        state["noise"] = [vars(noise).copy() for noise in _noises(model.action_noise)]
+    if model.use_sde:
+        dist: Any = _sde(model)
+        state["sde"] = {name: getattr(dist, name) for name in _NOISE if hasattr(dist, name)}
+    targets = _targets(model)
+    if targets is not None:
+        state["targets"] = [value.detach().clone() for value in targets]
+    buffer = own.get("replay_buffer")
+    if buffer is not None:
+        started = getattr(buffer, "_current_ep_start", _NO_STARTS)  # HER's
+        state["buffer"] = (buffer.pos, buffer.full, started.copy(), buffer.buffer_size)
+    state["wrappers"] = [_wrapper(wrapper) for wrapper in _wrappers(model.env)]
+    return state
+
+
+def put(model: BaseAlgorithm, state: State, envs: bool = True) -> None:
+    """Brings the model back to a snapshot, its own or one that was read from a file.
+
+    Args:
+        envs: false: the envs have begun new episodes, or are others: what belongs to them stays as it is.
+    """
+    own = vars(model)
+    own.update(state["plain"])
+    for name, values in state["deques"].items():
+        if own.get(name) is not None:
+            own[name] = deque(values, maxlen=own[name].maxlen)
+    if envs:
+        own.update(state["seen"])
+        if "lstm" in state and own.get("_last_lstm_states") is not None:
+            own["_last_lstm_states"] = _like(own["_last_lstm_states"], iter(state["lstm"]))
+        if "noise" in state and model.action_noise is not None:
+            for noise, attributes in zip(_noises(model.action_noise), state["noise"], strict=False):
+                vars(noise).update(attributes)
+        if "sde" in state and model.use_sde:
+            vars(_sde(model)).update({name: _tensor(model, value) for name, value in state["sde"].items()})
+    targets = _targets(model)
+    if targets is not None and "targets" in state:
+        with torch.no_grad():
+            for target, value in zip(targets, state["targets"], strict=True):
+                target.copy_(_tensor(model, value))
+    buffer = own.get("replay_buffer")
+    if buffer is not None and "buffer" in state:
+        pos, full, started, _ = state["buffer"]
+        buffer.pos, buffer.full = int(pos), bool(full)
+        if len(started) and hasattr(buffer, "_current_ep_start"):
+            buffer._current_ep_start = started.copy()
+    for wrapper, values in zip(_wrappers(model.env), state["wrappers"], strict=False):
+        _put_wrapper(wrapper, values, envs)
+    _put_random(model, state["random"])
+
+
+def plain(state: State) -> State:
+    """A snapshot as what ue_rl.saving.packing can write; what model.zip holds of it is left out."""
+    given: State = {name: state[name] for name in ("plain", "seen", "buffer", "wrappers") if name in state}
+    for name in ("lstm", "targets"):
+        if name in state:
+            given[name] = [value.detach().cpu().numpy() for value in state[name]]
+    if "sde" in state:
+        given["sde"] = {name: value.detach().cpu().numpy() for name, value in state["sde"].items()}
+    python, numpy_state, cpu, cuda, generators = state["random"]
+    given["random"] = (
+        list(python[1]), python[0], python[2], list(numpy_state[1:]), cpu.numpy(), [one.numpy() for one in cuda],
+        generators,
+    )  # fmt: skip
+    return given
+
+
+def from_plain(given: State, model: BaseAlgorithm) -> State:
+    """The reverse of `plain`; `model`: as it was just loaded from its zip."""
+    words, version, gauss, numpy_state, cpu, cuda, generators = given["random"]
+    loaded = take(model)
+    return {
+        **{name: loaded[name] for name in ("deques", "noise") if name in loaded}, **given,
+        "random": (
+            (version, tuple(words), gauss), ("MT19937", *numpy_state), torch.from_numpy(cpu),
+            [torch.from_numpy(one) for one in cuda], generators,
+        ),
+    }  # fmt: skip
+
+
+def rows_ahead(live: State, state: State) -> int:
+    """How many rows the replay buffer has been given since an earlier snapshot of the same rollout."""
+    if "buffer" not in live:
+        return 0
+    rows, laps = live["buffer"][0] - state["buffer"][0], live["buffer"][3]
+    return int(rows % laps)
+
+
+# -- random generators
+
+
+def _random(model: BaseAlgorithm) -> tuple[Any, ...]:
+    cuda = torch.cuda.get_rng_state_all() if model.device.type == "cuda" else []
+    generators = [one.bit_generator.state for one in _generators(model)]
+    return random.getstate(), np.random.get_state(), torch.get_rng_state(), cuda, generators
+
+
+def _put_random(model: BaseAlgorithm, state: tuple[Any, ...]) -> None:
+    python, numpy_state, cpu, cuda, generators = state
+    random.setstate(python)
+    np.random.set_state(numpy_state)
+    torch.set_rng_state(cpu)
+    if cuda and model.device.type == "cuda" and len(cuda) == torch.cuda.device_count():
+        torch.cuda.set_rng_state_all(cuda)
+    for generator, kept in zip(_generators(model), generators, strict=False):
+        generator.bit_generator.state = kept
+
+
+def _generators(model: BaseAlgorithm) -> list[np.random.Generator]:
+    """Those of the spaces; a Dict's and a Tuple's parts have their own, which Stable-Baselines3 does not use."""
+    return [space.np_random for space in (model.action_space, model.observation_space)]
+
+
+# -- wrappers of the env
+
+
+def _wrappers(env: VecEnv | None) -> Iterator[VecEnvWrapper]:
+    while isinstance(env, VecEnvWrapper):
+        yield env
+        env = env.venv
+
+
+def _wrapper(wrapper: VecEnvWrapper) -> State:
+    if isinstance(wrapper, VecNormalize):
+        rms = getattr(wrapper, "obs_rms", None)
+        by_name = rms if isinstance(rms, dict) else {} if rms is None else {"": rms}
+        return {
+            "obs": {name: (one.mean, one.var, one.count) for name, one in by_name.items()},
+            "ret": (wrapper.ret_rms.mean, wrapper.ret_rms.var, wrapper.ret_rms.count),
+            "returns": wrapper.returns.copy(),
+            "old": [vars(wrapper).get("old_obs"), wrapper.old_reward],
+        }
+    if isinstance(wrapper, VecMonitor):
+        return {
+            "monitor": [wrapper.episode_returns.copy(), wrapper.episode_lengths.copy()], "count": wrapper.episode_count
+        }  # fmt: skip
+    if isinstance(wrapper, VecFrameStack):
+        return {"stacked": [part.stacked_obs for part in _stacks(wrapper.stacked_obs)]}
+    return {}
+
+
+def _put_wrapper(wrapper: VecEnvWrapper, state: State, envs: bool) -> None:
+    if isinstance(wrapper, VecNormalize) and "ret" in state:
+        rms: Any = getattr(wrapper, "obs_rms", None)
+        by_name = rms if isinstance(rms, dict) else {} if rms is None else {"": rms}
+        for name, one in by_name.items():
+            if name in state["obs"]:
+                one.mean, one.var, one.count = state["obs"][name]
+        wrapper.ret_rms.mean, wrapper.ret_rms.var, wrapper.ret_rms.count = state["ret"]
+        if envs:
+            wrapper.returns = state["returns"].copy()
+            wrapper.old_obs, wrapper.old_reward = state["old"]
+    elif isinstance(wrapper, VecMonitor) and envs and "monitor" in state:
+        returns, lengths = state["monitor"]
+        wrapper.episode_returns, wrapper.episode_lengths = returns.copy(), lengths.copy()
+        wrapper.episode_count = int(state["count"])
+    elif isinstance(wrapper, VecFrameStack) and envs and "stacked" in state:
+        for part, values in zip(_stacks(wrapper.stacked_obs), state["stacked"], strict=True):
+            part.stacked_obs = values
+
+
+def _stacks(stacked: Any) -> list[Any]:
+    return (
+        list(stacked.sub_stacked_observations.values()) if hasattr(stacked, "sub_stacked_observations") else [stacked]
+    )
+
+
+# -- parts of algorithms
+
+
+def _noises(noise: Any) -> list[Any]:
+    return [noise, *getattr(noise, "noises", ())]
+
+
+def _sde(model: BaseAlgorithm) -> Any:
+    policy: Any = model.policy
+    return (policy.actor if hasattr(policy, "actor") else policy).action_dist
+
+
+def _targets(model: BaseAlgorithm) -> list[torch.Tensor] | None:
+    """The target network's values where a step in mid-rollout moves them; with tau 1 it only copies the weights."""
+    own: Any = model
+    if not hasattr(own, "_n_calls") or getattr(own, "tau", 1.0) == 1.0:
+        return None
+    network = next((getattr(own, name) for name in _TARGETS if hasattr(own, name)), None)
+    return None if network is None else list(network.state_dict().values())
+
+
+def _tensors(tree: Any) -> list[torch.Tensor]:
+    return [tree] if isinstance(tree, torch.Tensor) else [tensor for part in tree for tensor in _tensors(part)]
+
+
+def _like(tree: Any, tensors: Iterator[Any]) -> Any:
+    """`tree`, tuples of tensors, with other tensors in it."""
+    if isinstance(tree, torch.Tensor):
+        value = next(tensors)
+        return (torch.from_numpy(value) if isinstance(value, np.ndarray) else value).to(tree.device)
+    parts = [_like(part, tensors) for part in tree]
+    return type(tree)(*parts) if hasattr(tree, "_fields") else tuple(parts)
+
+
+def _tensor(model: BaseAlgorithm, value: Any) -> torch.Tensor:
+    tensor: torch.Tensor = torch.from_numpy(value) if isinstance(value, np.ndarray) else value
+    return tensor.to(model.device)

@@ -1,0 +1,165 @@
+"""Stopping a run on SIGINT (Ctrl-C), SIGTERM, SIGHUP and, on Windows, SIGBREAK, so that it can be saved.
+
+The first signal lets the step end that is under way, the second stops at once; while something is saved, signals are
+noted and nothing is interrupted. A stop is the exception Stopped, raised in the main thread.
+"""
+
+from __future__ import annotations
+
+import _thread
+import os
+import queue
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from types import FrameType, TracebackType
+from typing import Any
+
+_UNWINDING = 1.0  # seconds after a stop in which another one would only break what is being closed
+
+_NAMES = ("SIGINT", "SIGTERM", "SIGHUP", "SIGBREAK")
+_SHOWN = {"SIGINT": "Ctrl-C", "SIGBREAK": "Ctrl-Break"}
+
+
+class Stopped(KeyboardInterrupt):
+    """A signal asked for the end of the run.
+
+    Attributes:
+        signal: which. exit_code: what a process that ends for it exits with: 130, 143 or 129.
+    """
+
+    def __init__(self, number: int) -> None:
+        self.signal = signal.Signals(number)
+        self.exit_code = 130 if self.signal.name == "SIGBREAK" else 128 + number
+        super().__init__(str(self))
+
+    def __str__(self) -> str:
+        return f"stopped by {_SHOWN.get(self.signal.name, self.signal.name)}"
+
+
+class Stopping:
+    """Takes the signals while its `with` block runs, and gives them back to whom they belonged.
+
+    Nothing is interrupted but what runs in an `interruptible` block: saving needs no protection of its own. Signals
+    that are ignored (SIGHUP under nohup) stay ignored. Python gives signals to the main thread alone: in another one
+    this does nothing.
+
+    Args:
+        tell: shows a sentence; it is called in a signal handler, so it must not wait for a lock. None: on stderr.
+
+    Attributes:
+        requested: the signal that came first; None while there was none.
+        grace: seconds that the first signal gives to what runs; 0: nothing. StopCallback sets it.
+    """
+
+    def __init__(self, tell: Callable[[str], object] | None = None) -> None:
+        self.requested: signal.Signals | None = None
+        self.grace = 0.0
+        self._tell = tell or write_to_stderr
+        self._before: dict[int, Any] = {}
+        self._depth = 0  # of interruptible blocks
+        self._count = 0
+        self._due = False  # the grace is over
+        self._raised = float("-inf")
+        # Its put() is the one that may be called in a signal handler; starting a thread there may not.
+        self._graces: queue.SimpleQueue[float | None] = queue.SimpleQueue()
+        self._watch: threading.Thread | None = None
+
+    def __enter__(self) -> Stopping:
+        if threading.current_thread() is threading.main_thread():
+            for name in _NAMES:
+                number = getattr(signal, name, None)
+                # None: somebody else's handler in C, which could not be put back.
+                if number is not None and signal.getsignal(number) not in (signal.SIG_IGN, None):
+                    self._before[number] = signal.signal(number, self._on_signal)
+            self._watch = threading.Thread(target=self._watched, name="ue_rl stopping", daemon=True)
+            self._watch.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+        self._before.clear()
+        if self._watch is not None:
+            self._graces.put(None)
+            self._watch.join()
+            self._watch = None
+
+    @contextmanager
+    def interruptible(self, grace: float = 0.0) -> Iterator[None]:
+        """What runs in this block is stopped by Stopped.
+
+        Args:
+            grace: seconds that the first signal gives to it; `check` ends it before.
+
+        Raises:
+            Stopped: at once, if a signal came before. Otherwise anywhere in the block.
+        """
+        outer, self.grace = self.grace, grace
+        self._depth += 1
+        try:
+            self.check()
+            yield
+        finally:
+            self._depth -= 1
+            self.grace = outer
+
+    def check(self) -> None:
+        """To be called where a run may end: after a step.
+
+        Raises:
+            Stopped: a signal came.
+        """
+        if self.requested is not None and self._depth:
+            self._stop()
+
+    def _stop(self) -> None:
+        assert self.requested is not None
+        self._raised = time.monotonic()
+        raise Stopped(self.requested)
+
+    def _on_signal(self, number: int, frame: FrameType | None) -> None:
+        own, self._due = self._due, False
+        if self.requested is None:
+            self.requested = signal.Signals(number)
+        self._count += not own
+        if not self._depth:
+            if not own:
+                self._tell("saving; wait")
+        elif own or self._count > 1 or self.grace <= 0:
+            if time.monotonic() - self._raised > _UNWINDING:
+                self._stop()
+        else:
+            shown = _SHOWN.get(self.requested.name, self.requested.name)
+            again = " (again: at once, and saving)" if self.requested.name == "SIGINT" else ""
+            self._tell(f"{shown}: stopping after this step, then saving{again}")
+            self._graces.put(self.grace)
+
+    def _watched(self) -> None:
+        """In a thread of its own: when the grace is over, has the main thread handle the signal again."""
+        while (grace := self._graces.get()) is not None:
+            try:
+                if self._graces.get(timeout=grace) is None:
+                    return
+            except queue.Empty:
+                pass
+            number = self.requested
+            if number is not None and self._depth:
+                self._due = True
+                if hasattr(signal, "pthread_kill"):  # ends a wait in the kernel, which interrupt_main does not
+                    signal.pthread_kill(threading.main_thread().ident or 0, number)
+                else:
+                    _thread.interrupt_main(number)
+
+
+def write_to_stderr(text: str) -> None:
+    """What Stopping tells, where nobody else shows it. Not by print: the signal may have come in the middle of one, and
+    its buffer is not to be entered twice.
+    """
+    with suppress(OSError):  # a terminal that hung up
+        os.write(sys.__stderr__.fileno() if sys.__stderr__ else 2, f"\n{text}\n".encode())

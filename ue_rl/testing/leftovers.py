@@ -1,0 +1,188 @@
+"""Leftovers: is a process, a port, a segment of shared memory or a temporary file left when a test is over?
+
+    with Leftovers(tmp_path / "tmp") as leftovers:      everything started within is marked by its environment
+        ...
+        leftovers.check()                               also when the block ends without an exception
+
+Needs psutil. What a process does is told by an environment variable that all its children inherit, so that tests
+of other workers on the same machine do not disturb; os.environ is changed while the block runs.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import psutil
+
+from ue_rl import processes
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+MARK = "UE_RL_TEST_MARK"
+_SEGMENTS = Path("/dev/shm")
+_LOCKS = "ue_rl_ports_*/*.lock"  # of ports that were chosen for engines, see ue_rl/launching/ports.py
+
+
+class Leftovers:
+    """What was there before, and what of ours is there now.
+
+    Args:
+        folder: becomes the folder for temporary files, of this process and all that it starts; None: they are not
+            watched. Made where there is none.
+        within: seconds that `check` gives processes to end and memory to go.
+
+    Attributes:
+        mark: the value of the environment variable UE_RL_TEST_MARK of everything that was started since.
+    """
+
+    def __init__(self, folder: Path | None = None, within: float = 5.0) -> None:
+        self.folder, self.within = folder, within
+        self.mark = secrets.token_hex(8)
+        self._set = {MARK: self.mark}
+        if folder is not None:
+            folder.mkdir(parents=True, exist_ok=True)
+            self._set["TMPDIR"] = str(folder)
+        self._before: dict[str, str | None] = {}
+        self._ports = _listening(psutil.Process())
+        self._segments, self._locks = set(_segments()), set(_locks())
+        self._zombies = set(_zombies())
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """What marks a process that is not started from this one, such as one in a container."""
+        return dict(self._set)
+
+    def processes(self) -> list[psutil.Process]:
+        """Those that were started since and run now; this one is not among them."""
+        return [process for process in psutil.process_iter() if process.pid != os.getpid() and self._ours(process)]
+
+    def found(self) -> list[str]:
+        """A line for each thing that is left now."""
+        ours = self.processes()
+        lines = [_described(process) for process in ours]
+        lines += [f"zombie {pid}" for pid in sorted(set(_zombies()) - self._zombies)]
+        lines += [f"this process listens on port {port}" for port in sorted(_listening(psutil.Process()) - self._ports)]
+        pids = {process.pid for process in ours} | {os.getpid()}
+        for name in sorted(set(_segments()) - self._segments):
+            pid = _maker(name)
+            if pid in pids or not processes.alive(pid):
+                lines.append(f"segment /dev/shm/{name}")
+        lines += [f"port lock {path}" for path in sorted(set(_locks()) - self._locks) if not _is_held(path)]
+        if self.folder is not None:
+            lines += [f"temporary file {path}" for path in sorted(self.folder.rglob("*")) if not _foreign(path)]
+        return lines
+
+    def check(self) -> None:
+        """Waits until nothing is left.
+
+        Raises:
+            AssertionError: something is, after `within` seconds; with what.
+        """
+        deadline = time.monotonic() + self.within
+        while (lines := self.found()) and time.monotonic() < deadline:
+            time.sleep(0.02)
+        if lines:
+            raise AssertionError("left behind:\n  " + "\n  ".join(lines))
+
+    def end(self) -> None:
+        """Kills the marked processes and deletes what else is left, so that it does not harm others."""
+        ours = self.processes()
+        for process in ours:
+            with contextlib.suppress(psutil.Error):
+                process.kill()
+        psutil.wait_procs(ours, timeout=5)
+        for lock in set(_locks()) - self._locks:
+            if not _is_held(lock):
+                lock.unlink(missing_ok=True)
+        for name in set(_segments()) - self._segments:
+            if not processes.alive(_maker(name)):
+                (_SEGMENTS / name).unlink(missing_ok=True)
+
+    def __enter__(self) -> Self:
+        self._before = {name: os.environ.get(name) for name in self._set}
+        os.environ.update(self._set)
+        tempfile.tempdir = None  # it is remembered at the first use
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        for name, value in self._before.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value
+        tempfile.tempdir = None
+        try:
+            if kind is None:
+                self.check()
+        finally:
+            self.end()
+
+    def _ours(self, process: psutil.Process) -> bool:
+        try:
+            return process.environ().get(MARK) == self.mark and process.status() != psutil.STATUS_ZOMBIE
+        except (psutil.Error, OSError):
+            return False  # it has ended, or belongs to another user
+
+
+def _foreign(path: Path) -> bool:
+    """A cache that a library makes once for all runs, such as torch's."""
+    return any(part.startswith("torchinductor_") for part in path.parts)
+
+
+def _described(process: psutil.Process) -> str:
+    with contextlib.suppress(psutil.Error):
+        ports = _listening(process)
+        text = f"process {process.pid} ({process.status()}): {' '.join(process.cmdline())}"
+        return text + (f", listening on {sorted(ports)}" if ports else "")
+    return f"process {process.pid}"
+
+
+def _listening(process: psutil.Process) -> set[int]:
+    with contextlib.suppress(psutil.Error):
+        found = process.net_connections("tcp")
+        return {one.laddr.port for one in found if one.status == psutil.CONN_LISTEN}
+    return set()
+
+
+def _zombies() -> Iterator[int]:
+    for process in psutil.Process().children():
+        with contextlib.suppress(psutil.Error):
+            if process.status() == psutil.STATUS_ZOMBIE:
+                yield process.pid
+
+
+def _segments() -> list[str]:
+    if sys.platform == "win32" or not _SEGMENTS.is_dir():
+        return []
+    return [path.name for path in _SEGMENTS.glob("ue_rl_*")]
+
+
+def _locks() -> list[Path]:
+    return [] if sys.platform == "win32" else list(Path("/tmp").glob(_LOCKS))
+
+
+def _is_held(lock: Path) -> bool:
+    """Does a process have it? Then it is seen as a process, or is somebody else's."""
+    import fcntl
+
+    try:
+        with lock.open("rb") as file:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:  # it is, or the file has gone by now
+        return True
+    return False
+
+
+def _maker(name: str) -> int:
+    """The process id in a segment's name, 0 where there is none; see ue_rl/shm/segment.py."""
+    word = name.split("_")[2] if name.count("_") >= 2 else ""
+    return int(word) if word.isascii() and word.isdigit() else 0

@@ -1,0 +1,143 @@
+"""The tables of a run: progress.csv, episodes.csv, self_play.csv and TensorBoard, which go on where a checkpoint was.
+
+What was written after that checkpoint happens again, so its rows are cut off: an axis never goes backwards.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import logging
+from pathlib import Path
+from typing import Any
+
+from stable_baselines3.common.logger import (
+    Figure,
+    FormatUnsupportedError,
+    HParam,
+    Image,
+    KVWriter,
+    Logger,
+    TensorBoardOutputFormat,
+    Video,
+    filter_excluded_keys,
+    make_output_format,
+)
+from torch.utils.tensorboard import SummaryWriter
+
+from ue_rl.saving.durable import write_whole
+
+STEPS = {"progress.csv": "time/total_timesteps", "episodes.csv": "env_steps", "self_play.csv": "env_steps"}
+
+_log = logging.getLogger(__name__)
+
+
+def cut_tables(folder: Path, env_steps: int) -> None:
+    """Cuts what is beyond `env_steps` off the tables in `folder`; each is replaced whole, or stays as it is.
+
+    Rows that are no rows (the last one of a process that was killed) go as well.
+    """
+    for name, column in STEPS.items():
+        path = folder / name
+        if not path.exists():
+            continue
+        rows = _rows(path)
+        kept = [row for row in rows[1:] if len(row) == len(rows[0]) and _steps(row, rows[0], column) <= env_steps]
+        before = path.read_bytes()
+        after = _text([*rows[:1], *kept] if kept else [], "\r\n" if b"\r\n" in before else "\n")
+        if after != before:
+            _replace(path, after)
+            _log.info("%s goes on at %d env-steps, with %d of its %d rows", path, env_steps, len(kept), len(rows) - 1)
+
+
+def open_tables(folder: Path, env_steps: int = 0, verbose: int = 0) -> Logger:
+    """SB3's logger of a run: progress.csv and TensorBoard in `folder`, and the screen where `verbose`.
+
+    Args:
+        folder: the run's.
+        env_steps: of the checkpoint that the run goes on from, 0 for a new one: what is later is cut off (see
+            cut_tables), and hidden in TensorBoard.
+    """
+    cut_tables(folder, env_steps)
+    formats: list[KVWriter] = [ProgressTable(folder / "progress.csv"), _TensorBoard(folder, env_steps)]
+    if verbose:
+        formats.append(make_output_format("stdout", str(folder)))
+    return Logger(str(folder), formats)
+
+
+class ProgressTable(KVWriter):
+    """SB3's table in a CSV file that goes on where it is: SB3's own empties a file that is there.
+
+    Args:
+        path: the file; a new key is a new column at the right, and the file is then replaced as a whole.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._keys = next(iter(_rows(path)), []) if path.exists() else []
+        self._file = path.open("a", newline="", encoding="utf-8")
+
+    def write(self, key_values: dict[str, Any], key_excluded: dict[str, tuple[str, ...]], step: int = 0) -> None:
+        """Appends a row of what is not excluded from "csv"."""
+        values = filter_excluded_keys(key_values, key_excluded, "csv")
+        for key, value in values.items():
+            for kind in (Video, Figure, Image, HParam):
+                if isinstance(value, kind):
+                    raise FormatUnsupportedError(["csv"], f"{kind.__name__.lower()} ({key})")
+        new = [key for key in values if key not in self._keys]
+        if new:
+            self._widen(new)
+        csv.writer(self._file, lineterminator="\n").writerow([values.get(key, "") for key in self._keys])
+        self._file.flush()
+
+    def _widen(self, new: list[str]) -> None:
+        keys = [*self._keys, *new]
+        self._file.close()  # Windows replaces no open file
+        try:
+            rows = _rows(self._path)[1:]
+            _replace(self._path, _text([keys, *(row + [""] * len(new) for row in rows)], "\n"))
+            self._keys = keys
+        finally:
+            self._file = self._path.open("a", newline="", encoding="utf-8")
+
+    def close(self) -> None:
+        """Nothing is written afterwards."""
+        self._file.close()
+
+
+class _TensorBoard(TensorBoardOutputFormat):
+    """SB3's, whose writer says where it goes on: TensorBoard hides what an earlier file has from there on."""
+
+    def __init__(self, folder: Path, env_steps: int) -> None:
+        self.writer = SummaryWriter(log_dir=str(folder), purge_step=env_steps + 1 if env_steps else None)
+        self._is_closed = False
+
+
+def _rows(path: Path) -> list[list[str]]:
+    """The whole lines of a CSV file, the header first; what is no text is left out."""
+    text = path.read_text("utf-8", errors="replace").replace("\0", "")
+    rows: list[list[str]] = []
+    try:
+        rows += (row for row in csv.reader(io.StringIO(text[: text.rfind("\n") + 1], newline="")) if row)
+    except csv.Error as error:
+        _log.warning("%s is broken after %d rows: %s", path, len(rows), error)
+    return rows
+
+
+def _text(rows: list[list[str]], end: str) -> bytes:
+    text = io.StringIO(newline="")
+    csv.writer(text, lineterminator=end).writerows(rows)
+    return text.getvalue().encode()
+
+
+def _replace(path: Path, content: bytes) -> None:
+    write_whole(path, lambda half: half.write_bytes(content))
+
+
+def _steps(row: list[str], header: list[str], column: str) -> float:
+    """Where a row stands; one that does not say is kept (0), one that says nonsense is not (infinity)."""
+    text = row[header.index(column)] if column in header else ""
+    try:
+        return float(text or 0)
+    except ValueError:
+        return float("inf")

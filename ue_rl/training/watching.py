@@ -1,0 +1,80 @@
+"""Warnings while SB3 learns: what the game does (ue_rl/symptoms.py), and losses that are no numbers any more."""
+
+from __future__ import annotations
+
+import logging
+import math
+import time
+from collections.abc import Callable
+from typing import Any
+
+from stable_baselines3.common.callbacks import BaseCallback
+
+from ue_rl.symptoms import Symptoms
+
+_log = logging.getLogger(__name__)
+_LOSSES_EVERY = 64  # rollouts of an algorithm whose rollouts are single steps
+
+
+class Watching(BaseCallback):
+    """Each warning is one line of the log and one call of `tell`, and comes once. Envs of other libraries are not
+    looked at, but for their losses.
+
+    Args:
+        tell: shows a sentence.
+    """
+
+    def __init__(self, tell: Callable[[str], object] | None = None) -> None:
+        super().__init__()
+        self._tell = tell
+        self._symptoms: Symptoms | None = None
+        self._transport: Any = None
+        self._rollouts = 0
+        self._finite = True
+
+    def _on_training_start(self) -> None:
+        engine: Any = self.training_env.unwrapped
+        self._engine = engine
+        transport: Any = getattr(engine, "transport", None)
+        if hasattr(transport, "buffers"):
+            self._transport = transport
+            self._symptoms = Symptoms(engine.engine_spec, transport.describe().get("transport", ""))
+        self._at = time.perf_counter()
+
+    def _on_rollout_start(self) -> None:
+        self._rollouts += 1
+        if self._finite and (self._rollouts % _LOSSES_EVERY == 0 or self.locals.get("n_rollout_steps", 0) > 1):
+            self._look_at_losses()
+        self._at = time.perf_counter()  # what an update takes is no part of a step
+
+    def _on_step(self) -> bool:
+        if self._symptoms is not None:
+            now = time.perf_counter()
+            buffers, dones = self._transport.buffers, self.locals["dones"]
+            inactive = getattr(self._engine, "inactive", None)
+            if inactive is not None:
+                dones = dones & ~inactive
+            said = self._symptoms.step(buffers.obs, buffers.image, self.locals["rewards"], dones, now - self._at)
+            for text in said:
+                self._say(text)
+            self._at = now
+        return True
+
+    def _on_training_end(self) -> None:
+        if self._finite:
+            self._look_at_losses()
+
+    def _look_at_losses(self) -> None:
+        for key, value in self.logger.name_to_value.items():
+            if key.startswith("train/") and isinstance(value, (int, float)) and not math.isfinite(value):
+                self._finite = False
+                self._say(
+                    f"{key} is {value} after {self.num_timesteps:,} env-steps: the policy is lost from here on. Go "
+                    "back to a checkpoint, with a lower learning rate or --normalize; look for huge rewards"
+                )
+                return
+
+    def _say(self, text: str) -> None:
+        _log.warning("%s", text)
+        if self._tell is not None:
+            self._tell(text)
