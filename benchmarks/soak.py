@@ -16,10 +16,13 @@ that must hold does not.
 from __future__ import annotations
 
 import argparse
+import logging
 import os
+import random
 import signal
 import sys
 import tempfile
+import threading
 import time
 from dataclasses import dataclass, field
 from typing import Any
@@ -109,21 +112,19 @@ class Follower:
 
 
 def soak(a: argparse.Namespace, follower: Follower, records: list[Record]) -> Result:
-    """Parts in turn: PEACE_AFTER with a kill in the middle of each, one without."""
+    """Parts in turn: PEACE_AFTER with a kill at a random moment of each, one without."""
     result, me = Result(), psutil.Process()
-    victim = 0
+    chance = random.Random(0)
     rounds = max(1, round(a.minutes * 60 / a.every / PEACE_AFTER))
     for number in range(rounds * (PEACE_AFTER + 1)):
         disturbed = number % (PEACE_AFTER + 1) != PEACE_AFTER
         begun, steps = time.perf_counter(), 0
-        kill_at = begun + a.every / 2 if disturbed else float("inf")
+        if disturbed:  # from another thread: in the middle of a step, too
+            pid = int(records[result.kills % a.engines].pid[0])
+            threading.Timer(a.every * chance.uniform(0.2, 0.7), os.kill, (pid, signal.SIGKILL)).start()
+            result.kills += 1
         now = begun
         while now < begun + a.every:
-            if now > kill_at:
-                kill_at = float("inf")
-                os.kill(int(records[victim].pid[0]), signal.SIGKILL)
-                victim = (victim + 1) % a.engines
-                result.kills += 1
             follower.step()
             steps += follower.env.num_envs
             before, now = now, time.perf_counter()
@@ -149,6 +150,7 @@ def main() -> None:
     parser.add_argument("--transport", choices=["tcp", "shm"], default="shm")
     parser.add_argument("--verbose", action="store_true")
     a = parser.parse_args()
+    logging.getLogger("ue_rl").setLevel(logging.ERROR)  # each loss is a warning
     with tempfile.TemporaryDirectory() as folder:
         command = chaos_command(record=f"{folder}/record-{{engine}}", shm=a.transport == "shm")
         env = ue_rl.launch(

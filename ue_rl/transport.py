@@ -17,7 +17,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ue_rl.buffers import Resets, StepBuffers
-from ue_rl.errors import ActionError, ConfigurationError, EngineDisconnected, UeRlError, UnsupportedByEngine, shorten
+from ue_rl.errors import (
+    ActionError,
+    ConfigurationError,
+    ConnectionUnusable,
+    EngineDisconnected,
+    UeRlError,
+    UnsupportedByEngine,
+    shorten,
+)
+from ue_rl.forks import belongs_here
 from ue_rl.session import Event, Session, State
 from ue_rl.spec import EnvSpec
 from ue_rl.wire.calls import understood
@@ -139,6 +148,7 @@ class BaseTransport(abc.ABC):
         self._spec: EnvSpec | None = None
         self._agents = 1
         self.draw_parameters: Callable[[int], Mapping[str, float] | None] | None = None
+        belongs_here(self)
 
     # -- what a carrier implements
 
@@ -223,6 +233,14 @@ class BaseTransport(abc.ABC):
         """Makes the connection dead because of `reason`: the next use says so."""
         self._session.on(Event.FAIL, reason)
         self._drop()
+
+    def forked(self) -> None:
+        """In a forked child: the session is its parent's. `close()` stays allowed, and ends nothing of the parent."""
+        error = ConnectionUnusable(
+            "it was opened before this process was forked, and is its parent's", fault="caller",
+            cure="connect in the process that uses it",
+        )  # fmt: skip
+        self._session.on(Event.FAIL, error)
 
     def __enter__(self: _Self) -> _Self:
         """Connects."""

@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable
 
 from ue_rl import processes
-from ue_rl.connections.tcp.link import engine_gone
+from ue_rl.connections.tcp.link import Link, engine_gone
 from ue_rl.errors import ConfigurationError, EngineDisconnected, EngineTimeout, EngineUnreachable, SegmentInvalid
 from ue_rl.shm.header import (
     ATTACHED,
@@ -34,6 +34,7 @@ from ue_rl.shm.segment import Segment
 from ue_rl.wire.notices import ended
 
 _POLL_SECONDS = 0.002
+_DYING_SECONDS = 0.1
 
 
 def open_segment(name: str | None, wait: float) -> Segment:
@@ -61,6 +62,23 @@ def open_segment(name: str | None, wait: float) -> Segment:
 def engine_alive(memory: StepMemory) -> bool:
     """Is the process that made the segment alive? True where that is unknown."""
     return processes.engine_alive(memory.header) is not False
+
+
+def engine_died(memory: StepMemory, link: Link | None) -> bool:
+    """Is it known that the process that made the segment has died? Of a plain producer nothing is known for sure.
+
+    Args:
+        link: the session's socket: a process that is being killed closes it a moment before it is dead.
+    """
+    header = memory.header
+    if not header.extended or not header.server_start or processes.engine_alive(header) is None:
+        return False
+    give_up = time.monotonic() + (_DYING_SECONDS if link is not None and link.hung_up() else 0.0)
+    while engine_alive(memory):
+        if time.monotonic() >= give_up:
+            return False
+        time.sleep(_POLL_SECONDS)
+    return True
 
 
 def check_maker(header: Header, name: str) -> None:

@@ -14,7 +14,7 @@ from ue_rl.connections.tcp.link import Link
 from ue_rl.errors import EngineDisconnected
 from ue_rl.shm.bell import Bell
 from ue_rl.shm.memory import StepMemory
-from ue_rl.shm.segment import Segment
+from ue_rl.shm.segment import Segment, reclaim
 
 # By Segment.identity: what in this process holds it. A pid alone does not tell two connections of a process apart, and
 # the token may be zero in every segment.
@@ -66,11 +66,15 @@ class Held:
             fail(error)
 
     def let_go(self) -> None:
-        """Leaves the segment and closes everything; idempotent, never raises. Arrays over the memory stay readable."""
+        """Leaves the segment and closes everything; idempotent, never raises. Arrays over the memory stay readable.
+
+        The segment of an engine that was killed is deleted: nobody else would, until another engine starts here.
+        """
         memory, self.memory = self.memory, None
         bell, self.bell = self.bell, None
         link, self.link = self.link, None
         segment, self.segment = self.segment, None
+        dead = memory is not None and self.claimed and attach.engine_died(memory, link)
         if memory is not None:
             if self.claimed:
                 attach.leave(memory, asked=bell is not None)
@@ -83,3 +87,5 @@ class Held:
             link.close()
         if segment is not None:
             segment.close()
+            if dead:
+                reclaim(segment.name)

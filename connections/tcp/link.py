@@ -27,7 +27,7 @@ from ue_rl.wire.notices import ended_by
 
 _log = logging.getLogger("ue_rl.connections")
 
-_WOULD_BLOCK = (BlockingIOError, TimeoutError)
+_NO_WAY = (errno.ETIMEDOUT, errno.EHOSTUNREACH, errno.ENETUNREACH, errno.ENETDOWN)
 UNFINISHED = "the line is not finished: end each message with a line feed"
 HINT_AFTER = 2.0  # seconds without another byte until the log says what may be wrong
 
@@ -48,6 +48,7 @@ class Link:
         self.lines = LineBuffer(max_line)
         self.greeting = ""
         self._hinted = False
+        self._broken: OSError | None = None
         self._pid = os.getpid()
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         keep_alive(sock)
@@ -71,10 +72,10 @@ class Link:
         while True:
             try:
                 sent = self.sock.send(data)
-            except _WOULD_BLOCK:
-                sent = 0
             except OSError as error:
-                raise self.gone(error) from error
+                if not _would_block(error):
+                    raise self.gone(error) from error
+                sent = 0
             if sent == len(data):
                 return
             data = memoryview(data)[sent:]
@@ -101,10 +102,10 @@ class Link:
         while span is None:
             try:
                 count = self._receive(lines.space())
-            except _WOULD_BLOCK:
-                count = -1
             except OSError as error:
-                raise self.gone(error) from error
+                if not _would_block(error):
+                    raise self.gone(error) from error
+                count = -1
             if count > 0:
                 lines.received(count)
                 span = lines.next_span()
@@ -134,10 +135,20 @@ class Link:
         self.sock.setblocking(False)
         try:
             return bool(self.sock.recv(1, socket.MSG_PEEK))
-        except OSError:
-            return False  # nothing there, or gone: the next receive says so
+        except OSError as error:
+            if not _would_block(error):  # the system says it only once; the next send or receive fails, too
+                self._broken = error
+            return False
         finally:
             self.sock.setblocking(True)
+
+    def hung_up(self) -> bool:
+        """Has the peer closed its end? Looks without waiting; False where the system cannot tell (only Linux can)."""
+        if not hasattr(select, "POLLRDHUP") or self.sock.fileno() < 0:
+            return False
+        poll = select.poll()
+        poll.register(self.sock, select.POLLRDHUP)
+        return bool(poll.poll(0))
 
     def last_words(self, wait: float = 0.0) -> EngineDisconnected | None:
         """The error that an ERROR line stands for, among all that has come and was not read; for a failed connection.
@@ -169,6 +180,12 @@ class Link:
         ended = self.last_words()
         if ended is not None:
             return ended
+        error = self._broken or error
+        if error is not None and error.errno in _NO_WAY:
+            return EngineDisconnected(
+                "the engine's machine does not answer any more", fault="network", got=str(error),
+                cure="is it still on, and is the network between it and this one up?",
+            )  # fmt: skip
         got = "the connection was closed" if error is None else str(error)
         if unfinished:
             got += f", {unfinished} bytes of an unfinished line before it"
@@ -216,6 +233,13 @@ def readable(links: Sequence[Link]) -> Callable[[], bool]:
             poller.register(fd, select.POLLIN)
         return lambda: bool(poller.poll(0))
     return lambda: any(select.select(fds[i : i + 500], [], [], 0)[0] for i in range(0, len(fds), 500))
+
+
+def _would_block(error: OSError) -> bool:
+    """Nothing came, or went, within a slice. ETIMEDOUT says so on Windows alone: elsewhere the peer was given up."""
+    if isinstance(error, TimeoutError):
+        return error.errno != errno.ETIMEDOUT or sys.platform == "win32"
+    return isinstance(error, BlockingIOError)
 
 
 def _timeval(seconds: float) -> bytes | int:

@@ -17,9 +17,11 @@ import pytest
 from ue_rl import errors
 from ue_rl.bridges import ShmUpgrader, VectorBridge, run_in_thread, run_shm_in_thread
 from ue_rl.connections import SharedMemoryConnection, open_engine
+from ue_rl.engines.transport import EnginesTransport
 from ue_rl.envs.vec_env import UnrealVecEnv
 from ue_rl.spec import EnvSpec
 from ue_rl.testing.memory import MemoryTransport
+from ue_rl.testing.several import FragileSource
 from ue_rl.transport import BaseTransport
 
 N = 2
@@ -272,6 +274,61 @@ def test_a_forked_child_that_closes_ends_nothing(carrier: str) -> None:
             os._exit(0)
         os.waitpid(child, 0)
         assert step(connection) == [1] * N
+
+
+def in_child(use: Callable[[], object]) -> str:
+    """What `use` raises in a forked child; "" where it does not."""
+    reader, writer = os.pipe()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # of a fork beside threads, which here only fails
+        child = os.fork()
+    if child == 0:
+        said = ""
+        try:
+            use()
+        except errors.UeRlError as error:
+            said = f"{type(error).__name__}: {error}"
+        os.write(writer, said.encode())
+        os._exit(0)
+    os.close(writer)
+    with open(reader, encoding="utf-8") as pipe:
+        said = pipe.read()
+    os.waitpid(child, 0)
+    return said
+
+
+@posix
+@pytest.mark.parametrize("carrier", WAITING)
+def test_a_forked_child_cannot_take_its_parents_answers(carrier: str) -> None:
+    with CARRIERS[carrier](Sum()) as connection:
+        reset(connection)
+        for use in (lambda: step(connection), lambda: reset(connection), connection.receive):
+            assert "is its parent's" in in_child(use)
+        connection.send_actions(ones())
+        assert "is its parent's" in in_child(connection.receive)
+        assert connection.receive().obs[:, 0].tolist() == [1] * N
+        assert step(connection) == [2] * N
+
+
+def test_a_forked_child_has_its_own_copy_of_a_bridge_in_memory() -> None:
+    with memory(Sum()) as connection:
+        reset(connection)
+        assert not in_child(lambda: step(connection))
+        assert step(connection) == [1] * N
+
+
+@posix
+def test_several_engines_stay_with_the_process_that_opened_them() -> None:
+    with contextlib.ExitStack() as stack:
+        servers = [stack.enter_context(run_in_thread(Sum())) for _ in range(2)]
+        ports = iter([server.port for server in servers])
+        sources = [FragileSource(lambda life: open_engine("127.0.0.1", next(ports), timeout=20)) for _ in servers]
+        connection = stack.enter_context(EnginesTransport(sources))
+        reset(connection)
+        assert "is its parent's" in in_child(lambda: connection.send_actions(np.ones((2 * N, 1), np.float32)))
+        assert not in_child(connection.close)
+        connection.send_actions(np.ones((2 * N, 1), np.float32))
+        assert connection.receive().obs[:, 0].tolist() == [1] * 2 * N
 
 
 @every_carrier

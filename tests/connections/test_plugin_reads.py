@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import itertools
 import logging
 import socket
+import sys
 import time
 
 import numpy as np
@@ -15,6 +17,7 @@ from ue_rl import errors, keepalive
 from ue_rl.bridges import run_in_thread
 from ue_rl.connections import open_engine
 from ue_rl.connections.tcp.connection import SingleTcpConnection
+from ue_rl.connections.tcp.link import Link
 from ue_rl.testing import PluginStandIn
 from ue_rl.testing.do_nothing import DoNothingBridge
 
@@ -117,3 +120,45 @@ def test_the_system_watches_over_an_idle_connection(channel: str) -> None:
             if hasattr(socket, name):
                 assert link.sock.getsockopt(socket.IPPROTO_TCP, getattr(socket, name)) == value
         connection.close()
+
+
+class GivenUp:
+    """A socket whose keepalive found nobody: it fails once with ETIMEDOUT, and then as a closed one."""
+
+    def __init__(self, sock: socket.socket) -> None:
+        self._sock = sock
+        self._told = False
+
+    def recv(self, *_: object) -> bytes:
+        if self._told:
+            return b""
+        self._told = True
+        raise TimeoutError(errno.ETIMEDOUT, "Connection timed out")
+
+    def recv_into(self, *_: object) -> int:
+        return len(self.recv())
+
+    def send(self, *_: object) -> int:
+        raise BrokenPipeError(errno.EPIPE, "Broken pipe")
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._sock, name)
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="there ETIMEDOUT is the end of a slice, too")
+@pytest.mark.parametrize("ready", [True, False], ids=["between two steps", "while it waits"])
+def test_a_peer_that_the_system_has_given_up(ready: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As after a cable was pulled."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        link = Link(socket.create_connection(listener.getsockname()[:2]), 1024)
+        lost = GivenUp(link.sock)
+        monkeypatch.setattr(link, "sock", lost)
+        monkeypatch.setattr(link, "_receive", lost.recv_into)
+        with pytest.raises(errors.EngineDisconnected, match="machine does not answer any more") as caught:
+            if ready:
+                assert not link.has_stray_data()
+                link.send(b"ACT=0\n", time.monotonic() + 1)
+            else:
+                link.next_span(time.monotonic() + 1)
+        assert caught.value.fault == "network"
+        link.close()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -67,6 +68,20 @@ def test_the_same_table_goes_on_with_its_columns_and_new_ones(tmp_path: Path) ->
 def test_what_no_table_can_hold_is_refused_as_sb3_does(tmp_path: Path) -> None:
     with pytest.raises(FormatUnsupportedError):
         ProgressTable(tmp_path / "p.csv").write({"x": Image(None, "HW")}, {})  # type: ignore[arg-type]
+
+
+def test_a_full_disk_costs_a_row_and_not_the_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    table = ProgressTable(tmp_path / "progress.csv")
+    table.write({"a": 1}, {})
+    with monkeypatch.context() as patch, pytest.raises(OSError, match="No space"):
+        patch.setattr(os, "replace", full)
+        table.write({"a": 2, "b": 2}, {})
+    table.write({"a": 3, "b": 3}, {})
+    table.close()
+    assert (tmp_path / "progress.csv").read_text() == "a,b\n1,\n3,3\n"
 
 
 def test_tensorboards_axis_does_not_go_backwards(tmp_path: Path) -> None:

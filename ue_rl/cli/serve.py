@@ -49,7 +49,6 @@ def serve(
     arguments = json_object(kwargs, "kwargs")
     from ue_rl.bridges import GymnasiumBridge, PettingZooBridge, ShmUpgrader, serve_shm
     from ue_rl.bridges import serve as serve_tcp
-    from ue_rl.bridges.hosting import Closes
     from ue_rl.bridges.signals import ends_in_order, signal_of
     from ue_rl.cli.inspect_spaces import rows
     from ue_rl.compiled import load
@@ -80,8 +79,7 @@ def serve(
             click.echo(printable(f"  {what}: " + text.replace("\n", "\n    ")))
 
     with ends_in_order(), ExitStack() as stack:
-        if isinstance(hosted, Closes):
-            stack.callback(hosted.close)
+        stack.callback(_close, hosted)
         try:
             if shm_name is not None:
                 serve_shm(hosted, ready=say, name=shm_name, tick_rate=tick_rate)
@@ -98,6 +96,13 @@ def serve(
                 click.echo(f"stopped by {name}")
             raise
         click.echo("stopped")
+
+
+def _close(hosted: Any) -> None:
+    from ue_rl.bridges.hosting import Closes
+
+    if isinstance(hosted, Closes):
+        hosted.close()
 
 
 def _bridge_class(name: str) -> Any:

@@ -23,9 +23,21 @@ from ue_rl.training.run import train as run_training
 )
 @click.option("--env", help="Gymnasium id for the embedded engine.  [default: CartPole-v1]")
 @click.option("--env-kwargs", help="JSON object for gymnasium.make.")
-@click.option("--num-envs", type=int, help="Envs of the embedded engine.  [default: 8]")
-@click.option("--host", help="Connect to a running engine instead: a name, an address, or shm://NAME.")
+@click.option(
+    "--engine", metavar="COMMAND", help="Start engines by this: './Game.sh --port {port} --envs {num_envs}', or a "
+    "preset such as godot:PATH, unity:PATH, unreal:PATH, unreal-editor:PATH.",
+)  # fmt: skip
+@click.option("--num-engines", type=int, help="How many are started, each a process of its own.  [default: 1]")
+@click.option("--num-envs", type=int, help="Envs of each engine that is started.  [default: 8]")
+@click.option("--start-timeout", type=float, help="Seconds that an engine may take to start.  [default: 120]")
+@click.option("--max-restarts", type=int, help="A lost engine is started again, so often ..  [default: 10]")
+@click.option("--restart-window", type=float, help=".. within this many seconds.  [default: 60]")
+@click.option(
+    "--host", "hosts", multiple=True, metavar="HOST",
+    help="Connect to a running engine instead: a name, an address, NAME:PORT, or shm://NAME; once for each engine.",
+)  # fmt: skip
 @click.option("--port", type=int, help="Its port.  [default: 7777]")
+@click.option("--reconnect", type=float, help="Dial a running engine again, for so many seconds.  [default: 0]")
 @click.option("--wait", type=float, help="Keep trying to connect this many seconds.")
 @click.option(
     "--transport", type=click.Choice(["auto", "tcp", "shm"]),
@@ -60,6 +72,8 @@ from ue_rl.training.run import train as run_training
 @click.option("--force", is_flag=True, help="Overwrite a run.")
 @click.option("--init-from", help="Start with the weights of this model.zip.")
 @click.option("--save-freq", type=int, help="env-steps between checkpoints.  [default: 50000]")
+@click.option("--save-minutes", type=float, help="Minutes between checkpoints, at most.  [default: 5]")
+@click.option("--keep", type=int, help="How many checkpoints are kept.  [default: 3]")
 @click.option(
     "--eval-episodes", type=int, help="Evaluate on this many episodes at the end.  [default: 20 embedded, else 0]"
 )
@@ -71,10 +85,10 @@ from ue_rl.training.run import train as run_training
     help="json: one object a line on stderr, also for each change of an engine's life.",
 )  # fmt: skip
 def train(
-    config: Path | None, resume: bool, force: bool, settings: tuple[str, ...], params: tuple[str, ...], ui: bool,
-    log_format: str, **flags: Any,
+    config: Path | None, resume: bool, force: bool, settings: tuple[str, ...], params: tuple[str, ...],
+    hosts: tuple[str, ...], ui: bool, log_format: str, **flags: Any,
 ) -> None:  # fmt: skip
-    """Train a policy, in a running engine or in an embedded one.
+    """Train a policy, in running engines, in engines that are started by a command, or in embedded ones.
 
     Without arguments: PPO on CartPole-v1, hosted by an embedded engine and reached over shared memory.
     """
@@ -82,6 +96,7 @@ def train(
         if resume and force:
             cure = "continue the run, or overwrite it"
             raise ConfigurationError("--resume and --force exclude each other", cure=cure)
+        flags["host"] = (hosts[0] if len(hosts) == 1 else list(hosts)) if hosts else None
         flags["hyperparameters"] = _hyperparameters(flags, settings)
         flags["params"] = dict(parse_param(text) for text in params)
         if flags["env_kwargs"] is not None:

@@ -10,6 +10,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from ue_rl.cli.common import console, two_columns
 from ue_rl.engines.lifecycle import Change, LifeState
+from ue_rl.errors import printable
 from ue_rl.training.directory import RunDirectory
 from ue_rl.training.report import Outcome, Report
 
@@ -94,7 +95,12 @@ def summary(outcome: Outcome) -> None:
         table.add_row("last 100 episodes", f"mean return {outcome.mean_return:.1f} ({outcome.episodes:,} in all)")
     if outcome.evaluation is not None:
         table.add_row("evaluation", "mean return {:.1f} +/- {:.1f}, without exploration".format(*outcome.evaluation))
-    table.add_row("model", str(run.model))
+    if outcome.restarts:
+        times = "once" if outcome.restarts == 1 else f"{outcome.restarts} times"
+        table.add_row("engines", f"lost and back {times}; the episodes that this cut short are counted nowhere")
+    if run.model.exists():
+        current = outcome.saved == outcome.env_steps
+        table.add_row("model", str(run.model) if current else f"{run.model}, as it was saved last")
     if outcome.exported is not None:
         table.add_row("ONNX", outcome.exported)
     if run.curves.exists():
@@ -104,8 +110,17 @@ def summary(outcome: Outcome) -> None:
     screen.print(table)
     if reason is not None:
         text = str(reason) if isinstance(reason, KeyboardInterrupt) else f"{type(reason).__name__}: {reason}"
-        again = ["ue-rl", "train", "--resume", "--log-dir", str(run.path.parent), "--run-id", run.path.name]
-        screen.print(text, style="bold red", soft_wrap=True)
+        screen.print(printable(text), style="bold red", soft_wrap=True)
         if outcome.crash is not None:
             screen.print(f"The traceback is in {outcome.crash}", soft_wrap=True)
-        screen.print(f"The model is saved; continue with: {shlex.join(again)}", soft_wrap=True)
+        screen.print(advice(outcome), soft_wrap=True)
+
+
+def advice(outcome: Outcome) -> str:
+    """What is saved, and the command that goes on from there."""
+    run, saved = outcome.run, outcome.saved
+    again = ["ue-rl", "train", "--resume", "--log-dir", str(run.path.parent), "--run-id", run.path.name]
+    if saved is None:
+        return f"Nothing could be saved; continue from what was there before: {shlex.join(again)}"
+    what = "The model is saved" if saved >= outcome.env_steps else f"The model of env-step {saved:,} is saved"
+    return f"{what}; continue with: {shlex.join(again)}"

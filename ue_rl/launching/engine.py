@@ -30,7 +30,7 @@ _log = logging.getLogger("ue_rl.launching")
 
 DEFAULT_PORT = 7777  # of a command without {port}
 _LOOKS = 0.01, 0.1  # seconds between two looks whether it listens: at first, at last
-_LAST_WORDS = 1.0  # seconds that an engine which has closed its connection has to end by itself
+_LAST_WORDS = 0.5  # seconds that an engine which has closed its connection has to end by itself
 _NAME = 100  # characters of a command in messages
 _TRIES = 3  # ports that turn out to be taken by somebody else
 
@@ -198,7 +198,7 @@ class LaunchedEngine:
                     fault="engine", cure=self._advice("does the command tell it the port, and is that time enough?"),
                 )  # fmt: skip
         self._end_process(0.0)
-        if not port.is_free():
+        if not port.is_free(after=True):
             raise _PortTaken(f"another program has taken port {port.number}")
         raise self._ended("before it listened")
 

@@ -34,9 +34,14 @@ class Port:
         self.number, self.lock, self._file = number, lock, file
         self.fd = file.fileno()
 
-    def is_free(self) -> bool:
-        """Is nobody bound to it, at this moment?"""
-        return bindable(self.number)
+    def is_free(self, after: bool = False) -> bool:
+        """Is nobody bound to it, at this moment?
+
+        Args:
+            after: connections of an earlier engine on it, which has ended, do not count. The system keeps them for a
+                minute, and an engine that sets SO_REUSEADDR may listen nevertheless.
+        """
+        return bindable(self.number, after)
 
     def release(self) -> None:
         """Gives it back; idempotent."""
@@ -84,7 +89,7 @@ def take(number: int) -> Port:
             f"port {number} belongs to an engine that another run has started", fault="caller",
             cure="end that run, or put {port} into the command: a free one is chosen then",
         )  # fmt: skip
-    if not port.is_free():
+    if not port.is_free(after=True):
         port.release()
         raise EngineNotStarted(
             f"port {number} is in use by another program", fault="caller",
@@ -93,13 +98,15 @@ def take(number: int) -> Port:
     return port
 
 
-def bindable(number: int) -> bool:
-    """Can an engine listen on it? Asked without listening."""
+def bindable(number: int, reuse: bool = False) -> bool:
+    """Can an engine listen on it, or, with `reuse`, one that sets SO_REUSEADDR? Asked without listening."""
     for family, address in ((socket.AF_INET, "127.0.0.1"), (socket.AF_INET6, "::1")):
         try:
             with socket.socket(family, socket.SOCK_STREAM) as probe:
                 if sys.platform == "win32":
                     probe.setsockopt(socket.SOL_SOCKET, socket.SO_EXCLUSIVEADDRUSE, 1)
+                elif reuse:
+                    probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
                 probe.bind((address, number))
         except OSError:
             if family == socket.AF_INET or _has_ipv6():

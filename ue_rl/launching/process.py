@@ -12,7 +12,7 @@ import threading
 import time
 import weakref
 from pathlib import Path
-from typing import IO, Any
+from typing import IO
 
 from ue_rl.errors import EngineNotStarted
 from ue_rl.launching.keeper import GRACE, LINUX, MARK
@@ -47,18 +47,16 @@ class EngineProcess:
         self.started_at = time.time()
         flags = ["-I", "-S"] if LINUX else ["-I"]  # elsewhere the keeper needs psutil
         words = [sys.executable, *flags, str(_KEEPER), str(os.getpid()), self._mark]
-        options: dict[str, Any] = {"start_new_session": True}  # Ctrl-C in the terminal is for the trainer
-        if sys.platform == "win32":
-            words += ["-1", ""]
-            options = {"creationflags": subprocess.CREATE_NEW_PROCESS_GROUP}
-        else:
-            words += [str(port.fd), str(port.lock)]
-            options["pass_fds"] = (port.fd,)
+        windows = sys.platform == "win32"
+        words += ["-1", ""] if windows else [str(port.fd), str(port.lock)]
         # Python engines write their output when they print it, so that their last words are there
         environment = {"PYTHONUNBUFFERED": "1", **os.environ}
         self._popen = subprocess.Popen(
-            [*words, *command], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=output, env=environment, **options
-        )
+            [*words, *command], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=output, env=environment,
+            pass_fds=() if windows else (port.fd,),
+            start_new_session=True,  # Ctrl-C in the terminal is for the trainer
+            creationflags=getattr(subprocess, "CREATE_NEW_PROCESS_GROUP", 0),  # the same on Windows
+        )  # fmt: skip
         self.keeper = self._popen.pid
         self._finalizer = weakref.finalize(self, _end, self._popen, self._mark, os.getpid(), GRACE)
         threading.Thread(
@@ -159,7 +157,7 @@ def exit_words(code: int | None) -> str:
 _MEANS = {
     "SIGKILL": "kill -9, or the system had no memory left",
     "SIGSEGV": "it crashed: an invalid access to memory",
-    "SIGBUS": "it crashed: an invalid access to memory, or /dev/shm is full",
+    "SIGBUS": "it crashed: an invalid access to memory, or a full /dev/shm",
     "SIGABRT": "it crashed: it gave up by itself",
     "SIGILL": "it crashed: an instruction that this processor does not have",
     "SIGFPE": "it crashed: an invalid computation",
@@ -171,4 +169,4 @@ def _signal_words(number: int) -> str:
         name = signal.Signals(number).name
     except ValueError:
         return f"signal {number}"
-    return f"signal {number} ({name})" + (f", {_MEANS[name]}" if name in _MEANS else "")
+    return f"signal {number} ({name}: {_MEANS[name]})" if name in _MEANS else f"signal {number} ({name})"

@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
+import numpy as np
+from stable_baselines3 import HerReplayBuffer
 from stable_baselines3.common.base_class import BaseAlgorithm
 from stable_baselines3.common.off_policy_algorithm import OffPolicyAlgorithm
 from stable_baselines3.common.vec_env import VecEnv, VecNormalize, unwrap_vec_normalize
@@ -151,6 +153,13 @@ def _loaded(checkpoint: Checkpoint, kind: Any, env: VecEnv, load: Mapping[str, A
     return model, state
 
 
+def _forget_ends(buffer: HerReplayBuffer, ahead: int) -> None:
+    """Episodes that ended while the rollout was collected have not ended yet: rows that are written again."""
+    for env, start in enumerate(buffer._current_ep_start.tolist()):
+        count = (buffer.pos - start) % buffer.buffer_size + ahead
+        buffer.ep_length[(start + np.arange(count)) % buffer.buffer_size, env] = 0
+
+
 def _same_envs(state: Any, env: VecEnv) -> bool:
     kept = state["env"]
     return (
@@ -170,6 +179,8 @@ def _resumed(checkpoint: Checkpoint, model: Any, state: Any, env: VecEnv) -> Res
     else:
         _log.warning("not exact: all envs begin fresh episodes, because they were not kept, or are other ones")
     buffer = getattr(model, "replay_buffer", None)
+    if isinstance(buffer, HerReplayBuffer):
+        _forget_ends(buffer, state["ahead"])
     done = None if buffer is None else buffer.dones[(buffer.pos - 1) % buffer.buffer_size].copy()
     given = snapshot.from_plain(state["snapshot"], model)
     draws = state["env"]["draws"] if envs else None

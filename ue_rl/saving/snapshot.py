@@ -16,6 +16,8 @@ import torch
 from stable_baselines3.common.base_class import BaseAlgorithm
 from stable_baselines3.common.vec_env import VecEnv, VecEnvWrapper, VecFrameStack, VecMonitor, VecNormalize
 
+from ue_rl.saving.global_random import read_state
+
 # Attributes of algorithms that are replaced, never written into, while a rollout is collected.
 _PLAIN = (
     "num_timesteps", "_episode_num", "_n_updates", "_n_calls", "exploration_rate", "_current_progress_remaining",
@@ -24,6 +26,8 @@ _SEEN = ("_last_obs", "_last_original_obs", "_last_episode_starts")  # of the en
 _DEQUES = ("ep_info_buffer", "ep_success_buffer")
 _TARGETS = ("q_net_target", "quantile_net_target")  # which DQN and its kind update in mid-rollout
 _NOISE = ("exploration_mat", "exploration_matrices")
+
+_NO_STARTS = np.zeros(0, np.int64)
 
 State = dict[str, Any]
 
@@ -48,7 +52,8 @@ def take(model: BaseAlgorithm) -> State:
         state["targets"] = [value.detach().clone() for value in targets]
     buffer = own.get("replay_buffer")
     if buffer is not None:
-        state["buffer"] = (buffer.pos, buffer.full, getattr(buffer, "_current_ep_start", np.zeros(0)).copy())
+        started = getattr(buffer, "_current_ep_start", _NO_STARTS)  # HER's
+        state["buffer"] = (buffer.pos, buffer.full, started.copy(), buffer.buffer_size)
     state["wrappers"] = [_wrapper(wrapper) for wrapper in _wrappers(model.env)]
     return state
 
@@ -80,7 +85,7 @@ def put(model: BaseAlgorithm, state: State, envs: bool = True) -> None:
                 target.copy_(_tensor(model, value))
     buffer = own.get("replay_buffer")
     if buffer is not None and "buffer" in state:
-        pos, full, started = state["buffer"]
+        pos, full, started, _ = state["buffer"]
         buffer.pos, buffer.full = int(pos), bool(full)
         if len(started) and hasattr(buffer, "_current_ep_start"):
             buffer._current_ep_start = started.copy()
@@ -118,13 +123,21 @@ def from_plain(given: State, model: BaseAlgorithm) -> State:
     }  # fmt: skip
 
 
+def rows_ahead(live: State, state: State) -> int:
+    """How many rows the replay buffer has been given since an earlier snapshot of the same rollout."""
+    if "buffer" not in live:
+        return 0
+    rows, laps = live["buffer"][0] - state["buffer"][0], live["buffer"][3]
+    return int(rows % laps)
+
+
 # -- random generators
 
 
 def _random(model: BaseAlgorithm) -> tuple[Any, ...]:
     cuda = torch.cuda.get_rng_state_all() if model.device.type == "cuda" else []
     generators = [one.bit_generator.state for one in _generators(model)]
-    return random.getstate(), np.random.get_state(), torch.get_rng_state(), cuda, generators
+    return random.getstate(), read_state(), torch.get_rng_state(), cuda, generators
 
 
 def _put_random(model: BaseAlgorithm, state: tuple[Any, ...]) -> None:
@@ -140,7 +153,8 @@ def _put_random(model: BaseAlgorithm, state: tuple[Any, ...]) -> None:
 
 def _generators(model: BaseAlgorithm) -> list[np.random.Generator]:
     """Those of the spaces; a Dict's and a Tuple's parts have their own, which Stable-Baselines3 does not use."""
-    return [space.np_random for space in (model.action_space, model.observation_space)]
+    seen = model.observation_space._np_random
+    return [model.action_space.np_random, *(() if seen is None else (seen,))]
 
 
 # -- wrappers of the env

@@ -80,6 +80,9 @@ class MemoryTransport(BaseTransport):
         self.ticks = 0
         self.lines: list[tuple[str, bytes]] = []
 
+    def forked(self) -> None:
+        """A child has its own copy of the bridge: both go on."""
+
     def _open(self) -> EnvSpec:
         announce = getattr(self.bridge, "announce", None)  # the spec with the game's parameters, as hosts are told it
         spec: EnvSpec = self.bridge.spec if announce is None else announce()

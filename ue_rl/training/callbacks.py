@@ -1,4 +1,4 @@
-"""What happens during a run: episodes written down, checkpoints counted in env-steps, progress reported."""
+"""What happens during a run: episodes written down, the game's numbers followed, progress reported."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import csv
 import math
 import time
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
@@ -78,24 +78,6 @@ class EpisodeLog(BaseCallback):
     def mean_return(self) -> float | None:
         """Of the last 100 episodes, None without any."""
         return sum(self._returns) / len(self._returns) if self._returns else None
-
-
-class Checkpoints(BaseCallback):
-    """Calls `save(name)` every `save_freq` env-steps, whatever num_envs is."""
-
-    def __init__(self, save_freq: int, save: Callable[[str], None]) -> None:
-        super().__init__()
-        self._save_freq, self._save = save_freq, save
-
-    def _on_training_start(self) -> None:
-        self._saved = self.num_timesteps // self._save_freq
-
-    def _on_step(self) -> bool:
-        due = self.num_timesteps // self._save_freq
-        if due > self._saved:
-            self._save(f"{self.num_timesteps}_steps")
-            self._saved = due
-        return True
 
 
 class EngineNumbers(BaseCallback):

@@ -1,15 +1,26 @@
-"""Opens what a command talks to: a running engine, or an embedded one in a process of its own."""
+"""Opens what a command talks to: running engines, engines that it starts by a command, or embedded ones."""
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterator
+import json
+import random
+import re
+import sys
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from pathlib import Path
 from typing import Any
 
-from ue_rl.connecting import open_transport
+from ue_rl.connecting import launched, open_transport, url_engines
+from ue_rl.engines.lifecycle import Listener
+from ue_rl.engines.restarts import Restarts
+from ue_rl.engines.source import EngineSource
+from ue_rl.engines.transport import EnginesTransport
 from ue_rl.envs.vec_env import UnrealVecEnv
+from ue_rl.errors import ConfigurationError, nearest
 from ue_rl.training.checks import has_port
+from ue_rl.training.options import DEFAULT_ENV, TrainOptions
 from ue_rl.transport import Transport
 
 
@@ -56,10 +67,82 @@ def open_engine(
         yield vec_env
 
 
+def engines_of(options: TrainOptions, output: Path, on_change: Listener | None = None) -> EnginesTransport:
+    """The engines of a run as one connection, none of which is started or dialled before `connect()`.
+
+    Args:
+        output: the folder for what each engine prints, engine-0.log and so on.
+
+    Raises:
+        ConfigurationError: a command, an env or an address that cannot be.
+    """
+    o = options
+    connection: dict[str, Any] = {
+        "transport": o.transport,
+        "channel": o.channel,
+        "timeout": o.timeout,
+        "nul_terminated": o.nul_terminated,
+    }
+    sources: Sequence[EngineSource]
+    if o.hosts:
+        urls = [address_of(host, o.port) for host in o.hosts]
+        sources = url_engines(urls, reconnect=o.reconnect, wait=o.wait, **connection)
+        again = o.reconnect > 0
+    else:
+        command = o.engine if o.engine is not None else serve_command(o.env or DEFAULT_ENV, o.env_kwargs)
+        sources = launched(
+            command, num_engines=o.num_engines, num_envs=o.num_envs if _uses("num_envs", command) else None,
+            seed=_seed(o, command), output_dir=output, start_timeout=o.start_timeout, **connection,
+        )  # fmt: skip
+        again = o.max_restarts > 0
+    restarts = Restarts(o.max_restarts, o.restart_window) if again else None
+    return EnginesTransport(sources, restarts=restarts, on_change=on_change)
+
+
+def serve_command(env: str, kwargs: dict[str, Any]) -> list[str]:
+    """What hosts a Gymnasium env in a process of its own, as LaunchedEngine takes it.
+
+    Raises:
+        ConfigurationError: Gymnasium does not know the env.
+    """
+    import gymnasium
+
+    try:
+        gymnasium.spec(env)
+    except (gymnasium.error.Error, ImportError) as error:
+        name = env.rpartition(":")[2]
+        raise ConfigurationError(
+            f"Gymnasium cannot make {env!r}", field="env", got=str(error),
+            cure=nearest(name, gymnasium.registry) or "MODULE:ID imports the module that registers it",
+        ) from error  # fmt: skip
+    words = [sys.executable, "-m", "ue_rl", "serve", "--env", _as_text(env), "--num-envs", "{num_envs}"]
+    given = ["--kwargs", _as_text(json.dumps(kwargs))] if kwargs else []
+    return [*words, "--port", "{port}", "--shm", *given]
+
+
+def _as_text(word: str) -> str:
+    """`word` for a command in which {name} is a placeholder."""
+    return re.sub(r"\{([A-Za-z_]\w*)\}", r"{{\1}}", word)
+
+
+def _uses(placeholder: str, command: str | Sequence[str]) -> bool:
+    """A preset's command has all placeholders."""
+    from ue_rl.launching.presets import template
+
+    return template(command).uses(placeholder)
+
+
+def _seed(options: TrainOptions, command: str | Sequence[str]) -> int | None:
+    """For {seed}: the run's, or any."""
+    if options.seed is None and _uses("seed", command):
+        return random.SystemRandom().randrange(2**31)
+    return options.seed
+
+
 def address_of(host: str | None, port: int | None) -> str:
     """The URL of --host (a name, ADDRESS:PORT or shm://NAME) and --port, as ue_rl.connect takes it."""
     address = host or "127.0.0.1"
-    if address.startswith("shm://"):
+    if "://" in address:
         return address
     if has_port(address):
         return f"tcp://{address}"

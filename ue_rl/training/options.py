@@ -378,7 +378,16 @@ def parse_param(text: str) -> tuple[str, Any]:
     return name, numbers if len(numbers) == 2 else numbers[0]
 
 
-def tuned_for(options: TrainOptions) -> dict[str, Any]:
-    """The hyperparameters to use: known good ones for the task, under what the user gave."""
+def tuned_for(options: TrainOptions, resolved: bool = True) -> dict[str, Any]:
+    """The hyperparameters to use: known good ones for the task, under what the user gave.
+
+    Args:
+        resolved: schedules as functions, as the algorithms take them; False: as they are written ("lin_0.001").
+    """
     base = TUNED.get((options.algo, options.env or DEFAULT_ENV), {}) if options.embedded else {}
-    return {key: schedule(value) for key, value in {**base, **options.hyperparameters}.items()}
+    given = {**base, **options.hyperparameters}
+    if not resolved:
+        return given
+    if isinstance(given.get("train_freq"), list):  # [4, "episode"] in YAML
+        given["train_freq"] = tuple(given["train_freq"])
+    return {key: schedule(value) for key, value in given.items()}

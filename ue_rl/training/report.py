@@ -67,6 +67,8 @@ class Outcome:
         evaluation: (mean, standard deviation) of the returns without exploration, None where it was not evaluated.
         exported: the ONNX file and its difference from predict(), or why there is none; None where none was wanted.
         stopped_by: None when it ran to its end; KeyboardInterrupt (a Stopped) or what broke it otherwise.
+        saved: env-steps of the newest checkpoint, None without any: fewer than env_steps where saving failed.
+        restarts: how often engines were lost and came back.
         crash: the file with the traceback of what broke it, where nobody expected it; None otherwise.
     """
 
@@ -80,3 +82,5 @@ class Outcome:
     stopped_by: BaseException | None = None
     before: int = 0
     crash: Path | None = None
+    saved: int | None = None
+    restarts: int = 0

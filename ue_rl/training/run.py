@@ -7,13 +7,15 @@ import os
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ue_rl.errors import UeRlError, printable
+from ue_rl.saving.lock import RunLock
 from ue_rl.saving.stopping import Stopping
+from ue_rl.training.comparison import Comparison, compare
 from ue_rl.training.directory import RunDirectory
 from ue_rl.training.fleet import Fleet
-from ue_rl.training.options import DEFAULT_ENV, TrainOptions
+from ue_rl.training.options import TrainOptions
 from ue_rl.training.report import Outcome, Report
 from ue_rl.training.writing import LogFile
 
@@ -41,13 +43,13 @@ def train(
         KeyboardInterrupt: as well before the first step; of SIGINT, SIGTERM and SIGHUP it is a Stopped.
     """
     report = report or Report()
-    run = resume or RunDirectory.create(Path(options.log_dir), options.run_id, options.run_name, force)
-    report.started(run)
-    try:
-        with Stopping(report.signalled) as stopping:
+    with Stopping(report.signalled) as stopping:
+        run = resume or RunDirectory.create(Path(options.log_dir), options.run_id, options.run_name, force, options)
+        report.started(run)
+        try:
             return _in_directory(options, run, resume is not None, report, stopping)
-    finally:
-        report.closed()
+        finally:
+            report.closed()
 
 
 def _in_directory(
@@ -55,9 +57,16 @@ def _in_directory(
 ) -> Outcome:
     learner = None
     try:
-        with _log_file(run.log, report), ExitStack() as stack:
+        with RunLock(run.path), _log_file(run.log, report), ExitStack() as stack:
+            run.sweep()
+            load: dict[str, Any] | None = None
+            if resume:
+                options, said, load = _compared(options, run)
+                for text in said:
+                    report.said(text)
+                    _log.info("%s", text)
             with stopping.interruptible():
-                learner = _prepared(options, run, resume, report, stack)
+                learner = _prepared(options, run, load, report, stack)
             return learner.learn(stopping)
     except BaseException:
         if not resume and (run.replaced or not (learner and learner.begun)):
@@ -65,30 +74,42 @@ def _in_directory(
         raise
 
 
-def _prepared(options: TrainOptions, run: RunDirectory, resume: bool, report: Report, stack: ExitStack) -> Learner:
-    """Starts or dials the engines, which `stack` ends, and makes the model."""
+def _compared(options: TrainOptions, run: RunDirectory) -> Comparison:
+    """What may change in a run that has saved something; one that has not begins anew, with any options."""
+    found = Comparison(options, [], {})
+    if run.saved_anything:
+        found = compare(run.read_config(), options, run.path)
+    aside = [f"{path} is a run of this name that --force had set aside" for path in run.set_aside()]
+    return found._replace(said=[*aside, *found.said])
+
+
+def _prepared(
+    options: TrainOptions, run: RunDirectory, load: dict[str, Any] | None, report: Report, stack: ExitStack
+) -> Learner:
+    """Starts or dials the engines, which `stack` ends, and makes the model; `load` as Learner takes it."""
+    from ue_rl.training.engine import engines_of
+
+    o = options
+    if o.init_from and not (load is not None and run.saved_anything):
+        from ue_rl.training.loading import find_start
+
+        find_start(o)  # a wrong path is said before an engine is started
+    transport = engines_of(o, run.engines, report.changed)
+    stack.callback(transport.close)
     # Imports torch, which takes seconds: after everything cheap was checked, before an engine waits.
     import torch
 
     from ue_rl.training.agents import env_maker
-    from ue_rl.training.engine import open_engine
     from ue_rl.training.learner import Learner
 
-    o = options
     # Small networks learn no faster on several threads, and the engine needs a core too.
     torch.set_num_threads(o.threads or max(1, (os.cpu_count() or 2) // 2))
-    vec_env = stack.enter_context(
-        open_engine(
-            env=(o.env or DEFAULT_ENV) if o.embedded else None, num_envs=o.num_envs, env_kwargs=o.env_kwargs,
-            host=o.hosts[0] if o.hosts else None, port=o.port, make=env_maker(o), transport=o.transport,
-            channel=o.channel, timeout=o.timeout, wait=o.wait, nul_terminated=o.nul_terminated,
-        )
-    )  # fmt: skip
+    vec_env = env_maker(o)(transport)
     facts = {key: printable(value) for key, value in vec_env.transport.describe().items()}
     report.connected(vec_env.num_envs, facts)
     report.engines(Fleet(vec_env.transport))
     _log.info("engine: %s", ", ".join(f"{key} {value}" for key, value in facts.items()))
-    return Learner(options, run, vec_env, resume=resume, report=report)
+    return Learner(options, run, vec_env, load=load, report=report)
 
 
 @contextmanager

@@ -91,11 +91,14 @@ class ProgressTable(KVWriter):
         self._file.flush()
 
     def _widen(self, new: list[str]) -> None:
-        self._file.close()
-        rows = _rows(self._path)
-        self._keys = [*self._keys, *new]
-        _replace(self._path, _text([self._keys, *(row + [""] * len(new) for row in rows[1:])], "\n"))
-        self._file = self._path.open("a", newline="", encoding="utf-8")
+        keys = [*self._keys, *new]
+        self._file.close()  # Windows replaces no open file
+        try:
+            rows = _rows(self._path)[1:]
+            _replace(self._path, _text([keys, *(row + [""] * len(new) for row in rows)], "\n"))
+            self._keys = keys
+        finally:
+            self._file = self._path.open("a", newline="", encoding="utf-8")
 
     def close(self) -> None:
         """Nothing is written afterwards."""

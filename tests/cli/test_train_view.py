@@ -1,0 +1,170 @@
+"""What `ue-rl train` shows: log records as JSON, the live view, engines that come and go, the summary."""
+
+from __future__ import annotations
+
+import io
+import json
+import logging
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from rich.console import Console
+
+from ue_rl.cli import train_live, train_report
+from ue_rl.cli.logs import JsonFormatter
+from ue_rl.engines.lifecycle import Life, LifeState
+from ue_rl.errors import EngineDisconnected
+from ue_rl.saving.stopping import Stopped
+from ue_rl.training.directory import RunDirectory
+from ue_rl.training.fleet import Fleet
+from ue_rl.training.report import Outcome
+
+
+def test_a_log_record_is_one_json_object(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "ue_rl")
+    life = Life(2)
+    life.to(LifeState.CONNECTING, "tcp://127.0.0.1:7777")
+    try:
+        raise ValueError('a "quote"\nand a line')
+    except ValueError:
+        logging.getLogger("ue_rl").exception("it broke: %s", "\x1b[2J")
+    first, second = (json.loads(JsonFormatter().format(record)) for record in caplog.records)
+    assert first.pop("time").endswith("Z")
+    assert first == {
+        "level": "INFO", "logger": "ue_rl.engines", "message": "engine 2: idle -> connecting: tcp://127.0.0.1:7777",
+        "engine": 2, "before": "idle", "after": "connecting", "reason": "tcp://127.0.0.1:7777",
+    }  # fmt: skip
+    assert second["message"] == "it broke: \x1b[2J"
+    assert "ValueError" in second["exception"]
+    for record in caplog.records:
+        assert "\n" not in JsonFormatter().format(record)
+
+
+class Engines:
+    """As EnginesTransport shows itself: one that plays, one that is lost."""
+
+    def __init__(self) -> None:
+        self.lives = [Life(0), Life(1)]
+        for state in (LifeState.CONNECTING, LifeState.STREAMING, LifeState.PLAYING):
+            self.lives[0].to(state)
+        for state in (LifeState.CONNECTING, LifeState.CONNECTION_LOST):
+            self.lives[1].to(state)
+        self.engine_envs = [range(8), range(8, 12)]
+
+        class Counts:
+            counts = {1: 3}  # noqa: RUF012
+
+        self.restarts = Counts()
+
+    def latencies(self, engine: int) -> Any:
+        return np.array([]) if engine else np.array([0.001] * 99 + [0.012])
+
+
+def test_a_fleet_says_what_each_engine_does() -> None:
+    fleet = Fleet(Engines())
+    playing, lost = fleet.statuses()
+    assert (playing.state, playing.num_envs, playing.restarts) == (LifeState.PLAYING, 8, 0)
+    assert playing.latency is not None
+    assert playing.latency == pytest.approx((0.001, 0.00111), rel=0.01)
+    assert (lost.state, lost.num_envs, lost.restarts, lost.latency) == (LifeState.CONNECTION_LOST, 4, 3, None)
+    assert fleet.restarts == 3
+
+
+def test_the_live_view_shows_engines_returns_time_and_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(train_live, "console", lambda: Console(file=io.StringIO(), width=100, force_terminal=True))
+    clock = [100.0]
+    monkeypatch.setattr(train_live.time, "monotonic", lambda: clock[0])
+    view: Any = train_live.live_view()
+    view.started(RunDirectory(tmp_path / "r"))
+    try:
+        view.connected(12, {"transport": "tcp"})
+        view.engines(Fleet(Engines()))
+        for step in range(10):
+            clock[0] += 1
+            view.progress(1000 * step, 20_000, float(step * step))
+        logging.getLogger("ue_rl.x").error("something [red]broke[/red] \x1b[2J")
+        shown = Console(file=io.StringIO(), width=100, record=True)
+        shown.print(view.draw())
+    finally:
+        view.closed()
+    text = shown.export_text()
+    for words in ("9,000 of 20,000 env-steps", "1,000 fps", "0:00:11 left", "playing", "connection lost",
+                  "1 ms", "1.11 ms", "81.0", "0.0 ▁", "something [red]broke[/red] \\x1b[2J"):  # fmt: skip
+        assert words in text, (words, text)
+    assert not [h for h in logging.getLogger("ue_rl").handlers if type(h).__module__ == train_live.__name__]
+
+
+def test_a_curve_of_nothing_and_of_one_value() -> None:
+    assert "no episode has ended yet" in str(train_live.curve([], 20, 3))
+    assert str(train_live.curve([3.0], 20, 3)) == "3.0"
+    lines = str(train_live.curve([1.0] * 100, 20, 3)).splitlines()
+    assert [len(line) for line in lines] == [30, 30, 30]
+
+
+def outcome(tmp_path: Path, **more: Any) -> Outcome:
+    run = RunDirectory(tmp_path / "r")
+    run.path.mkdir()
+    run.model.write_bytes(b"")
+    return Outcome(run, 500, 3, 1.0, 20.0, **more)
+
+
+def summary(given: Outcome, monkeypatch: pytest.MonkeyPatch) -> str:
+    screen = Console(file=io.StringIO(), width=300, markup=False, record=True)
+    monkeypatch.setattr(train_report, "console", lambda: screen)
+    train_report.summary(given)
+    return screen.export_text()
+
+
+def test_the_summary_of_a_stopped_run_says_what_is_saved(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    text = summary(outcome(tmp_path, stopped_by=Stopped(15), saved=500, restarts=2), monkeypatch)
+    assert "stopped by SIGTERM" in text
+    assert "lost and back 2 times" in text
+    assert f"The model is saved; continue with: ue-rl train --resume --log-dir {tmp_path} --run-id r" in text
+
+
+def test_the_summary_says_what_is_not_saved(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    error = EngineDisconnected("the engine went away \x1b[2J", fault="engine")
+    text = summary(outcome(tmp_path, stopped_by=error, saved=300, crash=tmp_path / "crash.txt"), monkeypatch)
+    assert "The model of env-step 300 is saved; continue with: " in text
+    assert "model.zip, as it was saved last" in text
+    assert "EngineDisconnected: the engine went away \\x1b[2J [at fault: engine]" in text
+    assert f"The traceback is in {tmp_path / 'crash.txt'}" in text
+
+
+def test_without_a_terminal_the_view_is_lines_and_the_log_is_json(tmp_path: Path) -> None:
+    words = ["--timesteps", "128", "--num-envs", "2", "--n-steps", "32", "--batch-size", "32", "--eval-episodes", "0"]
+    done = subprocess.run(
+        [sys.executable, "-m", "ue_rl", "train", *words, "--no-export", "--ui", "--log-format", "json",
+         "--log-dir", str(tmp_path)],
+        capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    assert "128 of 128 env-steps" in done.stdout
+    assert "\x1b" not in done.stdout
+    records = [json.loads(line) for line in done.stderr.splitlines()]
+    changes = [(r["before"], r["after"]) for r in records if r.get("engine") == 0]
+    assert changes[:5] == [
+        ("idle", "launching"), ("launching", "loading"), ("loading", "connecting"), ("connecting", "streaming"),
+        ("streaming", "playing"),
+    ]  # fmt: skip
+    assert changes[-1] == ("cleanup", "idle")
+
+
+@pytest.mark.skipif(not hasattr(os, "openpty"), reason="pseudo-terminals")
+def test_on_a_terminal_the_view_is_drawn_and_the_summary_follows(tmp_path: Path) -> None:
+    words = ["--timesteps", "128", "--num-envs", "2", "--n-steps", "32", "--batch-size", "32", "--eval-episodes", "0"]
+    command = [sys.executable, "-m", "ue_rl", "train", *words, "--no-export", "--ui", "--log-dir", str(tmp_path)]
+    program = (
+        f"import os, pty, sys; os.environ.update(TERM='xterm', COLUMNS='100'); sys.exit(pty.spawn({command}) >> 8)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False,
+        env={**os.environ, "TERM": "xterm", "COLUMNS": "100"},
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout
+    for words_shown in ("mean return of 100 episodes", "step p99", "playing", "log", "done", "model.zip"):
+        assert words_shown in done.stdout

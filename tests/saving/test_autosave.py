@@ -1,0 +1,403 @@
+"""AutoSave: what ends a run and what it goes on from; engines that cannot go on exactly; failures of saving itself."""
+
+from __future__ import annotations
+
+import dataclasses
+import errno
+import json
+import logging
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from stable_baselines3 import A2C, PPO, SAC
+from stable_baselines3.common.callbacks import BaseCallback
+from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize
+
+import ue_rl
+from ue_rl import errors
+from ue_rl.envs.vec_env import UnrealVecEnv
+from ue_rl.randomize import randomize
+from ue_rl.saving import durable
+from ue_rl.saving.autosave import AutoSave
+from ue_rl.spec import EnvSpec
+from ue_rl.testing import MemoryTransport
+from ue_rl.testing.exactness import CASES, At, Broken, Drift, Liar, bridge, broken, differ, learn, new
+from ue_rl.training import Curriculum
+
+needs_signals = pytest.mark.skipif(not hasattr(signal, "SIGHUP"), reason="POSIX signals")
+
+
+class Frail(MemoryTransport):
+    """Fails as soon as it has been asked `lasts` times."""
+
+    lasts = 1 << 60
+
+    def _collect(self) -> None:
+        self.lasts -= 1
+        if self.lasts < 0:
+            raise errors.EngineDisconnected("the engine is gone")
+        super()._collect()
+
+
+class Seedless(MemoryTransport):
+    """An engine that takes no seeds."""
+
+    def _open(self) -> EnvSpec:
+        spec = super()._open()
+        return dataclasses.replace(spec, features=spec.features - {"SEED"})
+
+
+@pytest.fixture(autouse=True)
+def one_thread() -> Iterator[None]:
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
+def env_of(name: str = "ppo", transport: Callable[..., Any] = MemoryTransport, **options: Any) -> UnrealVecEnv:
+    return UnrealVecEnv(transport(bridge(CASES[name][1], **options)))
+
+
+class Seen(BaseCallback):
+    """Notes the infos of each step."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.infos: list[list[dict[str, Any]]] = []
+
+    def _on_step(self) -> bool:
+        self.infos.append(self.locals["infos"])
+        return True
+
+
+# -- what ends a run
+
+
+@pytest.mark.parametrize("asked", [25, 26, 60, 61, 62, 63])
+def test_an_engine_that_fails_in_a_step_or_in_a_reset(tmp_path: Path, asked: int) -> None:
+    whole = learn("sac", env_of("sac"), tmp_path / "whole")
+    env = env_of("sac", Frail)
+    autosave = AutoSave(tmp_path / "parts")
+    model = autosave.resume(SAC, env) or new("sac", env)
+    env.transport.lasts = asked  # type: ignore[attr-defined]
+    with pytest.raises(errors.EngineDisconnected):
+        model.learn(288, callback=autosave)
+    assert autosave.last is not None
+    assert "the engine is gone" in autosave.last.facts["reason"]
+    assert autosave.last.facts["exact"]
+    assert differ(learn("sac", env_of("sac"), tmp_path / "parts"), whole) == []
+
+
+@needs_signals
+@pytest.mark.parametrize("where", ["rollout", "train"])
+@pytest.mark.parametrize(
+    ("number", "ends"), [("SIGTERM", SystemExit), ("SIGINT", KeyboardInterrupt), ("SIGHUP", SystemExit)]
+)
+def test_a_signal(tmp_path: Path, where: str, number: str, ends: type[BaseException]) -> None:
+    before = signal.getsignal(signal.SIGTERM)
+    whole = learn("ppo", env_of(), tmp_path / "whole")
+
+    def kill() -> None:
+        os.kill(os.getpid(), getattr(signal, number))
+
+    env = env_of()
+    autosave = AutoSave(tmp_path / "parts")
+    model = new("ppo", env) if autosave.resume(PPO, env) is None else None
+    assert model is not None
+    callbacks: list[BaseCallback] = [autosave]
+    if where == "rollout":
+        callbacks.append(At(50, kill))
+    else:
+        train = model.train
+
+        def killed() -> None:
+            kill()
+            train()
+
+        model.train = killed  # type: ignore[method-assign]
+    with pytest.raises(ends) as caught:
+        model.learn(288, callback=callbacks)
+    if ends is SystemExit:
+        assert caught.value.code == 128 + getattr(signal, number)  # type: ignore[attr-defined]
+    assert signal.getsignal(signal.SIGTERM) == before
+    assert differ(learn("ppo", env_of(), tmp_path / "parts"), whole) == []
+
+
+SCRIPT = """
+    import sys
+    import torch
+    from ue_rl.testing import MemoryTransport
+    from ue_rl.testing.exactness import *
+
+    torch.set_num_threads(1)
+    env = UnrealVecEnv(MemoryTransport(bridge()))
+    autosave = AutoSave(sys.argv[1])
+    model = autosave.resume(PPO, env) or new("ppo", env)
+    model.learn(288, callback=[autosave, At(150, lambda: 1 / 0)])
+"""
+
+
+def test_a_script_that_an_exception_ends_goes_on_in_another_process(tmp_path: Path) -> None:
+    """Nobody catches it: the run is saved when Python exits."""
+    command = [sys.executable, "-c", textwrap.dedent(SCRIPT), str(tmp_path / "parts")]
+    variables = {**os.environ, "PYTHONPATH": str(Path(ue_rl.__file__).parents[1])}
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False, env=variables)
+    assert ended.returncode == 1
+    assert "ZeroDivisionError" in ended.stderr
+    assert "the run is saved up to env-step 150; start it again to go on" in ended.stderr
+    last = learn("ppo", env_of(), tmp_path / "parts")
+    assert differ(last, learn("ppo", env_of(), tmp_path / "whole")) == []
+    saved = PPO.load(tmp_path / "parts" / "model.zip", device="cpu")
+    assert differ(saved, last) == []
+
+
+def test_an_exception_in_train_takes_the_state_as_it_is(tmp_path: Path) -> None:
+    env = env_of()
+    autosave = AutoSave(tmp_path, signals=False)
+    model = autosave.resume(PPO, env) or new("ppo", env)
+    model.train = broken  # type: ignore[method-assign]
+    with pytest.raises(Broken) as caught:
+        model.learn(288, callback=autosave)
+    del model.train
+    saved = autosave.rescue(caught.value)
+    assert saved is not None
+    assert not saved.facts["exact"]
+    assert autosave.rescue() is None, "once is enough"
+    assert learn("ppo", env_of(), tmp_path).num_timesteps == 288
+
+
+# -- what it goes on from
+
+
+def test_parameters_and_lessons_go_on(tmp_path: Path) -> None:
+    lessons = [
+        {"name": name, "params": {"pull": pull},
+         "completion_criteria": {"measure": "reward", "threshold": -30, "min_lesson_length": 4}}
+        for name, pull in (("weak", [0.2, 0.8]), ("strong", [0.8, 1.6]), ("last", 2.0))
+    ]  # fmt: skip
+
+    def run(folder: str, *stops: int) -> Any:
+        curriculum = Curriculum(lessons, seed=5)
+        env = env_of()
+        randomize(env.transport, {"pull": (0, 1)}, seed=2)
+        curriculum.attach(env)
+        more = [curriculum, *(At(stop, broken) for stop in stops)]
+        model = learn("ppo", env, tmp_path / folder, callbacks=more, parts={"curriculum": curriculum})
+        return model, curriculum.state(), curriculum.generators()
+
+    whole, *states = run("whole")
+    assert states[0][""]["lesson"] == 2
+    for stop in (40, 110, 111, 180, 230):
+        run("parts", stop)
+    last, *after = run("parts")
+    assert differ(last, whole) == []
+    assert after == states
+
+
+def test_learning_goes_on_in_other_ways(tmp_path: Path) -> None:
+    """reset_num_timesteps=False counts from where the run is; a second learn() in one process goes on, too."""
+    learn("a2c", env_of("a2c"), tmp_path, total=90)
+    env = env_of("a2c")
+    autosave = AutoSave(tmp_path, signals=False)
+    model = autosave.resume(A2C, env)
+    assert model is not None
+    assert model.num_timesteps == 90
+    model.learn(30, callback=autosave, reset_num_timesteps=False)
+    assert model.num_timesteps == 120
+    model.learn(30, callback=autosave, reset_num_timesteps=False)
+    assert autosave.last is not None
+    assert (model.num_timesteps, autosave.last.env_steps) == (150, 150)
+    again = AutoSave(tmp_path, signals=False).resume(A2C, env_of("a2c"))
+    assert again is not None
+    again.learn(90, callback=AutoSave(tmp_path / "other", signals=False))
+    assert again.num_timesteps >= 90
+
+
+@pytest.mark.parametrize("name", ["ppo", "sac"])
+def test_a_run_that_was_complete_is_prolonged(tmp_path: Path, name: str) -> None:
+    whole = learn(name, env_of(name), tmp_path / "whole", total=288)
+    learn(name, env_of(name), tmp_path / "parts", total=192)
+    last = learn(name, env_of(name), tmp_path / "parts", total=288)
+    assert last.num_timesteps == 288
+    assert differ(last, whole) == []
+
+
+def test_saving_changes_nothing(tmp_path: Path) -> None:
+    """With a checkpoint in nearly every step, in mid-rollout too."""
+    seldom = learn("ppo_normalized", env_of("ppo_normalized"), tmp_path / "seldom")
+    often = learn("ppo_normalized", env_of("ppo_normalized"), tmp_path / "often", save_freq=9, keep=2)
+    assert differ(seldom, often) == []
+    kept = sorted(path.name for path in (tmp_path / "often" / "checkpoints").glob("0*"))
+    assert len(kept) == 2
+    assert kept[-1].endswith("_288_steps")
+    assert int(kept[-1][:4]) > 12
+
+
+def test_a_killed_process_goes_on_from_the_last_checkpoint(tmp_path: Path) -> None:
+    """Nothing is saved at the end, and the newest checkpoint is broken besides."""
+    whole = learn("ppo", env_of(), tmp_path / "whole")
+    env = env_of()
+    autosave = AutoSave(tmp_path / "parts", save_freq=30, signals=False, lock=False)
+    model = autosave.resume(PPO, env) or new("ppo", env)
+    with pytest.raises(Broken):
+        model.learn(288, callback=[autosave, At(200, broken)])
+    assert autosave.last is not None
+    (autosave.last.path / "state.npz").write_bytes(b"")
+    assert differ(learn("ppo", env_of(), tmp_path / "parts"), whole) == []
+
+
+# -- engines that cannot
+
+
+@pytest.mark.parametrize(
+    ("engine", "why"), [("seedless", "the engine takes no seeds"), ("liar", "the engine is not deterministic")]
+)
+def test_an_engine_that_cannot_go_on_exactly(
+    tmp_path: Path, engine: str, why: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    def env() -> UnrealVecEnv:
+        return env_of(transport=Seedless) if engine == "seedless" else env_of(game=Liar)
+
+    learn("ppo", env(), tmp_path, callbacks=[At(120, broken)])
+    seen = Seen()
+    caplog.clear()
+    assert learn("ppo", env(), tmp_path, callbacks=[seen]).num_timesteps == 288
+    assert sum(why in record.message for record in caplog.records) == 1
+    again, after = seen.infos[:8], seen.infos[8]  # 96 env-steps are those of the rollout's start
+    assert not any("engine_lost" in info for infos in again for info in infos)
+    for info in after:
+        assert why in info["engine_lost"]
+        assert "episode" not in info
+        assert info["TimeLimit.truncated"]
+    np.testing.assert_array_equal(after[0]["terminal_observation"].shape, (3,))
+    assert not any("engine_lost" in info for infos in seen.infos[9:] for info in infos)
+
+
+def test_other_numbers_of_envs(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    learn("ppo_normalized", env_of("ppo"), tmp_path / "on", callbacks=[At(150, broken)])
+    model = learn("ppo_normalized", env_of("ppo", num_envs=2), tmp_path / "on", total=300)
+    assert model.num_timesteps >= 300
+    assert "not exact" in caplog.text
+    learn("sac", env_of("sac"), tmp_path / "off", callbacks=[At(150, broken)])
+    with pytest.raises(errors.ConfigurationError, match="as many envs as it began with"):
+        learn("sac", env_of("sac", num_envs=2), tmp_path / "off")
+
+
+def test_a_policy_that_acts_differently_begins_fresh_episodes(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    learn("ppo", env_of(), tmp_path, callbacks=[At(150, broken)])
+    env = env_of()
+    autosave = AutoSave(tmp_path, signals=False)
+    model = autosave.resume(PPO, env)
+    assert model is not None
+    with torch.no_grad():
+        for weight in model.policy.parameters():
+            weight.add_(0.5)
+    seen = Seen()
+    model.learn(288, callback=[autosave, seen])
+    assert "the policy acts differently than before" in caplog.text
+    assert [["engine_lost" in info for info in infos] for infos in seen.infos[:2]] == [[True] * 3, [False] * 3]
+
+
+def test_envs_of_other_kinds_are_saved_as_well(tmp_path: Path) -> None:
+    env = DummyVecEnv([Drift])
+    autosave = AutoSave(tmp_path, signals=False)
+    assert autosave.resume(PPO, env) is None
+    new("ppo", env).learn(64, callback=autosave)
+    model = AutoSave(tmp_path, signals=False).resume(PPO, DummyVecEnv([Drift]))
+    assert model is not None
+    assert model.num_timesteps == 64
+    assert not autosave.last.facts["exact"]  # type: ignore[union-attr]
+
+
+# -- statistics, files, hooks
+
+
+def test_statistics_are_never_forgotten(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    env = VecNormalize(env_of())
+    autosave = AutoSave(tmp_path, signals=False)
+    autosave.resume(PPO, env)
+    new("ppo", env).learn(192, callback=autosave)
+    bare, wrapped = env_of(), VecNormalize(env_of())
+    for target in (bare, wrapped):
+        model = AutoSave(tmp_path, signals=False, lock=False).resume(PPO, target)
+        assert model is not None
+        found = model.get_vec_normalize_env()
+        assert found is not None
+        np.testing.assert_array_equal(found.obs_rms.mean, env.obs_rms.mean)
+        assert found.obs_rms.count == env.obs_rms.count
+    assert "the env has no VecNormalize" in caplog.text
+    assert {path.name for path in tmp_path.iterdir()} >= {"model.zip", "vecnormalize.pkl", "checkpoints"}
+
+
+def test_a_save_that_fails_is_logged_and_the_run_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def full(path: Path) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    def fill() -> None:
+        monkeypatch.setattr("ue_rl.saving.checkpoints.sync_file", full)
+
+    model = learn("ppo", env_of(), tmp_path, callbacks=[At(50, fill)], save_freq=50)
+    assert model.num_timesteps == 288
+    assert caplog.text.count("not saved: ") == 3, "two at a rollout's start, one at the end"
+    assert "No space left on device" in caplog.text
+    monkeypatch.setattr("ue_rl.saving.checkpoints.sync_file", durable.sync_file)
+    assert learn("ppo", env_of(), tmp_path).num_timesteps == 288
+
+
+def test_hooks(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    told: list[Any] = []
+
+    def export(model: Any, path: Path, statistics: Any) -> None:
+        path.write_text(type(statistics).__name__)
+        raise errors.ExportError("not this one")
+
+    options: dict[str, Any] = {
+        "export": export, "after": told.append, "extra": lambda folder: (folder / "more.txt").write_text("more")
+    }  # fmt: skip
+    learn("ppo_normalized", env_of(), tmp_path, **options)
+    assert [checkpoint.env_steps for checkpoint in told] == [0, 288]
+    assert (told[-1].path / "more.txt").read_text() == "more"
+    assert (told[-1].path / "model.onnx").read_text() == "VecNormalize"
+    assert "not this one" in caplog.text
+    assert not (tmp_path / "model.zip").exists(), "`after` does that instead"
+    manifest = json.loads((told[-1].path / "manifest.json").read_text())
+    assert (manifest["algorithm"], manifest["exact"], manifest["num_envs"]) == ("PPO", True, 3)
+
+
+def test_what_is_refused(tmp_path: Path) -> None:
+    learn("ppo", env_of(), tmp_path, total=96)
+    autosave = AutoSave(tmp_path, signals=False)
+    with pytest.raises(errors.ConfigurationError, match="another algorithm"):
+        autosave.resume(A2C, env_of())
+    with pytest.raises(errors.ConfigurationError, match="of another engine"):
+        AutoSave(tmp_path, signals=False, lock=False).resume(PPO, env_of("dqn"))
+    with pytest.raises(errors.ConfigurationError, match="is being written by"):
+        AutoSave(tmp_path, signals=False).resume(PPO, env_of())
+    for path in (tmp_path / "checkpoints").rglob("model.zip"):
+        path.unlink()
+    with pytest.raises(errors.ConfigurationError, match="none of the checkpoints"):
+        AutoSave(tmp_path, signals=False, lock=False).resume(PPO, env_of())
+
+
+def test_a_run_without_resume_keeps_what_it_can(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """The first episodes began before AutoSave knew of the env."""
+    env = env_of()
+    autosave = AutoSave(tmp_path, signals=False, lock=False)
+    with pytest.raises(Broken):
+        new("ppo", env).learn(288, callback=[autosave, At(6, broken)])
+    autosave.rescue()
+    caplog.set_level(logging.WARNING)
+    assert learn("ppo", env_of(), tmp_path).num_timesteps == 288
+    assert "began without a seed" in caplog.text

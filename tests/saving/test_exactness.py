@@ -1,0 +1,72 @@
+"""A run that is stopped and goes on ends with the weights, bit by bit, of a run that was never stopped."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+import ue_rl
+from ue_rl.bridges import run_in_thread, run_shm_in_thread
+from ue_rl.envs.vec_env import UnrealVecEnv
+from ue_rl.testing import MemoryTransport
+from ue_rl.testing.exactness import CASES, At, bridge, broken, differ, learn
+
+MUST = ("ppo", "a2c", "sac", "dqn")
+
+
+@pytest.fixture(autouse=True)
+def one_thread() -> Iterator[None]:
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
+@pytest.fixture
+def fresh() -> Iterator[Callable[[str, str], UnrealVecEnv]]:
+    """An env of an engine that has just started, over a carrier; as in a new process no generator is as it was."""
+    closers: list[Callable[[], None]] = []
+
+    def start(name: str, carrier: str) -> UnrealVecEnv:
+        random.seed()
+        np.random.seed()
+        torch.seed()
+        host = bridge(CASES[name][1])
+        if carrier == "memory":
+            return UnrealVecEnv(MemoryTransport(host))
+        engine = run_in_thread(host) if carrier == "text" else run_shm_in_thread(host)
+        env = ue_rl.connect(engine.url, timeout=20)
+        closers.extend((engine.close, env.close))
+        return env
+
+    yield start
+    for close in reversed(closers):
+        close()
+
+
+@pytest.mark.parametrize(
+    ("name", "carrier"),
+    [(name, carrier) for name in MUST for carrier in ("text", "shm")]
+    + [(name, "memory") for name in CASES if name not in MUST],
+)
+def test_interrupted_equals_uninterrupted(
+    tmp_path: Path, fresh: Callable[[str, str], UnrealVecEnv], name: str, carrier: str
+) -> None:
+    whole = learn(name, fresh(name, carrier), tmp_path / "whole")
+    stops = [
+        1,
+        100,
+        100,
+        int(np.random.default_rng().integers(101, 288)),
+        288,
+    ]  # the first step, twice, a rollout's end
+    for stop in stops:
+        learn(name, fresh(name, carrier), tmp_path / "parts", callbacks=[At(stop, broken)])
+    last = learn(name, fresh(name, carrier), tmp_path / "parts")
+    assert last.num_timesteps == whole.num_timesteps
+    assert differ(last, whole) == [], stops

@@ -1,0 +1,202 @@
+"""Whatever ends a run, what was learnt is saved, said, and gone on from."""
+
+from __future__ import annotations
+
+import csv
+import os
+import re
+import signal
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+from stable_baselines3 import PPO
+
+from ue_rl.engines.lifecycle import Change, LifeState
+from ue_rl.errors import RestartsSpent, SaveFailed
+from ue_rl.saving.checkpoints import CheckpointStore
+from ue_rl.saving.stopping import Stopped
+from ue_rl.training import Outcome, Report, TrainOptions, train
+from ue_rl.training.directory import RunDirectory
+from ue_rl.training.watching import Watching
+
+pytestmark = pytest.mark.skipif(not hasattr(signal, "SIGHUP"), reason="POSIX signals")
+SMALL = {"n_steps": 32, "batch_size": 64, "n_epochs": 1}
+
+
+def options(tmp_path: Path, **more: Any) -> TrainOptions:
+    given: dict[str, Any] = {
+        "timesteps": 512, "num_envs": 2, "seed": 1, "log_dir": str(tmp_path), "run_id": "r", "export": False,
+        "eval_episodes": 0, "hyperparameters": SMALL, "device": "cpu",
+    }  # fmt: skip
+    return TrainOptions(**{**given, **more})
+
+
+class Watched(Report):
+    """Notes what is told, and does something at an env-step."""
+
+    def __init__(self, at: int = 0, act: Any = None) -> None:
+        self.changes: list[Change] = []
+        self.told: list[str] = []
+        self._at, self._act = at, act
+
+    def changed(self, change: Change) -> None:
+        self.changes.append(change)
+
+    def said(self, text: str) -> None:
+        self.told.append(text)
+
+    def warned(self, text: str) -> None:
+        self.told.append(text)
+
+    def signalled(self, text: str) -> None:
+        self.told.append(text)
+
+    def processes(self) -> list[int]:
+        """Of the engines, in the order in which they were started."""
+        found = (re.search(r"process (\d+)", change.reason) for change in self.changes)
+        return [int(match[1]) for match in found if match]
+
+
+def at_step(monkeypatch: pytest.MonkeyPatch, env_steps: int, act: Any) -> None:
+    """Has `act` called once, by a callback, when so many env-steps are done."""
+    done = []
+    before = Watching._on_step
+
+    def step(self: Watching) -> bool:
+        if self.num_timesteps >= env_steps and not done:
+            done.append(True)
+            act()
+        return before(self)
+
+    monkeypatch.setattr(Watching, "_on_step", step)
+
+
+def episodes(run: RunDirectory) -> list[int]:
+    with run.episodes.open() as file:
+        return [int(row["env_steps"]) for row in csv.DictReader(file)]
+
+
+def weights(run: RunDirectory) -> list[bytes]:
+    return [p.detach().numpy().tobytes() for p in PPO.load(run.model, device="cpu").policy.parameters()]
+
+
+def test_sigterm_saves_and_resume_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    at_step(monkeypatch, 200, lambda: os.kill(os.getpid(), signal.SIGTERM))
+    report = Watched()
+    outcome = train(options(tmp_path), report=report)
+    assert isinstance(outcome.stopped_by, Stopped)
+    assert outcome.stopped_by.exit_code == 143
+    assert 200 <= outcome.env_steps < 512
+    assert outcome.saved == outcome.env_steps
+    assert outcome.run.model.exists()
+    assert report.told == ["SIGTERM: stopping after this step, then saving"]
+    whole = train(options(tmp_path), resume=RunDirectory(tmp_path / "r"))
+    assert whole.stopped_by is None
+    assert whole.env_steps == 512
+    steps = episodes(whole.run)
+    assert steps == sorted(steps)
+    assert max(steps) > outcome.env_steps
+    # and nothing was lost: the same weights as without the stop
+    straight = train(options(tmp_path, run_id="straight"))
+    assert weights(straight.run) == weights(whole.run)
+    assert episodes(straight.run) == steps
+
+
+def test_any_exception_saves_and_leaves_its_traceback_in_a_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail() -> None:
+        raise MemoryError("no room for a rollout")
+
+    at_step(monkeypatch, 200, fail)
+    outcome = train(options(tmp_path))
+    assert isinstance(outcome.stopped_by, MemoryError)
+    assert outcome.saved is not None
+    assert outcome.saved >= 200 - 64
+    assert outcome.crash is not None
+    assert "no room for a rollout" in outcome.crash.read_text()
+    assert "in fail" in outcome.crash.read_text()
+    assert train(options(tmp_path), resume=RunDirectory(tmp_path / "r")).env_steps == 512
+
+
+def test_an_engine_that_is_killed_comes_back_and_is_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    report = Watched()
+    at_step(monkeypatch, 200, lambda: os.kill(report.processes()[1], signal.SIGKILL))
+    outcome = train(options(tmp_path, num_engines=2, timesteps=2048), report=report)
+    assert outcome.stopped_by is None
+    assert outcome.env_steps == 2048
+    assert outcome.restarts == 1
+    mine = [change.after for change in report.changes if change.engine == 1 and not change.of_episodes]
+    assert mine[mine.index(LifeState.CONNECTION_LOST) :][:5] == [
+        LifeState.CONNECTION_LOST, LifeState.CLEANUP, LifeState.LAUNCHING, LifeState.LOADING, LifeState.CONNECTING
+    ]  # fmt: skip
+    assert len((tmp_path / "r" / "engines" / "engine-1.log").read_text().split("start 2:")) == 2
+    assert not [pid for pid in report.processes() if psutil.pid_exists(pid)]
+
+
+# Dies in its third life's first second, too: over the quota.
+DIES = """
+import sys, threading, os, time
+from ue_rl.bridges import serve
+from ue_rl.testing.lab import Lab
+class Dying(Lab):
+    def handle_response_actions_for_env(self, env_id, actions):
+        super().handle_response_actions_for_env(env_id, actions)
+        if len(self.log) > 200:
+            os._exit(3)
+serve(Dying(2), "127.0.0.1", int(sys.argv[1]))
+"""
+
+
+def test_over_the_quota_it_saves_and_says_why(tmp_path: Path) -> None:
+    (tmp_path / "dies.py").write_text(DIES)
+    report = Watched()
+    outcome = train(
+        options(tmp_path, engine=f"{sys.executable} {tmp_path}/dies.py {{port}}", max_restarts=1), report=report
+    )
+    assert isinstance(outcome.stopped_by, RestartsSpent)
+    assert "code 3" in str(outcome.stopped_by)
+    assert outcome.saved == outcome.env_steps > 0
+    assert outcome.crash is None
+    assert [change.after for change in report.changes].count(LifeState.QUOTA_SPENT) == 1
+
+
+class InterruptsWhileItStarts(Watched):
+    def changed(self, change: Change) -> None:
+        super().changed(change)
+        if change.after is LifeState.LOADING:
+            os.kill(os.getpid(), signal.SIGINT)
+
+
+def test_ctrl_c_while_an_engine_starts_leaves_nothing(tmp_path: Path) -> None:
+    report = InterruptsWhileItStarts()
+    begun = time.monotonic()
+    with pytest.raises(Stopped):
+        train(options(tmp_path, engine=f"{sys.executable} -c 'import time; time.sleep(60)' {{port}}"), report=report)
+    assert time.monotonic() - begun < 20
+    assert not (tmp_path / "r").exists()
+    assert not [pid for pid in report.processes() if psutil.pid_exists(pid)]
+
+
+def test_a_save_that_fails_is_not_the_end_but_the_last_one_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    save = CheckpointStore.save
+
+    def full(self: CheckpointStore, env_steps: int, write: Any) -> Any:
+        if env_steps:
+            raise SaveFailed("No space left on device")
+        return save(self, env_steps, write)
+
+    monkeypatch.setattr(CheckpointStore, "save", full)
+    outcome: Outcome = train(options(tmp_path, save_freq=100))
+    assert isinstance(outcome.stopped_by, SaveFailed)
+    assert (outcome.env_steps, outcome.saved) == (512, 0)
+    assert len([record for record in caplog.records if "No space left on device" in record.getMessage()]) > 2
+    monkeypatch.undo()
+    whole = train(options(tmp_path), resume=RunDirectory(tmp_path / "r"))
+    assert (whole.stopped_by, whole.saved) == (None, 512)

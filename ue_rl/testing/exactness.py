@@ -1,0 +1,205 @@
+"""Runs that are stopped and go on, compared with runs that were never stopped: small games, many algorithms.
+
+Needs sb3-contrib beside Stable-Baselines3.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from copy import deepcopy
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import torch
+from gymnasium import spaces
+from sb3_contrib import MaskablePPO, RecurrentPPO
+from stable_baselines3 import A2C, DQN, PPO, SAC, TD3, HerReplayBuffer
+from stable_baselines3.common.base_class import BaseAlgorithm
+from stable_baselines3.common.callbacks import BaseCallback
+from stable_baselines3.common.noise import NormalActionNoise, OrnsteinUhlenbeckActionNoise
+from stable_baselines3.common.vec_env import VecEnv, VecFrameStack, VecMonitor, VecNormalize
+
+from ue_rl.bridges import GymnasiumBridge
+from ue_rl.envs.vec_env import UnrealVecEnv
+from ue_rl.saving.autosave import AutoSave
+
+N = 3
+TINY = {"policy_kwargs": {"net_arch": [8]}, "seed": 3, "device": "cpu"}
+
+
+class Drift(gym.Env[Any, Any]):
+    """A point drifts by chance, and episodes are of many lengths.
+
+    Args:
+        kind: "box", "discrete", "masked" (only what is legal is), "dict" or "goals".
+    """
+
+    def __init__(self, kind: str = "box") -> None:
+        self.kind = kind
+        self.pull = 1.0  # a parameter of the game
+        choices = kind in ("discrete", "masked")
+        self.action_space = spaces.Discrete(3) if choices else spaces.Box(-1, 1, (2,), np.float32)
+        part = spaces.Box(-np.inf, np.inf, (1,), np.float32)
+        self.observation_space: spaces.Space[Any] = spaces.Box(-np.inf, np.inf, (3,), np.float32)
+        if kind == "dict":
+            self.observation_space = spaces.Dict({"place": part, "time": part})
+        elif kind == "goals":
+            self.observation_space = spaces.Dict(dict.fromkeys(("observation", "achieved_goal", "desired_goal"), part))
+        if kind == "masked":
+            self.action_masks = lambda: self.legal
+
+    def list_parameters(self) -> dict[str, tuple[float, float, float]]:
+        """How strongly actions pull."""
+        return {"pull": (self.pull, 0.0, 2.0)}
+
+    def set_parameter(self, name: str, value: float) -> None:
+        """The only one there is."""
+        self.pull = value
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        """A place and a length by chance."""
+        super().reset(seed=seed)
+        self.x = float(self.np_random.normal()) + (options or {}).get("start", 0)
+        self.steps, self.most = 0, int(self.np_random.integers(5, 30))
+        return self._look(), {}
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        """The action pulls, chance pushes."""
+        assert self.kind != "masked" or self.legal[int(action)]
+        self.steps += 1
+        self.x += self.pull * float(np.sum(action)) / 5 + float(self.np_random.normal()) / 10
+        over = abs(self.x) > 3
+        return self._look(), -abs(self.x), over, self.steps >= self.most, {"is_success": over}
+
+    def compute_reward(self, achieved: Any, desired: Any, info: Any) -> Any:
+        """Minus the distance."""
+        return -np.abs(np.asarray(achieved) - np.asarray(desired)).sum(axis=-1)
+
+    def _look(self) -> Any:
+        self.legal = np.array([self.x > 0, True, self.steps % 2])
+        x, time = np.array([self.x], np.float32), np.array([self.steps / 10], np.float32)
+        if self.kind == "dict":
+            return {"place": x, "time": time}
+        if self.kind == "goals":
+            return {"observation": time, "achieved_goal": x, "desired_goal": x * 0 + 1}
+        return np.concatenate([x, time, x * time])
+
+
+class Liar(Drift):
+    """Takes a seed and does not use it."""
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        """Its first seed is always the same."""
+        return super().reset(seed=None if hasattr(self, "x") else 7, options=options)
+
+
+def bridge(kind: str = "box", game: Callable[[str], gym.Env[Any, Any]] = Drift, num_envs: int = N) -> GymnasiumBridge:
+    """Several of them."""
+    return GymnasiumBridge(lambda: game(kind), num_envs, send_info=True)
+
+
+def _noisy(noise: type[Any]) -> Any:
+    return noise(np.zeros(2), 0.3 * np.ones(2))
+
+
+ON: dict[str, Any] = {"n_steps": 32, "batch_size": 32, "n_epochs": 2, **TINY}
+OFF: dict[str, Any] = {"learning_starts": 40, "buffer_size": 250, "batch_size": 16, **TINY}
+HER = {"n_sampled_goal": 2, "goal_selection_strategy": "future"}
+# name -> algorithm, game, policy, arguments, wrapper of the env
+CASES: dict[str, tuple[Any, str, str, dict[str, Any], Callable[[VecEnv], VecEnv]]] = {
+    "ppo": (PPO, "box", "Mlp", ON, lambda env: env),
+    "a2c": (A2C, "discrete", "Mlp", TINY, lambda env: env),
+    "sac": (SAC, "box", "Mlp", OFF, lambda env: env),
+    "dqn": (DQN, "discrete", "Mlp", {**OFF, "target_update_interval": 30}, lambda env: env),
+    "td3_noise": (TD3, "box", "Mlp", {**OFF, "action_noise": _noisy(NormalActionNoise)}, lambda env: env),
+    "ppo_normalized": (PPO, "box", "Mlp", ON, VecNormalize),
+    "ppo_dict": (PPO, "dict", "MultiInput", {**ON, "learning_rate": lambda left: 0.01 * left}, VecNormalize),
+    "ppo_sde": (PPO, "box", "Mlp", {**ON, "use_sde": True, "sde_sample_freq": 4}, lambda env: env),
+    "ppo_stacked": (PPO, "box", "Mlp", ON, lambda env: VecMonitor(VecFrameStack(env, 3))),
+    "ppo_dict_stacked": (PPO, "dict", "MultiInput", ON, lambda env: VecFrameStack(env, 2)),
+    "sac_sde": (SAC, "box", "Mlp", {**OFF, "use_sde": True, "train_freq": 8}, VecNormalize),
+    "sac_ou": (SAC, "box", "Mlp", {**OFF, "action_noise": _noisy(OrnsteinUhlenbeckActionNoise), "train_freq": 5,
+                                   "optimize_memory_usage": True,
+                                   "replay_buffer_kwargs": {"handle_timeout_termination": False}}, lambda env: env),
+    "dqn_soft": (DQN, "discrete", "Mlp", {**OFF, "target_update_interval": 12, "tau": 0.3, "train_freq": 7},
+                 VecNormalize),
+    "her": (SAC, "goals", "MultiInput", {**OFF, "learning_starts": 120, "train_freq": 6,
+                                         "replay_buffer_class": HerReplayBuffer, "replay_buffer_kwargs": HER},
+            VecNormalize),
+    "recurrent": (RecurrentPPO, "box", "MlpLstm", {**ON, "policy_kwargs": {"net_arch": [8], "lstm_hidden_size": 8}},
+                  lambda env: env),
+    "masked": (MaskablePPO, "masked", "Mlp", ON, lambda env: env),
+}  # fmt: skip
+
+
+class At(BaseCallback):
+    """Calls `then` as soon as so many env-steps are done."""
+
+    def __init__(self, steps: int, then: Callable[[], object]) -> None:
+        super().__init__()
+        self.steps, self.then = steps, then
+
+    def _on_step(self) -> bool:
+        if self.num_timesteps >= self.steps:
+            self.steps = 1 << 60
+            self.then()
+        return True
+
+
+class Broken(Exception):
+    """What ends a run here."""
+
+
+def broken() -> None:
+    """Raises it."""
+    raise Broken
+
+
+def weights(model: BaseAlgorithm) -> dict[str, torch.Tensor]:
+    """All of them, those of the optimizers too."""
+    found: dict[str, torch.Tensor] = {}
+
+    def collect(name: str, value: Any) -> None:
+        if isinstance(value, torch.Tensor):
+            found[name] = value.detach().clone()
+        elif isinstance(value, dict):
+            for key, part in value.items():
+                collect(f"{name}.{key}", part)
+
+    for name, value in model.get_parameters().items():
+        collect(name, value)
+    return found
+
+
+def differ(one: BaseAlgorithm, other: BaseAlgorithm) -> list[str]:
+    """The names of the weights that are not the same, bit by bit."""
+    first, second = weights(one), weights(other)
+    assert first.keys() == second.keys()
+    return [name for name in first if not torch.equal(first[name], second[name])]
+
+
+def new(name: str, env: VecEnv, **arguments: Any) -> Any:
+    """A new model of a case."""
+    kind, _, policy, own, _ = CASES[name]
+    return kind(f"{policy}Policy", env, **deepcopy({**own, **arguments}))
+
+
+def learn(
+    name: str,
+    env: UnrealVecEnv,
+    folder: Path,
+    total: int = 288,
+    callbacks: list[BaseCallback] | None = None,
+    **options: Any,
+) -> BaseAlgorithm:
+    """One process' part of a run: as the script in the docs. What a callback raises as Broken ends it."""
+    autosave = AutoSave(folder, signals=False, lock=False, **options)
+    wrapped = CASES[name][4](env)
+    model: BaseAlgorithm = autosave.resume(CASES[name][0], wrapped) or new(name, wrapped)
+    try:
+        model.learn(total, callback=[autosave, *(callbacks or [])])
+    except Broken as error:
+        autosave.rescue(error)
+    return model

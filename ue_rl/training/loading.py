@@ -1,0 +1,255 @@
+"""Models that are loaded to be learnt with: where --init-from points, and every way in which a file can be wrong.
+
+A model.zip and a .pkl are code: loading one runs what its author put into it. The weights alone are not (SB3 loads them
+with torch's weights_only).
+"""
+
+from __future__ import annotations
+
+import inspect
+import json
+import types
+import typing
+import zipfile
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from stable_baselines3.common.base_class import BaseAlgorithm
+from stable_baselines3.common.vec_env import VecEnv, VecNormalize
+
+from ue_rl.errors import ConfigurationError, UeRlError, nearest
+from ue_rl.saving.checkpoints import CheckpointStore
+from ue_rl.training.comparison import APPLIED, loadable
+from ue_rl.training.directory import OldModel
+from ue_rl.training.options import OFF_POLICY, TrainOptions, read_config, tuned_for
+
+# Beside what a model applies in mid-run: what load() makes anew, where there is no run to go on with.
+_MADE_ANEW = ("buffer_size", "optimize_memory_usage", "stats_window_size")
+
+
+class Start(NamedTuple):
+    """What a new run begins with.
+
+    Attributes:
+        model: the model.zip. normalize: its VecNormalize statistics; None where it has none.
+        said: what is worth knowing of it.
+    """
+
+    model: Path
+    normalize: Path | None
+    said: list[str]
+
+
+def find_start(options: TrainOptions) -> Start:
+    """What --init-from names: a model.zip, a checkpoint's folder, or a run's (its newest checkpoint).
+
+    Raises:
+        ConfigurationError: there is none, it is no model of SB3, or its statistics are missing.
+    """
+    path = Path(options.init_from or "")
+    model = path
+    if path.is_dir():
+        last = CheckpointStore(path / "checkpoints").last
+        model = (last.path if last else path) / "model.zip"
+    check_model(model, "init_from")
+    beside = [model.with_name(f"{model.stem}_vecnormalize.pkl"), model.with_name("vecnormalize.pkl")]
+    statistics = next((file for file in beside if file.is_file()), None)
+    config = _config_near(model)
+    said = [] if model == path else [f"init_from: {model}"]
+    if config.get("algo", options.algo) != options.algo:
+        raise ConfigurationError(
+            f"{model} was learnt with another algorithm", fault="caller", field="algo", expected=config["algo"],
+            got=options.algo, cure=f"train with --algo {config['algo']}, or without --init-from",
+        )  # fmt: skip
+    if statistics is None and config.get("normalize"):
+        raise ConfigurationError(
+            f"{model} was learnt on normalized observations, and their statistics are missing", fault="caller",
+            field="init_from", expected=" or ".join(file.name for file in beside),
+            cure="put the file beside the model, or begin with a checkpoint that has it",
+        )  # fmt: skip
+    if statistics is None and options.normalize:
+        said.append(f"no statistics beside {model}: normalization begins anew, with what the model has never seen")
+    return Start(model, statistics, said)
+
+
+def check_model(path: Path, field: str | None = None) -> int:
+    """The env-steps that the model.zip `path` had learnt. Nothing in it is run.
+
+    Raises:
+        ConfigurationError: it is not there, or not a model that SB3 has saved.
+    """
+    if not path.exists():
+        raise ConfigurationError(
+            f"there is no model {path}", fault="caller", field=field, expected="a model.zip, a checkpoint or a run",
+            cure="check the path",
+        )  # fmt: skip
+    try:
+        if not path.is_file():
+            raise ValueError("it is not a file")  # a pipe would be read for ever
+        with zipfile.ZipFile(path) as archive:
+            broken = archive.testzip()
+            if broken is not None:
+                raise ValueError(f"{broken} in it is damaged")
+            return int(json.loads(archive.read("data"))["num_timesteps"])
+    except (OSError, ValueError, KeyError, TypeError, zipfile.BadZipFile, NotImplementedError) as error:
+        raise ConfigurationError(
+            f"{path} is not a model that Stable-Baselines3 has saved", fault="caller", field=field,
+            got=f"{type(error).__name__}: {error}", cure="begin with another model, or with another checkpoint",
+        ) from error  # fmt: skip
+
+
+def init_arguments(options: TrainOptions) -> dict[str, Any]:
+    """Arguments of load() for a new run with --init-from: its seed, and the hyperparameters that can still change.
+
+    Raises:
+        ConfigurationError: a hyperparameter that the loaded networks decide, such as policy_kwargs.
+    """
+    allowed = ("learning_rate", *APPLIED[options.algo], *_MADE_ANEW)
+    for name in options.hyperparameters:
+        if name not in allowed:
+            raise ConfigurationError(
+                "a model that is loaded decides it", fault="caller", field=f"hyperparameters.{name}",
+                expected=", ".join(allowed), cure="leave it out, or begin without --init-from",
+            )  # fmt: skip
+    made = {name: value for name, value in tuned_for(options).items() if name in _MADE_ANEW}
+    return {**loadable(options), **made, "seed": options.seed}
+
+
+def load_model(kind: Any, path: Path, env: VecEnv, options: TrainOptions, **arguments: Any) -> BaseAlgorithm:
+    """`kind.load(path)` for `env`, to go on learning.
+
+    Args:
+        kind: SB3's class. arguments: further ones of its load().
+
+    Raises:
+        ConfigurationError: a file that is no model, or one that does not fit the algorithm or the engine.
+    """
+    check_model(path)
+    if issubclass(kind, BaseAlgorithm):
+        check_arguments(kind, {k: v for k, v in arguments.items() if k not in ("custom_objects", "force_reset")})
+    try:
+        return kind.load(path, env=env, device=options.device, **arguments)  # type: ignore[no-any-return]
+    except UeRlError:
+        raise
+    except Exception as error:  # what unpickling raises is anything
+        raise ConfigurationError(
+            f"{path} cannot be continued with {options.algo} on this engine", fault="caller",
+            got=f"{type(error).__name__}: {error}",
+            cure="the algorithm, observations and actions must be those it was trained with, and the versions of its "
+            "libraries not too different",
+        ) from error  # fmt: skip
+
+
+def check_old(options: TrainOptions, old: OldModel) -> list[str]:
+    """Sentences of what a run of an older version lacks.
+
+    Raises:
+        ConfigurationError: it lacks the statistics that its observations were normalized with.
+    """
+    if options.normalize and old.normalize is None:
+        raise ConfigurationError(
+            f"{old.model} was learnt on normalized observations, and their statistics are missing", fault="caller",
+            field="normalize", expected=f"vecnormalize.pkl beside it, or {old.model.stem}_vecnormalize.pkl",
+            cure="put the file back, or move this model away to go on from an older one",
+        )  # fmt: skip
+    if options.algo in OFF_POLICY and old.replay is None:
+        return [f"no replay buffer was saved with {old.model}: learning goes on with an empty one"]
+    return []
+
+
+def load_statistics(path: Path, env: VecEnv) -> VecNormalize:
+    """`env` in the VecNormalize that was saved as `path`.
+
+    Raises:
+        ConfigurationError: it is no such file, or one of other observations.
+    """
+    return _unpickled(path, lambda: VecNormalize.load(str(path), env))  # type: ignore[no-any-return]
+
+
+def load_replay_buffer(model: Any, path: Path) -> None:
+    """Gives an off-policy model the replay buffer that was saved as `path`.
+
+    Raises:
+        ConfigurationError: it is no such file, or one of another number of envs.
+    """
+    _unpickled(path, lambda: model.load_replay_buffer(path))
+    columns = getattr(model.replay_buffer, "n_envs", model.n_envs)
+    if columns != model.n_envs:
+        raise ConfigurationError(
+            f"{path} is of another number of envs", fault="caller", field="num_envs", expected=columns,
+            got=model.n_envs, cure=f"run {columns} envs in all, or begin a new run with --init-from",
+        )  # fmt: skip
+
+
+def _unpickled(path: Path, load: Callable[[], Any]) -> Any:
+    try:
+        if not path.is_file():
+            raise FileNotFoundError("there is no such file")
+        return load()
+    except UeRlError:
+        raise
+    except Exception as error:  # what unpickling raises is anything
+        raise ConfigurationError(
+            f"{path} cannot be used with this model and engine", fault="caller", got=f"{type(error).__name__}: {error}",
+            cure="it is broken, or of another game or version: put the right one there, or take another checkpoint",
+        ) from error  # fmt: skip
+
+
+def check_arguments(kind: Any, arguments: Mapping[str, Any]) -> None:
+    """An algorithm's arguments by its signature and its own checks: SB3's load() takes any, and fails in mid-learning.
+
+    Raises:
+        ConfigurationError: an argument that `kind` does not know, or a value that it does not take.
+    """
+    parameters = inspect.signature(kind.__init__).parameters
+    hints = typing.get_type_hints(kind.__init__, localns={"VecEnv": VecEnv})
+    for name, value in arguments.items():
+        where = f"hyperparameters.{name}"
+        if name not in parameters:
+            known = [key for key in parameters if key not in ("self", "policy", "env")]
+            raise ConfigurationError(
+                f"{kind.__name__.lower()} does not take these arguments", fault="caller", field=where,
+                expected=", ".join(known), cure=nearest(name, known),
+            )  # fmt: skip
+        allowed = [option for option in _options(hints.get(name)) if option in _WORDS]
+        if allowed and not callable(value) and value is not None and not _fits(value, allowed):
+            raise ConfigurationError(
+                f"{kind.__name__} does not take this value", fault="caller", field=where,
+                expected=" or ".join(_WORDS[option] for option in allowed), got=repr(value),
+            )  # fmt: skip
+    policy = next(iter(kind.policy_aliases.values()))
+    try:
+        kind(policy, None, **{**arguments, "_init_setup_model": False})
+    except (TypeError, ValueError, AssertionError) as error:
+        raise ConfigurationError(
+            f"{kind.__name__} does not take these arguments", fault="caller", field="hyperparameters", got=str(error)
+        ) from error
+
+
+_WORDS: dict[Any, str] = {bool: "true or false", int: "an integer", float: "a number", str: "a word"}
+
+
+def _options(hint: Any) -> list[Any]:
+    """The types of a union, or the one that it is."""
+    union = typing.get_origin(hint) in (typing.Union, types.UnionType)
+    return [option for option in (typing.get_args(hint) if union else [hint]) if isinstance(option, type)]
+
+
+def _fits(value: Any, allowed: list[Any]) -> bool:
+    if isinstance(value, (tuple, dict)):
+        return True  # [4, "episode"]: SB3 looks at it itself
+    if isinstance(value, int) and not isinstance(value, bool):
+        return int in allowed or float in allowed
+    return type(value) in allowed
+
+
+def _config_near(model: Path) -> dict[str, Any]:
+    """The config.yaml of the run that a model belongs to; {} for one that stands alone."""
+    for folder in list(model.absolute().parents)[:3]:
+        if (folder / "config.yaml").is_file():
+            try:
+                return read_config(folder / "config.yaml")
+            except ConfigurationError:
+                return {}
+    return {}

@@ -1,0 +1,145 @@
+"""Models of a run: the algorithm, made anew, with the weights of another run, or of a run of an older version."""
+
+from __future__ import annotations
+
+import importlib
+import warnings
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from gymnasium import spaces
+from stable_baselines3.common.base_class import BaseAlgorithm
+from stable_baselines3.common.evaluation import evaluate_policy
+from stable_baselines3.common.off_policy_algorithm import OffPolicyAlgorithm
+from stable_baselines3.common.preprocessing import is_image_space
+from stable_baselines3.common.vec_env import VecEnv, VecNormalize
+
+from ue_rl.errors import ConfigurationError
+from ue_rl.training import agents
+from ue_rl.training.directory import OldModel
+from ue_rl.training.loading import (
+    check_arguments,
+    find_start,
+    init_arguments,
+    load_model,
+    load_replay_buffer,
+    load_statistics,
+)
+from ue_rl.training.options import ALGORITHMS, CLASS_NAMES, TrainOptions, tuned_for
+
+_ACTION_SPACES: dict[str, type[spaces.Space[Any]]] = {
+    **dict.fromkeys(("sac", "td3", "ddpg", "tqc"), spaces.Box),
+    **dict.fromkeys(("dqn", "qrdqn"), spaces.Discrete),
+}  # where an algorithm does not take any
+
+
+def algorithm(name: str, env: VecEnv) -> Any:
+    """SB3's class of that name, if it can act in `env`."""
+    needed, space = _ACTION_SPACES.get(name), env.action_space
+    if needed is not None and not isinstance(space, needed):
+        raise ConfigurationError(
+            f"{name} needs a {needed.__name__} action space", field="algo", got=f"the engine's {type(space).__name__}",
+            cure="use ppo or a2c; for a Box also sac or td3; for a Discrete space (ACT_SPACE=DISCRETE(n)) also dqn",
+        )  # fmt: skip
+    engine: Any = env.unwrapped
+    masked = engine.engine_spec.mask_size > 0
+    if name == "maskable_ppo" and not masked:
+        raise ConfigurationError(
+            "maskable_ppo needs action masks", field="algo",
+            expected="FEATURES=MASK in the handshake, and choices in ACT_SPACE",
+            got=sorted(engine.engine_spec.features), cure="use ppo, or teach the engine to send MASK",
+        )  # fmt: skip
+    try:
+        module = importlib.import_module(ALGORITHMS[name])
+    except ImportError as error:
+        raise ConfigurationError(f"{name} needs sb3-contrib", field="algo", cure="pip install sb3-contrib") from error
+    return getattr(module, CLASS_NAMES.get(name, name.upper()))
+
+
+def normalized(options: TrainOptions, vec_env: VecEnv) -> VecEnv:
+    """`vec_env` in a new VecNormalize, where one is wanted."""
+    gamma = float(tuned_for(options).get("gamma", 0.99))
+    return VecNormalize(vec_env, gamma=gamma) if options.normalize else vec_env
+
+
+def new_model(options: TrainOptions, vec_env: VecEnv, tell: Callable[[str], object]) -> BaseAlgorithm:
+    """A model for `vec_env` as `options` say, or with the weights and statistics of `init_from`."""
+    o = options
+    if o.init_from:
+        start = find_start(o)
+        for text in start.said:
+            tell(text)
+        env = normalized(o, vec_env) if start.normalize is None else _with_statistics(start.normalize, vec_env, o)
+        arguments = {**init_arguments(o), **agents.buffers(o, env)}
+        if o.her is not None:
+            arguments |= _hindsight(o.her, env.observation_space)
+        model = load_model(algorithm(o.algo, env), start.model, env, o, **arguments)
+        model.num_timesteps = 0
+        return model
+    env = normalized(o, vec_env)
+    kind = algorithm(o.algo, env)
+    policy = o.policy if o.policy != "auto" else _policy_for(o.algo, env.observation_space)
+    arguments = {**agents.buffers(o, env), **tuned_for(o)}
+    if o.her is not None:
+        arguments |= _hindsight(o.her, env.observation_space)
+    check_arguments(kind, arguments)
+    try:
+        return kind(policy, env, seed=o.seed, device=o.device, verbose=o.verbose, **arguments)  # type: ignore[no-any-return]
+    except (TypeError, ValueError, AssertionError, RuntimeError) as error:
+        raise ConfigurationError(
+            f"{o.algo} does not take these arguments", field="hyperparameters", got=str(error),
+            cure=f"see the parameters of {kind.__name__} in the documentation of {ALGORITHMS[o.algo]}",
+        ) from error  # fmt: skip
+
+
+def old_model(options: TrainOptions, old: OldModel, vec_env: VecEnv, load: Mapping[str, Any]) -> BaseAlgorithm:
+    """The model of a run that an older version has saved, with what it saved beside it; `load` as for load_model."""
+    env = vec_env if old.normalize is None else _with_statistics(old.normalize, vec_env, options)
+    model = load_model(algorithm(options.algo, env), old.model, env, options, **load)
+    if old.replay is not None and isinstance(model, OffPolicyAlgorithm):
+        with warnings.catch_warnings():  # HER's: the episodes under way are lost, as the engine begins new ones
+            warnings.filterwarnings("ignore", message="The last trajectory in the replay buffer will be truncated")
+            load_replay_buffer(model, old.replay)
+    return model
+
+
+def _with_statistics(path: Path, vec_env: VecEnv, options: TrainOptions) -> VecNormalize:
+    env = load_statistics(path, vec_env)
+    env.gamma = float(tuned_for(options).get("gamma", env.gamma))
+    return env
+
+
+def _policy_for(algo: str, space: spaces.Space[Any]) -> str:
+    kind = "Mlp"
+    if isinstance(space, spaces.Dict):
+        kind = "MultiInput"
+    elif isinstance(space, spaces.Tuple):
+        raise ConfigurationError(
+            "Stable-Baselines3 has no policies for Tuple observations", field="OBS_SPACE", got=space,
+            cure="announce a DICT in OBS_SPACE, or train from Python behind a wrapper that flattens it",
+        )  # fmt: skip
+    elif is_image_space(space):
+        kind = "Cnn"
+    return f"{kind}LstmPolicy" if algo == "recurrentppo" else f"{kind}Policy"
+
+
+def _hindsight(her: dict[str, Any], space: spaces.Space[Any]) -> dict[str, Any]:
+    """SB3's replay buffer for goals, as arguments of an algorithm."""
+    from stable_baselines3 import HerReplayBuffer
+
+    goal = ("observation", "achieved_goal", "desired_goal")
+    if not isinstance(space, spaces.Dict) or not set(goal) <= set(space.spaces):
+        raise ConfigurationError(
+            "HER needs goals in the observation", field="her", expected=f"a DICT with {', '.join(goal)}", got=space
+        )
+    return {"replay_buffer_class": HerReplayBuffer, "replay_buffer_kwargs": dict(her)}
+
+
+def evaluation_of(algo: str) -> Any:
+    """evaluate_policy, or sb3-contrib's, which gives the policy the masks."""
+    if algo == "maskable_ppo":
+        from sb3_contrib.common.maskable.evaluation import evaluate_policy as evaluate_masked
+
+        return evaluate_masked
+    return evaluate_policy
