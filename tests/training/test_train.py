@@ -112,8 +112,8 @@ def test_resume_continues_the_count_and_keeps_the_first_part(tmp_path: Path) -> 
     after = (tmp_path / "r" / "episodes.csv").read_text()
     assert after.startswith(before)
     assert len(after) > len(before)
-    assert len(list((tmp_path / "r").glob("progress*.csv"))) == 2
-    assert (tmp_path / "r" / "progress.csv").read_bytes() == table != b""
+    assert len(list((tmp_path / "r").glob("progress*.csv"))) == 1  # the same table goes on
+    assert (tmp_path / "r" / "progress.csv").read_bytes().startswith(table.rstrip().partition(b"\n")[0])
 
 
 def test_off_policy_resume_has_its_replay_buffer(tmp_path: Path) -> None:
