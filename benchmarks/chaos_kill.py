@@ -25,7 +25,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 from ue_rl.testing import Leftovers, WarmCli, WarmProcess, chaos_command
 
 WORDS = [
-    "train", "--run-id", "r", "--log-dir", "runs", "--num-engines", "1", "--num-envs", "2", "--save-freq", "1",
+    "train", "--run-id", "r", "--log-dir", "runs", "--save-freq", "1",
     "--n-steps", "16", "--batch-size", "32", "--set", "n_epochs=1", "--net-arch", "8", "--device", "cpu",
     "--threads", "1", "--no-export", "--eval-episodes", "0",
 ]  # fmt: skip
@@ -34,14 +34,20 @@ WORDS = [
 class Killer:
     """One run in `folder`, killed and resumed.
 
+    Args:
+        port: of a running engine with 2 envs; None: the trainer starts one, each time.
+
     Attributes:
         seen: how often a kill came before anything was saved, within a save, and between two.
     """
 
-    def __init__(self, cli: WarmCli, folder: Path, seed: int = 0) -> None:
+    def __init__(self, cli: WarmCli, folder: Path, seed: int = 0, port: int | None = None) -> None:
         self._cli, self._folder, self._chance = cli, folder, random.Random(seed)
         self._run = folder / "runs" / "r"
         self._number = 0
+        self._engine = ["--port", str(port)]
+        if port is None:
+            self._engine = ["--engine", chaos_command(shm=True), "--num-engines", "1", "--num-envs", "2"]
         self.seen: Counter[str] = Counter()
         self.steps = -1  # of the newest checkpoint, -1 before the first one
 
@@ -79,9 +85,8 @@ class Killer:
 
     def _start(self, timesteps: int) -> WarmProcess:
         self._number += 1
-        engine = chaos_command(shm=True)
         how = ["--resume"] if self._run.exists() else []  # whatever was in it when the run was killed
-        words = [*WORDS, "--engine", engine, "--timesteps", str(timesteps), *how]
+        words = [*WORDS, *self._engine, "--timesteps", str(timesteps), *how]
         return self._cli.start(words, output=self._folder / f"{self._number}.txt", cwd=self._folder)
 
     def _wait_for_a_newer_one(self, run: WarmProcess) -> None:

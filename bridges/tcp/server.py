@@ -19,10 +19,11 @@ from collections.abc import Callable
 
 from ue_rl.bridges.core import BridgeCore, Mode
 from ue_rl.bridges.hosting import Upgrader
-from ue_rl.bridges.tcp.connection import Connection, gives_sockets_away, listen
+from ue_rl.bridges.tcp.connection import Connection, gives_sockets_away
 from ue_rl.bridges.tcp.queue import Queue
 from ue_rl.bridges.tcp.session import EngineSession, who_failed
 from ue_rl.errors import ConfigurationError, UeRlError
+from ue_rl.listening import listen
 from ue_rl.spec import ActionSpec, EnvType
 from ue_rl.spin import DESCHEDULED, LONGEST_SPIN, SERVER_SLICE_MS, SERVER_TURN
 from ue_rl.wire.codec import require_lines

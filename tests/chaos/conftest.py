@@ -26,14 +26,12 @@ if sys.platform == "win32":
 
 # What other parts must bring first: (part of a test's name, reason). UE_RL_CHAOS_ALL=1 runs these too.
 PENDING = (
-    ("test_launched", "--engine"),
-    ("test_trainer", "--engine"),
-    ("without_reconnect", "checkpoints"),
     ("with_reconnect", "--reconnect"),
     ("started_again_by_hand", "--reconnect"),
     ("goes_on_late", "--reconnect"),
     ("half_open", "--reconnect"),
     ("sockets_is_cut", "--reconnect"),
+    ("without_reconnect", "another outcome over shared memory"),
 )
 
 
@@ -110,8 +108,11 @@ class Stage:
 
     # -- afterwards
 
-    def newest_checkpoint(self) -> Any:
+    def newest_checkpoint(self, running: bool = False) -> Any:
         """The newest that loads, with SB3 too.
+
+        Args:
+            running: the trainer runs or was killed, and may have begun another one.
 
         Raises:
             AssertionError: there is none, or something half written lies about.
@@ -121,7 +122,7 @@ class Stage:
         from ue_rl.saving.checkpoints import CheckpointStore
 
         halves = [path for path in self.run.rglob("*half-*")]
-        assert halves == []
+        assert running or halves == []
         newest = CheckpointStore(self.run / "checkpoints").last
         assert newest is not None
         model = PPO.load(newest.path / "model.zip", device="cpu")

@@ -22,6 +22,7 @@ class Case:
         engine: options of each chaos engine. words: of `ue-rl train`. blow: struck once the trainer runs.
         code: the exit code. sees: regular expressions that the terminal's output must have.
         lives: how often each engine was started; None: not counted.
+        logged: what the file with engine 0's output must have.
         saved: the model of the end is there, and the run can be resumed.
     """
 
@@ -32,6 +33,7 @@ class Case:
     words: tuple[Any, ...] = ()
     blow: Callable[[Any], object] | None = None
     lives: tuple[int, ...] | None = None
+    logged: str = ""
     saved: bool = True
 
 
@@ -57,8 +59,8 @@ GOES_ON = [
     Case("killed", (r"engine 0.*SIGKILL",), blow=kill_the_first, lives=(2, 1), engine={"children": 1}),
     Case("frozen past the deadline", (r"engine 0.*(within|no answer)",), words=("--timeout", "0.5"), lives=(2, 1),
          blow=freeze_the_first),
-    Case("ends with 0 in mid-run", (r"engine \d.*exit code 0", r"GameError"), lives=(2, 2),
-         engine={"fault": "exit", "after": 100, "lives": 1}),
+    Case("ends with 0 in mid-run", (r"engine 0.*exit code 0", r"engine 1.*exit code 0"), lives=(2, 2),
+         logged="GameError", engine={"fault": "exit", "after": 100, "lives": 1}),
     Case("crashes twice", (r"engine \d.*SIGKILL",), lives=(3, 3), engine={"fault": "crash", "after": 60, "lives": 2}),
     Case("starts slowly", (r"1,?024|512",), lives=(1, 1), engine={"listen_after": 1.0}),
     Case("ignores SIGTERM at the end", (r"512",), lives=(1, 1), engine={"ignore_sigterm": True, "children": 1}),
@@ -83,8 +85,10 @@ def check(stage: Any, case: Case) -> None:
     assert "Traceback" not in run.text
     if case.lives is not None:
         assert tuple(int(stage.record(n).lives[0]) for n in range(len(case.lives))) == case.lives
+    if case.logged:
+        assert case.logged in (stage.run / "engines" / "engine-0.log").read_text("utf-8")
     if case.saved:
-        assert stage.newest_checkpoint().env_steps <= stage.saved_steps()
+        assert stage.newest_checkpoint().env_steps >= stage.saved_steps()
     else:
         assert not stage.run.exists()
 

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
-import random
-import shutil
 import signal
 import subprocess
 import time
@@ -13,6 +12,9 @@ from typing import Any
 
 import pytest
 
+from ue_rl.testing import ChaosEngine
+
+KILL = Path(__file__).parents[2] / "benchmarks" / "chaos_kill.py"
 STOPS = {
     "SIGTERM": ((signal.SIGTERM,), 143),
     "SIGHUP": ((signal.SIGHUP,), 129),
@@ -33,7 +35,7 @@ def test_a_signal_saves_and_resumes(stage: Any, stop: str) -> None:
     run.wait_for(r"stopped by", 0)
     run.wait_for(r"--resume", 0)
     steps = stage.newest_checkpoint().env_steps
-    assert steps == stage.saved_steps() > 0
+    assert steps >= stage.saved_steps() > 0
     stage.resume(timesteps=steps + 256)
 
 
@@ -43,29 +45,28 @@ def test_a_kill_leaves_nothing_and_resumes(stage: Any, leftovers: Any) -> None:
     run.signal(signal.SIGKILL)
     assert run.wait(10) == -9
     leftovers.check()
-    steps = stage.newest_checkpoint().env_steps
+    steps = stage.newest_checkpoint(running=True).env_steps
     assert steps >= 256
     again = stage.resume(timesteps=steps + 256)
     again.wait_for(rf"{steps:,}|{steps}", 0)
 
 
-def test_ten_kills_at_random_moments_while_it_saves(stage: Any) -> None:
-    """benchmarks/chaos_kill.py does it a hundred times."""
-    if stage.carrier == "shm":
-        pytest.skip("what is saved does not depend on the carrier")
-    chance = random.Random(1)
-    run = stage.launch("--timesteps", 1_000_000, "--save-freq", 1, engines=1)
-    stage.wait_for_steps(100)
-    for number in range(10):
-        time.sleep(chance.uniform(0.0, 0.3))
-        run.signal(signal.SIGKILL)
-        run.wait(10)
-        assert stage.newest_checkpoint().env_steps >= 0
-        run = stage.launch("--resume", "--timesteps", 1_000_000, "--save-freq", 1, engines=1)
-        run.wait_for("env-steps|resum", 20)
-        assert run.code is None, f"{number}: {run.text}"
-    run.signal(signal.SIGTERM)
-    assert run.wait(20) == 143
+def test_ten_kills_while_it_saves(cli: Any, leftovers: Any, tmp_path: Path) -> None:
+    """benchmarks/chaos_kill.py does it a hundred times. What is saved does not depend on the carrier."""
+    with ChaosEngine(shm=True) as engine:
+        killer = load_benchmark().Killer(cli, tmp_path, port=engine.port)
+        for _ in range(10):
+            killer.kill_once()
+        killer.finish()
+
+
+def load_benchmark() -> Any:
+    spec = importlib.util.spec_from_file_location("chaos_kill", KILL)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
 
 
 def test_two_trainers_on_one_run(stage: Any) -> None:
@@ -104,20 +105,19 @@ def test_a_full_disk_while_it_saves(stage: Any, small_disk: Path) -> None:
                 pass
         except OSError:
             pass
-    before = stage.newest_checkpoint()
     run.wait_for(r"No space left", 20)
+    before = stage.newest_checkpoint(running=True)
     done = stage.record(0).total
     stage.wait_for_steps(done + 200)  # the run goes on
     assert run.code is None
     filler.unlink()
     deadline = time.monotonic() + 10
-    while stage.newest_checkpoint().number == before.number:
+    while stage.newest_checkpoint(running=True).number == before.number:
         assert time.monotonic() < deadline, run.text
         time.sleep(0.05)
     run.signal(signal.SIGTERM)
     assert run.wait(20) == 143, run.text
     assert "Traceback" not in run.text
-    assert shutil.disk_usage(small_disk).free >= 0
 
 
 def test_a_file_limit_while_it_saves(stage: Any) -> None:

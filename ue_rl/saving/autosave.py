@@ -69,6 +69,7 @@ class AutoSave(BaseCallback):
         after: called with each complete Checkpoint.
         signals: stop learning on SIGINT, SIGTERM and SIGHUP, and save on every way out. False: whoever calls learn()
             sees to both, with `rescue`.
+        tell: shows a sentence, such as which checkpoint a run goes on from.
         lock: take the run's lock (FOLDER/run.lock), so that no second process writes into it. False: the caller does.
 
     Attributes:
@@ -91,6 +92,7 @@ class AutoSave(BaseCallback):
         after: Callable[[Checkpoint], object] | None = None,
         signals: bool = True,
         lock: bool = True,
+        tell: Callable[[str], object] = print,
     ) -> None:
         super().__init__()
         self.folder = Path(folder)
@@ -100,7 +102,7 @@ class AutoSave(BaseCallback):
         self._save_freq, self._save_seconds = max(1, save_freq), 60 * save_minutes
         self._with_replay_buffer, self._export = replay_buffer, export
         self._parts, self._extra, self._after = dict(parts or {}), extra, after
-        self._signals, self._lock = signals, RunLock(self.folder) if lock else None
+        self._signals, self._lock, self._say = signals, RunLock(self.folder) if lock else None, tell
         self._env: UnrealVecEnv | None = None
         self._stops = Stopping()
         self._running = ExitStack()  # the signals, while learning
@@ -140,7 +142,7 @@ class AutoSave(BaseCallback):
             return None
         self._going_on, self.resumed = found, found.checkpoint
         model: Algorithm = found.model
-        _log.info("going on from checkpoint %s, at %d env-steps", found.checkpoint, model.num_timesteps)
+        self._say(f"going on from checkpoint {found.checkpoint}, at {model.num_timesteps:,} env-steps")
         return model
 
     def _watch(self, env: VecEnv | None, seed: int | None) -> None:

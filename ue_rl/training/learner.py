@@ -26,10 +26,11 @@ from ue_rl.saving.stop_callback import StopCallback
 from ue_rl.saving.stopping import Stopping
 from ue_rl.training import agents
 from ue_rl.training.callbacks import EngineNumbers, EpisodeLog
-from ue_rl.training.comparison import check_spaces
+from ue_rl.training.comparison import check_engine
 from ue_rl.training.curves import draw_curves
 from ue_rl.training.directory import RunDirectory
 from ue_rl.training.fleet import Fleet
+from ue_rl.training.loading import check_arguments, check_old
 from ue_rl.training.models import algorithm, evaluation_of, new_model, normalized, old_model
 from ue_rl.training.options import TrainOptions
 from ue_rl.training.preparing import prepared, restore
@@ -93,8 +94,11 @@ class Learner:
     def _resumed(self, vec_env: VecEnv, load: dict[str, Any]) -> BaseAlgorithm | None:
         """The model to go on with; None where the run has saved nothing yet."""
         o, run = self.options, self.run
-        check_spaces(run.handshake, vec_env.unwrapped.engine_spec)  # type: ignore[attr-defined]
+        if run.saved_anything:
+            for text in check_engine(o, vec_env.unwrapped.engine_spec, run.handshake):  # type: ignore[attr-defined]
+                self.report.said(text)
         kind = algorithm(o.algo, vec_env)
+        check_arguments(kind, load)
         model: BaseAlgorithm | None = self.autosave.resume(kind, normalized(o, vec_env), device=o.device, **load)
         lessons: Path | None = None
         if model is not None:
@@ -112,6 +116,8 @@ class Learner:
             if not old:
                 self.report.said("nothing was saved yet: the run begins anew, with its own options")
                 return None
+            for text in check_old(o, old[0]):
+                self.report.said(text)
             model = old_model(o, old[0], vec_env, load)
             self.report.said(f"going on from {old[0].model}")
         if model.num_timesteps >= o.timesteps:
