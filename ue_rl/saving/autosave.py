@@ -148,9 +148,9 @@ class AutoSave(BaseCallback):
     def _watch(self, env: VecEnv | None, seed: int | None) -> None:
         """Has the engine's env under `env` keep its journal, and say when it fails."""
         inner = None if env is None else env.unwrapped
-        self._env = None
-        if isinstance(inner, UnrealVecEnv) and inner.keep_journal(secrets.randbits(62) if seed is None else seed):
-            self._env = inner
+        self._env = inner if isinstance(inner, UnrealVecEnv) else None
+        if self._env is not None:
+            self._env.keep_journal(secrets.randbits(62) if seed is None else seed)
 
     def _take_lock(self) -> None:
         if self._lock is not None and not self._locked_now:
@@ -295,7 +295,7 @@ class AutoSave(BaseCallback):
         model = self.model
         write_model(model, folder, self._with_replay_buffer)
         env = self._env
-        state = {"format": FORMAT, "snapshot": snapshot.plain(self._snapshot), "ahead": ahead}
+        state: dict[str, Any] = {"format": FORMAT, "snapshot": snapshot.plain(self._snapshot), "ahead": ahead}
         state["env"] = None if env is None or env.journal is None else env.journal_state()
         write_packed(folder, "state", state)
         for name, part in self._part_states.items():
@@ -305,7 +305,7 @@ class AutoSave(BaseCallback):
         if self._export is not None:
             self._tell(self._export, model, folder / "model.onnx", model.get_vec_normalize_env())
         return {
-            "algorithm": type(model).__name__, "num_envs": model.n_envs, "exact": exact and env is not None,
+            "algorithm": type(model).__name__, "num_envs": model.n_envs, "exact": exact and state["env"] is not None,
             "reason": reason, "rollout_start": model.num_timesteps,
         }  # fmt: skip
 
