@@ -44,7 +44,7 @@ def run(targets: Mapping[str, Target], messages: int, seed: int, *, most_faults:
     blocks = max(1, messages // (_TURNS * _BLOCK * len(targets)))
     for turn in range(_TURNS):
         for name, target in targets.items():
-            faulthandler.dump_traceback_later(HANG + blocks * 0.1, exit=True, file=sys.__stderr__)
+            faulthandler.dump_traceback_later(HANG + blocks * 0.1, exit=True, file=sys.__stderr__ or sys.stderr)
             for _ in range(blocks):
                 _feed_block(outcome, name, target, rng)
                 if len(outcome.faults) >= most_faults:
