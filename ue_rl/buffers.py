@@ -35,9 +35,11 @@ class StepBuffers:
         lost: env ids whose engine was lost during the last request, though the connection goes on (several engines, or
             one that is started again): their rows are the last good observation, reward 0, done and truncated. They
             must be reset before anything else is asked of them. Empty in the usual case.
+        may_give: whoever reads may keep `obs` itself in place of a copy, and says so by `given = True`: the transport
+            then writes its next answer into another array. For large observations, where a copy costs more than that.
     """
 
-    __slots__ = ("dones", "image", "infos", "lost", "masks", "obs", "pending", "present", "rewards", "truncated")
+    __slots__ = ("dones", "given", "image", "infos", "lost", "masks", "may_give", "obs", "pending", "present", "rewards", "truncated")
 
     def __init__(self, num_rows: int, obs_size: int, image: tuple[int, ...] | None = None, mask_size: int = 0) -> None:
         self.image: NDArray[np.uint8] | None = None if image is None else np.zeros((num_rows, *image), np.uint8)
@@ -50,6 +52,7 @@ class StepBuffers:
         self.present: NDArray[np.uint8] = np.ones(num_rows, np.uint8)
         self.infos: dict[int, dict[str, Any]] = {}
         self.lost: set[int] = set()
+        self.may_give = self.given = False
 
     @classmethod
     def of(cls, spec: EnvSpec) -> StepBuffers:

@@ -43,6 +43,8 @@ from ue_rl.spec import EnvSpec
 from ue_rl.transport import BaseTransport, check_actions
 from ue_rl.wire.refusals import nonfinite_action
 
+_LARGE = 1 << 16  # bytes of observations: from here on a new array costs less than a copy
+
 
 class SharedMemoryConnection(BaseTransport):
     """One trainer's end of a segment.
@@ -66,6 +68,7 @@ class SharedMemoryConnection(BaseTransport):
     _watch: EngineWatch
     _agent_reader: AgentReader | None
     _mask_reader: MaskReader | None
+    _taken: tuple[NDArray[Any], NDArray[Any], NDArray[Any], NDArray[Any]]  # what Bell copies into
     _who_acts: bytes | None  # present and dones of the last request of some agents, without resets
 
     def __init__(
@@ -241,6 +244,8 @@ class SharedMemoryConnection(BaseTransport):
         self._mixed, self._who_acts = False, None
 
     def _collect(self) -> None:
+        if self.buffers.given:
+            self._take_into_another()
         ring = self._ring
         try:
             good = self._bell.answer(0 if ring is None else ring.write_pos, self._watch.slice_ms)
@@ -253,6 +258,13 @@ class SharedMemoryConnection(BaseTransport):
             self._some_act = not self._agent_reader.all_act
         if self._mask_reader is not None:
             self._mask_reader.take(self.buffers)
+
+    def _take_into_another(self) -> None:
+        """The array of the last answer belongs to whoever has read it."""
+        obs = np.empty_like(self.buffers.obs)
+        self._bell.take_into(obs)
+        self._taken = (obs, *self._taken[1:])
+        self.buffers.obs, self.buffers.given = obs, False
 
     def _look_closer(self) -> None:
         """The answer is not there yet, messages came with it, or something is wrong with it."""
@@ -337,6 +349,7 @@ class SharedMemoryConnection(BaseTransport):
         if self._plain is None:
             buffers.image = memory.image
             given, into = (memory.obs, memory.rewards, memory.dones, memory.truncated), self._taken
+            buffers.may_give = buffers.obs.nbytes >= _LARGE
         # of a plain producer: private arrays. Bell.answer finds no answer there, and every answer takes the slow path
         asked = memory.ask if self._agent_reader is None else buffers.pending
         self._mask_reader = None

@@ -13,6 +13,7 @@ from ue_rl.bridges import ShmUpgrader, VectorBridge, run_in_thread, run_shm_in_t
 from ue_rl.bridges.core import BridgeCore
 from ue_rl.buffers import ActionBatch
 from ue_rl.connections import SharedMemoryConnection
+from ue_rl.envs.vec_env import UnrealVecEnv
 from ue_rl.space_tree import Branch, Leaf, LeafKind, box
 from ue_rl.spec import ActionSpec, AgentGroup, EnvSpec
 from ue_rl.testing.memory import MemoryTransport
@@ -417,3 +418,18 @@ def test_at_random_the_answers_are_those_of_the_arrays() -> None:
                 assert (getattr(mine, name)[there] == getattr(its, name)[there]).all(), name
             stuck = ~live_agents(out).reshape(N, 3).any(axis=1)
             resets = np.flatnonzero(stuck | (rng.random(N) < 0.05)).tolist()
+
+
+@pytest.mark.parametrize("may_give", [True, False])
+def test_large_observations_are_handed_over_and_never_written_again(may_give: bool) -> None:
+    spec = EnvSpec(8192 if may_give else 8, 1, num_envs=4)
+    with run_shm_in_thread(Sum(spec)) as host, SharedMemoryConnection(host.url[6:]) as connection:
+        env = UnrealVecEnv(connection)
+        given = [env.reset()]
+        for step in range(3):
+            obs, *_ = env.step(np.full((4, 1), step + 1, np.float32))
+            given.append(obs)
+        assert connection.buffers.may_give is may_give
+        assert np.shares_memory(given[-1], connection.buffers.obs) is may_give
+        assert [obs[3, 0] for obs in given] == [0, 1, 3, 6]
+        assert len({obs.ctypes.data for obs in given}) == len(given)

@@ -293,7 +293,20 @@ def test_what_is_taken_is_checked_as_a_copy_and_a_late_write_changes_nothing() -
     given[0][:], given[2][2] = 0, 0
     given[3][2] = 1
     assert bell.take() == (4, 2)
+    before, other = taken[0].copy(), np.zeros_like(taken[0])
+    given[0][:], given[3][2] = 5, 0
+    bell.take_into(other)
+    assert bell.take() == 0
+    assert (other == 5).all()
+    assert (taken[0] == before).all()
+    for wrong_array in (other[:2], other.astype(np.float64), other.tolist(), np.ascontiguousarray(other.T[:, :2])):
+        with pytest.raises((TypeError, ValueError, BufferError)):
+            bell.take_into(wrong_array)
+    assert bell.take() == 0
     for wrong in (taken[:3], [*taken], (*taken[:3], np.zeros(3, np.uint8)), (taken[0][:2], *taken[1:])):
         with pytest.raises((TypeError, ValueError)):
             bell.bind(np.zeros((4, 1), np.float32), *given, 512, 0, 0, wrong)
+    bell.bind(np.zeros((4, 1), np.float32), *given, 512, 0, 0)
+    with pytest.raises(ValueError, match="copies nothing"):
+        bell.take_into(other)
     bell.release()

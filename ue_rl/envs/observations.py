@@ -48,12 +48,16 @@ class Observations:
         """All envs' observations."""
         rows, tree = buffers.obs, self._tree
         if tree is None:
-            return rows.copy() if self._copy else rows
+            if self._copy and not buffers.may_give:
+                return rows.copy()
+            buffers.given = self._copy
+            return rows
         if self._copy_parts is not None:  # the usual Dict: nothing to convert
             return self._copy_parts(rows, self._parts)
         image = buffers.image
         if self._copy:
-            return tree(rows.copy(), image if image is None else image.copy())
+            buffers.given = buffers.may_give
+            return tree(rows if buffers.may_give else rows.copy(), image if image is None else image.copy())
         return tree(rows, image)
 
     def of_rows(self, rows: Rows, image: Image = None) -> Observation:

@@ -541,6 +541,26 @@ static PyObject *bell_take(PyObject *base, PyObject *unused)
     return what_is_bad(kind, bad);
 }
 
+static PyObject *bell_take_into(PyObject *base, PyObject *array)
+{
+    Bell *self = (Bell *)base;
+    Py_buffer fresh, *into = &self->bound[TAKEN];
+    int fits;
+    if (!is_bound(self)) return NULL;
+    if (self->busy) return PyErr_Format(PyExc_RuntimeError, "another thread waits on this Bell");
+    if (self->arrays <= TAKEN) return PyErr_Format(PyExc_ValueError, "this Bell copies nothing");
+    if (get_array(array, &fresh, &FLOAT32, 1)) return NULL;
+    fits = same_shape(&fresh, into);
+    PyBuffer_Release(&fresh);
+    if (!fits) return PyErr_Format(PyExc_ValueError, "observations of another shape");
+    PyBuffer_Release(into);
+    if (get_array(array, into, &FLOAT32, 1)) { /* there is no place to copy to any more */
+        unbind(self);
+        return NULL;
+    }
+    Py_RETURN_NONE;
+}
+
 /* The first line of a docstring is the signature that inspect and stubtest read. */
 #define DOC(signature, text) signature "\n--\n\n" text
 #define FAST(name, function, doc) {name, (PyCFunction)(void (*)(void))function, METH_FASTCALL, doc}
@@ -557,6 +577,8 @@ static PyMethodDef bell_methods[] = {
      DOC("ask($self, actions, /)", "-1: asked; -2: unasked; -3: not ours; else a bad number's index.")},
     FAST("answer", bell_answer, DOC("answer($self, pos, slice_ms, /)", "Is the right answer there?")),
     {"take", bell_take, METH_NOARGS, DOC("take($self, /)", "0, or (kind, index) of the first bad number.")},
+    {"take_into", bell_take_into, METH_O,
+     DOC("take_into($self, obs, /)", "From now on observations are copied there.")},
     {"release", bell_release, METH_NOARGS, DOC("release($self, /)", "Lets go of buffer and socket.")},
     {NULL, NULL, 0, NULL}};
 static PyMemberDef bell_members[] = {

@@ -99,6 +99,14 @@ class Bell(Protocol):
         """Copies and checks what is there now; 0, or (kind, index) of the first bad number as `check_step` says it."""
         ...
 
+    def take_into(self, obs: Any, /) -> None:
+        """From now on `answer` and `take` copy observations into this array, in place of the first one of `taken`.
+
+        Raises:
+            ValueError: another shape, or the Bell was bound without `taken`. TypeError, BufferError: another kind.
+        """
+        ...
+
     def release(self) -> None:
         """Lets go of buffer, arrays and socket, or, while another thread waits here, as soon as that wait has ended."""
         ...
