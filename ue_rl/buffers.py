@@ -39,7 +39,20 @@ class StepBuffers:
             then writes its next answer into another array. For large observations, where a copy costs more than that.
     """
 
-    __slots__ = ("dones", "given", "image", "infos", "lost", "masks", "may_give", "obs", "pending", "present", "rewards", "truncated")
+    __slots__ = (
+        "dones",
+        "given",
+        "image",
+        "infos",
+        "lost",
+        "masks",
+        "may_give",
+        "obs",
+        "pending",
+        "present",
+        "rewards",
+        "truncated",
+    )
 
     def __init__(self, num_rows: int, obs_size: int, image: tuple[int, ...] | None = None, mask_size: int = 0) -> None:
         self.image: NDArray[np.uint8] | None = None if image is None else np.zeros((num_rows, *image), np.uint8)

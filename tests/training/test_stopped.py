@@ -9,6 +9,7 @@ import signal
 import sys
 import time
 from pathlib import Path
+from threading import Timer
 from typing import Any
 
 import psutil
@@ -136,6 +137,23 @@ def test_an_engine_that_is_killed_comes_back_and_is_counted(tmp_path: Path, monk
     ]  # fmt: skip
     assert len((tmp_path / "r" / "engines" / "engine-1.log").read_text().split("start 2:")) == 2
     assert not [pid for pid in report.processes() if psutil.pid_exists(pid)]
+
+
+def test_an_engine_that_hangs_does_not_hold_up_a_stop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    report = Watched()
+
+    def hang() -> None:
+        os.kill(report.processes()[0], signal.SIGSTOP)
+        Timer(0.3, os.kill, (os.getpid(), signal.SIGTERM)).start()
+
+    at_step(monkeypatch, 200, hang)
+    begun = time.monotonic()
+    outcome = train(options(tmp_path, timeout=60.0), report=report)
+    assert time.monotonic() - begun < 40
+    assert isinstance(outcome.stopped_by, Stopped)
+    assert outcome.saved == outcome.env_steps >= 200
+    assert not [pid for pid in report.processes() if psutil.pid_exists(pid)]
+    assert train(options(tmp_path), resume=RunDirectory(tmp_path / "r")).env_steps == 512
 
 
 # Dies in its third life's first second, too: over the quota.

@@ -113,11 +113,11 @@ def test_resume_continues_the_count_and_keeps_the_first_part(tmp_path: Path) -> 
     after = (tmp_path / "r" / "episodes.csv").read_text()
     assert after.startswith(before)
     assert len(after) > len(before)
+    assert len(list((tmp_path / "r").glob("progress*.csv"))) == 1  # the same table goes on
     with (tmp_path / "r" / "progress.csv").open() as file:
         steps = [int(row["time/total_timesteps"]) for row in csv.DictReader(file)]
     assert steps == sorted(set(steps))
     assert (steps[0], steps[-1]) == (64, 1024)
-    assert len(list((tmp_path / "r").glob("progress*.csv"))) == 1  # the same table goes on
 
 
 def test_off_policy_resume_has_its_replay_buffer(tmp_path: Path) -> None:
