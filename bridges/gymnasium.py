@@ -31,6 +31,7 @@ from ue_rl.bridges.gymnasium_spaces import (
     part_at,
     tree_of,
 )
+from ue_rl.bridges.reset_options import blames_options
 from ue_rl.bridges.vector import EnvIds, VectorBridge
 from ue_rl.errors import ConfigurationError
 from ue_rl.json_text import json_items
@@ -146,7 +147,8 @@ class GymnasiumBridge(VectorBridge):
                 given: dict[str, Any] = {"seed": seed} if takes_seed else {}
                 if option is not None:  # some wrappers take no None
                     given["options"] = option
-                obs, info = self.envs[env].reset(**given)
+                with blames_options(option, env):
+                    obs, info = self.envs[env].reset(**given)
                 self._write_observation(env, obs)
                 if self._masks:
                     self._write_mask(env, info, False)

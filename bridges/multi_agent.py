@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from ue_rl.bridges.base import BaseBridge
 from ue_rl.bridges.hosting import PolicyInterface
+from ue_rl.bridges.reset_options import blames_options
 from ue_rl.buffers import ActionBatch
 from ue_rl.errors import ConfigurationError, MalformedMessage, WrongCount
 from ue_rl.spec import AgentGroup, Channel, EnvSpec
@@ -226,7 +227,8 @@ class MultiAgentBridge(BaseBridge):
         )
 
     def _begin(self, env: int, seed: int | None, options: dict[str, Any] | None) -> None:
-        self.reset_env(env, seed, options)
+        with blames_options(options, env):
+            self.reset_env(env, seed, options)
         self._running[env] = self._over[env] = False
         self._live[env] = False
         self._see(env)

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ue_rl.bridges.base import BaseBridge
+from ue_rl.bridges.reset_options import blames_options
 from ue_rl.buffers import ActionBatch, StepBuffers
 from ue_rl.errors import WrongCount
 from ue_rl.spec import EnvSpec, EnvType
@@ -143,7 +144,8 @@ class MultiEnvBridge(BaseBridge):
     def _reset(self, env: int, seed: int | None, options: dict[str, Any] | None) -> None:
         given = {"seed": seed, "options": options}
         reset: Callable[..., None] = self.handle_reset_for_env
-        reset(env, **{name: given[name] for name in self._reset_takes})
+        with blames_options(options, env):
+            reset(env, **{name: given[name] for name in self._reset_takes})
         self._running[env] = False
         self._over[env] = False
 

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ue_rl.bridges.base import BaseBridge
+from ue_rl.bridges.reset_options import blames_options
 from ue_rl.buffers import ActionBatch
 from ue_rl.spec import EnvSpec
 
@@ -101,4 +102,9 @@ class VectorBridge(BaseBridge):
         self.outbox.rewards[ids] = 0
         self.outbox.dones[ids] = 0
         self.outbox.truncated[ids] = 0
-        self.reset_envs(ids, seeds, options)
+        given = [option for option in options if option]
+        if given:
+            with blames_options(given[0], int(ids[0]) if len(ids) == 1 else None):
+                self.reset_envs(ids, seeds, options)
+        else:
+            self.reset_envs(ids, seeds, options)

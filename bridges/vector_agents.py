@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from ue_rl.bridges.hosting import PolicyInterface
 from ue_rl.bridges.multi_agent import agents_spec, one_policy_for_all
+from ue_rl.bridges.reset_options import blames_options
 from ue_rl.bridges.vector import EnvIds, VectorBridge
 from ue_rl.buffers import ActionBatch
 from ue_rl.errors import ConfigurationError, MalformedMessage
@@ -189,7 +190,12 @@ class VectorAgentsBridge(VectorBridge):
         for values in (states.rewards, states.dones, states.truncated):
             values[ids] = 0
         states.present[ids] = 1
-        self.reset_envs(ids, seeds, options)
+        given = [option for option in options if option]
+        if given:
+            with blames_options(given[0], int(ids[0]) if len(ids) == 1 else None):
+                self.reset_envs(ids, seeds, options)
+        else:
+            self.reset_envs(ids, seeds, options)
         self._live[ids] = states.present[ids] != 0
         empty = ~self._live[ids].any(axis=1)
         if empty.any():

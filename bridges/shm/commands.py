@@ -121,17 +121,17 @@ def answer_commands(
     return count
 
 
-def send_infos(memory: StepMemory, bridge: BridgeCore, write: Callable[[bytes], None]) -> None:
-    """The infos of the frame that is published next; without a ring they are left out.
+def take_infos(memory: StepMemory, bridge: BridgeCore) -> list[bytes]:
+    """The infos of the frame that is published next, as messages for the ring; without a ring they are left out.
 
     Raises:
-        ConfigurationError: one is no JSON, or too long for the ring. RingFull: the trainer does not read.
+        ConfigurationError: one is no JSON, or too long for the ring.
     """
-    infos = bridge.outbox.infos
-    if memory.s2c is not None:
-        for row, info in infos.items():
-            write(json_entry(ENV_INFO, row, info, memory.s2c.max_payload))
-    infos.clear()
+    infos, ring = bridge.outbox.infos, memory.s2c
+    try:
+        return [json_entry(ENV_INFO, row, info, ring.max_payload) for row, info in infos.items()] if ring else []
+    finally:
+        infos.clear()
 
 
 class _Handlers:

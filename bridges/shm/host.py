@@ -23,7 +23,7 @@ from typing import Any
 
 from ue_rl import processes
 from ue_rl.bridges.core import BridgeCore, Mode
-from ue_rl.bridges.shm.commands import answer_commands, default_dispatcher, send_infos
+from ue_rl.bridges.shm.commands import answer_commands, default_dispatcher, take_infos
 from ue_rl.bridges.shm.segment import make_segment
 from ue_rl.bridges.shm.steps import ShmSteps
 from ue_rl.bridges.tcp.session import who_failed
@@ -299,10 +299,19 @@ class ShmHost:
                 return self._left_training()
             if not done:
                 return False
-            if bridge.outbox.infos:
-                send_infos(self.memory, bridge, lambda data: self._write(data, self._between_infos))
-            self._session.on(_ANSWERED)
-            self._bell.publish()
+            if not bridge.outbox.infos:
+                self._session.on(_ANSWERED)
+                self._bell.publish()
+                return True
+            entries = take_infos(self.memory, bridge)
+        for data in entries:  # without the lock: a trainer that does not read must not hold up the game
+            self._write(data, self._between_infos)
+        with bridge.lock:
+            if bridge.switches != self._switches:
+                return self._left_training()
+            if self._serving:
+                self._session.on(_ANSWERED)
+                self._bell.publish()
         return True
 
     def _failed(self, error: Exception) -> None:

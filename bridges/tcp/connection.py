@@ -13,7 +13,6 @@ from ue_rl.liveness import find_dead_peers
 
 _log = logging.getLogger("ue_rl.bridges.tcp.server")
 MAX_EARLY = 1 << 20
-_ACCEPTS = 2  # a turn of the loop; each costs about 0.1 ms
 _OPENINGS = tuple(word.encode() for word in ("ACT", "RESET", "TRAINING_COMPLETE"))
 _HUNG_UP: int | None = getattr(select, "POLLRDHUP", None)
 
@@ -22,30 +21,6 @@ def gives_sockets_away(loop: asyncio.AbstractEventLoop) -> bool:
     """Does Connection.detach work on `loop`? Not on Windows' default one, which reads ahead: bytes could get lost."""
     proactor = getattr(asyncio, "ProactorEventLoop", None)
     return proactor is None or not isinstance(loop, proactor)
-
-
-async def listen(
-    make: Callable[[], asyncio.Protocol], host: str, port: int, backlog: int
-) -> tuple[asyncio.Server, int]:
-    """A listening server and its port; a name with an IPv4 and an IPv6 address has the same port on both.
-
-    Args:
-        backlog: connections that may wait to be accepted. A turn of the loop accepts a few of them: in a crowd of
-            hundreds, who is served must not wait for all.
-
-    Raises:
-        OSError: the address cannot be listened on.
-    """
-    loop = asyncio.get_running_loop()
-    server = await loop.create_server(make, host, port, backlog=_ACCEPTS)  # which is how many a turn accepts
-    ports = [int(sock.getsockname()[1]) for sock in server.sockets]
-    if len(set(ports)) > 1:  # each took a free one
-        server.close()
-        server = await loop.create_server(make, host, ports[0], backlog=_ACCEPTS)
-    for sock in server.sockets:
-        with sock.dup() as same:
-            same.listen(backlog)
-    return server, ports[0]
 
 
 class Connection(asyncio.Protocol):

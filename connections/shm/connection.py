@@ -28,7 +28,7 @@ from ue_rl.connections.shm.plain import PlainSteps
 from ue_rl.connections.shm.requests import copy_actions, note_resets, reset_entries, reset_ids
 from ue_rl.connections.shm.rows import AgentReader, MaskReader
 from ue_rl.connections.shm.torch_upload import TorchUpload
-from ue_rl.connections.shm.upgrade import UpgradeRefused, check_offered, propose
+from ue_rl.connections.shm.upgrade import UpgradeRefused, check_name, check_offered, propose
 from ue_rl.connections.shm.waiting import EngineWatch, bad_state, slice_of, unasked
 from ue_rl.connections.tcp.connection import shake_hands
 from ue_rl.connections.tcp.link import Link
@@ -297,6 +297,7 @@ class SharedMemoryConnection(BaseTransport):
             raise UpgradeRefused("the engine does not offer it")
         try:
             name, token = parse_offer(spec.shm)
+            check_name(name, link.sock.getpeername()[0])
             self._map(Segment.open(name), lambda memory: check_offered(memory, token, spec))
         except UeRlError as error:
             raise UpgradeRefused(error) from error

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ipaddress
 import time
 from dataclasses import fields
 from typing import Any
@@ -10,6 +11,7 @@ from ue_rl.connections.tcp.link import Link
 from ue_rl.errors import SegmentInvalid, UeRlError, UnsupportedByEngine
 from ue_rl.shm.memory import StepMemory
 from ue_rl.shm.offer import accept_line, refusal
+from ue_rl.shm.segment import is_path
 from ue_rl.spec import AgentGroup, EnvSpec
 from ue_rl.wire.notices import ended_by
 
@@ -40,6 +42,27 @@ class UpgradeRefused(Exception):
             f"no shared memory with this engine: {facts.pop('message')}", **facts,
             cure="start the engine on this machine with shared memory on offer (`ue-rl serve --shm`, ShmUpgrader), or "
             "connect with transport='auto'",
+        )  # fmt: skip
+
+
+def check_name(name: str, host: str) -> None:
+    """Raises SegmentInvalid where an engine on another machine (`host`: its address) names a file by its path.
+
+    A path may be that of any file of this user, and opening it read-write is not harmless for every file. Names are
+    harmless: they are of shared memory, and nothing is written before the token has been found there.
+    """
+    if not is_path(name):
+        return
+    try:
+        address = ipaddress.ip_address(host.partition("%")[0])
+    except ValueError:
+        address = None
+    mapped = getattr(address, "ipv4_mapped", None)
+    if address is None or not (address.is_loopback or (mapped is not None and mapped.is_loopback)):
+        raise SegmentInvalid(
+            "an engine on another machine names a file of this one", fault="engine", field="SHM",
+            expected="a name of shared memory, or the path of a file from an engine at 127.0.0.1 or ::1", got=name,
+            cure="connect to the engine by a loopback address, or let it offer a segment with a name",
         )  # fmt: skip
 
 

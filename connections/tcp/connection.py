@@ -33,6 +33,7 @@ from ue_rl.spec import Channel, EnvSpec, EnvType
 from ue_rl.transport import BaseTransport, check_actions
 from ue_rl.wire import MAX_HANDSHAKE, Codec, decode_handshake
 from ue_rl.wire.calls import PICTURE_LIMIT
+from ue_rl.wire.codec import require_lines
 from ue_rl.wire.notices import ended_by, notice_of
 
 _log = logging.getLogger("ue_rl.connections")
@@ -113,6 +114,7 @@ class TcpConnection(BaseTransport):
                 cure="run the trainer on the engine's machine, let the engine offer shared memory, and connect with "
                 "transport='auto' or 'shm'",
             )  # fmt: skip
+        require_lines(spec)
         self._codec = Codec(spec, compiled=self._compiled)
         self.buffers = StepBuffers.of(spec)
         if self._nul_terminated:

@@ -19,9 +19,12 @@ from ue_rl.connections.tcp.link import HINT_AFTER, Link, late_line, readable, un
 from ue_rl.errors import ConfigurationError, LineTooLong, UeRlError
 from ue_rl.spin import TCP_SLICE_MS, TRAINER_SPIN_US
 from ue_rl.wire import Codec
+from ue_rl.wire.codec import MAX_LINE
 from ue_rl.wire.row_keys import UnknownFields
 
 _log = logging.getLogger("ue_rl.connections")
+
+_MOST = 2**31 - 1  # bytes of all lines that are being received: places in them are int32
 
 
 class SharedWiring:
@@ -94,7 +97,7 @@ class PerEnvWiring:
         self._fast = load("kernels") if codec.kernels == "compiled" and os.name == "posix" else None
         self._fds = np.array([link.sock.fileno() for link in links], np.int32)
         self._fill = np.zeros(len(links), np.int32)
-        self._stride = min(64 + 16 * (codec.spec.obs_size + 3), codec.max_line)
+        self._stride = min(64 + 16 * (codec.spec.obs_size + 3), codec.max_env_line)
         self._data = bytearray(self._stride * len(links)) if self._fast else bytearray()
 
     def may_have_strays(self, thorough: bool) -> bool:
@@ -209,7 +212,8 @@ class PerEnvWiring:
 
     def _widen(self, env: int) -> None:
         """A line does not fit its region: gives every env twice the room, up to the protocol's limit."""
-        limit = self._codec.max_line
+        codec = self._codec
+        limit = min(codec.max_line, max(codec.max_env_line, MAX_LINE // len(self.links)), _MOST // len(self.links))
         if self._stride >= limit:
             raise LineTooLong(
                 "a line is longer than the session allows", fault="engine", env_id=env,

@@ -15,6 +15,7 @@ from ue_rl.errors import HandshakeError, UeRlError
 from ue_rl.inference.metadata import space_size
 from ue_rl.inference.runtime.onnx import OnnxInference
 from ue_rl.spec import ActionKind, EnvSpec, EnvType
+from ue_rl.wire.codec import require_lines
 from ue_rl.wire.handshake import decode_handshake, handshake_sizes
 
 
@@ -32,6 +33,7 @@ def read_hello(line: bytes, model: OnnxInference, max_rows: int) -> EnvSpec:
             f"ACT={model.act_size}", got=line, cure="serve the model that was trained for this game",
         )  # fmt: skip
     spec = decode_handshake(line)
+    require_lines(spec)
     if spec.num_envs > max_rows:
         raise HandshakeError(
             "more envs than the server answers at once", fault="engine", field="ENV_COUNT",

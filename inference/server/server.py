@@ -26,6 +26,8 @@ from ue_rl.errors import ConfigurationError, EngineTimeout, HandshakeError, Infe
 from ue_rl.inference.runtime.onnx import OnnxInference
 from ue_rl.inference.runtime.reload import ReloadingInference
 from ue_rl.inference.server.protocol import read_hello, write_refusal
+from ue_rl.inference.server.turnstile import FEW, Turnstile
+from ue_rl.listening import listen
 from ue_rl.liveness import find_dead_peers
 from ue_rl.spec import EnvSpec
 from ue_rl.wire.codec import Codec
@@ -121,7 +123,8 @@ class PolicyServer:
         """Listens; raises OSError where it cannot."""
         self.loop = asyncio.get_running_loop()
         self.closing = False
-        self._server = await self.loop.create_server(lambda: _Engine(self), self.host, self._asked_port, backlog=512)
+        self.turnstile = Turnstile(self.loop)
+        self._server, _ = await listen(lambda: _Engine(self), self.host, self._asked_port, backlog=512)
         self._follower = self.loop.create_task(self._follow())
 
     async def close(self) -> None:
@@ -139,6 +142,8 @@ class PolicyServer:
         self._waiting, self._waiting_rows = [], 0
         for engine in list(self.engines):
             engine.hang_up()
+        if self._server is not None:
+            self.turnstile.close()
         if self._follower is not None:
             self._follower.cancel()
             await asyncio.wait([self._follower])
@@ -289,7 +294,7 @@ class _Engine(asyncio.Protocol):
         self._transport: asyncio.Transport  # from connection_made on
         self._lines = LineBuffer(MAX_HANDSHAKE)
         self._arrived = 0.0
-        self._open = self._unread = self._paused = self._ended = False
+        self._open = self._unread = self._paused = self._ended = self._held = False
         self._deadline: asyncio.TimerHandle | None = None
         self.spec: EnvSpec | None = None  # None until it has said hello; so are the four below
         self.codec: Codec
@@ -299,6 +304,7 @@ class _Engine(asyncio.Protocol):
         self.masks: NDArray[np.uint8] | None = None  # [num_envs, mask_size]; None where this engine sends none
         self.states: dict[int, Any] = {}
         self.peer = "?"
+        self._fd = -1
 
     # -- asyncio.Protocol
 
@@ -311,6 +317,7 @@ class _Engine(asyncio.Protocol):
         if sock is not None:
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             find_dead_peers(sock)
+            self._fd = sock.fileno()
         server = self._server
         server.connections.add(self)
         if server.closing:  # it came in while the server was closing
@@ -321,6 +328,7 @@ class _Engine(asyncio.Protocol):
         else:
             server.engines.add(self)
             self._deadline = server.loop.call_later(server.hello_timeout, self._too_late, "no hello came")
+            self._hold_back()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._forget()
@@ -332,6 +340,22 @@ class _Engine(asyncio.Protocol):
         self._arrived = time.perf_counter()
         self._lines.feed(data)
         self._advance()
+        if self.spec is None and self in self._server.engines:
+            self._hold_back()
+
+    def _hold_back(self) -> None:
+        """Where many have not said hello, this one is read when its turn comes."""
+        server = self._server
+        if len(server.engines) - server.greeted > FEW and not self._held and not self._transport.is_closing():
+            self._held = True
+            self._transport.pause_reading()
+            server.turnstile.wait(self._fd, self)
+
+    def let_in(self) -> None:
+        """See Waiter."""
+        if self._held and not self._transport.is_closing():
+            self._held = False
+            self._transport.resume_reading()
 
     def eof_received(self) -> bool:
         """It sends no more, but may still read: True keeps the connection until what it asked is answered."""
@@ -389,6 +413,7 @@ class _Engine(asyncio.Protocol):
         """
         _log.error("engine %s dropped: %s", self.peer, error)
         self._server.dropped += 1
+        held = self._held
         self._forget()
         transport = self._transport
         if transport.is_closing():
@@ -399,7 +424,7 @@ class _Engine(asyncio.Protocol):
             return
         transport.write_eof()
         self._deadline = self._server.loop.call_later(_PARTING, self.abort)
-        if self._paused:
+        if self._paused or held:
             transport.resume_reading()
 
     def hang_up(self) -> None:
@@ -475,6 +500,9 @@ class _Engine(asyncio.Protocol):
 
     def _forget(self) -> None:
         self._met_deadline()
+        if self._held:
+            self._held = False
+            self._server.turnstile.leave(self._fd)
         if self in self._server.engines:
             self._server.engines.remove(self)
             self._server.greeted -= self.spec is not None

@@ -211,3 +211,11 @@ def test_an_agent_has_no_reset_of_its_own() -> None:
     group.receive()
     with pytest.raises(errors.ConfigurationError, match="no reset of its own"):
         group.send_actions(np.zeros((2, 2), np.float32), resets=[0])
+
+
+def test_agents_keep_no_journal() -> None:
+    env = GroupVecEnv(World(spec_of(3, {"striker": 2}), lives(4, 4)))
+    assert not env.keep_journal(1)
+    assert env.journal is None
+    env.reset()
+    env.step(actions(env))

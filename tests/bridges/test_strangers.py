@@ -198,3 +198,17 @@ async def test_a_turn_of_the_loop_accepts_a_few_connections_only(monkeypatch: py
             sock.close()
         assert len(made) == len(crowd)
         assert max(map(made.count, set(made))) <= 4
+
+
+async def test_a_crowd_is_told_of_in_one_line_a_second(caplog: pytest.LogCaptureFixture) -> None:
+    async with hosting() as server:
+        trainer = await dial(server)
+        await line(trainer)
+        say(trainer, ALL)
+        await line(trainer)
+        crowd = [await dial(server) for _ in range(60)]
+        for streams in crowd[-20:]:
+            await asyncio.wait_for(streams[0].read(), 5)
+        assert 1 <= sum("was refused: 16 trainers wait" in record.getMessage() for record in caplog.records) <= 4
+        for streams in [*crowd, trainer]:
+            streams[1].close()

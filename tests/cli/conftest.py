@@ -34,3 +34,19 @@ def served(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[sub
         if process.poll() is None:
             process.kill()
         process.wait()
+
+
+@pytest.fixture
+def tiny_model(tmp_path: Path) -> Path:
+    """An ONNX policy of 4 -> 2 numbers."""
+    onnx = pytest.importorskip("onnx")
+    helper, kind = onnx.helper, onnx.TensorProto
+    graph = helper.make_graph(
+        [helper.make_node("Slice", ["obs", "from", "to", "axis"], ["actions"])], "tiny",
+        [helper.make_tensor_value_info("obs", kind.FLOAT, ["N", 4])],
+        [helper.make_tensor_value_info("actions", kind.FLOAT, ["N", 2])],
+        [helper.make_tensor(name, kind.INT64, [1], [n]) for name, n in (("from", 0), ("to", 2), ("axis", 1))],
+    )  # fmt: skip
+    path = tmp_path / "tiny.onnx"
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9), str(path))
+    return path

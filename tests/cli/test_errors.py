@@ -187,17 +187,14 @@ def test_output_that_nobody_reads_or_that_does_not_fit() -> None:
 
 @posix
 @pytest.mark.parametrize("command", ["inspect", "play", "bench"])
-def test_ctrl_c_is_one_word(command: str, tmp_path: Path) -> None:
+def test_ctrl_c_is_one_word(command: str, tiny_model: Path) -> None:
     """As a terminal does it: to every process of the command."""
     with PluginStandIn(num_envs=1, action_ticks=10**9, tick_rate=100) as game:
         words = {
             "inspect": ["inspect", "--port", str(game.port)],
-            "play": ["play", str(tmp_path / "model.onnx"), "--port", str(game.port)],
+            "play": ["play", str(tiny_model), "--port", str(game.port)],
             "bench": ["bench", "--num-envs", "2", "--repeats", "50", "--no-subproc"],
         }[command]
-        if command == "play":
-            pytest.importorskip("onnx")
-            tiny_model(tmp_path / "model.onnx")
         child = process(*words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True)
         try:
             assert child.stdout is not None
@@ -218,24 +215,6 @@ def test_ctrl_c_is_one_word(command: str, tmp_path: Path) -> None:
                 child.wait()
     assert said.strip() == "stopped"
     assert child.returncode == 130
-
-
-def tiny_model(path: Path) -> None:
-    """A policy of 4 -> 2 numbers."""
-    import onnx
-    from onnx import TensorProto, helper
-
-    graph = helper.make_graph(
-        [helper.make_node("Slice", ["obs", "from", "to", "axis"], ["actions"])], "tiny",
-        [helper.make_tensor_value_info("obs", TensorProto.FLOAT, ["N", 4])],
-        [helper.make_tensor_value_info("actions", TensorProto.FLOAT, ["N", 2])],
-        [
-            helper.make_tensor(name, TensorProto.INT64, [1], [value])
-            for name, value in (("from", 0), ("to", 2), ("axis", 1))
-        ],
-    )  # fmt: skip
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
-    onnx.save(model, str(path))
 
 
 @pytest.mark.parametrize("served", [["--env", "CartPole-v1", "--host", "::", "--port", "0"]], indirect=True)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from click.testing import CliRunner
 
+from ue_rl import errors
 from ue_rl.bridges import VectorBridge, run_in_thread
 from ue_rl.buffers import StepBuffers
 from ue_rl.cli import cli
@@ -113,3 +115,12 @@ def test_what_is_known_is_shown_where_a_step_fails() -> None:
         result = CliRunner().invoke(cli, ["inspect", "--port", str(engine.port), "--steps", "2", "--timeout", "5"])
     assert result.exit_code == 1
     assert "ENV_COUNT=2" in result.output.replace("\n", "")
+
+
+def test_play_refuses_an_engine_with_agents(tiny_model: Path) -> None:
+    text = "CONFIG:OBS=4;ACT=2;ENV_TYPE=MULTI;ENV_COUNT=1;VERSION=1;AGENTS=fish:2"
+    with FaultyEngine(Script(handshake=text)) as engine:
+        result = CliRunner().invoke(cli, ["play", str(tiny_model), "--port", str(engine.port)])
+    assert isinstance(result.exception, errors.ConfigurationError)
+    assert "the envs of this engine hold agents" in str(result.exception)
+    assert "GroupVecEnv" in str(result.exception)

@@ -131,7 +131,7 @@ def test_the_summary_says_what_is_not_saved(tmp_path: Path, monkeypatch: pytest.
     error = EngineDisconnected("the engine went away \x1b[2J", fault="engine")
     text = summary(outcome(tmp_path, stopped_by=error, saved=300, crash=tmp_path / "crash.txt"), monkeypatch)
     assert "The model of env-step 300 is saved; continue with: " in text
-    assert "of 300 env-steps" in text
+    assert "model.zip, as it was saved last" in text
     assert "EngineDisconnected: the engine went away \\x1b[2J [at fault: engine]" in text
     assert f"The traceback is in {tmp_path / 'crash.txt'}" in text
 

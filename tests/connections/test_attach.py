@@ -14,6 +14,8 @@ from ue_rl import errors, processes
 from ue_rl.bridges import ShmHost, VectorBridge, run_shm_in_thread
 from ue_rl.connections import SharedMemoryConnection
 from ue_rl.connections.shm import attach
+from ue_rl.connections.shm.upgrade import check_name
+from ue_rl.errors import SegmentInvalid
 from ue_rl.shm import segment
 from ue_rl.shm.header import ATTACHED, CLIENT_PID, CLIENT_STATE
 from ue_rl.shm.memory import StepMemory, plan
@@ -113,3 +115,16 @@ def test_two_trainers_never_both_take_a_free_segment(monkeypatch: pytest.MonkeyP
         memory.store_u32(CLIENT_PID, 0)
         memory.store_u32(CLIENT_STATE, 0)
         assert np.isfinite(memory.obs).all()
+
+
+@pytest.mark.parametrize("host", ["10.1.2.3", "fe80::1%eth0", "2001:db8::1", "no address", "::ffff:10.1.2.3"])
+def test_an_engine_on_another_machine_names_no_files(host: str) -> None:
+    check_name("ue_rl_1_ab", host)
+    for path in ("/etc/passwd", "../x", "C:\\x"):
+        with pytest.raises(SegmentInvalid, match="names a file of this one"):
+            check_name(path, host)
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "127.3.2.1", "::1", "::ffff:127.0.0.1"])
+def test_an_engine_at_a_loopback_address_may_name_a_file(host: str) -> None:
+    check_name("/tmp/segment", host)

@@ -590,3 +590,46 @@ async def test_states_do_not_keep_whole_batches(tmp_path: Path) -> None:
         for state in served.states.values():
             assert all(array.base is None for array in state.values())
         engine[1].close()
+
+
+async def test_connections_that_drip_do_not_crowd_out_an_engine_that_says_hello(pendulum: Path) -> None:
+    """They are read a few at a time; whoever sends a whole hello waits once."""
+    async with serving(pendulum) as server:
+        drips = [await asyncio.open_connection("127.0.0.1", server.port) for _ in range(60)]
+        for _, writer in drips:
+            writer.write(b"C")
+        served = await dial(server)
+        assert numbers(await ask(served, "OBS=1,0,0\n"))
+        await until(lambda: len(server.engines) == 61)
+        held = [engine for engine in server.engines if engine._held]
+        assert len(held) >= 60 - 8 - 4
+        for _, writer in drips:
+            writer.write(b"ONFIG:OBS=3;ACT=1\nOBS=1,0,0\n")
+        for reader, _ in drips:
+            assert (await asyncio.wait_for(reader.readline(), 5)).startswith(b"ACT=")
+        for _, writer in [*drips, served]:
+            writer.close()
+
+
+async def test_a_turn_of_the_loop_accepts_a_few_engines_only(pendulum: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[int] = []
+    turn, original = 0, _Engine.connection_made
+
+    def connection_made(engine: _Engine, transport: asyncio.BaseTransport) -> None:
+        made.append(turn)
+        original(engine, transport)
+
+    monkeypatch.setattr(_Engine, "connection_made", connection_made)
+    async with serving(pendulum) as server:
+        crowd = [socket.socket() for _ in range(100)]
+        for sock in crowd:
+            sock.setblocking(False)
+            sock.connect_ex(("127.0.0.1", server.port))
+        for turn in range(1, 2000):  # noqa: B007 - read by connection_made
+            await asyncio.sleep(0)
+            if len(made) == len(crowd):
+                break
+        for sock in crowd:
+            sock.close()
+        assert len(made) == len(crowd)
+        assert max(map(made.count, set(made))) <= 4

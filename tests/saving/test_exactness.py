@@ -11,10 +11,14 @@ import pytest
 import torch
 
 import ue_rl
+from ue_rl import errors
 from ue_rl.bridges import run_in_thread, run_shm_in_thread
+from ue_rl.engines.restarts import Restarts
+from ue_rl.engines.transport import EnginesTransport
 from ue_rl.envs.vec_env import UnrealVecEnv
 from ue_rl.testing import MemoryTransport
 from ue_rl.testing.exactness import CASES, At, bridge, broken, differ, learn
+from ue_rl.testing.several import FragileSource
 
 MUST = ("ppo", "a2c", "sac", "dqn")
 
@@ -70,3 +74,24 @@ def test_interrupted_equals_uninterrupted(
     last = learn(name, fresh(name, carrier), tmp_path / "parts")
     assert last.num_timesteps == whole.num_timesteps
     assert differ(last, whole) == [], stops
+
+
+@pytest.mark.parametrize("name", ["ppo_normalized", "sac"])
+def test_several_engines_of_which_one_is_lost(tmp_path: Path, name: str) -> None:
+    """A run that has survived a loss is stopped and goes on; then the engine is lost for good."""
+
+    def start(restarts: Restarts | None = None) -> tuple[UnrealVecEnv, FragileSource]:
+        sources = [FragileSource(lambda life, count=count: bridge(CASES[name][1], num_envs=count)) for count in (1, 2)]
+        return UnrealVecEnv(EnginesTransport(sources, restarts=restarts or Restarts(10, 60.0))), sources[1]
+
+    def lose(source: FragileSource) -> At:
+        return At(60, lambda: source.breaks.append("collect"))
+
+    env, source = start()
+    whole = learn(name, env, tmp_path / "whole", callbacks=[lose(source)])
+    env, source = start()
+    learn(name, env, tmp_path / "parts", callbacks=[lose(source), At(75, broken)])
+    env, source = start(restarts=Restarts(0, 60.0))
+    with pytest.raises(errors.RestartsSpent):
+        learn(name, env, tmp_path / "parts", callbacks=[lose(source)])
+    assert differ(learn(name, start()[0], tmp_path / "parts"), whole) == []

@@ -28,7 +28,7 @@ from ue_rl.cli import cli
 from ue_rl.inference import ExportReport
 from ue_rl.saving.durable import write_whole
 from ue_rl.testing import Fault, FaultKind, FaultyEngine, Script
-from ue_rl.training import Report, TrainOptions, learner
+from ue_rl.training import Report, TrainOptions, models
 from ue_rl.training.directory import RunDirectory
 from ue_rl.training.options import parse_setting, read_config, resolve, schedule, tuned_for
 
@@ -61,13 +61,15 @@ def test_a_run_leaves_everything_in_one_directory(tmp_path: Path) -> None:
     assert (run.path / "progress.csv").exists()
     assert list(run.path.glob("events.out.tfevents*"))
     assert run.curves.read_bytes().startswith(b"\x89PNG")
-    # counted in env-steps: with 2 envs and a frequency of 200, not after 400 or 100
-    saved = sorted(int(p.name.split("_")[0]) for p in run.checkpoints.glob("*_steps.zip"))
-    assert saved == [200, 400]
-    for steps in saved:
-        assert (run.checkpoints / f"{steps}_steps.onnx").exists()
-        assert (run.checkpoints / f"{steps}_steps_vecnormalize.pkl").exists()
-        assert PPO.load(run.checkpoints / f"{steps}_steps.zip").num_timesteps == steps
+    # counted in env-steps, at the starts of rollouts: at the beginning, the first one 200 later, and at the end
+    saved = list(run.store().newest_first())
+    assert [checkpoint.env_steps for checkpoint in saved] == [512, 256, 0]
+    for checkpoint in saved:
+        assert checkpoint.file("model.onnx")
+        assert checkpoint.file("vecnormalize.pkl")
+        assert PPO.load(checkpoint.path / "model.zip").num_timesteps == checkpoint.env_steps
+    for name in ("model.zip", "model.onnx", "vecnormalize.pkl"):
+        assert (run.path / name).read_bytes() == (saved[0].path / name).read_bytes()
     with run.episodes.open() as file:
         rows = list(csv.DictReader(file))
     assert rows
@@ -103,7 +105,6 @@ def test_resume_continues_the_count_and_keeps_the_first_part(tmp_path: Path) -> 
     common = ["--log-dir", str(tmp_path), "--run-id", "r"]
     ok(*TINY, *common, "--normalize", "--no-export")
     before = (tmp_path / "r" / "episodes.csv").read_text()
-    table = (tmp_path / "r" / "progress.csv").read_bytes()
     assert isinstance(refused("--resume", *common), errors.ConfigurationError)  # it has its 512 steps already
     assert "1,024, of them 512 in" in ok("--resume", *common, "--timesteps", "1024", "--no-export")
     model = PPO.load(tmp_path / "r" / "model.zip")
@@ -112,8 +113,11 @@ def test_resume_continues_the_count_and_keeps_the_first_part(tmp_path: Path) -> 
     after = (tmp_path / "r" / "episodes.csv").read_text()
     assert after.startswith(before)
     assert len(after) > len(before)
-    assert len(list((tmp_path / "r").glob("progress*.csv"))) == 2
-    assert (tmp_path / "r" / "progress.csv").read_bytes() == table != b""
+    with (tmp_path / "r" / "progress.csv").open() as file:
+        steps = [int(row["time/total_timesteps"]) for row in csv.DictReader(file)]
+    assert steps == sorted(set(steps))
+    assert (steps[0], steps[-1]) == (64, 1024)
+    assert len(list((tmp_path / "r").glob("progress*.csv"))) == 1  # the same table goes on
 
 
 def test_off_policy_resume_has_its_replay_buffer(tmp_path: Path) -> None:
@@ -283,7 +287,7 @@ def test_an_overwritten_run_is_as_it_was_if_the_new_one_saves_no_model(
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(PPO, "save", broken)
-    assert isinstance(train(*common, "--force").exception, OSError)
+    assert isinstance(train(*common, "--force").exception, errors.SaveFailed)
     assert {path: path.read_bytes() for path in sorted((tmp_path / "x").rglob("*")) if path.is_file()} == before
     assert [path.name for path in tmp_path.iterdir()] == ["x"]
 
@@ -348,7 +352,7 @@ def test_ctrl_c_in_the_evaluation_ends_the_evaluation_alone(tmp_path: Path, monk
     def stopped(*arguments: Any, **options: Any) -> Any:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(learner, "evaluate_policy", stopped)
+    monkeypatch.setattr(models, "evaluate_policy", stopped)
     output = ok(*TINY, "--log-dir", str(tmp_path), "--run-id", "r", "--eval-episodes", "3")
     assert "done" in output
     assert "without exploration" not in output
@@ -362,13 +366,13 @@ def test_evaluation_leaves_the_statistics_as_they_were_trained(tmp_path: Path, m
     def spied(model: Any, env: Any, **options: Any) -> Any:
         stats = model.get_vec_normalize_env()
         before = stats.obs_rms.count
-        returns, lengths = learner.evaluate_policy.__wrapped__(model, env, **options)
+        returns, lengths = models.evaluate_policy.__wrapped__(model, env, **options)
         seen.append((before, stats.obs_rms.count))
         assert returns == lengths  # of CartPole, unless they were normalised
         return returns, lengths
 
-    spied.__wrapped__ = learner.evaluate_policy  # type: ignore[attr-defined]
-    monkeypatch.setattr(learner, "evaluate_policy", spied)
+    spied.__wrapped__ = models.evaluate_policy  # type: ignore[attr-defined]
+    monkeypatch.setattr(models, "evaluate_policy", spied)
     ok(*TINY, "--log-dir", str(tmp_path), "--normalize", "--no-export")
     ((before, after),) = seen
     assert before == after > 512
@@ -384,9 +388,12 @@ def test_a_save_that_fails_leaves_the_last_good_model(tmp_path: Path, monkeypatc
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(PPO, "save", broken)
-    assert isinstance(train("--resume", *common, "--timesteps", "1024").exception, OSError)
+    result = train("--resume", *common, "--timesteps", "1024")
+    assert result.exit_code == 1
+    assert "SaveFailed: the model of 1024 env-steps could not be saved" in result.output
     assert (tmp_path / "r" / "model.zip").read_bytes() == good
-    assert not list((tmp_path / "r").glob("half-*"))
+    assert not list((tmp_path / "r").rglob("*half-*"))
+    assert RunDirectory(tmp_path / "r").store().last is not None
 
 
 def test_a_file_is_on_the_disk_before_it_takes_the_old_ones_place(
@@ -412,7 +419,7 @@ def test_ctrl_c_saves_the_model(tmp_path: Path) -> None:
     try:
         deadline = time.monotonic() + 60
         episodes = tmp_path / "c" / "episodes.csv"
-        while not (episodes.exists() and episodes.stat().st_size > 200):
+        while not (episodes.exists() and episodes.stat().st_size > 1500):  # beyond the first rollout
             assert process.poll() is None, process.stdout.read() if process.stdout else ""
             assert time.monotonic() < deadline
             time.sleep(0.05)

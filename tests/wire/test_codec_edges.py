@@ -8,8 +8,11 @@ import pytest
 from ue_rl import errors
 from ue_rl.action_spec import ActionSpec
 from ue_rl.buffers import ActionBatch, StepBuffers
+from ue_rl.errors import HandshakeError, LineTooLong
 from ue_rl.spec import AgentGroup, EnvSpec, EnvType, Parameter
 from ue_rl.wire import Codec, decode_handshake, line_limit
+from ue_rl.wire.codec import require_lines
+from ue_rl.wire.lines import LineBuffer
 
 _MASK = frozenset({"MASK"})
 MULTI, SINGLE, RLBASE = EnvType.MULTI, EnvType.SINGLE, EnvType.RLBASE
@@ -46,8 +49,8 @@ def row(env: int, more: str = "") -> str:
         (EnvSpec(2, 2, MULTI, 3, groups=(AgentGroup("a", 5, EnvSpec(2, 2)),)), 1024 + 48 * 45 + 64 * 15),
         (EnvSpec(2, 2, MULTI, 3, parameters=(Parameter("g", 1.0),)), 1024 + 48 * 9 + 65_536 * 3),
         # whatever is announced
-        (EnvSpec(255, 2, MULTI, 65_536), 1024 + 48 * 65_536 * 256 + 64 * 65_536),
-        (EnvSpec(255, 2, MULTI, 65_536, features=frozenset({"INFO"})), 2**30),
+        (EnvSpec(255, 2, MULTI, 65_536), 2**29),
+        (EnvSpec(255, 2, MULTI, 65_536, features=frozenset({"INFO"})), 2**29),
     ],
 )
 def test_the_longest_line_is_that_of_the_protocol(spec: EnvSpec, limit: int) -> None:
@@ -393,3 +396,19 @@ def _with(
 ) -> tuple[bytearray, int, np.ndarray, StepBuffers]:
     data, fill = data_and_fill
     return data, len(data) // len(fill), fill, buffers
+
+
+def test_a_session_whose_lines_could_be_too_long_is_refused_by_name() -> None:
+    require_lines(EnvSpec(128, 2, MULTI, 65_536))
+    require_lines(EnvSpec(1, 1, MULTI, 65_536, features=frozenset({"INFO"})))
+    with pytest.raises(HandshakeError, match=r"too long for text \(field ENV_COUNT\).*536870912.*got 8\d{8} bytes"):
+        require_lines(EnvSpec(256, 2, MULTI, 65_536))
+
+
+def test_storage_for_a_line_grows_no_further_than_its_limit() -> None:
+    lines = LineBuffer(1_000_000)
+    with pytest.raises(LineTooLong):
+        for _ in range(100):
+            lines.feed(b"x" * 20_000)
+            lines.next_span()
+    assert len(lines.data) <= 1_000_000 + 65_536

@@ -81,9 +81,9 @@ def main(arguments: list[str] | None = None) -> Any:
         code = cli.main(words, prog_name="ue-rl", standalone_mode=False)
         sys.stdout.flush()  # here, where an error can still be told
         sys.exit(code if isinstance(code, int) else 0)
-    except (click.exceptions.Abort, KeyboardInterrupt):
-        _tell("stopped", "yellow")
-        _leave(130)
+    except (click.exceptions.Abort, KeyboardInterrupt) as stopped:
+        _tell(str(stopped) or "stopped", "yellow")
+        _leave(getattr(stopped, "exit_code", 130))  # of SIGTERM and SIGHUP another one
     except click.ClickException as error:
         error.show()
         sys.exit(error.exit_code)

@@ -99,8 +99,8 @@ def summary(outcome: Outcome) -> None:
         times = "once" if outcome.restarts == 1 else f"{outcome.restarts} times"
         table.add_row("engines", f"lost and back {times}; the episodes that this cut short are counted nowhere")
     if run.model.exists():
-        late = "" if outcome.saved == outcome.env_steps else f", of {outcome.saved:,} env-steps"
-        table.add_row("model", f"{run.model}{late}")
+        current = outcome.saved == outcome.env_steps
+        table.add_row("model", str(run.model) if current else f"{run.model}, as it was saved last")
     if outcome.exported is not None:
         table.add_row("ONNX", outcome.exported)
     if run.curves.exists():
@@ -121,6 +121,6 @@ def advice(outcome: Outcome) -> str:
     run, saved = outcome.run, outcome.saved
     again = ["ue-rl", "train", "--resume", "--log-dir", str(run.path.parent), "--run-id", run.path.name]
     if saved is None:
-        return f"Nothing could be saved. From the beginning: {shlex.join(again)}"
+        return f"Nothing could be saved; continue from what was there before: {shlex.join(again)}"
     what = "The model is saved" if saved >= outcome.env_steps else f"The model of env-step {saved:,} is saved"
     return f"{what}; continue with: {shlex.join(again)}"

@@ -99,7 +99,7 @@ class EnginesTransport(BaseTransport):
         return self._draw
 
     @draw_parameters.setter
-    def draw_parameters(self, draw: Draw | None) -> None:
+    def draw_parameters(self, draw: Draw | None) -> None:  # type: ignore[override, unused-ignore]
         self._draw = draw
         self._drawn.clear()
         for part in self._parts:

@@ -68,11 +68,13 @@ def start_episodes(
         cut.update(transport.receive().lost)
     infos: dict[int, dict[str, Any]] = {}
     given = seeds if "SEED" in features else None, options if "OPTIONS" in features else None
+    buffers: StepBuffers | None = None
     for buffers, begun, lost in begin_episodes(transport, env_ids, *given):
         cut = cut.difference(begun).union(lost)
         if buffers.lost or infos:  # the next turn clears them
             again = buffers.lost.difference(lost)
             infos.update({row: info for row, info in buffers.infos.items() if row not in again})
+    assert buffers is not None
     buffers.infos.update(infos)
     if cut:
         buffers.lost.update(cut)

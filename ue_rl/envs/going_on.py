@@ -104,11 +104,11 @@ class GoesOn:
             if self._masks is not None and masks is not None:
                 self._masks.current = masks
             return obs, rewards, dones, infos or [{} for _ in dones]
-        before = self._steps, self._returns.copy(), self._started.copy()
+        before = self._steps, self._returns, self._started
         try:
             obs, rewards, dones, infos = self._step()
         except BaseException:  # it is not noted, so it has not been
-            self._steps, self._returns[:], self._started[:] = before
+            self._steps, self._returns, self._started = before
             raise
         masks = None if self._masks is None else self._masks.current
         journal.answered(obs, rewards, dones, infos if any(infos) else None, masks)

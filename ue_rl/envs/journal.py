@@ -7,9 +7,9 @@ the last `mark()`: those steps can be answered again without asking the engine.
 
 from __future__ import annotations
 
+import functools
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
 from itertools import repeat
 from typing import Any, NamedTuple, cast
 
@@ -41,6 +41,9 @@ class Outcome(NamedTuple):
     masks: NDArray[np.int8] | None
 
 
+_outcome = functools.partial(tuple.__new__, Outcome)  # of a tuple; half the time of Outcome(..)
+
+
 class Journal:
     """See the module.
 
@@ -70,9 +73,9 @@ class Journal:
         # The actions of all envs since the oldest of these episodes began.
         self.rows: list[NDArray[np.float32]] = []
         self._first = 0  # which vec-step `rows` begins with
-        self._trim_at = _TRIM_FROM
+        self._trim_at = min(_TRIM_FROM, self._limit + 1)
         # What was asked but not answered yet.
-        self._asked: NDArray[np.float32] | None = None
+        self._asked: NDArray[np.float32]
         self._beginning: dict[int, tuple[int | None, Mapping[str, Any] | None]] = {}
         self._drawn: dict[int, Mapping[str, float] | None] = {}
         # Since mark(); `_again`: how many of them have been given out again, None where none are to be.
@@ -113,7 +116,7 @@ class Journal:
 
     def began(self, obs: Observation, masks: NDArray[np.int8] | None) -> None:
         """All envs were reset, and `obs` was given out."""
-        self.rows, self._first, self._trim_at = [], 0, _TRIM_FROM
+        self.rows, self._first, self._trim_at = [], 0, min(_TRIM_FROM, self._limit + 1)
         self._begin()
         self.obs, self.masks = obs, masks
         self.lost.clear()
@@ -159,21 +162,20 @@ class Journal:
         masks: NDArray[np.int8] | None,
     ) -> None:
         """A step is about to be given out; infos: None where all are empty."""
-        assert self._asked is not None
-        self.rows.append(self._asked)
+        rows = self.rows
+        rows.append(self._asked)
         self._untouched = False
         if self.lost:  # they have ended with this step
             self.lost.clear()
         self.obs, self.masks = obs, masks
         if self._beginning:
             self._begin()
-        if len(self.rows) >= self._trim_at:
+        if len(rows) >= self._trim_at:
             self._trim()
         if self._outcomes is not None:
             # Stable-Baselines3 adds to rewards in place, and VecNormalize replaces what is in infos.
             kept = None if infos is None else [_copied(info) for info in infos]
-            self._outcomes.append(Outcome(self._asked, obs, rewards.copy(), dones, kept, masks))
-        self._asked = None
+            self._outcomes.append(_outcome((self._asked, obs, rewards.copy(), dones, kept, masks)))
 
     def mark(self) -> None:
         """What is given out from now on is kept, until the next mark()."""
@@ -267,7 +269,7 @@ class Journal:
         self.begun, self.seeds = list(state["begun"]), list(state["seeds"])
         self.options, self.parameters = list(state["options"]), list(state["parameters"])
         self._drawn, self.rows, self._first = dict(state["drawn"]), list(state["rows"]), 0
-        self._trim_at = len(self.rows) + _TRIM_FROM
+        self._trim_at = min(len(self.rows) + _TRIM_FROM, self._limit + 1)
         self.obs, self.masks, self.lost = state["obs"], state["masks"], dict(state["lost"])
         self._marked = (state["marked"][0], state["marked"][1])
         count = len(state["infos"])
@@ -298,7 +300,7 @@ class _SeededResets:
         if draw is None:
             transport.reset(env_ids, seeds, options)
             return
-        set_draw(transport, partial(journal.draw, draw))
+        set_draw(transport, functools.partial(journal.draw, draw))
         try:
             transport.reset(env_ids, seeds, options)
         finally:
@@ -330,8 +332,8 @@ def set_draw(transport: Transport, draw: Draw | None) -> None:
 
 def episode_seed(seed: int, env: int, episode: int) -> int:
     """The seed of one episode, 31 bits: engines keep seeds in an int32. By the finalizer of SplitMix64."""
-    value = seed
-    for part in (env, episode):
+    value = 0
+    for part in (seed, env, episode):
         value = ((value ^ part) + 0x9E3779B97F4A7C15) & _MASK64
         value = ((value ^ (value >> 30)) * 0xBF58476D1CE4E5B9) & _MASK64
         value = ((value ^ (value >> 27)) * 0x94D049BB133111EB) & _MASK64

@@ -148,7 +148,7 @@ class UnrealVecEnv(EngineControls, GoesOn, VecEnv):
         if journal is None:
             self.transport.send_actions(rows)
         elif not journal.ask(rows):  # else this step was lived before
-            self.transport.send_actions(rows, sorted(journal.lost))
+            self.transport.send_actions(rows, sorted(journal.lost) if journal.lost else None)
 
     def step_wait(self) -> VecEnvStepReturn:
         """Waits for all envs and resets the finished ones.
@@ -182,7 +182,7 @@ class UnrealVecEnv(EngineControls, GoesOn, VecEnv):
             self._end_lost(self.journal, obs, rewards, dones, infos)
         self._steps += 1
         if self._monitor:
-            np.add(self._returns, rewards, out=self._returns)
+            self._returns = self._returns + rewards
         if self.max_episode_steps is not None:
             dones |= self._steps - self._started >= self.max_episode_steps
         if np.count_nonzero(dones):
@@ -196,6 +196,7 @@ class UnrealVecEnv(EngineControls, GoesOn, VecEnv):
         infos: list[dict[str, Any]],
     ) -> None:  # fmt: skip
         """Notes what ended, then resets those envs in one round trip; writes their first observations into `obs`."""
+        self._started = self._started.copy()  # as it was, if a reset fails
         for env in finished:
             info = infos[env]
             info["terminal_observation"] = self._observations.row(obs, env)

@@ -232,7 +232,7 @@ class UnrealVectorEnv(EngineControls, gym.vector.VectorEnv[Any, Any, NDArray[Any
             dones[cut] = truncations[cut] = True
             self._observations.put(obs, new, begun)
             current.update({env: info for env, info in new.infos.items() if env in begun})
-        return self._infos(new, current, infos)
+        return self._infos(buffers, current, infos)
 
     def _add_final(self, infos: dict[str, Any], obs: Observation, env: int, info: dict[str, Any]) -> dict[str, Any]:
         return self._add_info(infos, {"final_obs": self._observations.row(obs, env), "final_info": info}, env)

@@ -69,6 +69,7 @@ class AutoSave(BaseCallback):
         after: called with each complete Checkpoint.
         signals: stop learning on SIGINT, SIGTERM and SIGHUP, and save on every way out. False: whoever calls learn()
             sees to both, with `rescue`.
+        tell: shows a sentence, such as which checkpoint a run goes on from.
         lock: take the run's lock (FOLDER/run.lock), so that no second process writes into it. False: the caller does.
 
     Attributes:
@@ -91,6 +92,7 @@ class AutoSave(BaseCallback):
         after: Callable[[Checkpoint], object] | None = None,
         signals: bool = True,
         lock: bool = True,
+        tell: Callable[[str], object] = print,
     ) -> None:
         super().__init__()
         self.folder = Path(folder)
@@ -100,7 +102,7 @@ class AutoSave(BaseCallback):
         self._save_freq, self._save_seconds = max(1, save_freq), 60 * save_minutes
         self._with_replay_buffer, self._export = replay_buffer, export
         self._parts, self._extra, self._after = dict(parts or {}), extra, after
-        self._signals, self._lock = signals, RunLock(self.folder) if lock else None
+        self._signals, self._lock, self._say = signals, RunLock(self.folder) if lock else None, tell
         self._env: UnrealVecEnv | None = None
         self._stops = Stopping()
         self._running = ExitStack()  # the signals, while learning
@@ -140,15 +142,15 @@ class AutoSave(BaseCallback):
             return None
         self._going_on, self.resumed = found, found.checkpoint
         model: Algorithm = found.model
-        _log.info("going on from checkpoint %s, at %d env-steps", found.checkpoint, model.num_timesteps)
+        self._say(f"going on from checkpoint {found.checkpoint}, at {model.num_timesteps:,} env-steps")
         return model
 
     def _watch(self, env: VecEnv | None, seed: int | None) -> None:
         """Has the engine's env under `env` keep its journal, and say when it fails."""
         inner = None if env is None else env.unwrapped
-        self._env = None
-        if isinstance(inner, UnrealVecEnv) and inner.keep_journal(secrets.randbits(62) if seed is None else seed):
-            self._env = inner
+        self._env = inner if isinstance(inner, UnrealVecEnv) else None
+        if self._env is not None:
+            self._env.keep_journal(secrets.randbits(62) if seed is None else seed)
 
     def _take_lock(self) -> None:
         if self._lock is not None and not self._locked_now:
@@ -293,7 +295,7 @@ class AutoSave(BaseCallback):
         model = self.model
         write_model(model, folder, self._with_replay_buffer)
         env = self._env
-        state = {"format": FORMAT, "snapshot": snapshot.plain(self._snapshot), "ahead": ahead}
+        state: dict[str, Any] = {"format": FORMAT, "snapshot": snapshot.plain(self._snapshot), "ahead": ahead}
         state["env"] = None if env is None or env.journal is None else env.journal_state()
         write_packed(folder, "state", state)
         for name, part in self._part_states.items():
@@ -303,7 +305,7 @@ class AutoSave(BaseCallback):
         if self._export is not None:
             self._tell(self._export, model, folder / "model.onnx", model.get_vec_normalize_env())
         return {
-            "algorithm": type(model).__name__, "num_envs": model.n_envs, "exact": exact and env is not None,
+            "algorithm": type(model).__name__, "num_envs": model.n_envs, "exact": exact and state["env"] is not None,
             "reason": reason, "rollout_start": model.num_timesteps,
         }  # fmt: skip
 

@@ -16,6 +16,8 @@ import torch
 from stable_baselines3.common.base_class import BaseAlgorithm
 from stable_baselines3.common.vec_env import VecEnv, VecEnvWrapper, VecFrameStack, VecMonitor, VecNormalize
 
+from ue_rl.saving.global_random import read_state
+
 # Attributes of algorithms that are replaced, never written into, while a rollout is collected.
 _PLAIN = (
     "num_timesteps", "_episode_num", "_n_updates", "_n_calls", "exploration_rate", "_current_progress_remaining",
@@ -135,7 +137,7 @@ def rows_ahead(live: State, state: State) -> int:
 def _random(model: BaseAlgorithm) -> tuple[Any, ...]:
     cuda = torch.cuda.get_rng_state_all() if model.device.type == "cuda" else []
     generators = [one.bit_generator.state for one in _generators(model)]
-    return random.getstate(), np.random.get_state(), torch.get_rng_state(), cuda, generators
+    return random.getstate(), read_state(), torch.get_rng_state(), cuda, generators
 
 
 def _put_random(model: BaseAlgorithm, state: tuple[Any, ...]) -> None:
@@ -151,7 +153,8 @@ def _put_random(model: BaseAlgorithm, state: tuple[Any, ...]) -> None:
 
 def _generators(model: BaseAlgorithm) -> list[np.random.Generator]:
     """Those of the spaces; a Dict's and a Tuple's parts have their own, which Stable-Baselines3 does not use."""
-    return [space.np_random for space in (model.action_space, model.observation_space)]
+    seen = model.observation_space._np_random
+    return [model.action_space.np_random, *(() if seen is None else (seen,))]
 
 
 # -- wrappers of the env

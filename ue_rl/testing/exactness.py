@@ -23,6 +23,7 @@ from stable_baselines3.common.vec_env import VecEnv, VecFrameStack, VecMonitor, 
 
 from ue_rl.bridges import GymnasiumBridge
 from ue_rl.envs.vec_env import UnrealVecEnv
+from ue_rl.errors import UeRlError
 from ue_rl.saving.autosave import AutoSave
 
 N = 3
@@ -200,6 +201,8 @@ def learn(
     model: BaseAlgorithm = autosave.resume(CASES[name][0], wrapped) or new(name, wrapped)
     try:
         model.learn(total, callback=[autosave, *(callbacks or [])])
-    except Broken as error:
+    except (Broken, UeRlError) as error:
         autosave.rescue(error)
+        if not isinstance(error, Broken):
+            raise
     return model

@@ -10,7 +10,7 @@ from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ue_rl.errors import ConfigurationError, HandshakeError
+from ue_rl.errors import ConfigurationError, HandshakeError, nearest
 from ue_rl.spec import EnvSpec
 from ue_rl.training.options import DEFAULT_ENV, OFF_POLICY, TrainOptions, resolve, tuned_for
 from ue_rl.wire.handshake import decode_handshake, encode_handshake
@@ -106,17 +106,20 @@ def loadable(options: TrainOptions) -> dict[str, Any]:
     return {name: value for name, value in tuned_for(options).items() if name in names}
 
 
-def check_spaces(handshake: Path, spec: EnvSpec) -> None:
-    """The engine that a run is resumed with against the one that it was saved with (its handshake.txt).
+def check_engine(options: TrainOptions, spec: EnvSpec, handshake: Path) -> list[str]:
+    """The engine that a run is resumed with against the one that it was saved with; sentences of what differs.
+
+    Args:
+        handshake: the run's handshake.txt. Without one nothing is compared here: SB3 refuses what does not fit.
 
     Raises:
-        ConfigurationError: names the part of the handshake that differs. Without a file nothing is compared here: then
-            SB3 refuses what does not fit.
+        ConfigurationError: other observations or actions, by the part of the handshake that differs; or another number
+            of envs where the algorithm has a replay buffer, whose columns are the envs.
     """
     try:
         before = decode_handshake(handshake.read_bytes())
     except (FileNotFoundError, HandshakeError):
-        return
+        return []
     now = decode_handshake(encode_handshake(replace(spec, shm=None)))
     for name, key in _SPACES.items():
         was, is_now = getattr(before, name), getattr(now, name)
@@ -126,22 +129,15 @@ def check_spaces(handshake: Path, spec: EnvSpec) -> None:
                 fault="caller", field=key, expected=was, got=is_now,
                 cure="connect to the game that the run was begun with, or begin a new run",
             )  # fmt: skip
-
-
-def check_num_envs(options: TrainOptions, was: int, now: int, run: Path) -> str | None:
-    """A sentence where the run goes on with another number of envs than it was saved with; None where it is the same.
-
-    Raises:
-        ConfigurationError: the algorithm has a replay buffer, whose columns are the envs.
-    """
-    if was == now:
-        return None
+    if before.num_envs == now.num_envs:
+        return []
     if options.algo in OFF_POLICY:
         raise ConfigurationError(
-            "the replay buffer is that of another number of envs", fault="caller", field="num_envs", expected=was,
-            got=now, cure=f"run {was} envs in all, or begin a new run with these weights: --init-from {run}",
+            "the replay buffer has a column for each env", fault="caller", field="num_envs", expected=before.num_envs,
+            got=now.num_envs, cure=f"run {before.num_envs} envs in all, or begin a new run with these weights: "
+            f"--init-from {handshake.parent}",
         )  # fmt: skip
-    return f"num_envs: {was} before, {now} now: a rollout is {now} x n_steps env-steps"
+    return [f"envs in all: {before.num_envs} before, {now.num_envs} now: a rollout has as many times n_steps env-steps"]
 
 
 def _hyperparameters(before: TrainOptions, options: TrainOptions, run: Path) -> list[str]:
@@ -154,7 +150,8 @@ def _hyperparameters(before: TrainOptions, options: TrainOptions, run: Path) -> 
         old = was.get(name, "the default")
         if name not in applied or (name == "gamma" and options.algo in OFF_POLICY and now.get("n_steps", 1) != 1):
             cure = f"leave it out, or begin a new run; --init-from {run} gives it these weights where they fit"
-            raise _cannot_change(f"hyperparameters.{name}", old, value, cure)
+            known = None if name in was else nearest(name, applied)
+            raise _cannot_change(f"hyperparameters.{name}", old, value, known or cure)
         said.append(f"{name}: {_shown(old)} before, {_shown(value)} now")
     return said
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import json
 import logging
 import os
 import shutil
@@ -27,13 +26,14 @@ from ue_rl.saving.stop_callback import StopCallback
 from ue_rl.saving.stopping import Stopping
 from ue_rl.training import agents
 from ue_rl.training.callbacks import EngineNumbers, EpisodeLog
-from ue_rl.training.comparison import check_spaces
+from ue_rl.training.comparison import check_engine
 from ue_rl.training.curves import draw_curves
 from ue_rl.training.directory import RunDirectory
 from ue_rl.training.fleet import Fleet
+from ue_rl.training.loading import check_arguments, check_old
 from ue_rl.training.models import algorithm, evaluation_of, new_model, normalized, old_model
 from ue_rl.training.options import TrainOptions
-from ue_rl.training.preparing import prepared
+from ue_rl.training.preparing import prepared, restore
 from ue_rl.training.report import Outcome, Report
 from ue_rl.training.surviving import Surviving, quiet_tensorboard
 from ue_rl.training.tables import open_tables
@@ -70,7 +70,7 @@ class Learner:
         self.begun = False
         self._exported: str | None = None
         self._fleet = Fleet(vec_env.unwrapped.transport)  # type: ignore[attr-defined]
-        self.curriculum = prepared(options, vec_env, report)
+        self.curriculum = prepared(options, vec_env, None if load is None else run.curriculum, report)
         self.autosave = AutoSave(
             run.path, save_freq=options.save_freq, save_minutes=options.save_minutes, keep=options.keep,
             export=self._export if options.export else None, after=self._saved,
@@ -94,10 +94,13 @@ class Learner:
     def _resumed(self, vec_env: VecEnv, load: dict[str, Any]) -> BaseAlgorithm | None:
         """The model to go on with; None where the run has saved nothing yet."""
         o, run = self.options, self.run
-        check_spaces(run.handshake, vec_env.unwrapped.engine_spec)  # type: ignore[attr-defined]
+        if run.saved_anything:
+            for text in check_engine(o, vec_env.unwrapped.engine_spec, run.handshake):  # type: ignore[attr-defined]
+                self.report.said(text)
         kind = algorithm(o.algo, vec_env)
+        check_arguments(kind, load)
         model: BaseAlgorithm | None = self.autosave.resume(kind, normalized(o, vec_env), device=o.device, **load)
-        lessons: Path | None = run.curriculum
+        lessons: Path | None = None
         if model is not None:
             checkpoint = self.autosave.resumed
             assert checkpoint is not None
@@ -113,6 +116,8 @@ class Learner:
             if not old:
                 self.report.said("nothing was saved yet: the run begins anew, with its own options")
                 return None
+            for text in check_old(o, old[0]):
+                self.report.said(text)
             model = old_model(o, old[0], vec_env, load)
             self.report.said(f"going on from {old[0].model}")
         if model.num_timesteps >= o.timesteps:
@@ -120,13 +125,8 @@ class Learner:
                 "the run has reached its timesteps already", field="timesteps",
                 expected=f"more than {model.num_timesteps}", got=o.timesteps, cure="raise --timesteps",
             )  # fmt: skip
-        if self.curriculum is not None and lessons is not None and lessons.exists():
-            try:
-                self.curriculum.restore(json.loads(lessons.read_text("utf-8")))
-            except (ValueError, AttributeError, TypeError) as error:
-                raise ConfigurationError(
-                    f"{lessons} cannot be read", got=str(error), cure="delete it to begin with the first lesson"
-                ) from error
+        if self.curriculum is not None and lessons is not None:
+            restore(self.curriculum, lessons)
         return model
 
     def learn(self, stopping: Stopping) -> Outcome:
@@ -172,6 +172,8 @@ class Learner:
             stopped = SaveFailed(
                 f"the model of {model.num_timesteps} env-steps could not be saved", cure=f"see {run.log} for the reason"
             )
+        if saved is None and run.replaced:
+            raise stopped or SaveFailed("nothing could be saved")  # the run that was to be overwritten is kept
         with Guard(run.curves, self.report.warned):
             draw_curves(run.episodes, run.curves, f"{o.algo.upper()} on {o.task}")
         return Outcome(

@@ -21,7 +21,8 @@ from stable_baselines3.common.vec_env import VecEnv, VecNormalize
 from ue_rl.errors import ConfigurationError, UeRlError, nearest
 from ue_rl.saving.checkpoints import CheckpointStore
 from ue_rl.training.comparison import APPLIED, loadable
-from ue_rl.training.options import TrainOptions, read_config, tuned_for
+from ue_rl.training.directory import OldModel
+from ue_rl.training.options import OFF_POLICY, TrainOptions, read_config, tuned_for
 
 # Beside what a model applies in mid-run: what load() makes anew, where there is no run to go on with.
 _MADE_ANEW = ("buffer_size", "optimize_memory_usage", "stats_window_size")
@@ -138,6 +139,23 @@ def load_model(kind: Any, path: Path, env: VecEnv, options: TrainOptions, **argu
             cure="the algorithm, observations and actions must be those it was trained with, and the versions of its "
             "libraries not too different",
         ) from error  # fmt: skip
+
+
+def check_old(options: TrainOptions, old: OldModel) -> list[str]:
+    """Sentences of what a run of an older version lacks.
+
+    Raises:
+        ConfigurationError: it lacks the statistics that its observations were normalized with.
+    """
+    if options.normalize and old.normalize is None:
+        raise ConfigurationError(
+            f"{old.model} was learnt on normalized observations, and their statistics are missing", fault="caller",
+            field="normalize", expected=f"vecnormalize.pkl beside it, or {old.model.stem}_vecnormalize.pkl",
+            cure="put the file back, or move this model away to go on from an older one",
+        )  # fmt: skip
+    if options.algo in OFF_POLICY and old.replay is None:
+        return [f"no replay buffer was saved with {old.model}: learning goes on with an empty one"]
+    return []
 
 
 def load_statistics(path: Path, env: VecEnv) -> VecNormalize:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import warnings
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any
 
 from gymnasium import spaces
@@ -17,7 +18,14 @@ from stable_baselines3.common.vec_env import VecEnv, VecNormalize
 from ue_rl.errors import ConfigurationError
 from ue_rl.training import agents
 from ue_rl.training.directory import OldModel
-from ue_rl.training.loading import find_start, init_arguments, load_model, load_replay_buffer, load_statistics
+from ue_rl.training.loading import (
+    check_arguments,
+    find_start,
+    init_arguments,
+    load_model,
+    load_replay_buffer,
+    load_statistics,
+)
 from ue_rl.training.options import ALGORITHMS, CLASS_NAMES, TrainOptions, tuned_for
 
 _ACTION_SPACES: dict[str, type[spaces.Space[Any]]] = {
@@ -62,8 +70,11 @@ def new_model(options: TrainOptions, vec_env: VecEnv, tell: Callable[[str], obje
         start = find_start(o)
         for text in start.said:
             tell(text)
-        env = normalized(o, vec_env) if start.normalize is None else load_statistics(start.normalize, vec_env)
-        model = load_model(algorithm(o.algo, env), start.model, env, o, **init_arguments(o))
+        env = normalized(o, vec_env) if start.normalize is None else _with_statistics(start.normalize, vec_env, o)
+        arguments = {**init_arguments(o), **agents.buffers(o, env)}
+        if o.her is not None:
+            arguments |= _hindsight(o.her, env.observation_space)
+        model = load_model(algorithm(o.algo, env), start.model, env, o, **arguments)
         model.num_timesteps = 0
         return model
     env = normalized(o, vec_env)
@@ -72,6 +83,7 @@ def new_model(options: TrainOptions, vec_env: VecEnv, tell: Callable[[str], obje
     arguments = {**agents.buffers(o, env), **tuned_for(o)}
     if o.her is not None:
         arguments |= _hindsight(o.her, env.observation_space)
+    check_arguments(kind, arguments)
     try:
         return kind(policy, env, seed=o.seed, device=o.device, verbose=o.verbose, **arguments)  # type: ignore[no-any-return]
     except (TypeError, ValueError, AssertionError, RuntimeError) as error:
@@ -83,13 +95,19 @@ def new_model(options: TrainOptions, vec_env: VecEnv, tell: Callable[[str], obje
 
 def old_model(options: TrainOptions, old: OldModel, vec_env: VecEnv, load: Mapping[str, Any]) -> BaseAlgorithm:
     """The model of a run that an older version has saved, with what it saved beside it; `load` as for load_model."""
-    env = vec_env if old.normalize is None else load_statistics(old.normalize, vec_env)
+    env = vec_env if old.normalize is None else _with_statistics(old.normalize, vec_env, options)
     model = load_model(algorithm(options.algo, env), old.model, env, options, **load)
     if old.replay is not None and isinstance(model, OffPolicyAlgorithm):
         with warnings.catch_warnings():  # HER's: the episodes under way are lost, as the engine begins new ones
             warnings.filterwarnings("ignore", message="The last trajectory in the replay buffer will be truncated")
             load_replay_buffer(model, old.replay)
     return model
+
+
+def _with_statistics(path: Path, vec_env: VecEnv, options: TrainOptions) -> VecNormalize:
+    env = load_statistics(path, vec_env)
+    env.gamma = float(tuned_for(options).get("gamma", env.gamma))
+    return env
 
 
 def _policy_for(algo: str, space: spaces.Space[Any]) -> str:

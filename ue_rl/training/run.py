@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from ue_rl.errors import UeRlError, printable
 from ue_rl.saving.lock import RunLock
 from ue_rl.saving.stopping import Stopping
-from ue_rl.training.comparison import compare
+from ue_rl.training.comparison import Comparison, compare
 from ue_rl.training.directory import RunDirectory
 from ue_rl.training.fleet import Fleet
 from ue_rl.training.options import TrainOptions
@@ -61,7 +61,7 @@ def _in_directory(
             run.sweep()
             load: dict[str, Any] | None = None
             if resume:
-                options, said, load = compare(run.read_config(), options, run.path)
+                options, said, load = _compared(options, run)
                 for text in said:
                     report.said(text)
                     _log.info("%s", text)
@@ -74,6 +74,15 @@ def _in_directory(
         raise
 
 
+def _compared(options: TrainOptions, run: RunDirectory) -> Comparison:
+    """What may change in a run that has saved something; one that has not begins anew, with any options."""
+    found = Comparison(options, [], {})
+    if run.saved_anything:
+        found = compare(run.read_config(), options, run.path)
+    aside = [f"{path} is a run of this name that --force had set aside" for path in run.set_aside()]
+    return found._replace(said=[*aside, *found.said])
+
+
 def _prepared(
     options: TrainOptions, run: RunDirectory, load: dict[str, Any] | None, report: Report, stack: ExitStack
 ) -> Learner:
@@ -81,6 +90,10 @@ def _prepared(
     from ue_rl.training.engine import engines_of
 
     o = options
+    if o.init_from and not (load is not None and run.saved_anything):
+        from ue_rl.training.loading import find_start
+
+        find_start(o)  # a wrong path is said before an engine is started
     transport = engines_of(o, run.engines, report.changed)
     stack.callback(transport.close)
     # Imports torch, which takes seconds: after everything cheap was checked, before an engine waits.

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from ue_rl.buffers import ActionBatch, Resets, StepBuffers
 from ue_rl.compiled import load, name_of
-from ue_rl.errors import ConfigurationError, MalformedMessage
+from ue_rl.errors import ConfigurationError, HandshakeError, MalformedMessage
 from ue_rl.json_text import json_object, json_text
 from ue_rl.spec import EnvSpec, EnvType
 from ue_rl.wire import kernels_pure as k
@@ -28,18 +28,31 @@ from ue_rl.wire.settings import read_settings, settings_text
 
 __all__ = ["MAX_LINE", "Codec", "line_limit", "nonfinite_action"]
 
-MAX_LINE = 2**30  # bytes, whatever a session's sizes are
+MAX_LINE = 2**29  # bytes, whatever a session's sizes are: places in a line are int32
 
 _FORMS = {EnvType.MULTI: k.FORM_MULTI, EnvType.SINGLE: k.FORM_SINGLE, EnvType.RLBASE: k.FORM_RLBASE}
 _FIRST = np.zeros(1, np.intp)  # the env ids of a line of one env
 _FIRST.flags.writeable = False
 
 
-def line_limit(spec: EnvSpec) -> int:
-    """The longest line, in bytes, that a reader must take (docs/protocol.md, section 9)."""
-    numbers = spec.num_rows * max(spec.obs_size + 1, spec.act_size)
+def line_limit(spec: EnvSpec, rows: int | None = None) -> int:
+    """The longest line, in bytes, that a reader must take (docs/protocol.md, section 9); `rows`: in it, None: all."""
+    rows = spec.num_rows if rows is None else rows
+    numbers = rows * max(spec.obs_size + 1, spec.act_size)
     room = 65_536 if spec.features & {"INFO", "OPTIONS"} or spec.parameters else 64
-    return min(1024 + 48 * numbers + (room + spec.mask_size) * spec.num_rows, MAX_LINE)
+    return min(1024 + 48 * numbers + (room + spec.mask_size) * rows, MAX_LINE)
+
+
+def require_lines(spec: EnvSpec) -> None:
+    """Raises HandshakeError where a step of all envs may not fit into a line that a reader takes."""
+    numbers = spec.num_rows * max(spec.obs_size + 1, spec.act_size)
+    need = 1024 + 48 * numbers + (64 + spec.mask_size) * spec.num_rows
+    if need > MAX_LINE:
+        raise HandshakeError(
+            "a line of this session could be too long for text", fault="engine", field="ENV_COUNT",
+            expected=f"at most {MAX_LINE} bytes a step, at 48 for each number", got=f"{need} bytes",
+            cure="use fewer envs an engine, or shared memory",
+        )  # fmt: skip
 
 
 class Codec:
@@ -58,6 +71,7 @@ class Codec:
         self.spec = spec
         self.kernels = name_of(module)
         self.max_line = line_limit(spec)
+        self.max_env_line = line_limit(spec, rows=spec.agents_per_env)  # of a line on one env's own socket
         self.form = _FORMS[spec.env_type]
         self._state_form = self.form + (k.AGENTS if spec.groups else 0)
         self._request_form = self._state_form + (k.SETTINGS if spec.parameters else 0)

@@ -46,7 +46,7 @@ class LineBuffer:
             self._view[:kept] = bytes(self._view[self._head : self._tail])
             self._head, self._scanned, self._tail = 0, self._scanned - self._head, kept
         if self._tail == len(self.data):
-            self._grow(2 * len(self.data))
+            self._grow(max(len(self.data) + 1, min(2 * len(self.data), self.max_line + 65_536)))
         return self._view[self._tail :]
 
     def received(self, count: int) -> None:

@@ -1,0 +1,172 @@
+"""The journal of a VecEnv: seeds of episodes, what is kept and for how long, replays of histories of many lengths."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from ue_rl.envs import journal as journal_module
+from ue_rl.envs.journal import episode_seed
+from ue_rl.envs.vec_env import UnrealVecEnv
+from ue_rl.saving.packing import read_packed, write_packed
+from ue_rl.testing import MemoryTransport
+from ue_rl.testing.exactness import N, bridge
+
+
+class Noted(MemoryTransport):
+    """Notes the seeds and options of all resets."""
+
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self.resets: list[tuple[Any, Any, Any]] = []
+        self.steps = 0
+
+    def _ask(self, actions: Any, resets: Any) -> None:
+        self.steps += 1
+        super()._ask(actions, resets)
+
+    def _ask_resets(self, resets: Any) -> None:
+        self.resets.append((resets.env_ids, resets.seeds, resets.options))
+        super()._ask_resets(resets)
+
+
+def env_of(kind: str = "box", **options: Any) -> UnrealVecEnv:
+    return UnrealVecEnv(Noted(bridge(kind)), **options)
+
+
+def play(env: UnrealVecEnv, steps: int, seed: int = 0) -> list[Any]:
+    """Acts by chance, legally."""
+    draw = np.random.default_rng(seed)
+    seen = []
+    for _ in range(steps):
+        if env.engine_spec.mask_size:
+            actions = np.array(
+                [draw.choice(np.flatnonzero(mask)) for mask in env.env_method("action_masks", indices=[0])]
+            )
+            actions = np.array([draw.choice(np.flatnonzero(env.env_method("action_masks", indices=[e])[0]))
+                                for e in range(N)])  # fmt: skip
+        else:
+            actions = draw.uniform(-1, 1, (N, 2)).astype(np.float32)
+        seen.append(env.step(actions))
+    return seen
+
+
+def same(one: Any, other: Any) -> bool:
+    if isinstance(one, dict):
+        return one.keys() == other.keys() and all(same(one[key], other[key]) for key in one if key != "t")
+    if isinstance(one, (list, tuple)):
+        return len(one) == len(other) and all(map(same, one, other))
+    return bool(np.array_equal(one, other))
+
+
+def test_every_episode_has_a_seed_of_its_own() -> None:
+    seeds = {episode_seed(run, env, episode) for run in range(4) for env in range(16) for episode in range(200)}
+    assert len(seeds) > 12_790
+    assert all(0 <= seed < 2**31 for seed in seeds)
+    assert episode_seed(1, 2, 3) == 1748607912  # runs that were saved must be understood later
+
+
+def test_own_seeds_and_options_win_for_the_first_reset() -> None:
+    env = env_of()
+    env.keep_journal(5)
+    env.seed(40)
+    env.set_options({"start": 1.5})
+    env.reset()
+    transport: Any = env.transport
+    assert transport.resets[0] == (None, [40, 41, 42], [{"start": 1.5}] * N)
+    play(env, 60)
+    later = [seed for ids, seeds, _ in transport.resets[1:] for seed in seeds]
+    assert len(set(later)) == len(later) >= N
+    first = next(ids for ids, _, _ in transport.resets[1:])[0]
+    assert transport.resets[1][1][0] == episode_seed(5, first, 2)
+
+
+def test_without_a_journal_no_seeds_are_sent() -> None:
+    env = env_of()
+    env.reset()
+    play(env, 60)
+    transport: Any = env.transport
+    assert all(seeds is None for _, seeds, _ in transport.resets)
+
+
+@pytest.mark.parametrize("kind", ["box", "masked", "dict"])
+@pytest.mark.parametrize("marked", [0, 17, 40])
+def test_a_replay_and_what_was_given_out(tmp_path: Any, kind: str, marked: int) -> None:
+    whole, before, after = env_of(kind), env_of(kind), env_of(kind)
+    for env in (whole, before):
+        env.keep_journal(9)
+        env.set_options({"start": 0.25})
+        env.reset()
+        play(env, marked)
+        env.journal.mark()  # type: ignore[union-attr]
+    expected = play(whole, 50 - marked, seed=1) + play(whole, 30, seed=2)
+    play(before, 50 - marked, seed=1)
+    write_packed(tmp_path, "state", before.journal_state())
+    after.resume_journal(read_packed(tmp_path, "state"))
+    transport: Any = after.transport
+    assert transport.steps < 50, "only the present episodes are played again"
+    asked = transport.steps
+    np.testing.assert_equal(after.reset(), after.reset())
+    seen = play(after, 50 - marked, seed=1)
+    assert transport.steps == asked, "these steps were lived before"
+    seen += play(after, 30, seed=2)
+    assert transport.steps == asked + 30
+    for one, other in zip(seen, expected, strict=True):
+        assert same(one, other)
+
+
+def test_what_is_given_out_may_be_changed() -> None:
+    env = env_of()
+    env.keep_journal(3)
+    env.reset()
+    env.journal.mark()  # type: ignore[union-attr]
+    for _, rewards, _, infos in (given := play(env, 40)):
+        rewards[:] = 100
+        for info in infos:
+            info.clear()
+    again = env_of()
+    again.resume_journal(env.journal_state())
+    again.reset()
+    seen = play(again, 40)
+    assert all((rewards < 50).all() for _, rewards, _, _ in seen)
+    assert sum("episode" in info for _, _, _, infos in seen for info in infos) == sum(
+        int(dones.sum()) for _, _, dones, _ in given
+    )
+
+
+def test_episodes_that_are_too_long_are_not_kept(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(journal_module, "MOST_STEPS", 5)
+    env = env_of()
+    env.keep_journal(3)
+    env.reset()
+    play(env, 200)
+    journal = env.journal
+    assert journal is not None
+    assert len(journal.rows) <= 6
+    state = env.journal_state()
+    known = sum(journal.known)
+    again = env_of()
+    again.resume_journal(state)
+    assert len(again.journal.lost) == N - known  # type: ignore[union-attr]
+    assert "too long" in caplog.text
+
+
+def test_memory_stays_small() -> None:
+    """Actions are kept since the oldest present episode began, steps only since mark()."""
+    env = env_of()
+    env.keep_journal(3)
+    env.reset()
+    play(env, 5000)
+    journal = env.journal
+    assert journal is not None
+    assert len(journal.rows) <= 1000
+    journal.mark()
+    play(env, 10)
+    assert len(journal.state()["infos"]) == 10
+    journal.unmark()
+    play(env, 10)
+    assert journal.state()["infos"] == []
