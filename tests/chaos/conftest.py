@@ -24,26 +24,6 @@ if sys.platform == "win32":
     collect_ignore_glob = ["*"]
 
 
-# What other parts must bring first: (part of a test's name, reason). UE_RL_CHAOS_ALL=1 runs these too.
-PENDING = (
-    ("with_reconnect", "--reconnect"),
-    ("started_again_by_hand", "--reconnect"),
-    ("goes_on_late", "--reconnect"),
-    ("half_open", "--reconnect"),
-    ("sockets_is_cut", "--reconnect"),
-    ("without_reconnect", "another outcome over shared memory"),
-)
-
-
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    here = Path(__file__).parent
-    for item in items:
-        if here in item.path.parents and "UE_RL_CHAOS_ALL" not in os.environ:
-            for name, reason in PENDING:
-                if name in item.nodeid:
-                    item.add_marker(pytest.mark.xfail(reason=reason, run=False))
-
-
 class Stage:
     """One case's folder, its trainer and its engines.
 
