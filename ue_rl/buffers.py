@@ -35,8 +35,8 @@ class StepBuffers:
         lost: env ids whose engine was lost during the last request, though the connection goes on (several engines, or
             one that is started again): their rows are the last good observation, reward 0, done and truncated. They
             must be reset before anything else is asked of them. Empty in the usual case.
-        may_give: whoever reads may keep `obs` itself in place of a copy, and says so by `given = True`: the transport
-            then writes its next answer into another array. For large observations, where a copy costs more than that.
+        may_give: a reader may keep `obs` itself in place of a copy, and says so by `given = True`: the transport then
+            writes its next answer into another array. For large observations, where a copy costs more than that.
     """
 
     __slots__ = (
