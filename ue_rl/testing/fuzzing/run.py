@@ -7,6 +7,7 @@ import faulthandler
 import gc
 import os
 import random
+import sys
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -43,7 +44,7 @@ def run(targets: Mapping[str, Target], messages: int, seed: int, *, most_faults:
     blocks = max(1, messages // (_TURNS * _BLOCK * len(targets)))
     for turn in range(_TURNS):
         for name, target in targets.items():
-            faulthandler.dump_traceback_later(HANG + blocks * 0.1, exit=True)
+            faulthandler.dump_traceback_later(HANG + blocks * 0.1, exit=True, file=sys.__stderr__ or sys.stderr)
             for _ in range(blocks):
                 _feed_block(outcome, name, target, rng)
                 if len(outcome.faults) >= most_faults:
