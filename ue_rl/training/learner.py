@@ -75,6 +75,7 @@ class Learner:
             run.path, save_freq=options.save_freq, save_minutes=options.save_minutes, keep=options.keep,
             export=self._export if options.export else None, after=self._saved,
             parts={} if self.curriculum is None else {"curriculum": self.curriculum}, signals=False, lock=False,
+            tell=report.said,
         )  # fmt: skip
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", message="the engine takes no seeds")
@@ -83,7 +84,7 @@ class Learner:
         self._goes_on = going_on is not None
         self.env: VecEnv = self.model.get_env() or vec_env
         tables = open_tables(run.path, self.model.num_timesteps, options.verbose)
-        tables.output_formats = [Surviving(table, report.warned) for table in tables.output_formats]
+        tables.output_formats[:] = [Surviving(table, report.warned) for table in tables.output_formats]
         self.model.set_logger(tables)
         if options.export:
             self._check_export()
@@ -105,7 +106,6 @@ class Learner:
             checkpoint = self.autosave.resumed
             assert checkpoint is not None
             lessons = checkpoint.file("curriculum.json")
-            self.report.said(f"going on from checkpoint {checkpoint}, saved {checkpoint.facts.get('saved_at')}")
         else:
             old = run.old_models()
             if not old and run.saved_anything:
