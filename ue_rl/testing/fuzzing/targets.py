@@ -353,13 +353,11 @@ class _Headers:
 
     def __init__(self) -> None:
         self._made: list[tuple[bytes, int]] = []
-        for given in (
-            {"config": encode_handshake(EnvSpec(3, 2, num_envs=4))}, {"config": None},
-            {"config": encode_handshake(EnvSpec(3, 2, num_envs=4)), "image": (2, 3, 3), "mask_size": 4},
-        ):  # fmt: skip
-            header, size = plan(4, 3, 2, ring_size=256, **given)
+        line = encode_handshake(EnvSpec(3, 2, num_envs=4))
+        for config, image, mask_size in ((line, None, 0), (None, None, 0), (line, (2, 3, 3), 4)):
+            header, size = plan(4, 3, 2, ring_size=256, config=config, image=image, mask_size=mask_size)
             memory = bytearray(size)
-            StepMemory.create(memory, header, given["config"] or b"").release()  # type: ignore[arg-type]
+            StepMemory.create(memory, header, config or b"").release()
             self._made.append((bytes(memory), size))
 
     def __call__(self, rng: random.Random) -> bytes:
