@@ -2,7 +2,7 @@
 
 They see the core (ue_rl/*.py) and nothing of the other rooms. Start with MultiEnvBridge, or VectorBridge where the
 simulation works on arrays; MultiAgentBridge or VectorAgentsBridge where an env holds agents. GymnasiumBridge hosts any
-Gymnasium env, PettingZooBridge any PettingZoo env.
+Gymnasium env, PettingZooBridge any PettingZoo env, MujocoBridge is an engine itself.
 """
 
 from __future__ import annotations
@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from ue_rl.bridges.base import BaseBridge as BaseBridge
     from ue_rl.bridges.base import Mode as Mode
     from ue_rl.bridges.gymnasium import GymnasiumBridge as GymnasiumBridge
+    from ue_rl.bridges.mujoco import MujocoBridge as MujocoBridge
+    from ue_rl.bridges.mujoco_tasks import MujocoTask as MujocoTask
     from ue_rl.bridges.multi_agent import MultiAgentBridge as MultiAgentBridge
     from ue_rl.bridges.multi_env import MultiEnvBridge as MultiEnvBridge
     from ue_rl.bridges.pettingzoo import PettingZooBridge as PettingZooBridge
@@ -36,6 +38,8 @@ __getattr__, __dir__, __all__ = lazy(
     {
         "base": "BaseBridge Mode",
         "gymnasium": "GymnasiumBridge",
+        "mujoco": "MujocoBridge",
+        "mujoco_tasks": "MujocoTask",
         "multi_agent": "MultiAgentBridge",
         "multi_env": "MultiEnvBridge",
         "pettingzoo": "PettingZooBridge",
@@ -47,4 +51,5 @@ __getattr__, __dir__, __all__ = lazy(
         "vector": "VectorBridge",
         "vector_agents": "VectorAgentsBridge",
     },
+    optional=("MujocoBridge",),
 )

@@ -1,4 +1,4 @@
-"""`ue-rl serve`: hosts a Gymnasium or PettingZoo env, or a bridge class of yours, as an engine."""
+"""`ue-rl serve`: hosts a Gymnasium or PettingZoo env, a MuJoCo model, or a bridge class of yours, as an engine."""
 
 from __future__ import annotations
 
@@ -17,6 +17,8 @@ from ue_rl.errors import ConfigurationError, printable
 @click.command(short_help="Host an env as an engine.")
 @click.option("--env", help="A Gymnasium id, such as CartPole-v1.")
 @click.option("--pettingzoo", metavar="MODULE", help="A PettingZoo env, such as pettingzoo.classic.rps_v2.")
+@click.option("--mujoco", metavar="MODEL", help="A MuJoCo model: arm.xml, or a task by name, such as HalfCheetah.")
+@click.option("--task", metavar="MODULE:CLASS", help="With --mujoco: the MujocoTask.  [default: that of the name]")
 @click.option("--bridge", help="A bridge class instead, as module:Class; called with num_envs.")
 @click.option("--num-envs", type=click.IntRange(1), default=8, show_default=True)
 @click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
@@ -28,10 +30,11 @@ from ue_rl.errors import ConfigurationError, printable
 @click.option("--send-info", is_flag=True, help="Send info dicts along.")
 @click.option("--kwargs", default="{}", help="JSON object for whoever makes the env, or the bridge class.")
 def serve(
-    env: str | None, pettingzoo: str | None, bridge: str | None, num_envs: int, host: str, port: int,
-    tick_rate: float | None, shm: bool, shm_name: str | None, images: bool, send_info: bool, kwargs: str,
+    env: str | None, pettingzoo: str | None, mujoco: str | None, task: str | None, bridge: str | None, num_envs: int,
+    host: str, port: int, tick_rate: float | None, shm: bool, shm_name: str | None, images: bool, send_info: bool,
+    kwargs: str,
 ) -> None:  # fmt: skip
-    """Host a Gymnasium or PettingZoo env, or a bridge class, as an engine, until Ctrl-C, SIGTERM or SIGHUP.
+    """Host an env, a MuJoCo model or a bridge class as an engine, until Ctrl-C, SIGTERM or SIGHUP.
 
     Trainers connect one after the other: ue-rl train --port 7777, or ue_rl.connect("tcp://127.0.0.1:7777"). With --shm
     they go over to shared memory by themselves; with --shm-name they attach: ue_rl.connect("shm://NAME").
@@ -44,8 +47,10 @@ def serve(
             raise click.UsageError(f"--shm-name serves without TCP: leave out --{word}, or offer --shm")
     if images and (env is None or not (shm or shm_name)):
         raise click.UsageError("--images needs --env, and --shm or --shm-name: text carries no images")
-    if [env, pettingzoo, bridge].count(None) != 2:
-        raise click.UsageError("give one of --env, --pettingzoo and --bridge")
+    if [env, pettingzoo, mujoco, bridge].count(None) != 3:
+        raise click.UsageError("give one of --env, --pettingzoo, --mujoco and --bridge")
+    if task is not None and mujoco is None:
+        raise click.UsageError("--task is for --mujoco")
     arguments = json_object(kwargs, "kwargs")
     from ue_rl.bridges import GymnasiumBridge, PettingZooBridge, ShmUpgrader, serve_shm
     from ue_rl.bridges import serve as serve_tcp
@@ -67,13 +72,17 @@ def serve(
         hosted = GymnasiumBridge(env, num_envs, send_info=send_info, images=images, **arguments)
     elif pettingzoo is not None:
         hosted = PettingZooBridge(pettingzoo, num_envs, send_info=send_info, **arguments)
+    elif mujoco is not None:
+        hosted = _mujoco(mujoco, task, num_envs, arguments)
     else:
-        hosted = _bridge_class(str(bridge))(num_envs=num_envs, **arguments)
+        hosted = _loaded(str(bridge), "bridge")(num_envs=num_envs, **arguments)
     show_log("ue_rl.bridges.tcp.server", "ue_rl.bridges.shm")
 
     def say(running: Any) -> None:
         offered = ", shared memory on offer" if shm else ""
-        click.echo(f"{env or pettingzoo or bridge}: {num_envs} envs on {running.url}{offered}  (Ctrl-C stops)")
+        click.echo(
+            f"{env or pettingzoo or mujoco or bridge}: {num_envs} envs on {running.url}{offered}  (Ctrl-C stops)"
+        )
         click.echo(f"{hosted.build_handshake()}")
         for what, text in rows(hosted.spec):
             click.echo(printable(f"  {what}: " + text.replace("\n", "\n    ")))
@@ -105,7 +114,23 @@ def _close(hosted: Any) -> None:
         hosted.close()
 
 
-def _bridge_class(name: str) -> Any:
+def _mujoco(model: str, task: str | None, num_envs: int, arguments: dict[str, Any]) -> Any:
+    try:
+        from ue_rl.bridges import MujocoBridge
+    except ImportError as error:
+        raise ConfigurationError(
+            "the package mujoco is needed", fault="caller", got=str(error), cure="pip install 'ue_rl[mujoco]'"
+        ) from error
+    given = None if task is None else _loaded(task, "task")
+    try:
+        return MujocoBridge(model, given, num_envs, **arguments)
+    except TypeError as error:
+        if "unexpected keyword argument" not in str(error):
+            raise
+        raise WrongCommandLine("not an argument of MujocoBridge", field="kwargs", got=str(error)) from error
+
+
+def _loaded(name: str, flag: str) -> Any:
     sys.path.insert(0, "")  # a module in the folder where the command runs
     try:
         if not name.partition(":")[2]:
@@ -113,5 +138,5 @@ def _bridge_class(name: str) -> Any:
         return pkgutil.resolve_name(name)
     except (ImportError, AttributeError, ValueError) as error:
         raise WrongCommandLine(
-            f"{name!r} cannot be loaded", field="bridge", expected="module:Class", got=str(error)
+            f"{name!r} cannot be loaded", field=flag, expected="module:Class", got=str(error)
         ) from error
