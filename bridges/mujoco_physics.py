@@ -126,7 +126,7 @@ class Physics:
         """
         self.batch.step(ids, nstep=self.task.frame_skip)
         counts = self.batch.warning if ids is None else self.batch.warning[ids]
-        unstable: NDArray[np.bool_] = counts[:, _UNSTABLE].any(axis=1)
+        unstable: NDArray[np.bool_] = counts[:, _UNSTABLE, 1].any(axis=1)
         if unstable.any():
             self.batch.warning[slice(None) if ids is None else ids] = 0
         return unstable

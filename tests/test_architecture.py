@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -118,10 +119,19 @@ def test_there_is_no_circle() -> None:
 
 @pytest.mark.parametrize("module", ["ue_rl", "ue_rl.inference", "ue_rl.errors", "ue_rl.wire", "ue_rl.connections"])
 def test_light_imports_stay_light(module: str) -> None:
-    heavy = "('torch', 'stable_baselines3', 'gymnasium', 'numba')"
+    heavy = "('torch', 'stable_baselines3', 'gymnasium', 'numba', 'mujoco')"
     code = f"import sys, {module}; print([m for m in {heavy} if m in sys.modules])"
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT)
     assert out.stdout.strip() == "[]"
+
+
+def test_mujoco_is_imported_in_one_file() -> None:
+    found = {place(path) for path in files() if re.search(r"import(_module\(\")? ?mujoco\b", path.read_text("utf-8"))}
+    assert found == {"bridges/mujoco_library.py"}
+    own = "bridges/mujoco"
+    users = {place(path) for path in files() if any(other.startswith(f"{own}_library") for other in seen(path))}
+    assert users
+    assert all(user.startswith(own) for user in users)
 
 
 def test_no_file_is_a_stranger_to_its_room() -> None:
