@@ -287,7 +287,9 @@ class AutoSave(BaseCallback):
             except Exception as failure:  # noqa: BLE001 - what is under way must not be hidden by it
                 _log.error("not saved: %s: %s", type(failure).__name__, failure)
         if saved is not None:
-            _log.warning("the run is saved up to env-step %d; start it again to go on", saved.env_steps)
+            # Whoever takes the signals says it, too.
+            level = logging.WARNING if self._signals else logging.INFO
+            _log.log(level, "the run is saved up to env-step %d; start it again to go on", saved.env_steps)
         self._leave()
         return saved
 
