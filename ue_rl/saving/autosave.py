@@ -142,7 +142,7 @@ class AutoSave(BaseCallback):
             return None
         self._going_on, self.resumed = found, found.checkpoint
         model: Algorithm = found.model
-        self._say(f"going on from checkpoint {found.checkpoint}, at {model.num_timesteps:,} env-steps")
+        self._say(f"going on from checkpoint {found.checkpoint}, at {found.checkpoint.env_steps:,} env-steps")
         return model
 
     def _watch(self, env: VecEnv | None, seed: int | None) -> None:
