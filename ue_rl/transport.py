@@ -26,7 +26,7 @@ from ue_rl.errors import (
     UnsupportedByEngine,
     shorten,
 )
-from ue_rl.forks import belongs_here
+from ue_rl.forks import notify_of_forks
 from ue_rl.session import Event, Session, State
 from ue_rl.spec import EnvSpec
 from ue_rl.wire.calls import understood
@@ -148,7 +148,7 @@ class BaseTransport(abc.ABC):
         self._spec: EnvSpec | None = None
         self._agents = 1
         self.draw_parameters: Callable[[int], Mapping[str, float] | None] | None = None
-        belongs_here(self)
+        notify_of_forks(self)
 
     # -- what a carrier implements
 

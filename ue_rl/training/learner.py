@@ -35,8 +35,7 @@ from ue_rl.training.models import algorithm, evaluation_of, new_model, normalize
 from ue_rl.training.options import TrainOptions
 from ue_rl.training.preparing import prepared, restore
 from ue_rl.training.report import Outcome, Report
-from ue_rl.training.surviving import Surviving, quiet_tensorboard
-from ue_rl.training.tables import open_tables
+from ue_rl.training.tables import open_tables, quiet_tensorboard
 from ue_rl.training.watching import Watching
 from ue_rl.training.writing import Guard
 from ue_rl.wire.handshake import encode_handshake
@@ -83,9 +82,7 @@ class Learner:
             self.model = going_on or new_model(options, vec_env, report.said)
         self._goes_on = going_on is not None
         self.env: VecEnv = self.model.get_env() or vec_env
-        tables = open_tables(run.path, self.model.num_timesteps, options.verbose)
-        tables.output_formats[:] = [Surviving(table, report.warned) for table in tables.output_formats]
-        self.model.set_logger(tables)
+        self.model.set_logger(open_tables(run.path, report.warned, self.model.num_timesteps, options.verbose))
         if options.export:
             self._check_export()
         spec = replace(self.env.unwrapped.engine_spec, shm=None)  # type: ignore[attr-defined]
