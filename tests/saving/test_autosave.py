@@ -40,6 +40,13 @@ class Frail(MemoryTransport):
     """Fails as soon as it has been asked `lasts` times."""
 
     lasts = 1 << 60
+    sends = 1 << 60  # likewise, but it is noticed when the actions are sent
+
+    def _ask(self, actions: Any, resets: Any) -> None:
+        self.sends -= 1
+        if self.sends < 0:
+            raise errors.EngineDisconnected("the engine is gone")
+        super()._ask(actions, resets)
 
     def _collect(self) -> None:
         self.lasts -= 1
@@ -83,13 +90,13 @@ class Seen(BaseCallback):
 # -- what ends a run
 
 
-@pytest.mark.parametrize("asked", [25, 26, 60, 61, 62, 63])
-def test_an_engine_that_fails_in_a_step_or_in_a_reset(tmp_path: Path, asked: int) -> None:
+@pytest.mark.parametrize(("what", "asked"), [*(("lasts", asked) for asked in (25, 26, 60, 61, 62, 63)), ("sends", 25)])
+def test_an_engine_that_fails_in_a_step_or_in_a_reset(tmp_path: Path, what: str, asked: int) -> None:
     whole = learn("sac", env_of("sac"), tmp_path / "whole")
     env = env_of("sac", Frail)
     autosave = AutoSave(tmp_path / "parts")
     model = autosave.resume(SAC, env) or new("sac", env)
-    env.transport.lasts = asked  # type: ignore[attr-defined]
+    setattr(env.transport, what, asked)
     with pytest.raises(errors.EngineDisconnected):
         model.learn(288, callback=autosave)
     assert autosave.last is not None

@@ -83,6 +83,11 @@ def break_manifest(path: Path) -> None:
     (path / "manifest.json").write_text('{"files": {')
 
 
+def replace_by_a_device(path: Path) -> None:
+    path.unlink()
+    path.symlink_to(os.devnull)
+
+
 @pytest.mark.parametrize(
     ("damage", "reason"),
     [
@@ -95,6 +100,10 @@ def break_manifest(path: Path) -> None:
         (lambda path: (path / "manifest.json").write_text('{"files": {}, "env_steps": 1}'), "says 1 env-steps"),
         (lambda path: (path / "manifest.json").write_text('{"files": {"a": 1}, "env_steps": 30}'), "nothing of a"),
         (lambda path: (path / "manifest.json").write_bytes(b"\xff"), "utf-8"),
+        (lambda path: (path / "manifest.json").write_text("[" * 100_000), "nested too deeply"),
+        (lambda path: os.truncate(path / "manifest.json", 1 << 30), "too large"),
+        (lambda path: replace_by_a_device(path / "manifest.json"), "not an ordinary file"),
+        (lambda path: replace_by_a_device(path / "model.zip"), "not an ordinary file"),
     ],
 )
 def test_a_broken_one_is_named_and_passed_over(

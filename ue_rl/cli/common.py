@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 import logging
 import math
+import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from contextlib import contextmanager, suppress
+from typing import IO, TYPE_CHECKING, Any, cast
 
 import click
 
@@ -60,6 +61,34 @@ def console() -> Console:
     from rich.console import Console
 
     return Console(markup=False, emoji=False)
+
+
+def lasting_console() -> Console:
+    """As `console`, for a command that goes on when its terminal is closed, or nobody reads its output any more."""
+    from rich.console import Console
+
+    return Console(file=cast("IO[str]", _Lasting(sys.stdout)), markup=False, emoji=False)
+
+
+class _Lasting:
+    """A file; what cannot be written into it is left out."""
+
+    def __init__(self, file: IO[str]) -> None:
+        self._file = file
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._file, name)
+
+    def write(self, text: str) -> int:
+        """See io.TextIOBase."""
+        with suppress(OSError):
+            self._file.write(text)
+        return len(text)
+
+    def flush(self) -> None:
+        """See io.IOBase."""
+        with suppress(OSError):
+            self._file.flush()
 
 
 def two_columns(title: str | None = None) -> Table:

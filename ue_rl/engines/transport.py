@@ -347,7 +347,7 @@ class EnginesTransport(BaseTransport):
         part.lose(error)
         self._owed.update(part.envs)
         self._some_lost = True
-        _log.warning("%s. Its episodes end as truncated; it is connected again with their reset", part.news)
+        _log.warning("%s. Its episodes end as truncated, and it is %s", part.news, part.comes_back)
 
     def _revive(self, parts: Sequence[EnginePart]) -> None:
         """Opens lost engines again; one that fails is lost again."""

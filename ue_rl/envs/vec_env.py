@@ -145,10 +145,15 @@ class UnrealVecEnv(EngineControls, GoesOn, VecEnv):
         if self._masks is not None:
             self._masks.check(rows)
         journal = self.journal
-        if journal is None:
-            self.transport.send_actions(rows)
-        elif not journal.ask(rows):  # else this step was lived before
-            self.transport.send_actions(rows, sorted(journal.lost) if journal.lost else None)
+        try:
+            if journal is None:
+                self.transport.send_actions(rows)
+            elif not journal.ask(rows):  # else this step was lived before
+                self.transport.send_actions(rows, sorted(journal.lost) if journal.lost else None)
+        except BaseException as error:
+            if self.on_failure is not None:
+                self.on_failure(error)
+            raise
 
     def step_wait(self) -> VecEnvStepReturn:
         """Waits for all envs and resets the finished ones.

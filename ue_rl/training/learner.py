@@ -9,6 +9,7 @@ import shutil
 import time
 import traceback
 import warnings
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -78,6 +79,8 @@ class Learner:
         )  # fmt: skip
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", message="the engine takes no seeds")
+            if load is None:
+                self.autosave.resume(algorithm(options.algo, vec_env), vec_env)  # the first episodes are noted, too
             going_on = None if load is None else self._resumed(vec_env, load)
             self.model = going_on or new_model(options, vec_env, report.said)
         self._goes_on = going_on is not None
@@ -157,10 +160,9 @@ class Learner:
                 raise stopped from (None if stopped is error else error)
         finally:
             self.begun = model.num_timesteps > first
-            episodes.close()
-            if self_play is not None:
-                self_play.close()
-            model.logger.close()
+            for what in (episodes, self_play, model.logger):
+                if what is not None:
+                    _closed(what.close)
         seconds = time.monotonic() - begun_at
         crash = None if stopped is None else self._note(stopped)
         self.autosave.rescue(stopped)
@@ -254,6 +256,14 @@ class Learner:
         if not returns:
             return None
         return float(np.mean(returns)), float(np.std(returns))
+
+
+def _closed(close: Callable[[], object]) -> None:
+    """Closes what shows or writes: what it raises must not keep the model from being saved."""
+    try:
+        close()
+    except Exception as error:  # noqa: BLE001 - anybody's report
+        _log.error("%s: %s", type(error).__name__, error)
 
 
 def _linked(source: Path, target: Path) -> None:
