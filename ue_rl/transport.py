@@ -36,6 +36,8 @@ _log = logging.getLogger("ue_rl.connections")
 
 Seeds = Sequence[int | None] | None
 Options = Sequence[Mapping[str, Any] | None] | None
+# The parameters that an env is reset with, drawn for it; None: the game's own.
+Draw = Callable[[int], "Mapping[str, float] | None"]
 
 _SEEDS = range(2**63)
 # Enum members are slow to look up, and these are needed in every step.
@@ -147,7 +149,7 @@ class BaseTransport(abc.ABC):
         self._session = Session()
         self._spec: EnvSpec | None = None
         self._agents = 1
-        self.draw_parameters: Callable[[int], Mapping[str, float] | None] | None = None
+        self.draw_parameters: Draw | None = None
         notify_of_forks(self)
 
     # -- what a carrier implements

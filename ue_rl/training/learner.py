@@ -81,9 +81,9 @@ class Learner:
             warnings.filterwarnings("ignore", message="the engine takes no seeds")
             if load is None:
                 self.autosave.resume(algorithm(options.algo, vec_env), vec_env)  # the first episodes are noted, too
-            going_on = None if load is None else self._resumed(vec_env, load)
-            self.model = going_on or new_model(options, vec_env, report.said)
-        self._goes_on = going_on is not None
+            saved = None if load is None else self._resumed(vec_env, load)
+            self.model = saved or new_model(options, vec_env, report.said)
+        self._is_resumed = saved is not None
         self.env: VecEnv = self.model.get_env() or vec_env
         self.model.set_logger(open_tables(run.path, report.warned, self.model.num_timesteps, options.verbose))
         if options.export:
@@ -152,7 +152,7 @@ class Learner:
         try:
             with quiet_tensorboard(), stopping.interruptible():
                 model.learn(
-                    o.timesteps - first, callback=CallbackList(callbacks), reset_num_timesteps=not self._goes_on
+                    o.timesteps - first, callback=CallbackList(callbacks), reset_num_timesteps=not self._is_resumed
                 )
         except BaseException as error:  # noqa: BLE001 - whatever it is, what was learnt is saved
             stopped = _explained(error, o, model)
