@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import time
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -26,7 +26,7 @@ from ue_rl.errors import (
     UeRlError,
 )
 from ue_rl.spec import EnvSpec
-from ue_rl.transport import Transport
+from ue_rl.transport import Draw, Transport
 
 Array = NDArray[Any]
 # What an engine may fail with and be started again.
@@ -77,7 +77,7 @@ class EnginePart:
         self.news: str | None = None
         self.comes_back = ""
         self.asked: Sequence[int] | None = None
-        self.draw: Callable[[int], Mapping[str, float] | None] | None = None
+        self.draw: Draw | None = None
         self._not_before = 0.0  # time.monotonic() seconds of the next start
         self._settings: dict[tuple[object, ...], str] = {}
         self.answered_after: deque[float] = deque(maxlen=_KEPT)
