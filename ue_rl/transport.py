@@ -223,7 +223,7 @@ class BaseTransport(abc.ABC):
             self._spec, self._agents = spec, spec.agents_per_env
             for advice in unknown_words(spec):
                 _log.warning("%s", advice)
-            _log.info("%s", self.describe())
+            _log.info("connected: %s", ", ".join(f"{key} {value}" for key, value in self.describe().items()))
         return self._spec
 
     def close(self) -> None:

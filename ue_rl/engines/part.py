@@ -269,6 +269,12 @@ class EnginePart:
                 "; "
             )
 
+    @property
+    def told(self) -> str:
+        """`news`, without a process's command: it is long, and stands in the log already."""
+        news = self.news or ""
+        return news.replace(f" ({self.source.name})", "", 1) if hasattr(self.source, "start") else news
+
     def _name_it(self, error: UeRlError) -> None:
         """Says which engine it was, and which env among those of all."""
         if self._alone or self.name in error.message:

@@ -330,7 +330,7 @@ class EnginesTransport(BaseTransport):
         part.lose(error)
         self._owed.update(part.envs)
         self._some_lost = True
-        _log.warning("%s. Its episodes end as truncated, and it is %s", part.news, part.comes_back)
+        _log.warning("%s. Its episodes end as truncated, and it is %s", part.told, part.comes_back)
 
     def _revive(self, parts: Sequence[EnginePart]) -> None:
         """Opens lost engines again; one that fails is lost again."""
@@ -338,7 +338,7 @@ class EnginesTransport(BaseTransport):
         started = [part for part in parts if self._surviving(part, part.start)]
         for part in started:
             if self._surviving(part, part.open):
-                _log.info("%s is back after %.1f s", part.name, time.monotonic() - began)
+                _log.info("engine %d is back after %.1f s", part.number, time.monotonic() - began)
 
     def _surviving(self, part: EnginePart, do: Callable[[], None]) -> bool:
         try:

@@ -34,7 +34,7 @@ from ue_rl.saving.lock import RunLock
 from ue_rl.saving.packing import write_packed
 from ue_rl.saving.resuming import FORMAT, Part, Resumed, resume, write_model
 from ue_rl.saving.stop_callback import LEARNING, WAITING
-from ue_rl.saving.stopping import Stopped, Stopping
+from ue_rl.saving.stopping import Stopped, Stopping, as_python_does
 
 CHECKPOINTS = "checkpoints"  # the folder's name
 
@@ -104,7 +104,7 @@ class AutoSave(BaseCallback):
         self._parts, self._extra, self._after = dict(parts or {}), extra, after
         self._signals, self._lock, self._say = signals, RunLock(self.folder) if lock else None, tell
         self._env: UnrealVecEnv | None = None
-        self._stops = Stopping()
+        self._stops = Stopping(error=as_python_does)
         self._running = ExitStack()  # the signals, while learning
         self._locked, self._locked_now = ExitStack(), False
         self._to_restore: Resumed | None = None  # until the first rollout of a resumed run
@@ -229,11 +229,8 @@ class AutoSave(BaseCallback):
     def _stop(self) -> None:
         signal = self._stops.requested
         assert signal is not None
-        stopped = Stopped(signal)
-        self.rescue(stopped)
-        if stopped.exit_code == 130:
-            raise stopped
-        raise SystemExit(stopped.exit_code)
+        self.rescue(Stopped(signal))
+        raise as_python_does(signal)
 
     def _leave(self) -> None:
         """Learning is over, somehow."""
