@@ -10,7 +10,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from ue_rl.cli.common import console, two_columns
 from ue_rl.engines.lifecycle import Change, LifeState
-from ue_rl.errors import printable
+from ue_rl.errors import UeRlError, printable
 from ue_rl.training.directory import RunDirectory
 from ue_rl.training.report import Outcome, Report
 
@@ -109,7 +109,11 @@ def summary(outcome: Outcome) -> None:
     screen = console()
     screen.print(table)
     if reason is not None:
-        text = str(reason) if isinstance(reason, KeyboardInterrupt) else f"{type(reason).__name__}: {reason}"
+        text = str(reason)
+        if not isinstance(reason, UeRlError):  # torch prints whole tensors; the traceback has all of it
+            text = text.partition("\n")[0]
+        if not isinstance(reason, KeyboardInterrupt):
+            text = f"{type(reason).__name__}: {text}"
         screen.print(printable(text), style="bold red", soft_wrap=True)
         if outcome.crash is not None:
             screen.print(f"The traceback is in {outcome.crash}", soft_wrap=True)
