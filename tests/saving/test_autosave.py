@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from stable_baselines3 import A2C, PPO, SAC
+from stable_baselines3 import A2C, DQN, PPO, SAC
 from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.logger import KVWriter
 from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize
@@ -309,14 +309,33 @@ def test_a_killed_process_goes_on_from_the_last_checkpoint(tmp_path: Path) -> No
 # -- engines that cannot
 
 
+class Grudge(Drift):
+    """Its rewards depend on what was before the present episode; its observations do not show it."""
+
+    seen = 0
+
+    def step(self, action: Any) -> Any:
+        obs, reward, *rest = super().step(action)
+        self.seen += 1
+        return obs, reward - self.seen, *rest
+
+
+GAMES = {"liar": Liar, "grudge": Grudge}
+
+
 @pytest.mark.parametrize(
-    ("engine", "why"), [("seedless", "the engine takes no seeds"), ("liar", "the engine is not deterministic")]
+    ("engine", "why"),
+    [
+        ("seedless", "the engine takes no seeds"),
+        ("liar", "the engine is not deterministic"),
+        ("grudge", "led to other rewards"),
+    ],
 )
 def test_an_engine_that_cannot_go_on_exactly(
     tmp_path: Path, engine: str, why: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     def env() -> UnrealVecEnv:
-        return env_of(transport=Seedless) if engine == "seedless" else env_of(game=Liar)
+        return env_of(transport=Seedless) if engine == "seedless" else env_of(game=GAMES[engine])
 
     learn("ppo", env(), tmp_path, callbacks=[At(120, broken)])
     seen = Seen()
@@ -404,6 +423,22 @@ def test_a_save_that_fails_is_logged_and_the_run_goes_on(
     assert "No space left on device" in caplog.text
     monkeypatch.setattr("ue_rl.saving.checkpoints.sync_file", durable.sync_file)
     assert learn("ppo", env_of(), tmp_path).num_timesteps == 288
+
+
+def test_weights_that_are_no_numbers_replace_no_good_ones(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    def spoil() -> None:
+        with torch.no_grad():
+            next(model.policy.parameters())[:] = torch.nan
+
+    env = env_of("dqn")
+    autosave = AutoSave(tmp_path, save_freq=30, keep=1, signals=False, lock=False)
+    model = autosave.resume(DQN, env) or new("dqn", env)
+    model.learn(288, callback=[autosave, At(150, spoil)])
+    last = autosave.store.last
+    assert last is not None
+    assert last.env_steps < 150 + 30
+    assert "learning has diverged" in caplog.text
+    assert str(last) in caplog.text
 
 
 def test_hooks(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

@@ -120,8 +120,13 @@ def _hyperparameters(flags: dict[str, Any], settings: tuple[str, ...]) -> dict[s
     hyper = dict(parse_setting(text) for text in settings)
     arch = flags.pop("net_arch")
     if arch is not None:
+        kwargs = hyper.get("policy_kwargs") or {}
+        if not isinstance(kwargs, dict):
+            raise ConfigurationError(
+                "not arguments of a policy", field="set policy_kwargs", expected="{..}", got=kwargs
+            )
         try:
-            hyper["policy_kwargs"] = {**hyper.get("policy_kwargs", {}), "net_arch": [int(n) for n in arch.split(",")]}
+            hyper["policy_kwargs"] = {**kwargs, "net_arch": [int(n) for n in arch.split(",")]}
         except ValueError:
             raise ConfigurationError("not a list of layers", field="net_arch", expected="64,64", got=arch) from None
     rate = flags.pop("learning_rate")

@@ -232,7 +232,7 @@ class Journal:
         for env in why:
             self.known[env] = False
         for reason in dict.fromkeys(why.values()):
-            envs = [env for env in why if why[env] == reason]
+            envs = sorted(env for env in why if why[env] == reason)
             whose = "all envs" if len(envs) == len(self.known) else f"env {', '.join(map(str, envs[:20]))}"
             _log.warning("not exact: %s begin%s a fresh episode: %s", whose, "s"[len(envs) > 1 :], reason)
 

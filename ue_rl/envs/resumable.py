@@ -30,6 +30,7 @@ class Resumable:
     _resetting: Transport
     _observations: Observations
     _masks: Masks | None
+    _monitor: bool
     _steps: int
     _started: NDArray[np.int64]
     _returns: NDArray[np.float64]
@@ -88,7 +89,8 @@ class Resumable:
         self._keep(journal)
         self._returns[:] = state["returns"]
         self._started[:] = self._steps - np.asarray(state["lengths"])
-        journal.lose(replay(self.transport, journal, self._observations, self._masks))
+        returns = self._returns if self._monitor else None
+        journal.lose(replay(self.transport, journal, self._observations, self._masks, returns))
 
     def _first_recorded(self, obs: Observation, masks: NDArray[np.int8] | None) -> Observation:
         """What the reset before the first step of a resumed run gives."""

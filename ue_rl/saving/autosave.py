@@ -249,8 +249,20 @@ class AutoSave(BaseCallback):
     # -- saving
 
     def save(self, reason: str = "") -> Checkpoint | None:
-        """Saves a checkpoint now; None where it could not be saved, which is logged. For the thread that learns."""
+        """Saves a checkpoint now; None where it could not be saved, which is logged. For the thread that learns.
+
+        A policy with weights that are NaN or infinite is not saved: the last good one would have to go for it.
+        """
         model, steps = self.model, self.model.num_timesteps
+        if not snapshot.is_finite(model):
+            self._saved_steps, self._saved_at = steps, time.monotonic()
+            kept = "" if self.last is None else f"; checkpoint {self.last} is kept"
+            _log.error(
+                "not saved: the policy's weights are not finite any more, learning has diverged%s. Lower the "
+                "learning rate, or clip the rewards",
+                kept,
+            )
+            return None
         exact = self._collecting or reason == "learning is over"
         live = snapshot.take(model)
         if not self._collecting:  # an update is under way or done: as it is

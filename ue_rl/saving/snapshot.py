@@ -109,6 +109,11 @@ def put(model: BaseAlgorithm, state: State, envs: bool = True) -> None:
     _put_random(model, state["random"])
 
 
+def is_finite(model: BaseAlgorithm) -> bool:
+    """Is every weight of the policy a number?"""
+    return all(bool(torch.isfinite(value).all()) for value in model.policy.parameters())
+
+
 def plain(state: State) -> State:
     """A snapshot as what ue_rl.saving.packing can write; what model.zip holds of it is left out."""
     given: State = {name: state[name] for name in ("plain", "seen", "buffer", "wrappers") if name in state}

@@ -277,7 +277,8 @@ def _linked(source: Path, target: Path) -> None:
 def _sentence(error: BaseException) -> str:
     if isinstance(error, KeyboardInterrupt):
         return str(error) or "stopped by Ctrl-C"
-    return f"{type(error).__name__}: {printable(str(error))}"
+    text = str(error) if isinstance(error, UeRlError) else str(error).partition("\n")[0]  # torch prints whole tensors
+    return f"{type(error).__name__}: {printable(text)}"
 
 
 def _explained(error: BaseException, options: TrainOptions, model: BaseAlgorithm) -> BaseException:
