@@ -205,3 +205,17 @@ def test_a_stop_before_the_first_step_has_its_exit_code_and_says_what_is_left(tm
     assert "stopped by SIGTERM" in told
     assert f"nothing was learnt, and {tmp_path / 'ppo-sleep-1'} is not kept" in shown
     assert list(tmp_path.iterdir()) == []
+
+
+def test_what_the_screen_says_is_said_once(tmp_path: Path) -> None:
+    words = ["--timesteps", "512", "--num-envs", "2", "--n-steps", "32", "--eval-episodes", "0", "--no-export"]
+    lost = [*words, "--learning-rate", "1e30", "--log-dir", str(tmp_path), "--run-id", "r"]
+    done = subprocess.run(
+        [sys.executable, "-m", "ue_rl", "train", *lost], capture_output=True, text=True, check=False
+    )  # fmt: skip
+    shown = done.stdout + done.stderr
+    assert done.returncode == 1, shown
+    assert "ue_rl.training" not in shown
+    assert shown.count("ValueError: ") == 1
+    assert "[nan, nan]" not in shown
+    assert "ERROR ue_rl.training.learner: stopped after" in (tmp_path / "r" / "run.log").read_text()

@@ -6,7 +6,7 @@ import json
 import logging
 import math
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from typing import IO, TYPE_CHECKING, Any, cast
 
@@ -99,6 +99,14 @@ def two_columns(title: str | None = None) -> Table:
     table.add_column(style="bold")
     table.add_column(overflow="fold")
     return table
+
+
+def engine_line(num_envs: int, facts: Mapping[str, str]) -> str:
+    """How many envs in how many engines, and how they are reached; their addresses are in the log."""
+    count = int(facts.get("engines", "1"))
+    shown = {key: value for key, value in facts.items() if key != "engines" and (key != "address" or count == 1)}
+    engines = f" in {count} engines" if count > 1 else ""
+    return f"{num_envs} envs{engines}: {', '.join(f'{key} {value}' for key, value in shown.items())}"
 
 
 def json_object(text: str, field: str) -> dict[str, Any]:

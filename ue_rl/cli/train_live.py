@@ -15,8 +15,8 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
+from ue_rl.cli.common import engine_line
 from ue_rl.cli.common import lasting_console as console
-from ue_rl.cli.train_report import engine_line
 from ue_rl.engines.lifecycle import LifeState
 from ue_rl.errors import printable
 from ue_rl.training.directory import RunDirectory

@@ -8,8 +8,8 @@ from collections.abc import Mapping
 
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
+from ue_rl.cli.common import engine_line, two_columns
 from ue_rl.cli.common import lasting_console as console
-from ue_rl.cli.common import two_columns
 from ue_rl.engines.lifecycle import Change, LifeState
 from ue_rl.errors import printable
 from ue_rl.training.directory import RunDirectory
@@ -85,14 +85,6 @@ class _Lines(Report):
             self.screen.print(self.last)
 
 
-def engine_line(num_envs: int, facts: Mapping[str, str]) -> str:
-    """How many envs in how many engines, and how they are reached; their addresses are in the log."""
-    count = int(facts.get("engines", "1"))
-    shown = {key: value for key, value in facts.items() if key != "engines" and (key != "address" or count == 1)}
-    engines = f" in {count} engines" if count > 1 else ""
-    return f"{num_envs} envs{engines}: {', '.join(f'{key} {value}' for key, value in shown.items())}"
-
-
 def summary(outcome: Outcome) -> None:
     """The table at the end, and, where the run was stopped, why and how to go on."""
     run, reason = outcome.run, outcome.stopped_by
@@ -120,6 +112,8 @@ def summary(outcome: Outcome) -> None:
     screen.print(table)
     if reason is not None:
         text = str(reason) if isinstance(reason, KeyboardInterrupt) else f"{type(reason).__name__}: {reason}"
+        if outcome.crash is not None:  # what a library prints of a whole tensor is there, too
+            text = text.partition("\n")[0]
         screen.print(printable(text), style="bold red", soft_wrap=True)
         if outcome.crash is not None:
             screen.print(f"The traceback is in {outcome.crash}", soft_wrap=True)

@@ -142,7 +142,7 @@ class AutoSave(BaseCallback):
             return None
         self._to_restore, self.resumed = found, found.checkpoint
         model: Algorithm = found.model
-        self._say(f"going on from checkpoint {found.checkpoint}, at {model.num_timesteps:,} env-steps")
+        self._say(f"going on from checkpoint {found.checkpoint}, at {found.checkpoint.env_steps:,} env-steps")
         return model
 
     def _watch(self, env: VecEnv | None, seed: int | None) -> None:
@@ -287,7 +287,9 @@ class AutoSave(BaseCallback):
             except Exception as failure:  # noqa: BLE001 - what is under way must not be hidden by it
                 _log.error("not saved: %s: %s", type(failure).__name__, failure)
         if saved is not None:
-            _log.warning("the run is saved up to env-step %d; start it again to go on", saved.env_steps)
+            # Whoever takes the signals says it, too.
+            level = logging.WARNING if self._signals else logging.INFO
+            _log.log(level, "the run is saved up to env-step %d; start it again to go on", saved.env_steps)
         self._leave()
         return saved
 
