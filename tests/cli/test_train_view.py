@@ -137,6 +137,10 @@ def test_the_summary_says_what_is_not_saved(tmp_path: Path, monkeypatch: pytest.
     assert "model.zip, as it was saved last" in text
     assert "EngineDisconnected: the engine went away \\x1b[2J [at fault: engine]" in text
     assert f"The traceback is in {tmp_path / 'crash.txt'}" in text
+    error = ValueError("logits are\ntensor([[nan, nan],\n        [nan, nan]])")
+    text = summary(outcome(tmp_path, stopped_by=error, saved=300), monkeypatch)
+    assert "ValueError: logits are\n" in text
+    assert "tensor" not in text
 
 
 def test_without_a_terminal_the_view_is_lines_and_the_log_is_json(tmp_path: Path) -> None:
@@ -219,3 +223,13 @@ def test_what_the_screen_says_is_said_once(tmp_path: Path) -> None:
     assert shown.count("ValueError: ") == 1
     assert "[nan, nan]" not in shown
     assert "ERROR ue_rl.training.learner: stopped after" in (tmp_path / "r" / "run.log").read_text()
+
+
+def test_an_engine_that_does_not_start_is_told_without_a_file_that_is_gone(tmp_path: Path) -> None:
+    program = "import sys; sys.exit('no map of that name')"
+    engine = f'{sys.executable} -c "{program}" {{port}}'
+    command = [sys.executable, "-m", "ue_rl", "train", "--engine", engine, "--log-dir", str(tmp_path), "--run-id", "r"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert "no map of that name" in done.stderr
+    assert "engine-0.log" not in done.stderr

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import time
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -26,7 +26,7 @@ from ue_rl.errors import (
     UeRlError,
 )
 from ue_rl.spec import EnvSpec
-from ue_rl.transport import Transport
+from ue_rl.transport import Draw, Transport
 
 Array = NDArray[Any]
 # What an engine may fail with and be started again.
@@ -77,10 +77,11 @@ class EnginePart:
         self.news: str | None = None
         self.comes_back = ""
         self.asked: Sequence[int] | None = None
-        self.draw: Callable[[int], Mapping[str, float] | None] | None = None
+        self.draw: Draw | None = None
         self._not_before = 0.0  # time.monotonic() seconds of the next start
         self._settings: dict[tuple[object, ...], str] = {}
         self.answered_after: deque[float] = deque(maxlen=_KEPT)
+        self._latest: float | None = None  # the last of these when the present life began
         self._lives = 0
         self.envs = range(0)
         self._forget()
@@ -210,6 +211,7 @@ class EnginePart:
             transport.close()
             raise
         self.transport = transport
+        self._latest = self.answered_after[-1] if self.answered_after else None
         if self._lives:
             self._bind()
         self._lives += 1
@@ -254,7 +256,8 @@ class EnginePart:
                 raise error
             if self._restarts is None:
                 raise error
-            self._not_before = time.monotonic() + self._restarts.lost(self.number, error)
+            stepped = bool(self.answered_after) and self.answered_after[-1] is not self._latest
+            self._not_before = time.monotonic() + self._restarts.lost(self.number, error, stepped=stepped)
         except RestartsSpent as spent:
             self.life.to(LifeState.QUOTA_SPENT, spent.plain())
             raise

@@ -37,8 +37,7 @@ from ue_rl.training.models import algorithm, evaluation_of, new_model, normalize
 from ue_rl.training.options import TrainOptions
 from ue_rl.training.preparing import prepared, restore
 from ue_rl.training.report import Outcome, Report
-from ue_rl.training.surviving import Surviving, quiet_tensorboard
-from ue_rl.training.tables import open_tables
+from ue_rl.training.tables import open_tables, quiet_tensorboard
 from ue_rl.training.watching import Watching
 from ue_rl.training.writing import Guard
 from ue_rl.wire.handshake import encode_handshake
@@ -83,20 +82,18 @@ class Learner:
             warnings.filterwarnings("ignore", message="the engine takes no seeds")
             if load is None:
                 self.autosave.resume(algorithm(options.algo, vec_env), vec_env)  # the first episodes are noted, too
-            going_on = None if load is None else self._resumed(vec_env, load)
-            self.model = going_on or new_model(options, vec_env, report.said)
-        self._goes_on = going_on is not None
+            saved = None if load is None else self._resumed(vec_env, load)
+            self.model = saved or new_model(options, vec_env, report.said)
+        self._is_resumed = saved is not None
         self.env: VecEnv = self.model.get_env() or vec_env
         if options.export:
             self._check_export()
         spec = replace(self.env.unwrapped.engine_spec, shm=None)  # type: ignore[attr-defined]
         with _writable(run):
-            tables = open_tables(run.path, self.model.num_timesteps, options.verbose)
+            self.model.set_logger(open_tables(run.path, report.warned, self.model.num_timesteps, options.verbose))
             write_whole(run.handshake, lambda path: path.write_bytes(encode_handshake(spec)))
             run.write_config(options)
             self.episodes = EpisodeLog(run.episodes, report, options.timesteps)
-        tables.output_formats[:] = [Surviving(table, report.warned) for table in tables.output_formats]
-        self.model.set_logger(tables)
 
     def _resumed(self, vec_env: VecEnv, load: dict[str, Any]) -> BaseAlgorithm | None:
         """The model to go on with; None where the run has saved nothing yet."""
@@ -158,7 +155,7 @@ class Learner:
         try:
             with quiet_tensorboard(), stopping.interruptible():
                 model.learn(
-                    o.timesteps - first, callback=CallbackList(callbacks), reset_num_timesteps=not self._goes_on
+                    o.timesteps - first, callback=CallbackList(callbacks), reset_num_timesteps=not self._is_resumed
                 )
         except BaseException as error:  # noqa: BLE001 - whatever it is, what was learnt is saved
             stopped = _explained(error, o, model)
@@ -295,7 +292,8 @@ def _linked(source: Path, target: Path) -> None:
 def _sentence(error: BaseException) -> str:
     if isinstance(error, KeyboardInterrupt):
         return str(error) or "stopped by Ctrl-C"
-    return f"{type(error).__name__}: {printable(str(error))}"
+    text = str(error) if isinstance(error, UeRlError) else str(error).partition("\n")[0]  # torch prints whole tensors
+    return f"{type(error).__name__}: {printable(text)}"
 
 
 def _explained(error: BaseException, options: TrainOptions, model: BaseAlgorithm) -> BaseException:
