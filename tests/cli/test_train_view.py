@@ -19,9 +19,9 @@ import pytest
 from rich.console import Console
 
 from ue_rl.cli import train_live, train_report
-from ue_rl.cli.logs import JsonFormatter
+from ue_rl.cli.logs import JsonFormatter, use_text
 from ue_rl.engines.lifecycle import Life, LifeState
-from ue_rl.errors import EngineDisconnected
+from ue_rl.errors import EngineDisconnected, RestartsSpent
 from ue_rl.saving.stopping import Stopped
 from ue_rl.training.directory import RunDirectory
 from ue_rl.training.fleet import Fleet
@@ -128,6 +128,24 @@ def test_the_summary_of_a_stopped_run_says_what_is_saved(tmp_path: Path, monkeyp
     assert "stopped by SIGTERM" in text
     assert "lost and back 2 times" in text
     assert f"The model is saved; continue with: ue-rl train --resume --log-dir {tmp_path} --run-id r" in text
+
+
+def test_the_summary_does_not_say_that_a_lost_engine_came_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    spent = RestartsSpent("engine 1 did not come back within 3 s", fault="engine")
+    text = summary(outcome(tmp_path, stopped_by=spent, saved=500, restarts=1), monkeypatch)
+    assert "lost once; the episodes" in text
+
+
+def test_a_log_line_goes_where_stderr_goes_now(monkeypatch: pytest.MonkeyPatch) -> None:
+    handler = logging.StreamHandler(io.StringIO())
+    handler.setLevel(logging.WARNING)
+    monkeypatch.setattr(logging.getLogger(), "handlers", [handler])
+    use_text()
+    above_the_bar = io.StringIO()
+    monkeypatch.setattr(sys, "stderr", above_the_bar)
+    logging.getLogger("ue_rl.engines").warning("engine 1 was lost")
+    logging.getLogger("ue_rl.training.learner").warning("told by the report")
+    assert above_the_bar.getvalue() == "WARNING engine 1 was lost\n"
 
 
 def test_the_summary_says_what_is_not_saved(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import sys
 import time
 
 from ue_rl.engines.lifecycle import Change
@@ -43,6 +44,19 @@ def use_text() -> None:
         if type(handler) is logging.StreamHandler and handler.level > logging.DEBUG:  # not with --debug
             handler.setFormatter(logging.Formatter("%(levelname)s %(message)s"))
             handler.addFilter(_not_told)
+            handler.setStream(_Stderr())
+
+
+class _Stderr:
+    """sys.stderr as it is now: while a progress bar stands there, rich puts lines above it."""
+
+    def write(self, text: str) -> int:
+        """See io.TextIOBase."""
+        return sys.stderr.write(text)
+
+    def flush(self) -> None:
+        """See io.IOBase."""
+        sys.stderr.flush()
 
 
 def _not_told(record: logging.LogRecord) -> bool:

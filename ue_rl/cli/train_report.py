@@ -11,7 +11,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from ue_rl.cli.common import engine_line, two_columns
 from ue_rl.cli.common import lasting_console as console
 from ue_rl.engines.lifecycle import Change, LifeState
-from ue_rl.errors import printable
+from ue_rl.errors import RestartsSpent, printable
 from ue_rl.training.directory import RunDirectory
 from ue_rl.training.report import Outcome, Report
 
@@ -99,7 +99,8 @@ def summary(outcome: Outcome) -> None:
         table.add_row("evaluation", "mean return {:.1f} +/- {:.1f}, without exploration".format(*outcome.evaluation))
     if outcome.restarts:
         times = "once" if outcome.restarts == 1 else f"{outcome.restarts} times"
-        table.add_row("engines", f"lost and back {times}; the episodes that this cut short are counted nowhere")
+        back = "" if isinstance(reason, RestartsSpent) else " and back"
+        table.add_row("engines", f"lost{back} {times}; the episodes that this cut short are counted nowhere")
     if run.model.exists():
         current = outcome.saved == outcome.env_steps
         table.add_row("model", str(run.model) if current else f"{run.model}, as it was saved last")
