@@ -169,6 +169,17 @@ def test_a_script_that_an_exception_ends_goes_on_in_another_process(tmp_path: Pa
     assert differ(saved, last) == []
 
 
+@pytest.mark.skipif(os.name != "posix", reason="what a shell sees of Ctrl-C")
+def test_a_script_that_ctrl_c_ends_is_ended_by_it(tmp_path: Path) -> None:
+    """Not with exit code 1, as after a mistake: Python gives that to kinds of KeyboardInterrupt."""
+    script = SCRIPT.replace("1 / 0", "__import__('os').kill(__import__('os').getpid(), 2)")
+    command = [sys.executable, "-c", textwrap.dedent(script), str(tmp_path)]
+    variables = {**os.environ, "PYTHONPATH": str(Path(ue_rl.__file__).parents[1])}
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False, env=variables)
+    assert ended.returncode == -signal.SIGINT
+    assert ended.stderr.rstrip().endswith("KeyboardInterrupt: stopped by Ctrl-C")
+
+
 def test_an_exception_in_train_takes_the_state_as_it_is(tmp_path: Path) -> None:
     env = env_of()
     autosave = AutoSave(tmp_path, signals=False)

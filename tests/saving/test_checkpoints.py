@@ -9,6 +9,7 @@ import json
 import logging
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -255,11 +256,19 @@ def full() -> None:
     raise OSError(28, "No space left on device")
 
 
-def three(folder: Path) -> CheckpointStore:
-    store = CheckpointStore(folder, keep=2)
+@pytest.fixture(scope="module")
+def three(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Path], CheckpointStore]:
+    """Makes a folder in which three checkpoints were saved; a copy, because saving waits for the disk."""
+    template = tmp_path_factory.mktemp("three") / "checkpoints"
+    store = CheckpointStore(template, keep=2)
     for steps in (1, 2, 3):
         store.save(steps, writer(f"weights {steps}"))
-    return store
+
+    def copy(folder: Path) -> CheckpointStore:
+        shutil.copytree(template, folder)
+        return CheckpointStore(folder, keep=2)
+
+    return copy
 
 
 def loads(folder: Path) -> int:
@@ -276,10 +285,12 @@ def loads(folder: Path) -> int:
 
 
 @pytest.mark.parametrize("for_good", [False, True], ids=["once", "from then on"])
-def test_a_disk_that_fails_at_any_call(tmp_path: Path, for_good: bool) -> None:
-    three(tmp_path / "all")
+def test_a_disk_that_fails_at_any_call(
+    tmp_path: Path, three: Callable[[Path], CheckpointStore], for_good: bool
+) -> None:
+    store = three(tmp_path / "all")
     with counted(nothing, -1) as calls:
-        CheckpointStore(tmp_path / "all", keep=2).save(4, writer("weights 4"))
+        store.save(4, writer("weights 4"))
     assert calls.count > 20
     outcomes = set()
     for nth in range(1, calls.count + 1):
@@ -315,10 +326,10 @@ def die() -> None:
 
 
 @POSIX
-def test_a_kill_at_any_call(tmp_path: Path) -> None:
-    three(tmp_path / "all")
+def test_a_kill_at_any_call(tmp_path: Path, three: Callable[[Path], CheckpointStore]) -> None:
+    store = three(tmp_path / "all")
     with counted(nothing, -1) as calls:
-        CheckpointStore(tmp_path / "all", keep=2).save(4, writer("weights 4"))
+        store.save(4, writer("weights 4"))
     found = []
     for nth in range(1, calls.count + 1):
         folder = tmp_path / str(nth)
@@ -337,17 +348,23 @@ def test_a_kill_at_any_call(tmp_path: Path) -> None:
 
 @POSIX
 def test_a_kill_at_a_hundred_random_moments(tmp_path: Path) -> None:
+    """Half of them come when a first checkpoint was saved, however long that takes."""
     dice = random.Random(1)
     folder, newest = tmp_path / "checkpoints", 0
+    saved, save = os.pipe()
 
     def work() -> None:
         store = CheckpointStore(folder, keep=2)
         for steps in range(newest + 1, newest + 1000):
             store.save(steps, writer(f"weights {steps}"))
+            if killed % 2 and steps == newest + 1:
+                os.write(save, b".")
 
     killed, began = 0, time.monotonic()
     while killed < 100:
         pid = in_child(work)
+        if killed % 2:
+            os.read(saved, 1)
         time.sleep(dice.uniform(0.005, 0.03))
         os.kill(pid, signal.SIGKILL)
         os.waitpid(pid, 0)
@@ -362,6 +379,8 @@ def test_a_kill_at_a_hundred_random_moments(tmp_path: Path) -> None:
             assert model.read_text() == f"weights {newest}"
     assert newest > 20
     assert loads(folder) == newest
+    os.close(saved)
+    os.close(save)
     sys.stderr.write(f"{newest} checkpoints in {time.monotonic() - began:.1f} s\n")
 
 

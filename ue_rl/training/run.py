@@ -71,6 +71,7 @@ def _in_directory(
     except BaseException:
         if not resume and (run.replaced or not (learner and learner.begun)):
             run.discard()
+            report.discarded(run)
         raise
 
 
@@ -108,7 +109,6 @@ def _prepared(
     facts = {key: printable(value) for key, value in vec_env.transport.describe().items()}
     report.connected(vec_env.num_envs, facts)
     report.engines(Fleet(vec_env.transport))
-    _log.info("engine: %s", ", ".join(f"{key} {value}" for key, value in facts.items()))
     return Learner(options, run, vec_env, load=load, report=report)
 
 
