@@ -7,12 +7,13 @@ from typing import Any
 
 import click
 
-from ue_rl.cli.common import command_line, engine_url, json_object
+from ue_rl.cli.common import command_line, engine_url, json_object, lasting_console
 from ue_rl.cli.logs import use_json, use_text
-from ue_rl.cli.train_report import reporter, summary
+from ue_rl.cli.train_report import lines, summary
 from ue_rl.errors import ConfigurationError
 from ue_rl.training.directory import RunDirectory
 from ue_rl.training.options import parse_param, parse_setting, resolve
+from ue_rl.training.report import Report
 from ue_rl.training.run import train as run_training
 
 
@@ -108,12 +109,21 @@ def train(
         run = RunDirectory.existing(Path(options.log_dir), options.run_id, options.run_name)
         options = resolve(flags, config, base=run.read_config())
     use_json() if log_format == "json" else use_text()
-    outcome = run_training(options, resume=run, force=force, report=reporter(ui))
+    outcome = run_training(options, resume=run, force=force, report=_report(ui))
     summary(outcome)
     reason = outcome.stopped_by
     if reason is not None:
         code = getattr(reason, "exit_code", 130 if isinstance(reason, KeyboardInterrupt) else 1)
         click.get_current_context().exit(code)
+
+
+def _report(ui: bool) -> Report:
+    """Shows a run on this terminal: with `ui` the live view, where stdout is a terminal."""
+    if ui and lasting_console().is_terminal:
+        from ue_rl.cli.train_live import live_view
+
+        return live_view()
+    return lines()
 
 
 def _hyperparameters(flags: dict[str, Any], settings: tuple[str, ...]) -> dict[str, Any]:

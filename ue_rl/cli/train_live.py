@@ -41,7 +41,7 @@ def live_view() -> Report:
 
 
 class _LiveView(Report):
-    """Drawn by a thread of its own, four times a second, so that it also lives while an engine is awaited."""
+    """Drawn by a thread of its own, four times a second, so that it is also renewed while an engine is awaited."""
 
     def __init__(self) -> None:
         self._screen = console()

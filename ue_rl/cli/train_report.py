@@ -16,12 +16,8 @@ from ue_rl.training.directory import RunDirectory
 from ue_rl.training.report import Outcome, Report
 
 
-def reporter(ui: bool) -> Report:
-    """Shows a run on this terminal: with `ui` the live view, where stdout is a terminal."""
-    if ui and console().is_terminal:
-        from ue_rl.cli.train_live import live_view
-
-        return live_view()
+def lines() -> Report:
+    """Shows a run as lines, in order."""
     return _Lines()
 
 
