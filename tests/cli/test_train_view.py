@@ -225,3 +225,13 @@ def test_what_the_screen_says_is_said_once(tmp_path: Path) -> None:
     assert shown.count("ValueError: ") == 1
     assert "[nan, nan]" not in shown
     assert "ERROR ue_rl.training.learner: stopped after" in (tmp_path / "r" / "run.log").read_text()
+
+
+def test_an_engine_that_does_not_start_is_told_without_a_file_that_is_gone(tmp_path: Path) -> None:
+    program = "import sys; sys.exit('no map of that name')"
+    engine = f'{sys.executable} -c "{program}" {{port}}'
+    command = [sys.executable, "-m", "ue_rl", "train", "--engine", engine, "--log-dir", str(tmp_path), "--run-id", "r"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert "no map of that name" in done.stderr
+    assert "engine-0.log" not in done.stderr

@@ -18,7 +18,7 @@ import pytest
 from stable_baselines3 import PPO
 
 from ue_rl.engines.lifecycle import Change, LifeState
-from ue_rl.errors import RestartsSpent, SaveFailed
+from ue_rl.errors import ConfigurationError, RestartsSpent, SaveFailed
 from ue_rl.saving.checkpoints import CheckpointStore
 from ue_rl.saving.stopping import Stopped
 from ue_rl.training import Outcome, Report, TrainOptions, train
@@ -127,6 +127,19 @@ def test_a_report_that_fails_does_not_keep_a_run_from_being_saved(tmp_path: Path
 
     outcome = train(options(tmp_path, timesteps=128), report=Gone())
     assert outcome.saved == outcome.env_steps == 128
+
+
+def test_a_disk_that_is_full_at_resume_is_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    train(options(tmp_path, timesteps=64))
+
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(RunDirectory, "write_config", full)
+    with pytest.raises(ConfigurationError, match=r"r cannot be written .*No space left.* Free some space"):
+        train(options(tmp_path, timesteps=128), resume=RunDirectory(tmp_path / "r"))
+    monkeypatch.undo()
+    assert train(options(tmp_path, timesteps=128), resume=RunDirectory(tmp_path / "r")).env_steps == 128
 
 
 def test_any_exception_saves_and_leaves_its_traceback_in_a_file(

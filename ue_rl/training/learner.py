@@ -9,7 +9,8 @@ import shutil
 import time
 import traceback
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -55,7 +56,7 @@ class Learner:
             algorithm's load(); None: a new model.
 
     Attributes:
-        begun: True as soon as a step was learnt from.
+        begun: True as soon as a step was learnt from. episodes: what is written of each episode.
 
     Raises:
         ConfigurationError: the model cannot be made or continued for this engine.
@@ -85,12 +86,14 @@ class Learner:
             self.model = saved or new_model(options, vec_env, report.said)
         self._is_resumed = saved is not None
         self.env: VecEnv = self.model.get_env() or vec_env
-        self.model.set_logger(open_tables(run.path, report.warned, self.model.num_timesteps, options.verbose))
         if options.export:
             self._check_export()
         spec = replace(self.env.unwrapped.engine_spec, shm=None)  # type: ignore[attr-defined]
-        write_whole(run.handshake, lambda path: path.write_bytes(encode_handshake(spec)))
-        run.write_config(options)
+        with _writable(run):
+            self.model.set_logger(open_tables(run.path, report.warned, self.model.num_timesteps, options.verbose))
+            write_whole(run.handshake, lambda path: path.write_bytes(encode_handshake(spec)))
+            run.write_config(options)
+            self.episodes = EpisodeLog(run.episodes, report, options.timesteps)
 
     def _resumed(self, vec_env: VecEnv, load: dict[str, Any]) -> BaseAlgorithm | None:
         """The model to go on with; None where the run has saved nothing yet."""
@@ -139,7 +142,7 @@ class Learner:
             BaseException: whatever it is, before the first step. What ends learning later is in the outcome.
         """
         o, run, model = self.options, self.run, self.model
-        episodes = EpisodeLog(run.episodes, self.report, o.timesteps)
+        episodes = self.episodes
         callbacks = [
             self.autosave, StopCallback(stopping), episodes, EngineNumbers(), Watching(self.report.warned),
         ]  # fmt: skip
@@ -256,6 +259,18 @@ class Learner:
         if not returns:
             return None
         return float(np.mean(returns)), float(np.std(returns))
+
+
+@contextmanager
+def _writable(run: RunDirectory) -> Iterator[None]:
+    """Before anything is learnt, a folder that cannot be written into is said."""
+    try:
+        yield
+    except OSError as error:
+        raise ConfigurationError(
+            f"{run.path} cannot be written", field="log_dir", got=str(error),
+            cure="free some space, or check the folder's permissions",
+        ) from error  # fmt: skip
 
 
 def _closed(close: Callable[[], object]) -> None:
