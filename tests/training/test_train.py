@@ -162,6 +162,7 @@ def test_existing_runs_are_protected(tmp_path: Path) -> None:
         (["--set", "gamma"], "KEY=VALUE"),
         (["--net-arch", "64,x"], "not a list of layers"),
         (["--net-arch", "64", "--set", "policy_kwargs=3"], "not arguments of a policy"),
+        (["--set", "gamma=[1]", "--normalize"], "not a discount"),
         (["--env-kwargs", "[1]"], "not a JSON object"),
         (["--timesteps", "0"], "positive integer"),
         (["--env", "CartPole-v1", "--port", "9"], "exclude each other"),
