@@ -6,7 +6,8 @@ shm://NAME         an engine's shared memory, by name or by the path of a file; 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
@@ -113,6 +114,15 @@ def _dial(url: str, transport: str, **options: Any) -> Transport:
     return SharedMemoryConnection.attach(url.removeprefix(SHM) or None, **options)
 
 
+@contextmanager
+def _closed_if_it_fails(carrier: Transport) -> Iterator[None]:
+    try:
+        yield
+    except BaseException:
+        carrier.close()
+        raise
+
+
 def connect(
     url: str | Sequence[str],
     transport: str = "auto",
@@ -146,14 +156,11 @@ def connect(
     from ue_rl.envs.vec_env import UnrealVecEnv  # Stable-Baselines3, which `open_transport` does not need
 
     carrier = open_transport(url, transport, **options)
-    try:
+    with _closed_if_it_fails(carrier):
         return UnrealVecEnv(
             carrier, max_episode_steps=max_episode_steps, monitor=monitor, copy=copy, compute_reward=compute_reward,
             render_mode=render_mode,
         )  # fmt: skip
-    except BaseException:
-        carrier.close()
-        raise
 
 
 def make_env(
@@ -168,11 +175,8 @@ def make_env(
     from ue_rl.envs.gym_env import UnrealEnv
 
     carrier = open_transport(url, transport, **options)
-    try:
+    with _closed_if_it_fails(carrier):
         return UnrealEnv(carrier, render_mode=render_mode, compute_reward=compute_reward)
-    except BaseException:
-        carrier.close()
-        raise
 
 
 def make_vector_env(
@@ -196,7 +200,7 @@ def make_vector_env(
     from ue_rl.envs.vector_env import UnrealVectorEnv
 
     carrier = open_transport(url, transport, **options)
-    try:
+    with _closed_if_it_fails(carrier):
         count = carrier.connect().num_envs
         if num_envs is not None and num_envs != count:
             raise ConfigurationError(
@@ -205,9 +209,6 @@ def make_vector_env(
             )  # fmt: skip
         modes = {} if autoreset_mode is None else {"autoreset_mode": autoreset_mode}
         return UnrealVectorEnv(carrier, render_mode=render_mode, **modes)
-    except BaseException:
-        carrier.close()
-        raise
 
 
 def launched(
@@ -299,11 +300,8 @@ def launch(
     )  # fmt: skip
     restarts = Restarts(max_restarts, restart_window) if max_restarts else None
     carrier = EnginesTransport(engines, restarts=restarts, on_change=on_change)
-    try:
+    with _closed_if_it_fails(carrier):
         return UnrealVecEnv(
             carrier, max_episode_steps=max_episode_steps, monitor=monitor, copy=copy, compute_reward=compute_reward,
             render_mode=render_mode,
         )  # fmt: skip
-    except BaseException:
-        carrier.close()
-        raise

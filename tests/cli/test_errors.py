@@ -48,7 +48,7 @@ def process(*words: str, **options: object) -> subprocess.Popen[str]:
     ("words", "text"),
     [
         (["inspect", "--host", "a/b"], "not an address of an engine"),
-        (["inspect", "--host", "tcp://127.0.0.1"], "not an address of an engine"),
+        (["inspect", "--host", "http://127.0.0.1"], "not an address of an engine"),
         (["inspect", "--timeout", "nan"], "positive number of seconds"),
         (["inspect", "--timeout", "0"], "positive number of seconds"),
         (["inspect", "--timeout", "x"], "not a valid float"),
@@ -105,7 +105,7 @@ def test_a_run_that_fails_is_one_sentence_and_1(
     ("host", "url"),
     [
         ("1.2.3.4", "tcp://1.2.3.4:5"), ("::1", "tcp://[::1]:5"), ("shm://x", "shm://x"), ("a:9", "tcp://a:9"),
-        ("[::1]:9", "tcp://[::1]:9"),
+        ("[::1]:9", "tcp://[::1]:9"), ("tcp://1.2.3.4", "tcp://1.2.3.4:5"), ("tcp://a:9", "tcp://a:9"),
     ],
 )  # fmt: skip
 def test_hosts_and_ports(host: str, url: str) -> None:

@@ -167,7 +167,9 @@ def test_the_figures_as_a_line_and_as_a_table(pendulum: Path) -> None:
             assert part in text
 
 
-def test_records_go_where_they_went_after_the_table(pendulum: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_records_go_where_they_went_after_the_table(
+    pendulum: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     class Terminal(io.StringIO):
         def isatty(self) -> bool:
             return True
@@ -175,7 +177,9 @@ def test_records_go_where_they_went_after_the_table(pendulum: Path, monkeypatch:
     stream = Terminal()
     monkeypatch.setattr(sys, "stderr", stream)
     handler = logging.StreamHandler(stream)
+    unopened = logging.FileHandler(tmp_path / "log.txt", delay=True)
     logging.getLogger().addHandler(handler)
+    logging.getLogger().addHandler(unopened)
     try:
         with ReloadingInference(pendulum, interval=None) as policy:
             console = Console(file=Terminal(), force_terminal=True)
@@ -185,6 +189,7 @@ def test_records_go_where_they_went_after_the_table(pendulum: Path, monkeypatch:
             assert handler.stream is stream
     finally:
         logging.getLogger().removeHandler(handler)
+        logging.getLogger().removeHandler(unopened)
 
 
 @pytest.mark.parametrize(

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import json
 import logging
 import os
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +19,9 @@ import pytest
 from rich.console import Console
 
 from ue_rl.cli import train_live, train_report
-from ue_rl.cli.logs import JsonFormatter
+from ue_rl.cli.logs import JsonFormatter, use_text
 from ue_rl.engines.lifecycle import Life, LifeState
-from ue_rl.errors import EngineDisconnected
+from ue_rl.errors import EngineDisconnected, RestartsSpent
 from ue_rl.saving.stopping import Stopped
 from ue_rl.training.directory import RunDirectory
 from ue_rl.training.fleet import Fleet
@@ -127,6 +130,24 @@ def test_the_summary_of_a_stopped_run_says_what_is_saved(tmp_path: Path, monkeyp
     assert f"The model is saved; continue with: ue-rl train --resume --log-dir {tmp_path} --run-id r" in text
 
 
+def test_the_summary_does_not_say_that_a_lost_engine_came_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    spent = RestartsSpent("engine 1 did not come back within 3 s", fault="engine")
+    text = summary(outcome(tmp_path, stopped_by=spent, saved=500, restarts=1), monkeypatch)
+    assert "lost once; the episodes" in text
+
+
+def test_a_log_line_goes_where_stderr_goes_now(monkeypatch: pytest.MonkeyPatch) -> None:
+    handler = logging.StreamHandler(io.StringIO())
+    handler.setLevel(logging.WARNING)
+    monkeypatch.setattr(logging.getLogger(), "handlers", [handler])
+    use_text()
+    above_the_bar = io.StringIO()
+    monkeypatch.setattr(sys, "stderr", above_the_bar)
+    logging.getLogger("ue_rl.engines").warning("engine 1 was lost")
+    logging.getLogger("ue_rl.training.learner").warning("told by the report")
+    assert above_the_bar.getvalue() == "WARNING engine 1 was lost\n"
+
+
 def test_the_summary_says_what_is_not_saved(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     error = EngineDisconnected("the engine went away \x1b[2J", fault="engine")
     text = summary(outcome(tmp_path, stopped_by=error, saved=300, crash=tmp_path / "crash.txt"), monkeypatch)
@@ -134,6 +155,12 @@ def test_the_summary_says_what_is_not_saved(tmp_path: Path, monkeypatch: pytest.
     assert "model.zip, as it was saved last" in text
     assert "EngineDisconnected: the engine went away \\x1b[2J [at fault: engine]" in text
     assert f"The traceback is in {tmp_path / 'crash.txt'}" in text
+    error = ValueError("logits are\ntensor([[nan, nan],\n        [nan, nan]])")
+    (tmp_path / "other").mkdir()
+    again = outcome(tmp_path / "other", stopped_by=error, saved=300, crash=tmp_path / "crash.txt")
+    text = summary(again, monkeypatch)
+    assert "ValueError: logits are" in text
+    assert "tensor(" not in text
 
 
 def test_without_a_terminal_the_view_is_lines_and_the_log_is_json(tmp_path: Path) -> None:
@@ -168,3 +195,61 @@ def test_on_a_terminal_the_view_is_drawn_and_the_summary_follows(tmp_path: Path)
     assert done.returncode == 0, done.stdout
     for words_shown in ("mean return of 100 episodes", "step p99", "playing", "log", "done", "model.zip"):
         assert words_shown in done.stdout
+
+
+@pytest.mark.skipif(not hasattr(os, "openpty"), reason="pseudo-terminals")
+def test_a_terminal_that_is_closed_stops_the_run_and_it_is_saved(tmp_path: Path) -> None:
+    import pty
+
+    words = ["--num-envs", "2", "--n-steps", "32", "--batch-size", "32", "--no-export", "--log-dir", str(tmp_path)]
+    pid, terminal = pty.fork()
+    if pid == 0:
+        os.execv(sys.executable, [sys.executable, "-m", "ue_rl", "train", *words, "--run-id", "r"])
+    os.set_blocking(terminal, False)
+    run, deadline = tmp_path / "r", time.monotonic() + 60
+    while not (run / "episodes.csv").exists() or (run / "episodes.csv").read_text().count("\n") < 5:
+        assert time.monotonic() < deadline
+        with contextlib.suppress(BlockingIOError):
+            os.read(terminal, 65536)
+        time.sleep(0.01)
+    os.close(terminal)  # SIGHUP, and nothing can be shown any more
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 128 + signal.SIGHUP
+    last = (run / "checkpoints" / "last").read_text()
+    assert int(last.split("_")[1]) > 0
+
+
+def test_a_stop_before_the_first_step_has_its_exit_code_and_says_what_is_left(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "ue_rl", "train", "--engine", "sleep 60 {port}", "--log-dir", str(tmp_path)]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    assert process.stdout.readline() == f"run: {tmp_path / 'ppo-sleep-1'}\n"
+    process.send_signal(signal.SIGTERM)
+    shown, told = process.communicate(timeout=30)
+    assert process.returncode == 128 + signal.SIGTERM
+    assert "stopped by SIGTERM" in told
+    assert f"nothing was learnt, and {tmp_path / 'ppo-sleep-1'} is not kept" in shown
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_what_the_screen_says_is_said_once(tmp_path: Path) -> None:
+    words = ["--timesteps", "512", "--num-envs", "2", "--n-steps", "32", "--eval-episodes", "0", "--no-export"]
+    lost = [*words, "--learning-rate", "1e30", "--log-dir", str(tmp_path), "--run-id", "r"]
+    done = subprocess.run(
+        [sys.executable, "-m", "ue_rl", "train", *lost], capture_output=True, text=True, check=False
+    )  # fmt: skip
+    shown = done.stdout + done.stderr
+    assert done.returncode == 1, shown
+    assert "ue_rl.training" not in shown
+    assert shown.count("ValueError: ") == 1
+    assert "[nan, nan]" not in shown
+    assert "ERROR ue_rl.training.learner: stopped after" in (tmp_path / "r" / "run.log").read_text()
+
+
+def test_an_engine_that_does_not_start_is_told_without_a_file_that_is_gone(tmp_path: Path) -> None:
+    program = "import sys; sys.exit('no map of that name')"
+    engine = f'{sys.executable} -c "{program}" {{port}}'
+    command = [sys.executable, "-m", "ue_rl", "train", "--engine", engine, "--log-dir", str(tmp_path), "--run-id", "r"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert "no map of that name" in done.stderr
+    assert "engine-0.log" not in done.stderr

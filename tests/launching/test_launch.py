@@ -105,6 +105,8 @@ def test_one_that_hangs_is_killed_and_started_again(launch: Callable[..., ue_rl.
     env.reset()
     first = engines(token)[0]
     first.send_signal(signal.SIGSTOP)
+    while first.status() != psutil.STATUS_STOPPED:  # another processor may still run it
+        time.sleep(0.001)
     _, _, dones, infos = env.step(actions(env))
     assert dones.all()
     assert "was still running and was killed" in infos[0]["engine_lost"]

@@ -18,8 +18,9 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from stable_baselines3 import A2C, PPO, SAC
+from stable_baselines3 import A2C, DQN, PPO, SAC
 from stable_baselines3.common.callbacks import BaseCallback
+from stable_baselines3.common.logger import KVWriter
 from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize
 
 import ue_rl
@@ -40,6 +41,13 @@ class Frail(MemoryTransport):
     """Fails as soon as it has been asked `lasts` times."""
 
     lasts = 1 << 60
+    sends = 1 << 60  # likewise, but it is noticed when the actions are sent
+
+    def _ask(self, actions: Any, resets: Any) -> None:
+        self.sends -= 1
+        if self.sends < 0:
+            raise errors.EngineDisconnected("the engine is gone")
+        super()._ask(actions, resets)
 
     def _collect(self) -> None:
         self.lasts -= 1
@@ -83,13 +91,13 @@ class Seen(BaseCallback):
 # -- what ends a run
 
 
-@pytest.mark.parametrize("asked", [25, 26, 60, 61, 62, 63])
-def test_an_engine_that_fails_in_a_step_or_in_a_reset(tmp_path: Path, asked: int) -> None:
+@pytest.mark.parametrize(("what", "asked"), [*(("lasts", asked) for asked in (25, 26, 60, 61, 62, 63)), ("sends", 25)])
+def test_an_engine_that_fails_in_a_step_or_in_a_reset(tmp_path: Path, what: str, asked: int) -> None:
     whole = learn("sac", env_of("sac"), tmp_path / "whole")
     env = env_of("sac", Frail)
     autosave = AutoSave(tmp_path / "parts")
     model = autosave.resume(SAC, env) or new("sac", env)
-    env.transport.lasts = asked  # type: ignore[attr-defined]
+    setattr(env.transport, what, asked)
     with pytest.raises(errors.EngineDisconnected):
         model.learn(288, callback=autosave)
     assert autosave.last is not None
@@ -159,6 +167,17 @@ def test_a_script_that_an_exception_ends_goes_on_in_another_process(tmp_path: Pa
     assert differ(last, learn("ppo", env_of(), tmp_path / "whole")) == []
     saved = PPO.load(tmp_path / "parts" / "model.zip", device="cpu")
     assert differ(saved, last) == []
+
+
+@pytest.mark.skipif(os.name != "posix", reason="what a shell sees of Ctrl-C")
+def test_a_script_that_ctrl_c_ends_is_ended_by_it(tmp_path: Path) -> None:
+    """Not with exit code 1, as after a mistake: Python gives that to kinds of KeyboardInterrupt."""
+    script = SCRIPT.replace("1 / 0", "__import__('os').kill(__import__('os').getpid(), 2)")
+    command = [sys.executable, "-c", textwrap.dedent(script), str(tmp_path)]
+    variables = {**os.environ, "PYTHONPATH": str(Path(ue_rl.__file__).parents[1])}
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False, env=variables)
+    assert ended.returncode == -signal.SIGINT
+    assert ended.stderr.rstrip().endswith("KeyboardInterrupt: stopped by Ctrl-C")
 
 
 def test_an_exception_in_train_takes_the_state_as_it_is(tmp_path: Path) -> None:
@@ -232,6 +251,37 @@ def test_a_run_that_was_complete_is_prolonged(tmp_path: Path, name: str) -> None
     assert differ(last, whole) == []
 
 
+class Table(BaseCallback, KVWriter):
+    """SB3's rows, without the times."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.rows: list[dict[str, Any]] = []
+
+    def _on_training_start(self) -> None:
+        self.model.logger.output_formats[:] = [self]
+
+    def _on_step(self) -> bool:
+        return True
+
+    def write(self, key_values: dict[str, Any], key_excluded: Any, step: int = 0) -> None:
+        left_out = ("time/fps", "time/time_elapsed", "time/iterations")
+        self.rows.append({name: value for name, value in key_values.items() if name not in left_out})
+
+    def close(self) -> None:
+        pass
+
+
+@pytest.mark.parametrize("name", ["ppo", "dqn"])
+def test_a_row_that_was_begun_before_the_stop_is_whole(tmp_path: Path, name: str) -> None:
+    whole, parts = Table(), Table()
+    learn(name, env_of(name), tmp_path / "whole", callbacks=[whole])
+    learn(name, env_of(name), tmp_path / "parts", callbacks=[At(150, broken)])
+    learn(name, env_of(name), tmp_path / "parts", callbacks=[parts])
+    assert any("train/loss" in row for row in whole.rows)
+    assert parts.rows == whole.rows[-len(parts.rows) :]
+
+
 def test_saving_changes_nothing(tmp_path: Path) -> None:
     """With a checkpoint in nearly every step, in mid-rollout too."""
     seldom = learn("ppo_normalized", env_of("ppo_normalized"), tmp_path / "seldom")
@@ -259,14 +309,33 @@ def test_a_killed_process_goes_on_from_the_last_checkpoint(tmp_path: Path) -> No
 # -- engines that cannot
 
 
+class Grudge(Drift):
+    """Its rewards depend on what was before the present episode; its observations do not show it."""
+
+    seen = 0
+
+    def step(self, action: Any) -> Any:
+        obs, reward, *rest = super().step(action)
+        self.seen += 1
+        return obs, reward - self.seen, *rest
+
+
+GAMES = {"liar": Liar, "grudge": Grudge}
+
+
 @pytest.mark.parametrize(
-    ("engine", "why"), [("seedless", "the engine takes no seeds"), ("liar", "the engine is not deterministic")]
+    ("engine", "why"),
+    [
+        ("seedless", "the engine takes no seeds"),
+        ("liar", "the engine is not deterministic"),
+        ("grudge", "led to other rewards"),
+    ],
 )
 def test_an_engine_that_cannot_go_on_exactly(
     tmp_path: Path, engine: str, why: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     def env() -> UnrealVecEnv:
-        return env_of(transport=Seedless) if engine == "seedless" else env_of(game=Liar)
+        return env_of(transport=Seedless) if engine == "seedless" else env_of(game=GAMES[engine])
 
     learn("ppo", env(), tmp_path, callbacks=[At(120, broken)])
     seen = Seen()
@@ -354,6 +423,22 @@ def test_a_save_that_fails_is_logged_and_the_run_goes_on(
     assert "No space left on device" in caplog.text
     monkeypatch.setattr("ue_rl.saving.checkpoints.sync_file", durable.sync_file)
     assert learn("ppo", env_of(), tmp_path).num_timesteps == 288
+
+
+def test_weights_that_are_no_numbers_replace_no_good_ones(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    def spoil() -> None:
+        with torch.no_grad():
+            next(model.policy.parameters())[:] = torch.nan
+
+    env = env_of("dqn")
+    autosave = AutoSave(tmp_path, save_freq=30, keep=1, signals=False, lock=False)
+    model = autosave.resume(DQN, env) or new("dqn", env)
+    model.learn(288, callback=[autosave, At(150, spoil)])
+    last = autosave.store.last
+    assert last is not None
+    assert last.env_steps < 150 + 30
+    assert "learning has diverged" in caplog.text
+    assert str(last) in caplog.text
 
 
 def test_hooks(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

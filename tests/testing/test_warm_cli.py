@@ -31,8 +31,11 @@ def test_exit_codes_and_output_are_those_of_the_command(cli: WarmCli, tmp_path: 
     assert "version" in run.text
     assert cli.start(["serve", "--no-such-flag"], output=tmp_path / "b").wait() == 2
     run = cli.start(["serve", "--bridge", "nothing:Here"], output=tmp_path / "c", cwd=tmp_path)
-    assert run.wait() == 1
+    assert run.wait() == 2
     assert "nothing" in run.text
+    run = cli.start(["inspect", "--port", "1"], output=tmp_path / "d")
+    assert run.wait() == 1
+    assert "EngineUnreachable" in run.text
 
 
 def test_a_process_is_killed_and_another_one_goes_on(cli: WarmCli, tmp_path: Path) -> None:

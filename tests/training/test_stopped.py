@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import logging
 import os
 import re
 import signal
@@ -17,7 +18,7 @@ import pytest
 from stable_baselines3 import PPO
 
 from ue_rl.engines.lifecycle import Change, LifeState
-from ue_rl.errors import RestartsSpent, SaveFailed
+from ue_rl.errors import ConfigurationError, RestartsSpent, SaveFailed
 from ue_rl.saving.checkpoints import CheckpointStore
 from ue_rl.saving.stopping import Stopped
 from ue_rl.training import Outcome, Report, TrainOptions, train
@@ -107,6 +108,40 @@ def test_sigterm_saves_and_resume_goes_on(tmp_path: Path, monkeypatch: pytest.Mo
     assert episodes(straight.run) == steps
 
 
+def test_a_stop_in_the_first_episodes_loses_nothing_either(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    at_step(monkeypatch, 6, lambda: os.kill(os.getpid(), signal.SIGTERM))
+    assert train(options(tmp_path, timesteps=128)).env_steps < 16
+    journals: list[str] = []
+    monkeypatch.setattr(logging.getLogger("ue_rl.envs.journal"), "warning", lambda text, *_: journals.append(text))
+    whole = train(options(tmp_path, timesteps=128), resume=RunDirectory(tmp_path / "r"))
+    straight = train(options(tmp_path, timesteps=128, run_id="straight"))
+    assert journals == []
+    assert weights(straight.run) == weights(whole.run)
+    assert episodes(straight.run) == episodes(whole.run)
+
+
+def test_a_report_that_fails_does_not_keep_a_run_from_being_saved(tmp_path: Path) -> None:
+    class Gone(Watched):
+        def ended(self) -> None:
+            raise OSError("Input/output error")
+
+    outcome = train(options(tmp_path, timesteps=128), report=Gone())
+    assert outcome.saved == outcome.env_steps == 128
+
+
+def test_a_disk_that_is_full_at_resume_is_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    train(options(tmp_path, timesteps=64))
+
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(RunDirectory, "write_config", full)
+    with pytest.raises(ConfigurationError, match=r"r cannot be written .*No space left.* Free some space"):
+        train(options(tmp_path, timesteps=128), resume=RunDirectory(tmp_path / "r"))
+    monkeypatch.undo()
+    assert train(options(tmp_path, timesteps=128), resume=RunDirectory(tmp_path / "r")).env_steps == 128
+
+
 def test_any_exception_saves_and_leaves_its_traceback_in_a_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -124,13 +159,18 @@ def test_any_exception_saves_and_leaves_its_traceback_in_a_file(
     assert train(options(tmp_path), resume=RunDirectory(tmp_path / "r")).env_steps == 512
 
 
-def test_an_engine_that_is_killed_comes_back_and_is_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_engine_that_is_killed_comes_back_and_is_counted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     report = Watched()
     at_step(monkeypatch, 200, lambda: os.kill(report.processes()[1], signal.SIGKILL))
     outcome = train(options(tmp_path, num_engines=2, timesteps=2048), report=report)
     assert outcome.stopped_by is None
     assert outcome.env_steps == 2048
     assert outcome.restarts == 1
+    said = [record.getMessage() for record in caplog.records if record.name == "ue_rl.engines"]
+    lost = [text for text in said if "went away; its process was ended by signal 9" in text]
+    assert [text.partition(";")[0] for text in lost] == ["engine 1: the engine went away"]
     mine = [change.after for change in report.changes if change.engine == 1 and not change.of_episodes]
     assert mine[mine.index(LifeState.CONNECTION_LOST) :][:5] == [
         LifeState.CONNECTION_LOST, LifeState.CLEANUP, LifeState.LAUNCHING, LifeState.LOADING, LifeState.CONNECTING

@@ -161,6 +161,8 @@ def test_existing_runs_are_protected(tmp_path: Path) -> None:
         (["--set", "gama=0.9"], "ppo does not take these arguments"),
         (["--set", "gamma"], "KEY=VALUE"),
         (["--net-arch", "64,x"], "not a list of layers"),
+        (["--net-arch", "64", "--set", "policy_kwargs=3"], "not arguments of a policy"),
+        (["--set", "gamma=[1]", "--normalize"], "not a discount"),
         (["--env-kwargs", "[1]"], "not a JSON object"),
         (["--timesteps", "0"], "positive integer"),
         (["--env", "CartPole-v1", "--port", "9"], "exclude each other"),
@@ -231,6 +233,9 @@ def test_precedence_and_settings(tmp_path: Path) -> None:
     assert tuned_for(options) == {"gamma": 0.7, "n_steps": 3}
     assert tuned_for(resolve({}, None))["n_epochs"] == 20
     assert tuned_for(resolve({"port": 7777}, None)) == {}
+    shaped = resolve({"algo": "a2c", "hyperparameters": {"policy_kwargs": {"net_arch": [8]}}}, None)
+    tuned_for(shaped)["policy_kwargs"]["optimizer_class"] = object  # as SB3's A2C does; it is no part of config.yaml
+    assert shaped.hyperparameters == {"policy_kwargs": {"net_arch": [8]}}
     config.write_text(resolve({}, None).as_yaml())
     assert resolve({}, config) == resolve({}, None)
     config.write_text("algorithm: ppo\n")

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import json
 import logging
+import sys
 import time
 
 from ue_rl.engines.lifecycle import Change
+
+_TOLD = frozenset(f"ue_rl.training.{name}" for name in ("learner", "watching", "writing"))  # told by a Report
 
 
 class JsonFormatter(logging.Formatter):
@@ -33,6 +36,31 @@ class JsonFormatter(logging.Formatter):
         if record.exc_info:
             fields["exception"] = self.formatException(record.exc_info)
         return json.dumps(fields, ensure_ascii=True)
+
+
+def use_text() -> None:
+    """Has the log written to stderr for people: what a run's Report tells is not said twice."""
+    for handler in logging.getLogger().handlers:
+        if type(handler) is logging.StreamHandler and handler.level > logging.DEBUG:  # not with --debug
+            handler.setFormatter(logging.Formatter("%(levelname)s %(message)s"))
+            handler.addFilter(_not_told)
+            handler.setStream(_Stderr())
+
+
+class _Stderr:
+    """sys.stderr as it is now: while a progress bar stands there, rich puts lines above it."""
+
+    def write(self, text: str) -> int:
+        """See io.TextIOBase."""
+        return sys.stderr.write(text)
+
+    def flush(self) -> None:
+        """See io.IOBase."""
+        sys.stderr.flush()
+
+
+def _not_told(record: logging.LogRecord) -> bool:
+    return record.name not in _TOLD
 
 
 def use_json() -> None:

@@ -57,7 +57,8 @@ def live(server: PolicyServer, title: str, console: Console) -> Iterator[Callabl
         moved = [
             (handler, handler.setStream(sys.stderr))
             for handler in logging.getLogger().handlers
-            if both and isinstance(handler, logging.StreamHandler) and handler.stream.isatty()
+            # a file that is opened with its first record has no stream yet
+            if both and isinstance(handler, logging.StreamHandler) and handler.stream and handler.stream.isatty()
         ]
         last = (time.perf_counter(), server.requests)
         rate = 0.0

@@ -7,12 +7,13 @@ from typing import Any
 
 import click
 
-from ue_rl.cli.common import command_line, engine_url, json_object
-from ue_rl.cli.logs import use_json
-from ue_rl.cli.train_report import reporter, summary
+from ue_rl.cli.common import command_line, engine_url, json_object, lasting_console
+from ue_rl.cli.logs import use_json, use_text
+from ue_rl.cli.train_report import lines, summary
 from ue_rl.errors import ConfigurationError
 from ue_rl.training.directory import RunDirectory
 from ue_rl.training.options import parse_param, parse_setting, resolve
+from ue_rl.training.report import Report
 from ue_rl.training.run import train as run_training
 
 
@@ -107,9 +108,8 @@ def train(
     if resume:
         run = RunDirectory.existing(Path(options.log_dir), options.run_id, options.run_name)
         options = resolve(flags, config, base=run.read_config())
-    if log_format == "json":
-        use_json()
-    outcome = run_training(options, resume=run, force=force, report=reporter(ui))
+    use_json() if log_format == "json" else use_text()
+    outcome = run_training(options, resume=run, force=force, report=_report(ui))
     summary(outcome)
     reason = outcome.stopped_by
     if reason is not None:
@@ -117,12 +117,26 @@ def train(
         click.get_current_context().exit(code)
 
 
+def _report(ui: bool) -> Report:
+    """Shows a run on this terminal: with `ui` the live view, where stdout is a terminal."""
+    if ui and lasting_console().is_terminal:
+        from ue_rl.cli.train_live import live_view
+
+        return live_view()
+    return lines()
+
+
 def _hyperparameters(flags: dict[str, Any], settings: tuple[str, ...]) -> dict[str, Any]:
     hyper = dict(parse_setting(text) for text in settings)
     arch = flags.pop("net_arch")
     if arch is not None:
+        kwargs = hyper.get("policy_kwargs") or {}
+        if not isinstance(kwargs, dict):
+            raise ConfigurationError(
+                "not arguments of a policy", field="set policy_kwargs", expected="{..}", got=kwargs
+            )
         try:
-            hyper["policy_kwargs"] = {**hyper.get("policy_kwargs", {}), "net_arch": [int(n) for n in arch.split(",")]}
+            hyper["policy_kwargs"] = {**kwargs, "net_arch": [int(n) for n in arch.split(",")]}
         except ValueError:
             raise ConfigurationError("not a list of layers", field="net_arch", expected="64,64", got=arch) from None
     rate = flags.pop("learning_rate")

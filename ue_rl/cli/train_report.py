@@ -8,19 +8,16 @@ from collections.abc import Mapping
 
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-from ue_rl.cli.common import console, two_columns
+from ue_rl.cli.common import engine_line, two_columns
+from ue_rl.cli.common import lasting_console as console
 from ue_rl.engines.lifecycle import Change, LifeState
-from ue_rl.errors import printable
+from ue_rl.errors import RestartsSpent, printable
 from ue_rl.training.directory import RunDirectory
 from ue_rl.training.report import Outcome, Report
 
 
-def reporter(ui: bool) -> Report:
-    """Shows a run on this terminal: with `ui` the live view, where stdout is a terminal."""
-    if ui and console().is_terminal:
-        from ue_rl.cli.train_live import live_view
-
-        return live_view()
+def lines() -> Report:
+    """Shows a run as lines, in order."""
     return _Lines()
 
 
@@ -35,11 +32,16 @@ class _Lines(Report):
         self.away: set[int] = set()  # engines that were lost
 
     def started(self, run: RunDirectory) -> None:
+        self.run = run
         self.screen.print(f"run: {run.path}", soft_wrap=True)
-        self.screen.print(f"watch: tensorboard --logdir {run.path.parent}", soft_wrap=True)
+
+    def discarded(self, run: RunDirectory) -> None:
+        left = "is as it was before" if run.path.exists() else "is not kept"
+        self.screen.print(f"nothing was learnt, and {run.path} {left}", soft_wrap=True)
 
     def connected(self, num_envs: int, facts: Mapping[str, str]) -> None:
-        self.screen.print(f"{num_envs} envs: {', '.join(f'{key} {value}' for key, value in facts.items())}")
+        self.screen.print(f"watch: tensorboard --logdir {self.run.path.parent}", soft_wrap=True)
+        self.screen.print(engine_line(num_envs, facts), soft_wrap=True)
 
     def changed(self, change: Change) -> None:
         if change.after in (LifeState.TIMEOUT, LifeState.CONNECTION_LOST):
@@ -97,7 +99,8 @@ def summary(outcome: Outcome) -> None:
         table.add_row("evaluation", "mean return {:.1f} +/- {:.1f}, without exploration".format(*outcome.evaluation))
     if outcome.restarts:
         times = "once" if outcome.restarts == 1 else f"{outcome.restarts} times"
-        table.add_row("engines", f"lost and back {times}; the episodes that this cut short are counted nowhere")
+        back = "" if isinstance(reason, RestartsSpent) else " and back"
+        table.add_row("engines", f"lost{back} {times}; the episodes that this cut short are counted nowhere")
     if run.model.exists():
         current = outcome.saved == outcome.env_steps
         table.add_row("model", str(run.model) if current else f"{run.model}, as it was saved last")
@@ -110,6 +113,8 @@ def summary(outcome: Outcome) -> None:
     screen.print(table)
     if reason is not None:
         text = str(reason) if isinstance(reason, KeyboardInterrupt) else f"{type(reason).__name__}: {reason}"
+        if outcome.crash is not None:  # what a library prints of a whole tensor is there, too
+            text = text.partition("\n")[0]
         screen.print(printable(text), style="bold red", soft_wrap=True)
         if outcome.crash is not None:
             screen.print(f"The traceback is in {outcome.crash}", soft_wrap=True)

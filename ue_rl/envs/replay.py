@@ -15,7 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ue_rl.buffers import StepBuffers
-from ue_rl.envs.journal import Journal, set_draw
+from ue_rl.envs.draws import set_draw
+from ue_rl.envs.journal import Journal
 from ue_rl.envs.masks import Masks
 from ue_rl.envs.observations import Observations
 from ue_rl.transport import Transport
@@ -23,8 +24,18 @@ from ue_rl.transport import Transport
 _log = logging.getLogger(__name__)
 
 
-def replay(transport: Transport, journal: Journal, observations: Observations, masks: Masks | None) -> dict[int, str]:
+def replay(
+    transport: Transport,
+    journal: Journal,
+    observations: Observations,
+    masks: Masks | None,
+    returns: NDArray[np.float64] | None = None,
+) -> dict[int, str]:
     """Does so, in as many round trips as the longest of these episodes has steps, and a few for resets.
+
+    Args:
+        returns: sums of the rewards of the present episodes, float64 [num_envs], which must come out again; None: they
+            were not kept.
 
     Returns:
         env id -> why it could not be brought back; its state is any.
@@ -67,16 +78,23 @@ def replay(transport: Transport, journal: Journal, observations: Observations, m
         different |= (masks.current != journal.masks).any(axis=1)
     for env in np.flatnonzero(different).tolist():
         lost.setdefault(env, "the same seed and actions led to another observation: the engine is not deterministic")
+    for env in [] if returns is None else np.flatnonzero(own.returns != returns).tolist():
+        lost.setdefault(env, "the same seed and actions led to other rewards: the engine is not deterministic")
     return lost
 
 
 class _Replay:
-    """The envs while they are replayed: `began`, those that are in their recorded episode."""
+    """The envs while they are replayed: `began`, those that are in their recorded episode.
+
+    Attributes:
+        buffers: the transport's. returns: of the episodes so far.
+    """
 
     def __init__(self, transport: Transport, journal: Journal, masks: Masks | None, lost: dict[int, str]) -> None:
         self._transport, self._journal, self._masks, self._lost = transport, journal, masks, lost
         self._began = np.zeros(len(journal.known), np.bool_)
         self._over: set[int] = set()  # they wait for a reset
+        self.returns = np.zeros(len(journal.known))
         self.buffers: StepBuffers
 
     def reset(self, envs: list[int], everybody: bool = False) -> None:
@@ -93,6 +111,7 @@ class _Replay:
         set_draw(self._transport, None)
         self.buffers = self._transport.receive()
         self._began[envs] = True
+        self.returns[ids] = 0
         self._over.difference_update(ids)
         self._note()
 
@@ -104,6 +123,7 @@ class _Replay:
         self._transport.send_actions(rows, sorted(self._over) or None)
         self._over.clear()
         self.buffers = self._transport.receive()
+        self.returns = self.returns + self.buffers.rewards  # added up as UnrealVecEnv does
         self._note()
 
     def _note(self) -> None:

@@ -1,10 +1,10 @@
-"""AutoSave: a callback of Stable-Baselines3 that keeps a run, whatever ends it, and goes on from where it was.
+"""AutoSave: a callback of Stable-Baselines3 that saves a run, whatever ends it, and resumes it where it was.
 
     autosave = ue_rl.AutoSave("runs/lander")
     model = autosave.resume(PPO, env) or PPO("MlpPolicy", env, seed=1)
     model.learn(200_000, callback=autosave)
 
-The same script, started again, goes on: 200 000 are the env-steps of the whole run, also where it was stopped before.
+The same script, started again, resumes: 200 000 are the env-steps of the whole run, also where it was stopped before.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from ue_rl.saving.lock import RunLock
 from ue_rl.saving.packing import write_packed
 from ue_rl.saving.resuming import FORMAT, Part, Resumed, resume, write_model
 from ue_rl.saving.stop_callback import LEARNING, WAITING
-from ue_rl.saving.stopping import Stopped, Stopping
+from ue_rl.saving.stopping import Stopped, Stopping, as_python_does
 
 CHECKPOINTS = "checkpoints"  # the folder's name
 
@@ -104,10 +104,10 @@ class AutoSave(BaseCallback):
         self._parts, self._extra, self._after = dict(parts or {}), extra, after
         self._signals, self._lock, self._say = signals, RunLock(self.folder) if lock else None, tell
         self._env: UnrealVecEnv | None = None
-        self._stops = Stopping()
+        self._stops = Stopping(error=as_python_does)
         self._running = ExitStack()  # the signals, while learning
         self._locked, self._locked_now = ExitStack(), False
-        self._going_on: Resumed | None = None  # until the first rollout of a resumed run
+        self._to_restore: Resumed | None = None  # until the first rollout of a resumed run
         # As it was at the last rollout's start.
         self._snapshot: snapshot.State = {}
         self._part_states: dict[str, Mapping[str, Any]] = {}
@@ -115,10 +115,10 @@ class AutoSave(BaseCallback):
         self._unsaved = False  # something was learnt since the last checkpoint
         self._saved_steps, self._saved_at = 0, 0.0
 
-    # -- going on
+    # -- resuming
 
     def resume(self, kind: type[Algorithm], env: VecEnv, **load: Any) -> Algorithm | None:
-        """The model of the newest checkpoint that loads, to go on learning in `env`; None where there is none.
+        """The model of the newest checkpoint that loads, to learn on in `env`; None where there is none.
 
         Also has `env` remember what a later checkpoint needs: it is called before the first reset, in a new run too.
         `learn(total)` goes on to `total` env-steps in all; with `reset_num_timesteps=False` it learns `total` more.
@@ -136,13 +136,13 @@ class AutoSave(BaseCallback):
         """
         self._take_lock()
         self._watch(env, seed=None)
-        self._going_on = self.resumed = None
+        self._to_restore = self.resumed = None
         found = resume(self.store, kind, env, load)
         if found is None:
             return None
-        self._going_on, self.resumed = found, found.checkpoint
+        self._to_restore, self.resumed = found, found.checkpoint
         model: Algorithm = found.model
-        self._say(f"going on from checkpoint {found.checkpoint}, at {model.num_timesteps:,} env-steps")
+        self._say(f"going on from checkpoint {found.checkpoint}, at {found.checkpoint.env_steps:,} env-steps")
         return model
 
     def _watch(self, env: VecEnv | None, seed: int | None) -> None:
@@ -163,12 +163,12 @@ class AutoSave(BaseCallback):
     def _on_training_start(self) -> None:
         self._take_lock()
         model = self.model
-        going_on = self._going_on
-        if going_on is not None and going_on.model is model:
-            model.num_timesteps = going_on.steps
-            model._num_timesteps_at_start = going_on.steps
+        resumed = self._to_restore
+        if resumed is not None and resumed.model is model:
+            model.num_timesteps = resumed.steps
+            model._num_timesteps_at_start = resumed.steps
         else:
-            self._going_on = None
+            self._to_restore = None
             self._watch(self.training_env, seed=model.seed)
             journal = None if self._env is None else self._env.journal
             if journal is not None and model.seed is not None and self.last is None:
@@ -183,11 +183,11 @@ class AutoSave(BaseCallback):
             atexit.register(self.rescue)
 
     def _on_rollout_start(self) -> None:
-        first, going_on = self.last is None, self._going_on
-        if going_on is not None:
-            going_on.put(self._parts, self._env)
-            self._going_on, first = None, False
-        self._begin()
+        first, resumed = self.last is None, self._to_restore
+        if resumed is not None:
+            resumed.put(self._parts, self._env)
+            self._to_restore, first = None, False
+        self._take_snapshot()
         if self._stops.requested is not None and self._signals:
             self._stop()
         self._stops.grace = WAITING
@@ -212,8 +212,8 @@ class AutoSave(BaseCallback):
             self.save("learning is over")
         self._leave()
 
-    def _begin(self) -> None:
-        """What comes now can be lived again from here."""
+    def _take_snapshot(self) -> None:
+        """Takes the state that a checkpoint of this rollout holds."""
         self._snapshot = snapshot.take(self.model)
         self._part_states = {name: part.state() for name, part in self._parts.items()}
         if self._env is not None and self._env.journal is not None:
@@ -229,11 +229,8 @@ class AutoSave(BaseCallback):
     def _stop(self) -> None:
         signal = self._stops.requested
         assert signal is not None
-        stopped = Stopped(signal)
-        self.rescue(stopped)
-        if stopped.exit_code == 130:
-            raise stopped
-        raise SystemExit(stopped.exit_code)
+        self.rescue(Stopped(signal))
+        raise as_python_does(signal)
 
     def _leave(self) -> None:
         """Learning is over, somehow."""
@@ -252,12 +249,24 @@ class AutoSave(BaseCallback):
     # -- saving
 
     def save(self, reason: str = "") -> Checkpoint | None:
-        """Saves a checkpoint now; None where it could not be saved, which is logged. For the thread that learns."""
+        """Saves a checkpoint now; None where it could not be saved, which is logged. For the thread that learns.
+
+        A policy with weights that are NaN or infinite is not saved: the last good one would have to go for it.
+        """
         model, steps = self.model, self.model.num_timesteps
+        if not snapshot.is_finite(model):
+            self._saved_steps, self._saved_at = steps, time.monotonic()
+            kept = "" if self.last is None else f"; checkpoint {self.last} is kept"
+            _log.error(
+                "not saved: the policy's weights are not finite any more, learning has diverged%s. Lower the "
+                "learning rate, or clip the rewards",
+                kept,
+            )
+            return None
         exact = self._collecting or reason == "learning is over"
         live = snapshot.take(model)
         if not self._collecting:  # an update is under way or done: as it is
-            self._begin()
+            self._take_snapshot()
             self._collecting = False
         started = time.monotonic()
         try:
@@ -287,7 +296,9 @@ class AutoSave(BaseCallback):
             except Exception as failure:  # noqa: BLE001 - what is under way must not be hidden by it
                 _log.error("not saved: %s: %s", type(failure).__name__, failure)
         if saved is not None:
-            _log.warning("the run is saved up to env-step %d; start it again to go on", saved.env_steps)
+            # Whoever takes the signals says it, too.
+            level = logging.WARNING if self._signals else logging.INFO
+            _log.log(level, "the run is saved up to env-step %d; start it again to go on", saved.env_steps)
         self._leave()
         return saved
 

@@ -40,6 +40,12 @@ class Stopped(KeyboardInterrupt):
         return f"stopped by {_SHOWN.get(self.signal.name, self.signal.name)}"
 
 
+def as_python_does(number: int) -> BaseException:
+    """For a script: KeyboardInterrupt itself for Ctrl-C (Python exits with 1 for a subclass), otherwise SystemExit."""
+    stopped = Stopped(number)
+    return KeyboardInterrupt(str(stopped)) if stopped.exit_code == 130 else SystemExit(stopped.exit_code)
+
+
 class Stopping:
     """Takes the signals while its `with` block runs, and gives them back to whom they belonged.
 
@@ -49,13 +55,17 @@ class Stopping:
 
     Args:
         tell: shows a sentence; it is called in a signal handler, so it must not wait for a lock. None: on stderr.
+        error: what is raised where Stopped is said here, made from the signal's number.
 
     Attributes:
         requested: the signal that came first; None while there was none.
         grace: seconds that the first signal gives to what runs; 0: nothing. StopCallback sets it.
     """
 
-    def __init__(self, tell: Callable[[str], object] | None = None) -> None:
+    def __init__(
+        self, tell: Callable[[str], object] | None = None, error: Callable[[int], BaseException] = Stopped
+    ) -> None:
+        self._error = error
         self.requested: signal.Signals | None = None
         self.grace = 0.0
         self._tell = tell or write_to_stderr
@@ -121,7 +131,7 @@ class Stopping:
     def _stop(self) -> None:
         assert self.requested is not None
         self._raised = time.monotonic()
-        raise Stopped(self.requested)
+        raise self._error(self.requested)
 
     def _on_signal(self, number: int, frame: FrameType | None) -> None:
         own, self._due = self._due, False
@@ -130,7 +140,7 @@ class Stopping:
         self._count += not own
         if not self._depth:
             if not own:
-                self._tell("saving; wait")
+                self._tell("stopping; wait")
         elif own or self._count > 1 or self.grace <= 0:
             if time.monotonic() - self._raised > _UNWINDING:
                 self._stop()

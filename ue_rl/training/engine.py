@@ -140,8 +140,8 @@ def _seed(options: TrainOptions, command: str | Sequence[str]) -> int | None:
 
 
 def address_of(host: str | None, port: int | None) -> str:
-    """The URL of --host (a name, ADDRESS:PORT or shm://NAME) and --port, as ue_rl.connect takes it."""
-    address = host or "127.0.0.1"
+    """The URL of --host (a name, ADDRESS:PORT, a URL or shm://NAME) and --port, as ue_rl.connect takes it."""
+    address = (host or "127.0.0.1").removeprefix("tcp://")
     if "://" in address:
         return address
     if has_port(address):

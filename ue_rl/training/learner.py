@@ -9,6 +9,8 @@ import shutil
 import time
 import traceback
 import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -35,8 +37,7 @@ from ue_rl.training.models import algorithm, evaluation_of, new_model, normalize
 from ue_rl.training.options import TrainOptions
 from ue_rl.training.preparing import prepared, restore
 from ue_rl.training.report import Outcome, Report
-from ue_rl.training.surviving import Surviving, quiet_tensorboard
-from ue_rl.training.tables import open_tables
+from ue_rl.training.tables import open_tables, quiet_tensorboard
 from ue_rl.training.watching import Watching
 from ue_rl.training.writing import Guard
 from ue_rl.wire.handshake import encode_handshake
@@ -55,7 +56,7 @@ class Learner:
             algorithm's load(); None: a new model.
 
     Attributes:
-        begun: True as soon as a step was learnt from.
+        begun: True as soon as a step was learnt from. episodes: what is written of each episode.
 
     Raises:
         ConfigurationError: the model cannot be made or continued for this engine.
@@ -79,18 +80,20 @@ class Learner:
         )  # fmt: skip
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", message="the engine takes no seeds")
-            going_on = None if load is None else self._resumed(vec_env, load)
-            self.model = going_on or new_model(options, vec_env, report.said)
-        self._goes_on = going_on is not None
+            if load is None:
+                self.autosave.resume(algorithm(options.algo, vec_env), vec_env)  # the first episodes are noted, too
+            saved = None if load is None else self._resumed(vec_env, load)
+            self.model = saved or new_model(options, vec_env, report.said)
+        self._is_resumed = saved is not None
         self.env: VecEnv = self.model.get_env() or vec_env
-        tables = open_tables(run.path, self.model.num_timesteps, options.verbose)
-        tables.output_formats[:] = [Surviving(table, report.warned) for table in tables.output_formats]
-        self.model.set_logger(tables)
         if options.export:
             self._check_export()
         spec = replace(self.env.unwrapped.engine_spec, shm=None)  # type: ignore[attr-defined]
-        write_whole(run.handshake, lambda path: path.write_bytes(encode_handshake(spec)))
-        run.write_config(options)
+        with _writable(run):
+            self.model.set_logger(open_tables(run.path, report.warned, self.model.num_timesteps, options.verbose))
+            write_whole(run.handshake, lambda path: path.write_bytes(encode_handshake(spec)))
+            run.write_config(options)
+            self.episodes = EpisodeLog(run.episodes, report, options.timesteps)
 
     def _resumed(self, vec_env: VecEnv, load: dict[str, Any]) -> BaseAlgorithm | None:
         """The model to go on with; None where the run has saved nothing yet."""
@@ -139,7 +142,7 @@ class Learner:
             BaseException: whatever it is, before the first step. What ends learning later is in the outcome.
         """
         o, run, model = self.options, self.run, self.model
-        episodes = EpisodeLog(run.episodes, self.report, o.timesteps)
+        episodes = self.episodes
         callbacks = [
             self.autosave, StopCallback(stopping), episodes, EngineNumbers(), Watching(self.report.warned),
         ]  # fmt: skip
@@ -152,7 +155,7 @@ class Learner:
         try:
             with quiet_tensorboard(), stopping.interruptible():
                 model.learn(
-                    o.timesteps - first, callback=CallbackList(callbacks), reset_num_timesteps=not self._goes_on
+                    o.timesteps - first, callback=CallbackList(callbacks), reset_num_timesteps=not self._is_resumed
                 )
         except BaseException as error:  # noqa: BLE001 - whatever it is, what was learnt is saved
             stopped = _explained(error, o, model)
@@ -160,10 +163,9 @@ class Learner:
                 raise stopped from (None if stopped is error else error)
         finally:
             self.begun = model.num_timesteps > first
-            episodes.close()
-            if self_play is not None:
-                self_play.close()
-            model.logger.close()
+            for what in (episodes, self_play, model.logger):
+                if what is not None:
+                    _closed(what.close)
         seconds = time.monotonic() - begun_at
         crash = None if stopped is None else self._note(stopped)
         self.autosave.rescue(stopped)
@@ -259,6 +261,26 @@ class Learner:
         return float(np.mean(returns)), float(np.std(returns))
 
 
+@contextmanager
+def _writable(run: RunDirectory) -> Iterator[None]:
+    """Before anything is learnt, a folder that cannot be written into is said."""
+    try:
+        yield
+    except OSError as error:
+        raise ConfigurationError(
+            f"{run.path} cannot be written", field="log_dir", got=str(error),
+            cure="free some space, or check the folder's permissions",
+        ) from error  # fmt: skip
+
+
+def _closed(close: Callable[[], object]) -> None:
+    """Closes what shows or writes: what it raises must not keep the model from being saved."""
+    try:
+        close()
+    except Exception as error:  # noqa: BLE001 - anybody's report
+        _log.error("%s: %s", type(error).__name__, error)
+
+
 def _linked(source: Path, target: Path) -> None:
     """A second name of the same bytes, where the file system has such; ours are replaced, never written into."""
     try:
@@ -270,7 +292,8 @@ def _linked(source: Path, target: Path) -> None:
 def _sentence(error: BaseException) -> str:
     if isinstance(error, KeyboardInterrupt):
         return str(error) or "stopped by Ctrl-C"
-    return f"{type(error).__name__}: {printable(str(error))}"
+    text = str(error) if isinstance(error, UeRlError) else str(error).partition("\n")[0]  # torch prints whole tensors
+    return f"{type(error).__name__}: {printable(text)}"
 
 
 def _explained(error: BaseException, options: TrainOptions, model: BaseAlgorithm) -> BaseException:

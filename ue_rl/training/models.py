@@ -59,8 +59,7 @@ def algorithm(name: str, env: VecEnv) -> Any:
 
 def normalized(options: TrainOptions, vec_env: VecEnv) -> VecEnv:
     """`vec_env` in a new VecNormalize, where one is wanted."""
-    gamma = float(tuned_for(options).get("gamma", 0.99))
-    return VecNormalize(vec_env, gamma=gamma) if options.normalize else vec_env
+    return VecNormalize(vec_env, gamma=_gamma(options, 0.99)) if options.normalize else vec_env
 
 
 def new_model(options: TrainOptions, vec_env: VecEnv, tell: Callable[[str], object]) -> BaseAlgorithm:
@@ -106,8 +105,15 @@ def old_model(options: TrainOptions, old: OldModel, vec_env: VecEnv, load: Mappi
 
 def _with_statistics(path: Path, vec_env: VecEnv, options: TrainOptions) -> VecNormalize:
     env = load_statistics(path, vec_env)
-    env.gamma = float(tuned_for(options).get("gamma", env.gamma))
+    env.gamma = _gamma(options, env.gamma)
     return env
+
+
+def _gamma(options: TrainOptions, default: float) -> float:
+    value = tuned_for(options).get("gamma", default)
+    if not isinstance(value, (int, float)):
+        raise ConfigurationError("not a discount", field="hyperparameters.gamma", expected="0 to 1", got=value)
+    return float(value)
 
 
 def _policy_for(algo: str, space: spaces.Space[Any]) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -68,9 +69,12 @@ def _in_directory(
             with stopping.interruptible():
                 learner = _prepared(options, run, load, report, stack)
             return learner.learn(stopping)
-    except BaseException:
+    except BaseException as error:
         if not resume and (run.replaced or not (learner and learner.begun)):
             run.discard()
+            report.discarded(run)
+            if isinstance(error, UeRlError) and error.cure:  # an engine's last lines are in it; their file has gone
+                error.cure = re.sub(rf" \({re.escape(str(run.engines))}[^)]*\)", "", error.cure)
         raise
 
 
@@ -108,7 +112,6 @@ def _prepared(
     facts = {key: printable(value) for key, value in vec_env.transport.describe().items()}
     report.connected(vec_env.num_envs, facts)
     report.engines(Fleet(vec_env.transport))
-    _log.info("engine: %s", ", ".join(f"{key} {value}" for key, value in facts.items()))
     return Learner(options, run, vec_env, load=load, report=report)
 
 
