@@ -1,10 +1,12 @@
 // reach: an engine to train on and to measure with. A point with inertia in a square moves to a target.
 //
-//   reach [--port 7777] [--num-envs 8] [--obs-size 6] [--cost-us 0] [--seed 0] [--shm] [--shm-name NAME] [--per-env]
+//   reach [--port 7777] [--num-envs 8] [--obs-size 6] [--cost-us 0] [--max-steps 60] [--seed 0]
+//         [--shm] [--shm-name NAME] [--per-env]
 //
 // Action: acceleration, 2 numbers in [-1, 1]. Observation: position, velocity, target minus position; numbers beyond
-// these six are half of the one six before. Reward: -distance / 10, and 5 on arrival (terminated). Truncated after 60
-// steps. The same seeds and actions give the same numbers, to the bit, on every machine with IEEE floats.
+// these six are half of the one six before. Reward: -distance / 10, and 5 on arrival (terminated). Truncated after
+// --max-steps (0: no episode ever ends, to measure). The same seeds and actions give the same numbers, to the bit, on
+// every machine with IEEE floats.
 //
 // --shm offers shared memory over TCP, --shm-name serves shm://NAME instead. --per-env takes the callbacks for single
 // envs, to compare. --cost-us: microseconds that a step of all envs costs besides.
@@ -23,7 +25,7 @@
 namespace {
 
 struct Settings {
-    int port = 7777, num_envs = 8, obs_size = 6, cost_us = 0;
+    int port = 7777, num_envs = 8, obs_size = 6, cost_us = 0, max_steps = 60;
     std::int64_t seed = 0;
     bool shm = false, per_env = false;
     std::string shm_name;
@@ -53,16 +55,17 @@ struct Point {
 
     static float within(float value, float limit) { return value < -limit ? -limit : value > limit ? limit : value; }
 
-    float step(const float* action, float power, bool& arrived, bool& late) {
+    float step(const float* action, float power, int max_steps, bool& arrived, bool& late) {
         vx = 0.9f * vx + within(action[0], 1) * 0.2f * power;
         vy = 0.9f * vy + within(action[1], 1) * 0.2f * power;
         x = within(x + vx * 0.1f, 1.5f);
         y = within(y + vy * 0.1f, 1.5f);
         steps++;
         const float dx = target_x - x, dy = target_y - y, distance = std::sqrt(dx * dx + dy * dy);
-        arrived = distance < 0.15f;
-        late = steps >= 60 && !arrived;
-        return arrived ? 5.0f : distance * -0.1f;
+        const bool near = distance < 0.15f;
+        arrived = near && max_steps;
+        late = !near && max_steps && steps >= max_steps;
+        return near ? 5.0f : distance * -0.1f;
     }
 
     void observe(float* obs, int size) const {
@@ -96,7 +99,7 @@ ue_rl::Spec spec_of(const Settings& settings) {
 class VectorReach : public ue_rl::VectorBridge {
 public:
     explicit VectorReach(const Settings& settings)
-        : VectorBridge(spec_of(settings)), cost_us_(settings.cost_us), points_(points(settings)) {}
+        : VectorBridge(spec_of(settings)), settings_(settings), points_(points(settings)) {}
 
     void ResetEnvs(const std::vector<ue_rl::Reset>& resets, ue_rl::States& states) override {
         for (const ue_rl::Reset& reset : resets) {
@@ -107,12 +110,12 @@ public:
     }
 
     void StepEnvs(const float* actions, const std::vector<int>& rows, ue_rl::States& states) override {
-        spend(cost_us_);
+        spend(settings_.cost_us);
         for (const int env : rows) {
             Point& point = points_[static_cast<std::size_t>(env)];
             bool arrived = false, late = false;
             const auto power = static_cast<float>(GetParameter(0, env));
-            states.rewards[env] = point.step(actions + env * 2, power, arrived, late);
+            states.rewards[env] = point.step(actions + env * 2, power, settings_.max_steps, arrived, late);
             states.dones[env] = arrived;
             states.truncateds[env] = late;
             point.observe(states.obs + env * spec.obs_size, spec.obs_size);
@@ -120,7 +123,7 @@ public:
     }
 
 private:
-    int cost_us_;
+    Settings settings_;
     std::vector<Point> points_;
 };
 
@@ -133,7 +136,8 @@ public:
     void HandleResponseActionsForEnv(int env, const float* actions) override {
         if (env == 0) spend(settings_.cost_us);
         Last& last = last_[static_cast<std::size_t>(env)];
-        last.reward = at(env).step(actions, static_cast<float>(GetParameter(0, env)), last.arrived, last.late);
+        last.reward = at(env).step(actions, static_cast<float>(GetParameter(0, env)), settings_.max_steps, last.arrived,
+                                   last.late);
     }
     void CreateStateForEnv(int env, float* observation) override { at(env).observe(observation, spec.obs_size); }
     float CalculateRewardForEnv(int env, bool& done, bool& truncated) override {
@@ -172,11 +176,12 @@ bool read_settings(int count, char** arguments, Settings& settings) {
             const char *text = arguments[++i], *end = text + std::strlen(text);
             std::int64_t value = 0;
             const auto [at, error] = std::from_chars(text, end, value);
-            int* const number = name == "--port"       ? &settings.port
-                                : name == "--num-envs" ? &settings.num_envs
-                                : name == "--obs-size" ? &settings.obs_size
-                                : name == "--cost-us"  ? &settings.cost_us
-                                                       : nullptr;
+            int* const number = name == "--port"        ? &settings.port
+                                : name == "--num-envs"  ? &settings.num_envs
+                                : name == "--obs-size"  ? &settings.obs_size
+                                : name == "--cost-us"   ? &settings.cost_us
+                                : name == "--max-steps" ? &settings.max_steps
+                                                        : nullptr;
             if (error != std::errc() || at != end || value < 0 || (!number && name != "--seed")) return false;
             if (number) *number = static_cast<int>(value);
             else settings.seed = value;
@@ -209,9 +214,10 @@ int serve(ue_rl::Bridge& bridge, const Settings& settings) {
 int main(int count, char** arguments) {
     Settings settings;
     if (!read_settings(count, arguments, settings)) {
-        std::fprintf(stderr,
-                     "usage: reach [--port N] [--num-envs N] [--obs-size N] [--cost-us N] [--seed N] [--shm] "
-                     "[--shm-name NAME] [--per-env]\n");
+        std::fprintf(
+            stderr,
+            "usage: reach [--port N] [--num-envs N] [--obs-size N] [--cost-us N] [--max-steps N] [--seed N] [--shm] "
+            "[--shm-name NAME] [--per-env]\n");
         return 2;
     }
     if (settings.per_env) {

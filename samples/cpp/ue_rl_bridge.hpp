@@ -233,7 +233,13 @@ inline std::string clipped(const std::string& text, std::size_t most) {
     return text.substr(0, most);
 }
 
-inline std::string shown(View text) { return "'" + std::string(text.substr(0, 60)) + "'"; }
+// For messages: its beginning, in printable characters.
+inline std::string shown(View text) {
+    std::string out(text.substr(0, 60));
+    for (char& c : out)
+        if (c < ' ' || c > '~') c = '?';
+    return "'" + out + "'";
+}
 
 // -- numbers: std::to_chars and std::from_chars know no locale
 // ---------------------------------------------------------
@@ -2047,6 +2053,7 @@ private:
         const auto per_env = static_cast<std::size_t>(bridge_.layout.per_env);
         for (std::size_t row = 0; row < inbox_.command.size(); row++) {
             const std::size_t first = row / per_env * per_env;
+            if (inbox_.answered[row / per_env]) continue;  // in an earlier tick
             if (row == first &&
                 std::any_of(&inbox_.command[first], &inbox_.command[first] + per_env, [](auto c) { return c != 0; })) {
                 std::fill_n(states_.present + first, per_env, std::uint8_t{0});
@@ -2241,7 +2248,11 @@ private:
         };
         waiting_.erase(std::remove_if(waiting_.begin(), waiting_.end(), strange), waiting_.end());
         const std::size_t most = env_sockets() + 16;
-        if (waiting_.size() > most) waiting_.resize(most);
+        while (waiting_.size() > most) {
+            if (bridge_.spec.version && !waiting_.back()->told)
+                waiting_.back()->send(detail::error_line("too many trainers wait already"));
+            waiting_.pop_back();
+        }
     }
 
     std::size_t env_sockets() const {
