@@ -30,7 +30,6 @@ from numpy.typing import NDArray
 
 import ue_rl
 from ue_rl.bridges import VectorBridge, run_in_thread
-from ue_rl.buffers import Resets
 from ue_rl.connecting import open_transport
 from ue_rl.errors import CommandFailed, EngineDisconnected
 from ue_rl.spec import EnvSpec, Parameter
@@ -444,9 +443,12 @@ def test_masks_options_infos_parameters_and_calls(built: dict[str, Path], option
 @pytest.mark.parametrize("transport", ["tcp", "shm"])
 def test_parameters_beside_resets(built: dict[str, Path], transport: str) -> None:
     with lab(built, "plain") as port:
-        carrier = open_transport(f"tcp://127.0.0.1:{port}", transport, timeout=10)
+        carrier: Any = open_transport(f"tcp://127.0.0.1:{port}", transport, timeout=10)
         try:
-            carrier.reset(Resets(parameters={1: {"step size": 4.0}, 2: {"wind": 1e-07}}))
+            wanted = {1: {"step size": 4.0}, 2: {"wind": 1e-07}}
+            carrier.draw_parameters = wanted.get
+            carrier.reset(seeds=[0, 0, 0])
+            carrier.receive()
             assert carrier.call("GET;ENV=1") == "VALUES=step%20size:4,wind:-0.5"
             assert carrier.call("GET;ENV=2") == "VALUES=step%20size:1,wind:1e-07"
         finally:
