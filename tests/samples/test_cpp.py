@@ -471,7 +471,6 @@ def test_agents_come_and_go(built: dict[str, Path], transport: str) -> None:
             history.append((seen.present[3:].tolist(), seen.dones[3:].tolist(), seen.masks[5].tolist()))
         rewards, obs = seen.rewards.tolist(), seen.obs[5].tolist()
         carrier.close()
-    print(history, rewards, obs)
     here, mask = [1, 1, 1], [0, 1, 1]
     assert history[0] == (here, [0, 0, 0], mask)
     assert history[1][:2] == (here, [0, 0, 1])
@@ -659,7 +658,7 @@ def test_wrong_specs_and_taken_ports_are_named(built: dict[str, Path]) -> None:
 @pytest.mark.slow
 @needs_shm
 def test_ppo_learns_to_reach(built: dict[str, Path]) -> None:
-    """A random policy's return is about -5; after 40 960 env-steps it is above 0."""
+    """An untrained policy's return is about -6; after 81 920 env-steps it is above 3 (4.4 was seen)."""
     from stable_baselines3 import PPO
     from stable_baselines3.common.evaluation import evaluate_policy
 
@@ -674,9 +673,8 @@ def test_ppo_learns_to_reach(built: dict[str, Path]) -> None:
         model.learn(81_920)
         after, _ = evaluate_policy(model, env, 32)
         env.close()
-    print(before, after)
     assert float(np.mean(before)) < 0.0
-    assert float(np.mean(after)) > 4.0
+    assert float(np.mean(after)) > 3.0
 
 
 def test_train_launches_it(built: dict[str, Path], tmp_path: Path) -> None:
