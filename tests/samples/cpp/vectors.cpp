@@ -181,7 +181,11 @@ static std::string reply(const Game& game, const std::vector<std::string>& field
 }
 
 static std::string run(const std::vector<std::string>& fields) {
-    if (fields[0] == "busy") return fields.size() > 1 ? d::busy_line(std::stod(fields[1]), fields[2]) : "BUSY\n";
+    if (fields[0] == "busy") {
+        double since = 0;  // not std::stod: it knows the locale
+        d::read_number(fields.at(1), since);
+        return d::busy_line(since, fields.at(2));
+    }
     if (fields[0] == "error") return d::error_line(fields[1]);
     const Spec spec = spec_of(fields[1]);
     Game game(spec);
