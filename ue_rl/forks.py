@@ -1,4 +1,4 @@
-"""belongs_here(thing): a forked child learns that a connection is its parent's.
+"""notify_of_forks(thing): a forked child learns that a connection is its parent's.
 
 Two processes on one connection would take each other's answers, without a word. It costs nothing but in a fork.
 """
@@ -10,7 +10,7 @@ import weakref
 from typing import Protocol
 
 
-class Belongs(Protocol):
+class ForkAware(Protocol):
     """What a fork is told to, in the child."""
 
     def forked(self) -> None:
@@ -18,10 +18,10 @@ class Belongs(Protocol):
         ...
 
 
-_known: weakref.WeakSet[Belongs] = weakref.WeakSet()
+_known: weakref.WeakSet[ForkAware] = weakref.WeakSet()
 
 
-def belongs_here(thing: Belongs) -> None:
+def notify_of_forks(thing: ForkAware) -> None:
     """Has `thing.forked()` called in each child that this process forks while `thing` lives."""
     _known.add(thing)
 

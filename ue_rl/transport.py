@@ -26,7 +26,7 @@ from ue_rl.errors import (
     UnsupportedByEngine,
     shorten,
 )
-from ue_rl.forks import belongs_here
+from ue_rl.forks import notify_of_forks
 from ue_rl.session import Event, Session, State
 from ue_rl.spec import EnvSpec
 from ue_rl.wire.calls import understood
@@ -36,6 +36,8 @@ _log = logging.getLogger("ue_rl.connections")
 
 Seeds = Sequence[int | None] | None
 Options = Sequence[Mapping[str, Any] | None] | None
+# The parameters that an env is reset with, drawn for it; None: the game's own.
+Draw = Callable[[int], "Mapping[str, float] | None"]
 
 _SEEDS = range(2**63)
 # Enum members are slow to look up, and these are needed in every step.
@@ -147,8 +149,8 @@ class BaseTransport(abc.ABC):
         self._session = Session()
         self._spec: EnvSpec | None = None
         self._agents = 1
-        self.draw_parameters: Callable[[int], Mapping[str, float] | None] | None = None
-        belongs_here(self)
+        self.draw_parameters: Draw | None = None
+        notify_of_forks(self)
 
     # -- what a carrier implements
 

@@ -9,7 +9,7 @@ import select
 import socket
 from collections.abc import Callable
 
-from ue_rl.liveness import find_dead_peers
+from ue_rl.keepalive import keep_alive
 
 _log = logging.getLogger("ue_rl.bridges.tcp.server")
 MAX_EARLY = 1 << 20
@@ -64,7 +64,7 @@ class Connection(asyncio.Protocol):
         if sock is not None:
             self.fd = sock.fileno()
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            find_dead_peers(sock)
+            keep_alive(sock)
         self._made(self)
 
     def data_received(self, data: bytes) -> None:

@@ -24,7 +24,6 @@ from ue_rl.bridges.tcp.queue import Queue
 from ue_rl.bridges.tcp.session import EngineSession, who_failed
 from ue_rl.errors import ConfigurationError, UeRlError
 from ue_rl.listening import listen
-from ue_rl.spec import ActionSpec, EnvType
 from ue_rl.spin import DESCHEDULED, LONGEST_SPIN, SERVER_SLICE_MS, SERVER_TURN
 from ue_rl.wire.codec import require_lines
 
@@ -115,11 +114,6 @@ class BridgeServer:
         spec = self.bridge.announce()
         if self._upgrader is None:
             require_lines(spec)
-        if spec.env_type is not EnvType.RLBASE and spec.action_spec != ActionSpec.box(spec.act_size):
-            _log.info(
-                "a trainer that does not read ACT_SPACE (the deployed plugin's) trains on BOX(-1:1), which is not this "
-                "game's: give it another engine (docs/protocol.md, section 11)"
-            )
         self.bridge.host = self
         try:
             told = self.connection_made, self.data_received, self.connection_lost, self.clogging_changed

@@ -27,8 +27,8 @@ from ue_rl.inference.runtime.onnx import OnnxInference
 from ue_rl.inference.runtime.reload import ReloadingInference
 from ue_rl.inference.server.protocol import read_hello, write_refusal
 from ue_rl.inference.server.turnstile import FEW, Turnstile
+from ue_rl.keepalive import keep_alive
 from ue_rl.listening import listen
-from ue_rl.liveness import find_dead_peers
 from ue_rl.spec import EnvSpec
 from ue_rl.wire.codec import Codec
 from ue_rl.wire.handshake import MAX_HANDSHAKE
@@ -316,7 +316,7 @@ class _Engine(asyncio.Protocol):
         sock = transport.get_extra_info("socket")
         if sock is not None:
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            find_dead_peers(sock)
+            keep_alive(sock)
             self._fd = sock.fileno()
         server = self._server
         server.connections.add(self)

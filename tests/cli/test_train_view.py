@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import json
 import logging
 import os
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -168,3 +171,51 @@ def test_on_a_terminal_the_view_is_drawn_and_the_summary_follows(tmp_path: Path)
     assert done.returncode == 0, done.stdout
     for words_shown in ("mean return of 100 episodes", "step p99", "playing", "log", "done", "model.zip"):
         assert words_shown in done.stdout
+
+
+@pytest.mark.skipif(not hasattr(os, "openpty"), reason="pseudo-terminals")
+def test_a_terminal_that_is_closed_stops_the_run_and_it_is_saved(tmp_path: Path) -> None:
+    import pty
+
+    words = ["--num-envs", "2", "--n-steps", "32", "--batch-size", "32", "--no-export", "--log-dir", str(tmp_path)]
+    pid, terminal = pty.fork()
+    if pid == 0:
+        os.execv(sys.executable, [sys.executable, "-m", "ue_rl", "train", *words, "--run-id", "r"])
+    os.set_blocking(terminal, False)
+    run, deadline = tmp_path / "r", time.monotonic() + 60
+    while not (run / "episodes.csv").exists() or (run / "episodes.csv").read_text().count("\n") < 5:
+        assert time.monotonic() < deadline
+        with contextlib.suppress(BlockingIOError):
+            os.read(terminal, 65536)
+        time.sleep(0.01)
+    os.close(terminal)  # SIGHUP, and nothing can be shown any more
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 128 + signal.SIGHUP
+    last = (run / "checkpoints" / "last").read_text()
+    assert int(last.split("_")[1]) > 0
+
+
+def test_a_stop_before_the_first_step_has_its_exit_code_and_says_what_is_left(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "ue_rl", "train", "--engine", "sleep 60 {port}", "--log-dir", str(tmp_path)]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    assert process.stdout.readline() == f"run: {tmp_path / 'ppo-sleep-1'}\n"
+    process.send_signal(signal.SIGTERM)
+    shown, told = process.communicate(timeout=30)
+    assert process.returncode == 128 + signal.SIGTERM
+    assert "stopped by SIGTERM" in told
+    assert f"nothing was learnt, and {tmp_path / 'ppo-sleep-1'} is not kept" in shown
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_what_the_screen_says_is_said_once(tmp_path: Path) -> None:
+    words = ["--timesteps", "512", "--num-envs", "2", "--n-steps", "32", "--eval-episodes", "0", "--no-export"]
+    lost = [*words, "--learning-rate", "1e30", "--log-dir", str(tmp_path), "--run-id", "r"]
+    done = subprocess.run(
+        [sys.executable, "-m", "ue_rl", "train", *lost], capture_output=True, text=True, check=False
+    )  # fmt: skip
+    shown = done.stdout + done.stderr
+    assert done.returncode == 1, shown
+    assert "ue_rl.training" not in shown
+    assert shown.count("ValueError: ") == 1
+    assert "[nan, nan]" not in shown
+    assert "ERROR ue_rl.training.learner: stopped after" in (tmp_path / "r" / "run.log").read_text()

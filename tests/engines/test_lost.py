@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import logging
 from typing import Any
 
@@ -505,6 +506,26 @@ def test_restarts_pause_longer_each_time_an_engine_dies_at_once() -> None:
     assert restarts.counts == {0: 7, 1: 1}
     slow = Restarts(1, 10)
     assert [slow.lost(0, error, now) for now in (0, 11, 22, 33)] == [0] * 4
+
+
+def test_an_engine_that_never_answers_a_step_spends_the_quota_however_long_it_takes_to_start() -> None:
+    restarts = Restarts(2, 10)
+    error = errors.EngineDisconnected("gone")
+    vain = functools.partial(restarts.lost, 0, error, stepped=False)
+    assert [vain(now=0), vain(now=100), restarts.lost(0, error, 200), vain(now=300), vain(now=400)] == [0] * 5
+    with pytest.raises(errors.RestartsSpent, match="3 times in a row, and answered no step between"):
+        vain(now=500)
+    transport, fragile = two(restarts=Restarts(2, 1e-9))
+    env = UnrealVecEnv(transport)
+    env.reset()
+    for _ in range(4):  # it answers a step each time
+        fragile.breaks = ["collect"]
+        env.step(A)
+        env.step(A)
+    with pytest.raises(errors.RestartsSpent, match="3 times in a row"):
+        for _ in range(4):
+            fragile.breaks = ["collect"]
+            env.step(A)
 
 
 def test_episodes_are_no_news(caplog: pytest.LogCaptureFixture) -> None:

@@ -110,7 +110,7 @@ def test_a_replay_and_what_was_given_out(tmp_path: Any, kind: str, marked: int) 
     asked = transport.steps
     np.testing.assert_equal(after.reset(), after.reset())
     seen = play(after, 50 - marked, seed=1)
-    assert transport.steps == asked, "these steps were lived before"
+    assert transport.steps == asked, "these steps are recorded"
     seen += play(after, 30, seed=2)
     assert transport.steps == asked + 30
     for one, other in zip(seen, expected, strict=True):

@@ -170,6 +170,11 @@ def test_an_exit_at_once_is_noticed_at_once(make: Make) -> None:
     assert life.states == [S.LAUNCHING, S.LOADING, S.CONNECTION_LOST]
 
 
+def test_one_that_goes_on_in_the_background(make: Make) -> None:
+    with pytest.raises(EngineNotStarted, match=r"exit code 0.*must stay in the foreground"):
+        make("import os, time; os.fork() or time.sleep(60)").open(Listened())
+
+
 def test_one_that_never_listens(make: Make, token: str) -> None:
     life = Listened()
     with pytest.raises(EngineNotStarted, match=r"(?s)did not listen on port \d+ within 0.3 s.*loading level"):

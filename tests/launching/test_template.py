@@ -48,6 +48,7 @@ def test_a_backslash_is_part_of_a_path_on_windows(monkeypatch: pytest.MonkeyPatc
         ("", "no command"),
         ([], "no command"),
         ("game 'open", "every quote closed"),
+        (["game\0", "{port}"], "no NUL"),
     ],
 )
 def test_refused_by_name(command: str | list[str], error: str) -> None:

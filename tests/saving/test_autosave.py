@@ -20,6 +20,7 @@ import pytest
 import torch
 from stable_baselines3 import A2C, PPO, SAC
 from stable_baselines3.common.callbacks import BaseCallback
+from stable_baselines3.common.logger import KVWriter
 from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize
 
 import ue_rl
@@ -40,6 +41,13 @@ class Frail(MemoryTransport):
     """Fails as soon as it has been asked `lasts` times."""
 
     lasts = 1 << 60
+    sends = 1 << 60  # likewise, but it is noticed when the actions are sent
+
+    def _ask(self, actions: Any, resets: Any) -> None:
+        self.sends -= 1
+        if self.sends < 0:
+            raise errors.EngineDisconnected("the engine is gone")
+        super()._ask(actions, resets)
 
     def _collect(self) -> None:
         self.lasts -= 1
@@ -83,13 +91,13 @@ class Seen(BaseCallback):
 # -- what ends a run
 
 
-@pytest.mark.parametrize("asked", [25, 26, 60, 61, 62, 63])
-def test_an_engine_that_fails_in_a_step_or_in_a_reset(tmp_path: Path, asked: int) -> None:
+@pytest.mark.parametrize(("what", "asked"), [*(("lasts", asked) for asked in (25, 26, 60, 61, 62, 63)), ("sends", 25)])
+def test_an_engine_that_fails_in_a_step_or_in_a_reset(tmp_path: Path, what: str, asked: int) -> None:
     whole = learn("sac", env_of("sac"), tmp_path / "whole")
     env = env_of("sac", Frail)
     autosave = AutoSave(tmp_path / "parts")
     model = autosave.resume(SAC, env) or new("sac", env)
-    env.transport.lasts = asked  # type: ignore[attr-defined]
+    setattr(env.transport, what, asked)
     with pytest.raises(errors.EngineDisconnected):
         model.learn(288, callback=autosave)
     assert autosave.last is not None
@@ -230,6 +238,37 @@ def test_a_run_that_was_complete_is_prolonged(tmp_path: Path, name: str) -> None
     last = learn(name, env_of(name), tmp_path / "parts", total=288)
     assert last.num_timesteps == 288
     assert differ(last, whole) == []
+
+
+class Table(BaseCallback, KVWriter):
+    """SB3's rows, without the times."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.rows: list[dict[str, Any]] = []
+
+    def _on_training_start(self) -> None:
+        self.model.logger.output_formats[:] = [self]
+
+    def _on_step(self) -> bool:
+        return True
+
+    def write(self, key_values: dict[str, Any], key_excluded: Any, step: int = 0) -> None:
+        left_out = ("time/fps", "time/time_elapsed", "time/iterations")
+        self.rows.append({name: value for name, value in key_values.items() if name not in left_out})
+
+    def close(self) -> None:
+        pass
+
+
+@pytest.mark.parametrize("name", ["ppo", "dqn"])
+def test_a_row_that_was_begun_before_the_stop_is_whole(tmp_path: Path, name: str) -> None:
+    whole, parts = Table(), Table()
+    learn(name, env_of(name), tmp_path / "whole", callbacks=[whole])
+    learn(name, env_of(name), tmp_path / "parts", callbacks=[At(150, broken)])
+    learn(name, env_of(name), tmp_path / "parts", callbacks=[parts])
+    assert any("train/loss" in row for row in whole.rows)
+    assert parts.rows == whole.rows[-len(parts.rows) :]
 
 
 def test_saving_changes_nothing(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ import json
 import logging
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -83,6 +84,11 @@ def break_manifest(path: Path) -> None:
     (path / "manifest.json").write_text('{"files": {')
 
 
+def replace_by_a_device(path: Path) -> None:
+    path.unlink()
+    path.symlink_to(os.devnull)
+
+
 @pytest.mark.parametrize(
     ("damage", "reason"),
     [
@@ -95,6 +101,10 @@ def break_manifest(path: Path) -> None:
         (lambda path: (path / "manifest.json").write_text('{"files": {}, "env_steps": 1}'), "says 1 env-steps"),
         (lambda path: (path / "manifest.json").write_text('{"files": {"a": 1}, "env_steps": 30}'), "nothing of a"),
         (lambda path: (path / "manifest.json").write_bytes(b"\xff"), "utf-8"),
+        (lambda path: (path / "manifest.json").write_text("[" * 100_000), "nested too deeply"),
+        (lambda path: os.truncate(path / "manifest.json", 1 << 30), "too large"),
+        (lambda path: replace_by_a_device(path / "manifest.json"), "not an ordinary file"),
+        (lambda path: replace_by_a_device(path / "model.zip"), "not an ordinary file"),
     ],
 )
 def test_a_broken_one_is_named_and_passed_over(
@@ -246,11 +256,19 @@ def full() -> None:
     raise OSError(28, "No space left on device")
 
 
-def three(folder: Path) -> CheckpointStore:
-    store = CheckpointStore(folder, keep=2)
+@pytest.fixture(scope="module")
+def three(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Path], CheckpointStore]:
+    """Makes a folder in which three checkpoints were saved; a copy, because saving waits for the disk."""
+    template = tmp_path_factory.mktemp("three") / "checkpoints"
+    store = CheckpointStore(template, keep=2)
     for steps in (1, 2, 3):
         store.save(steps, writer(f"weights {steps}"))
-    return store
+
+    def copy(folder: Path) -> CheckpointStore:
+        shutil.copytree(template, folder)
+        return CheckpointStore(folder, keep=2)
+
+    return copy
 
 
 def loads(folder: Path) -> int:
@@ -267,10 +285,12 @@ def loads(folder: Path) -> int:
 
 
 @pytest.mark.parametrize("for_good", [False, True], ids=["once", "from then on"])
-def test_a_disk_that_fails_at_any_call(tmp_path: Path, for_good: bool) -> None:
-    three(tmp_path / "all")
+def test_a_disk_that_fails_at_any_call(
+    tmp_path: Path, three: Callable[[Path], CheckpointStore], for_good: bool
+) -> None:
+    store = three(tmp_path / "all")
     with counted(nothing, -1) as calls:
-        CheckpointStore(tmp_path / "all", keep=2).save(4, writer("weights 4"))
+        store.save(4, writer("weights 4"))
     assert calls.count > 20
     outcomes = set()
     for nth in range(1, calls.count + 1):
@@ -306,10 +326,10 @@ def die() -> None:
 
 
 @POSIX
-def test_a_kill_at_any_call(tmp_path: Path) -> None:
-    three(tmp_path / "all")
+def test_a_kill_at_any_call(tmp_path: Path, three: Callable[[Path], CheckpointStore]) -> None:
+    store = three(tmp_path / "all")
     with counted(nothing, -1) as calls:
-        CheckpointStore(tmp_path / "all", keep=2).save(4, writer("weights 4"))
+        store.save(4, writer("weights 4"))
     found = []
     for nth in range(1, calls.count + 1):
         folder = tmp_path / str(nth)
@@ -328,17 +348,23 @@ def test_a_kill_at_any_call(tmp_path: Path) -> None:
 
 @POSIX
 def test_a_kill_at_a_hundred_random_moments(tmp_path: Path) -> None:
+    """Half of them come when a first checkpoint was saved, however long that takes."""
     dice = random.Random(1)
     folder, newest = tmp_path / "checkpoints", 0
+    saved, save = os.pipe()
 
     def work() -> None:
         store = CheckpointStore(folder, keep=2)
         for steps in range(newest + 1, newest + 1000):
             store.save(steps, writer(f"weights {steps}"))
+            if killed % 2 and steps == newest + 1:
+                os.write(save, b".")
 
     killed, began = 0, time.monotonic()
     while killed < 100:
         pid = in_child(work)
+        if killed % 2:
+            os.read(saved, 1)
         time.sleep(dice.uniform(0.005, 0.03))
         os.kill(pid, signal.SIGKILL)
         os.waitpid(pid, 0)
@@ -353,6 +379,8 @@ def test_a_kill_at_a_hundred_random_moments(tmp_path: Path) -> None:
             assert model.read_text() == f"weights {newest}"
     assert newest > 20
     assert loads(folder) == newest
+    os.close(saved)
+    os.close(save)
     sys.stderr.write(f"{newest} checkpoints in {time.monotonic() - began:.1f} s\n")
 
 

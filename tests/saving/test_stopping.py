@@ -84,7 +84,7 @@ def test_what_is_not_interruptible_is_finished(stops: Stopping, told: list[str])
     saved = True
     assert saved
     assert stops.requested == signal.SIGINT
-    assert told == ["saving; wait"] * 5
+    assert told == ["stopping; wait"] * 5
     stops.check()  # nothing to be stopped here
     with pytest.raises(Stopped), stops.interruptible():
         pytest.fail("began although a stop was asked for")
@@ -182,7 +182,7 @@ def test_a_process_saves_however_often_it_is_told_to_end() -> None:
     assert process.stdout.readline() == "saving\n"
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         process.send_signal(number)
-        while process.stderr.readline() != "saving; wait\n":
+        while process.stderr.readline() != "stopping; wait\n":
             pass
     out, _ = process.communicate("\n")
     assert out == "saved\n"

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from ue_rl.errors import ConfigurationError
-from ue_rl.training.options import TrainOptions, parse_setting, program_of, read_config, resolve
+from ue_rl.training.options import TrainOptions, parse_setting, program_of, read_config, resolve, tuned_for
 
 
 @pytest.mark.parametrize(
@@ -129,3 +129,12 @@ def test_new_options_are_read_back(tmp_path: Path) -> None:
     options = TrainOptions(host=["a:1", "b:2"], reconnect=5.0, save_minutes=1, keep=5, max_restarts=0)
     (tmp_path / "config.yaml").write_text(options.as_yaml())
     assert resolve({}, None, base=read_config(tmp_path / "config.yaml")) == options
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [({}, 256), ({"num_engines": 4}, 256), ({"num_envs": 2, "num_engines": 2}, 128), ({"num_envs": 12}, 192),
+     ({"hyperparameters": {"n_steps": 8}}, 64), ({"hyperparameters": {"batch_size": 100}}, 100)],
+)  # fmt: skip
+def test_the_known_good_batch_size_fits_the_number_of_envs(given: dict[str, Any], expected: int) -> None:
+    assert tuned_for(TrainOptions(**given))["batch_size"] == expected

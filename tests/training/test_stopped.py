@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import logging
 import os
 import re
 import signal
@@ -105,6 +106,27 @@ def test_sigterm_saves_and_resume_goes_on(tmp_path: Path, monkeypatch: pytest.Mo
     straight = train(options(tmp_path, run_id="straight"))
     assert weights(straight.run) == weights(whole.run)
     assert episodes(straight.run) == steps
+
+
+def test_a_stop_in_the_first_episodes_loses_nothing_either(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    at_step(monkeypatch, 6, lambda: os.kill(os.getpid(), signal.SIGTERM))
+    assert train(options(tmp_path, timesteps=128)).env_steps < 16
+    journals: list[str] = []
+    monkeypatch.setattr(logging.getLogger("ue_rl.envs.journal"), "warning", lambda text, *_: journals.append(text))
+    whole = train(options(tmp_path, timesteps=128), resume=RunDirectory(tmp_path / "r"))
+    straight = train(options(tmp_path, timesteps=128, run_id="straight"))
+    assert journals == []
+    assert weights(straight.run) == weights(whole.run)
+    assert episodes(straight.run) == episodes(whole.run)
+
+
+def test_a_report_that_fails_does_not_keep_a_run_from_being_saved(tmp_path: Path) -> None:
+    class Gone(Watched):
+        def ended(self) -> None:
+            raise OSError("Input/output error")
+
+    outcome = train(options(tmp_path, timesteps=128), report=Gone())
+    assert outcome.saved == outcome.env_steps == 128
 
 
 def test_any_exception_saves_and_leaves_its_traceback_in_a_file(

@@ -48,7 +48,7 @@ def test_a_broken_table_is_no_hindrance(tmp_path: Path, content: bytes) -> None:
 
 def test_the_same_table_goes_on_with_its_columns_and_new_ones(tmp_path: Path) -> None:
     for steps in (10, 20):
-        logger = open_tables(tmp_path, steps - 10)
+        logger = open_tables(tmp_path, pytest.fail, steps - 10)
         logger.record("time/total_timesteps", steps)
         logger.record("text", 'a "word", and more')
         if steps == 20:
@@ -86,7 +86,7 @@ def test_a_full_disk_costs_a_row_and_not_the_table(tmp_path: Path, monkeypatch: 
 
 def test_tensorboards_axis_does_not_go_backwards(tmp_path: Path) -> None:
     for begin, values in ((0, {10: 1.0, 20: 2.0, 30: 3.0}), (20, {30: 33.0, 40: 44.0})):
-        logger = open_tables(tmp_path, begin)
+        logger = open_tables(tmp_path, pytest.fail, begin)
         for steps, value in values.items():
             logger.record("x", value)
             logger.dump(steps)

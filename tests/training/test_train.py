@@ -231,6 +231,9 @@ def test_precedence_and_settings(tmp_path: Path) -> None:
     assert tuned_for(options) == {"gamma": 0.7, "n_steps": 3}
     assert tuned_for(resolve({}, None))["n_epochs"] == 20
     assert tuned_for(resolve({"port": 7777}, None)) == {}
+    shaped = resolve({"algo": "a2c", "hyperparameters": {"policy_kwargs": {"net_arch": [8]}}}, None)
+    tuned_for(shaped)["policy_kwargs"]["optimizer_class"] = object  # as SB3's A2C does; it is no part of config.yaml
+    assert shaped.hyperparameters == {"policy_kwargs": {"net_arch": [8]}}
     config.write_text(resolve({}, None).as_yaml())
     assert resolve({}, config) == resolve({}, None)
     config.write_text("algorithm: ppo\n")

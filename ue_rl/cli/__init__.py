@@ -1,7 +1,8 @@
 """The command line `ue-rl`: one file per command, loaded when it is asked for, so that `--help` is quick.
 
 Errors are shown as one sentence and a cure, without a traceback; `--debug` shows it. That of an error that nobody
-expected is kept in a file. Exit codes: 0 done, 1 the run failed, 2 the command line is wrong, 130 stopped by Ctrl-C.
+expected is kept in a file. Exit codes: 0 done, 1 the run failed, 2 the command line is wrong; stopped by Ctrl-C 130, by
+SIGTERM 143, by SIGHUP 129.
 """
 
 from __future__ import annotations
@@ -35,6 +36,14 @@ COMMANDS = {
 }
 
 
+class _Stop(BaseException):
+    """Carries a KeyboardInterrupt past click."""
+
+    def __init__(self, reason: KeyboardInterrupt) -> None:
+        super().__init__(reason)
+        self.reason = reason
+
+
 class _LazyGroup(click.Group):
     """Imports a command's module (ue_rl.cli.<name>) only when it runs or its own help is shown."""
 
@@ -48,6 +57,13 @@ class _LazyGroup(click.Group):
         command = getattr(importlib.import_module(f"ue_rl.cli.{name}"), name)
         assert isinstance(command, click.Command)
         return command
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """A stop keeps its exit code, which click would make 1."""
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt as stopped:
+            raise _Stop(stopped) from stopped
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):
@@ -79,11 +95,16 @@ def main(arguments: list[str] | None = None) -> Any:
         warnings.formatwarning = lambda message, *where, **line: f"WARNING {message}\n"
     try:
         code = cli.main(words, prog_name="ue-rl", standalone_mode=False)
+        if code:  # it has said why
+            _leave(code)
         sys.stdout.flush()  # here, where an error can still be told
-        sys.exit(code if isinstance(code, int) else 0)
-    except (click.exceptions.Abort, KeyboardInterrupt) as stopped:
-        _tell(str(stopped) or "stopped", "yellow")
-        _leave(getattr(stopped, "exit_code", 130))  # of SIGTERM and SIGHUP another one
+        sys.exit(0)
+    except _Stop as stop:
+        _tell(str(stop.reason) or "stopped", "yellow")
+        _leave(getattr(stop.reason, "exit_code", 130))  # of SIGTERM and SIGHUP another one
+    except (click.exceptions.Abort, KeyboardInterrupt):
+        _tell("stopped", "yellow")
+        _leave(130)
     except click.ClickException as error:
         error.show()
         sys.exit(error.exit_code)

@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 import logging
 import math
-from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from typing import IO, TYPE_CHECKING, Any, cast
 
 import click
 
@@ -62,6 +63,34 @@ def console() -> Console:
     return Console(markup=False, emoji=False)
 
 
+def lasting_console() -> Console:
+    """As `console`, for a command that goes on when its terminal is closed, or nobody reads its output any more."""
+    from rich.console import Console
+
+    return Console(file=cast("IO[str]", _Lasting(sys.stdout)), markup=False, emoji=False)
+
+
+class _Lasting:
+    """A file; what cannot be written into it is left out."""
+
+    def __init__(self, file: IO[str]) -> None:
+        self._file = file
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._file, name)
+
+    def write(self, text: str) -> int:
+        """See io.TextIOBase."""
+        with suppress(OSError):
+            self._file.write(text)
+        return len(text)
+
+    def flush(self) -> None:
+        """See io.IOBase."""
+        with suppress(OSError):
+            self._file.flush()
+
+
 def two_columns(title: str | None = None) -> Table:
     """An empty table of names and values."""
     from rich.table import Table
@@ -70,6 +99,14 @@ def two_columns(title: str | None = None) -> Table:
     table.add_column(style="bold")
     table.add_column(overflow="fold")
     return table
+
+
+def engine_line(num_envs: int, facts: Mapping[str, str]) -> str:
+    """How many envs in how many engines, and how they are reached; their addresses are in the log."""
+    count = int(facts.get("engines", "1"))
+    shown = {key: value for key, value in facts.items() if key != "engines" and (key != "address" or count == 1)}
+    engines = f" in {count} engines" if count > 1 else ""
+    return f"{num_envs} envs{engines}: {', '.join(f'{key} {value}' for key, value in shown.items())}"
 
 
 def json_object(text: str, field: str) -> dict[str, Any]:

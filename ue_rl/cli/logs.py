@@ -8,6 +8,8 @@ import time
 
 from ue_rl.engines.lifecycle import Change
 
+_TOLD = frozenset(f"ue_rl.training.{name}" for name in ("learner", "watching", "writing"))  # told by a Report
+
 
 class JsonFormatter(logging.Formatter):
     """One JSON object: time (UTC, ISO 8601), level, logger, message; `exception` where there is one.
@@ -33,6 +35,18 @@ class JsonFormatter(logging.Formatter):
         if record.exc_info:
             fields["exception"] = self.formatException(record.exc_info)
         return json.dumps(fields, ensure_ascii=True)
+
+
+def use_text() -> None:
+    """Has the log written to stderr for people: what a run's Report tells is not said twice."""
+    for handler in logging.getLogger().handlers:
+        if type(handler) is logging.StreamHandler and handler.level > logging.DEBUG:  # not with --debug
+            handler.setFormatter(logging.Formatter("%(levelname)s %(message)s"))
+            handler.addFilter(_not_told)
+
+
+def _not_told(record: logging.LogRecord) -> bool:
+    return record.name not in _TOLD
 
 
 def use_json() -> None:

@@ -12,6 +12,7 @@ from click.core import ParameterSource
 
 from ue_rl.cli.common import WrongCommandLine, cannot_listen, json_object, show_log
 from ue_rl.errors import ConfigurationError, printable
+from ue_rl.spec import ActionSpec
 
 
 @click.command(short_help="Host an env as an engine.")
@@ -77,6 +78,8 @@ def serve(
         click.echo(f"{hosted.build_handshake()}")
         for what, text in rows(hosted.spec):
             click.echo(printable(f"  {what}: " + text.replace("\n", "\n    ")))
+        if shm_name is None and hosted.spec.action_spec != ActionSpec.box(hosted.spec.act_size):
+            click.echo("  the deployed plugin's own trainer reads no action space and acts within -1 to 1: use ue_rl's")
 
     with ends_in_order(), ExitStack() as stack:
         stack.callback(_close, hosted)

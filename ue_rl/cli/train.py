@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from ue_rl.cli.common import command_line, engine_url, json_object
-from ue_rl.cli.logs import use_json
+from ue_rl.cli.logs import use_json, use_text
 from ue_rl.cli.train_report import reporter, summary
 from ue_rl.errors import ConfigurationError
 from ue_rl.training.directory import RunDirectory
@@ -107,8 +107,7 @@ def train(
     if resume:
         run = RunDirectory.existing(Path(options.log_dir), options.run_id, options.run_name)
         options = resolve(flags, config, base=run.read_config())
-    if log_format == "json":
-        use_json()
+    use_json() if log_format == "json" else use_text()
     outcome = run_training(options, resume=run, force=force, report=reporter(ui))
     summary(outcome)
     reason = outcome.stopped_by

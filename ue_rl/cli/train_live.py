@@ -15,7 +15,8 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from ue_rl.cli.common import console
+from ue_rl.cli.common import engine_line
+from ue_rl.cli.common import lasting_console as console
 from ue_rl.engines.lifecycle import LifeState
 from ue_rl.errors import printable
 from ue_rl.training.directory import RunDirectory
@@ -72,7 +73,7 @@ class _LiveView(Report):
         self._live.start()
 
     def connected(self, num_envs: int, facts: Mapping[str, str]) -> None:
-        self._facts = f"{num_envs} envs: {', '.join(f'{key} {value}' for key, value in facts.items())}"
+        self._facts = engine_line(num_envs, facts)
 
     def engines(self, fleet: Fleet) -> None:
         self._fleet = fleet

@@ -8,7 +8,8 @@ from collections.abc import Mapping
 
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-from ue_rl.cli.common import console, two_columns
+from ue_rl.cli.common import engine_line, two_columns
+from ue_rl.cli.common import lasting_console as console
 from ue_rl.engines.lifecycle import Change, LifeState
 from ue_rl.errors import printable
 from ue_rl.training.directory import RunDirectory
@@ -35,11 +36,16 @@ class _Lines(Report):
         self.away: set[int] = set()  # engines that were lost
 
     def started(self, run: RunDirectory) -> None:
+        self.run = run
         self.screen.print(f"run: {run.path}", soft_wrap=True)
-        self.screen.print(f"watch: tensorboard --logdir {run.path.parent}", soft_wrap=True)
+
+    def discarded(self, run: RunDirectory) -> None:
+        left = "is as it was before" if run.path.exists() else "is not kept"
+        self.screen.print(f"nothing was learnt, and {run.path} {left}", soft_wrap=True)
 
     def connected(self, num_envs: int, facts: Mapping[str, str]) -> None:
-        self.screen.print(f"{num_envs} envs: {', '.join(f'{key} {value}' for key, value in facts.items())}")
+        self.screen.print(f"watch: tensorboard --logdir {self.run.path.parent}", soft_wrap=True)
+        self.screen.print(engine_line(num_envs, facts), soft_wrap=True)
 
     def changed(self, change: Change) -> None:
         if change.after in (LifeState.TIMEOUT, LifeState.CONNECTION_LOST):
@@ -110,6 +116,8 @@ def summary(outcome: Outcome) -> None:
     screen.print(table)
     if reason is not None:
         text = str(reason) if isinstance(reason, KeyboardInterrupt) else f"{type(reason).__name__}: {reason}"
+        if outcome.crash is not None:  # what a library prints of a whole tensor is there, too
+            text = text.partition("\n")[0]
         screen.print(printable(text), style="bold red", soft_wrap=True)
         if outcome.crash is not None:
             screen.print(f"The traceback is in {outcome.crash}", soft_wrap=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from collections.abc import Set as AbstractSet
 from typing import TypeAlias
 
 import numpy as np
@@ -10,6 +11,7 @@ from numpy.typing import NDArray
 
 from ue_rl.buffers import Resets
 from ue_rl.engines.part import EnginePart
+from ue_rl.errors import ConfigurationError, ConnectionUnusable, UeRlError
 from ue_rl.spec import EnvSpec
 from ue_rl.transport import Options, Seeds
 from ue_rl.wire.refusals import nonfinite_action
@@ -33,6 +35,31 @@ def check_finite(
     if len(rows):
         row = int(rows[0])
         raise nonfinite_action(actions, row, int(np.isfinite(actions[row]).argmin()), spec)
+
+
+def check_owed(owed: AbstractSet[int], begin: Sequence[int], parts: Sequence[EnginePart]) -> None:
+    """Raises ConfigurationError where an env is to take a step although the caller knows that its engine was lost.
+
+    Args:
+        owed: envs that were lost and have not begun an episode since. begin: envs that are reset with this step.
+    """
+    missing = set(owed).difference(begin)
+    for part in parts:
+        if part.news is not None:  # the caller has not been told yet
+            missing.difference_update(part.envs)
+    if missing:
+        raise ConfigurationError(
+            "the engine of this env was lost: its episode is over", env_id=min(missing),
+            cure="reset it: send_actions(actions, resets=[..]) or reset([..]); receive() named it in lost",
+        )  # fmt: skip
+
+
+def too_late(error: UeRlError) -> ConnectionUnusable:
+    """A caller's mistake that one engine's connection found after others had been asked."""
+    return ConnectionUnusable(
+        f"{error.message}; other engines had been asked already", fault=error.fault, env_id=error.env_id,
+        field=error.field, expected=error.expected, got=error.got, cure=error.cure,
+    )  # fmt: skip
 
 
 def split_resets(resets: Resets, parts: Sequence[EnginePart]) -> list[ResetOf]:

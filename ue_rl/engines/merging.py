@@ -7,7 +7,7 @@ memory) is its own business, and of FEATURES only those count that all of them o
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -53,6 +53,16 @@ def merged(specs: Sequence[EnvSpec], names: Sequence[str]) -> EnvSpec:
         unknown=tuple(dict.fromkeys(word for spec in specs for word in spec.unknown)),
         text="\n".join(dict.fromkeys(spec.text for spec in specs if spec.text)),
     )
+
+
+def merged_facts(descriptions: Sequence[Mapping[str, str]]) -> dict[str, str]:
+    """What Transport.describe() says of all engines; where they differ, all values in one text."""
+    facts: dict[str, dict[str, None]] = {}
+    for description in descriptions:
+        for key, value in description.items():
+            facts.setdefault(key, {})[value] = None
+    number = {"engines": str(len(descriptions))} if len(descriptions) > 1 else {}
+    return {**number, **{key: ", ".join(values) for key, values in facts.items()}}
 
 
 def check_alike(one: EnvSpec, other: EnvSpec, its_name: str, name: str) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import time
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -26,7 +26,7 @@ from ue_rl.errors import (
     UeRlError,
 )
 from ue_rl.spec import EnvSpec
-from ue_rl.transport import Transport
+from ue_rl.transport import Draw, Transport
 
 Array = NDArray[Any]
 # What an engine may fail with and be started again.
@@ -62,7 +62,7 @@ class EnginePart:
         life: its state. spec: its own; set by the first `open`.
         transport: connected; None while the engine is lost.
         envs: env ids that it has among those of all engines; rows: its rows. Set by `place`.
-        news: why it was lost, until the caller has been told; None otherwise.
+        news: why it was lost, until the caller has been told; None otherwise. comes_back: what is done about it.
         answered_after: seconds from a step's request to its answer, of the last 1024 steps.
         copies: each array of all engines, its rows of this one, and where they come from.
         asked: env ids of the request under way, as it counts them; None: all. Means something only during a request.
@@ -75,11 +75,13 @@ class EnginePart:
         self.life = Life(number, listener)
         self.transport: Transport | None = None
         self.news: str | None = None
+        self.comes_back = ""
         self.asked: Sequence[int] | None = None
-        self.draw: Callable[[int], Mapping[str, float] | None] | None = None
+        self.draw: Draw | None = None
         self._not_before = 0.0  # time.monotonic() seconds of the next start
         self._settings: dict[tuple[object, ...], str] = {}
         self.answered_after: deque[float] = deque(maxlen=_KEPT)
+        self._latest: float | None = None  # the last of these when the present life began
         self._lives = 0
         self.envs = range(0)
         self._forget()
@@ -209,6 +211,7 @@ class EnginePart:
             transport.close()
             raise
         self.transport = transport
+        self._latest = self.answered_after[-1] if self.answered_after else None
         if self._lives:
             self._bind()
         self._lives += 1
@@ -253,11 +256,18 @@ class EnginePart:
                 raise error
             if self._restarts is None:
                 raise error
-            self._not_before = time.monotonic() + self._restarts.lost(self.number, error)
+            stepped = bool(self.answered_after) and self.answered_after[-1] is not self._latest
+            self._not_before = time.monotonic() + self._restarts.lost(self.number, error, stepped=stepped)
         except RestartsSpent as spent:
             self.life.to(LifeState.QUOTA_SPENT, spent.plain())
             raise
         self.news = error.plain()
+        self.comes_back = "dialled again"
+        if hasattr(self.source, "start"):  # a process: the cure is where its output lies and what it printed last
+            said = (error.cure or "").splitlines()
+            self.comes_back = " ".join(["started again;", *said[:1], *(line.strip() for line in said[1:][-1:])]).rstrip(
+                "; "
+            )
 
     def _name_it(self, error: UeRlError) -> None:
         """Says which engine it was, and which env among those of all."""

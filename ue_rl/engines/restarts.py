@@ -16,7 +16,8 @@ class Restarts:
 
     Args:
         max_restarts: an engine may be started again this many times within `window`; 0: never.
-        window: seconds. An engine that is lost now and then, over a long run, never spends its quota.
+        window: seconds. An engine that is lost now and then, over a long run, never spends its quota. One that never
+            answers a step does, however long it takes to start.
 
     Attributes:
         counts: engine's number -> how often it was lost so far.
@@ -34,12 +35,14 @@ class Restarts:
         self.counts: dict[int, int] = {}
         self._losses: dict[int, deque[float]] = {}
         self._quick: dict[int, int] = {}
+        self._in_vain: dict[int, int] = {}  # losses in a row without a step between them
 
-    def lost(self, engine: int, error: UeRlError, now: float | None = None) -> float:
+    def lost(self, engine: int, error: UeRlError, now: float | None = None, stepped: bool = True) -> float:
         """An engine was lost.
 
         Args:
-            engine: its number. error: why. now: time.monotonic() seconds; None: those.
+            engine: its number. error: why. now: time.monotonic() seconds; None: those. stepped: it has answered a step
+                since its last start.
 
         Returns:
             seconds to wait before it is started again: 0, or longer each time where it died soon after its last start.
@@ -54,9 +57,13 @@ class Restarts:
         while losses and now - losses[0] > self.window:
             losses.popleft()
         losses.append(now)
-        if len(losses) > self.max_restarts:
+        in_vain = self._in_vain[engine] = 0 if stepped else self._in_vain.get(engine, 0) + 1
+        if len(losses) > self.max_restarts or in_vain > self.max_restarts:
+            often = f"{len(losses)} times within {self.window:g} s"
+            if len(losses) <= self.max_restarts:
+                often = f"{in_vain} times in a row, and answered no step between"
             raise RestartsSpent(
-                f"{error.message}; it was lost {len(losses)} times within {self.window:g} s",
+                f"{error.message}; it was lost {often}",
                 fault=error.fault, env_id=error.env_id, field=error.field, expected=error.expected, got=error.got,
                 cure=f"more are allowed with max_restarts= (--max-restarts){f'. {error.cure}' if error.cure else ''}",
             ) from error  # fmt: skip

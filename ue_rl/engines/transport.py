@@ -6,6 +6,7 @@ step of all takes as long as that of the slowest.
 
 from __future__ import annotations
 
+import functools
 import logging
 import math
 import time
@@ -17,10 +18,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ue_rl.buffers import Resets, StepBuffers
-from ue_rl.engines.asking import check_finite, split_resets
+from ue_rl.engines.asking import check_finite, check_owed, split_resets, too_late
 from ue_rl.engines.calling import Asked, answer_of
 from ue_rl.engines.lifecycle import Life, Listener
-from ue_rl.engines.merging import merged
+from ue_rl.engines.merging import merged, merged_facts
 from ue_rl.engines.part import SURVIVABLE, Engine, EnginePart
 from ue_rl.engines.restarts import Restarts
 from ue_rl.engines.source import EngineSource
@@ -35,11 +36,10 @@ from ue_rl.errors import (
 from ue_rl.json_text import json_text
 from ue_rl.session import Event, State
 from ue_rl.spec import EnvSpec
-from ue_rl.transport import BaseTransport, Options, Seeds, check_actions, live_agents
+from ue_rl.transport import BaseTransport, Draw, Options, Seeds, check_actions, live_agents
 
 _log = logging.getLogger("ue_rl.engines")
 
-Draw = Callable[[int], "Mapping[str, float] | None"]
 _REFUSALS = (CommandFailed, ConfigurationError, UnsupportedByEngine)
 _LATE = 0.5  # seconds for the others, once an engine was waited for in vain: they have had as much time as it
 
@@ -205,15 +205,7 @@ class EnginesTransport(BaseTransport):
             live = live_agents(self.buffers) if self._some_act else None
             check_finite(self.spec, actions, begin, live)
         if self._owed:
-            missing = self._owed.difference(begin)
-            for part in self._parts:
-                if part.news is not None:
-                    missing.difference_update(part.envs)
-            if missing:
-                raise ConfigurationError(
-                    "the engine of this env was lost: its episode is over", env_id=min(missing),
-                    cure="reset it: send_actions(actions, resets=[..]) or reset([..]); receive() named it in lost",
-                )  # fmt: skip
+            check_owed(self._owed, begin, self._parts)
         if self._some_act:
             self._expect(Resets(begin) if len(begin) else None, steps=True)
 
@@ -235,20 +227,16 @@ class EnginesTransport(BaseTransport):
 
     def _step(self, part: EnginePart, actions: NDArray[np.float32], resets: list[int] | None) -> None:
         assert part.transport is not None
-        try:
-            part.transport.send_actions(actions[part.rows], resets)
-        except SURVIVABLE as error:
-            self._lose(part, error)
-        except UeRlError as error:
-            raise self._half_asked(error) from error
-        else:
-            self._asked.append(part)
+        self._request(part, functools.partial(part.transport.send_actions, actions[part.rows], resets))
 
     def _reset(self, part: EnginePart, env_ids: list[int] | None, seeds: Seeds, options: Options) -> None:
         assert part.transport is not None
         part.asked = None if env_ids is None else [env + part.envs.start for env in env_ids]
+        self._request(part, functools.partial(part.transport.reset, env_ids, seeds, options))
+
+    def _request(self, part: EnginePart, send: Callable[[], object]) -> None:
         try:
-            part.transport.reset(env_ids, seeds, options)
+            send()
         except SURVIVABLE as error:
             self._lose(part, error)
         except UeRlError as error:
@@ -258,12 +246,7 @@ class EnginesTransport(BaseTransport):
 
     def _half_asked(self, error: UeRlError) -> UeRlError:
         """A caller's mistake that this engine's connection found; once others were asked there is no way back."""
-        if not self._asked:
-            return error
-        return ConnectionUnusable(
-            f"{error.message}; other engines had been asked already", fault=error.fault, env_id=error.env_id,
-            field=error.field, expected=error.expected, got=error.got, cure=error.cure,
-        )  # fmt: skip
+        return too_late(error) if self._asked else error
 
     # -- answers
 
@@ -347,7 +330,7 @@ class EnginesTransport(BaseTransport):
         part.lose(error)
         self._owed.update(part.envs)
         self._some_lost = True
-        _log.warning("%s. Its episodes end as truncated; it is connected again with their reset", part.news)
+        _log.warning("%s. Its episodes end as truncated, and it is %s", part.news, part.comes_back)
 
     def _revive(self, parts: Sequence[EnginePart]) -> None:
         """Opens lost engines again; one that fails is lost again."""
@@ -410,9 +393,4 @@ class EnginesTransport(BaseTransport):
 
     def describe(self) -> dict[str, str]:
         """See Transport.describe; what differs between the engines is listed."""
-        facts: dict[str, dict[str, None]] = {}
-        for part in self._parts:
-            for key, value in part.describe().items():
-                facts.setdefault(key, {})[value] = None
-        number = {"engines": str(len(self._parts))} if len(self._parts) > 1 else {}
-        return {**number, **{key: ", ".join(values) for key, values in facts.items()}}
+        return merged_facts([part.describe() for part in self._parts])

@@ -1,4 +1,4 @@
-"""Journal: what the envs of an UnrealVecEnv have been asked and have answered, so that a stopped run can go on exactly.
+"""Journal: what the envs of an UnrealVecEnv were asked and have answered, so that a stopped run is resumed exactly.
 
 Two things are kept. Of each env its present episode: seed, options, parameters and the actions since, with which an
 engine that is deterministic can be brought to the same state again (ue_rl/envs/replay.py). And what was given out since
@@ -9,16 +9,16 @@ from __future__ import annotations
 
 import functools
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import repeat
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ue_rl.envs.observations import Observation
 from ue_rl.spec import EnvSpec
-from ue_rl.transport import Options, Seeds, Transport
+from ue_rl.transport import Draw, Options, Seeds
 
 MOST_STEPS, MOST_BYTES = 100_000, 64 << 20  # an episode with more steps, or more bytes of actions, is not kept
 _TRIM_FROM = 1000  # steps
@@ -26,8 +26,6 @@ _FORMAT = 1
 _MASK64 = (1 << 64) - 1
 
 _log = logging.getLogger(__name__)
-
-Draw = Callable[[int], "Mapping[str, float] | None"]
 
 
 class Outcome(NamedTuple):
@@ -52,7 +50,7 @@ class Journal:
 
     Attributes:
         obs, masks: what the last recorded step or reset gave out.
-        lost: env id -> why its episode cannot go on: it ends, as truncated, at the next step that the engine is asked.
+        lost: env id -> why its episode cannot be continued: it ends as truncated at the next live step.
         replayable: the engine takes seeds.
     """
 
@@ -78,9 +76,9 @@ class Journal:
         self._asked: NDArray[np.float32]
         self._beginning: dict[int, tuple[int | None, Mapping[str, Any] | None]] = {}
         self._drawn: dict[int, Mapping[str, float] | None] = {}
-        # Since mark(); `_again`: how many of them have been given out again, None where none are to be.
+        # Since mark(); `_next`: the one that is given out next, None where none is left.
         self._outcomes: list[Outcome] | None = None
-        self._again: int | None = None
+        self._next: int | None = None
         self._told = False
         self._untouched = False  # resumed, and no step has been taken
         self._marked: tuple[Observation, NDArray[np.int8] | None] = (None, None)
@@ -120,7 +118,7 @@ class Journal:
         self._begin()
         self.obs, self.masks = obs, masks
         self.lost.clear()
-        self._again, self._untouched = None, False
+        self._next, self._untouched = None, False
         if self._outcomes is not None:
             self.mark()
 
@@ -137,12 +135,12 @@ class Journal:
     # -- steps
 
     def ask(self, rows: NDArray[np.float32]) -> bool:
-        """A step is asked for. True: it was lived before, so the engine is not to be asked; `again` answers it."""
+        """A step is asked for. True: it is recorded, so the engine is not to be asked; `next_recorded` answers it."""
         self._asked = rows.copy()
-        if self._again is None:
+        if self._next is None:
             return False
         assert self._outcomes is not None
-        before = self._outcomes[self._again].asked
+        before = self._outcomes[self._next].asked
         if self._asked.tobytes() == before.tobytes():
             return True
         if np.allclose(self._asked, before, rtol=1e-3, atol=1e-5):
@@ -179,51 +177,51 @@ class Journal:
 
     def mark(self) -> None:
         """What is given out from now on is kept, until the next mark()."""
-        if self._again is None:
+        if self._next is None:
             self._outcomes, self._marked = [], (self.obs, self.masks)
             return
         assert self._outcomes is not None
-        if self._again:
-            last = self._outcomes[self._again - 1]
-            self._outcomes, self._marked = self._outcomes[self._again :], (last.obs, last.masks)
-            self._again = 0
+        if self._next:
+            last = self._outcomes[self._next - 1]
+            self._outcomes, self._marked = self._outcomes[self._next :], (last.obs, last.masks)
+            self._next = 0
 
     def unmark(self) -> None:
         """Nothing of what is given out is kept any more."""
-        if self._again is None:
+        if self._next is None:
             self._outcomes, self._marked = None, (None, None)
 
-    # -- living again
+    # -- recorded steps
 
     @property
-    def living_again(self) -> bool:
-        """The next step is answered by `again`."""
-        return self._again is not None
+    def replaying(self) -> bool:
+        """The next step is answered by `next_recorded`."""
+        return self._next is not None
 
     @property
     def first(self) -> tuple[Observation, NDArray[np.int8] | None] | None:
         """What a reset gives after `resume`, as long as no step was taken: the observations, and masks, at mark()."""
         return self._marked if self._untouched else None
 
-    def again(self) -> Outcome:
-        """The next recorded step, for who gives it out: nothing of it is the journal's own."""
+    def next_recorded(self) -> Outcome:
+        """The next recorded step: copies of what the caller may change."""
         assert self._outcomes is not None
-        assert self._again is not None
-        outcome = self._outcomes[self._again]
-        self._again += 1
+        assert self._next is not None
+        outcome = self._outcomes[self._next]
+        self._next += 1
         self._untouched = False
-        if self._again == len(self._outcomes):
-            self._again = None
+        if self._next == len(self._outcomes):
+            self._next = None
         infos = None if outcome.infos is None else [_copied(info) for info in outcome.infos]
         return outcome._replace(rewards=outcome.rewards.copy(), dones=outcome.dones.copy(), infos=infos)
 
     def _give_up(self, why: str) -> None:
         """The recorded steps are worth nothing: all episodes end where they are now."""
         assert self._outcomes is not None
-        del self._outcomes[self._again :]
+        del self._outcomes[self._next :]
         last = self._outcomes[-1] if self._outcomes else None
         self.obs, self.masks = self._marked if last is None else (last.obs, last.masks)
-        self._again, self._untouched = None, False
+        self._next, self._untouched = None, False
         self.lost = dict.fromkeys(range(len(self.known)), why)
         self.known = [False] * len(self.known)
         _log.warning("%s: the run goes on with fresh episodes", why)
@@ -258,7 +256,7 @@ class Journal:
         }  # fmt: skip
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Goes on from what `state()` gave; the engine is not asked.
+        """Continues from what `state()` gave; the engine is not asked.
 
         Raises:
             ValueError: of another version, or of another number of envs.
@@ -278,56 +276,7 @@ class Journal:
             Outcome(*(field[n] for field in fields), state["infos"][n], state["all_masks"][n])  # type: ignore[call-arg]
             for n in range(count)
         ]
-        self._again, self._untouched = 0 if count else None, True
-
-
-def seeded(transport: Transport, journal: Journal) -> Transport:
-    """What resets envs with the seeds of a journal, which notes them. It has no more of a Transport than that takes."""
-    return cast(Transport, _SeededResets(transport, journal))
-
-
-class _SeededResets:
-    def __init__(self, transport: Transport, journal: Journal) -> None:
-        self._transport, self._journal = transport, journal
-        self.spec = transport.spec
-        self.receive = transport.receive
-
-    def reset(self, env_ids: Sequence[int] | None = None, seeds: Seeds = None, options: Options = None) -> None:
-        """See Transport.reset."""
-        journal, transport = self._journal, self._transport
-        seeds = journal.reset_asked(range(self.spec.num_envs) if env_ids is None else env_ids, seeds, options)
-        draw = getattr(transport, "draw_parameters", None)
-        if draw is None:
-            transport.reset(env_ids, seeds, options)
-            return
-        set_draw(transport, functools.partial(journal.draw, draw))
-        try:
-            transport.reset(env_ids, seeds, options)
-        finally:
-            set_draw(transport, draw)
-
-
-def draws_of(transport: Transport) -> Any:
-    """The generators of who draws the parameters of this transport's resets; None where nobody does."""
-    generators = getattr(_drawer(transport), "generators", None)
-    return None if generators is None else generators()
-
-
-def resume_draws(transport: Transport, state: Any) -> None:
-    """Who draws now goes on with the generators that `draws_of` gave."""
-    drawer = _drawer(transport)
-    if state is not None and hasattr(drawer, "set_generators"):
-        drawer.set_generators(state)
-
-
-def _drawer(transport: Transport) -> Any:
-    draw = getattr(transport, "draw_parameters", None)
-    return getattr(draw, "__self__", draw)
-
-
-def set_draw(transport: Transport, draw: Draw | None) -> None:
-    """From now on `draw` draws the parameters of every env that is reset, see BaseTransport.draw_parameters."""
-    transport.draw_parameters = draw  # type: ignore[attr-defined]
+        self._next, self._untouched = 0 if count else None, True
 
 
 def episode_seed(seed: int, env: int, episode: int) -> int:

@@ -15,7 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ue_rl.buffers import StepBuffers
-from ue_rl.envs.journal import Journal, set_draw
+from ue_rl.envs.draws import set_draw
+from ue_rl.envs.journal import Journal
 from ue_rl.envs.masks import Masks
 from ue_rl.envs.observations import Observations
 from ue_rl.transport import Transport

@@ -24,10 +24,10 @@ from ue_rl.buffers import StepBuffers
 from ue_rl.envs.actions import ActionWriter
 from ue_rl.envs.controls import RENDER_FPS, EngineControls, GoalReward, check_render_mode, goal_reward
 from ue_rl.envs.episodes import begin_episodes, start_episodes
-from ue_rl.envs.going_on import GoesOn
 from ue_rl.envs.journal import Journal
 from ue_rl.envs.masks import Masks
 from ue_rl.envs.observations import Observation, Observations
+from ue_rl.envs.resumable import Resumable
 from ue_rl.envs.spaces import action_space, observation_space
 from ue_rl.errors import ConfigurationError, UnsupportedByEngine
 from ue_rl.spec import EnvSpec
@@ -40,7 +40,7 @@ _METHODS = ("action_masks", "compute_reward", "render", "get_params", "set_param
 _RESERVED = frozenset(("episode", "terminal_observation", "TimeLimit.truncated", "engine_lost"))
 
 
-class UnrealVecEnv(EngineControls, GoesOn, VecEnv):
+class UnrealVecEnv(EngineControls, Resumable, VecEnv):
     """N envs of a game engine as one VecEnv.
 
     Args:
@@ -58,7 +58,7 @@ class UnrealVecEnv(EngineControls, GoesOn, VecEnv):
         observation_space: as the handshake says, see ue_rl.envs.spaces; choices count from 0.
         action_space: likewise; a Dict or Tuple of actions is a HybridBox.
         transport: the transport.
-        journal: what is kept so that a run can go on exactly, see `keep_journal`; None as a rule.
+        journal: what an exact resume needs, see `keep_journal`; None as a rule.
         on_failure: called with what is about to escape from a step or a reset; None as a rule.
 
     With FEATURES=MASK infos[i]["action_mask"], int8 [mask_size], says what is legal in the observation that stands
@@ -123,7 +123,7 @@ class UnrealVecEnv(EngineControls, GoesOn, VecEnv):
         and not waited for, because of a Ctrl-C, is dropped.
         """
         if self.journal is not None and self.journal.first is not None:
-            return self._first_again(*self.journal.first)
+            return self._first_recorded(*self.journal.first)
         seeds, options = self._used("SEED", self._seeds), self._used("OPTIONS", self._options)
         buffers = start_episodes(self._resetting, None, seeds, options)
         self._returns[:] = 0
@@ -145,10 +145,15 @@ class UnrealVecEnv(EngineControls, GoesOn, VecEnv):
         if self._masks is not None:
             self._masks.check(rows)
         journal = self.journal
-        if journal is None:
-            self.transport.send_actions(rows)
-        elif not journal.ask(rows):  # else this step was lived before
-            self.transport.send_actions(rows, sorted(journal.lost) if journal.lost else None)
+        try:
+            if journal is None:
+                self.transport.send_actions(rows)
+            elif not journal.ask(rows):  # else this step is recorded
+                self.transport.send_actions(rows, sorted(journal.lost) if journal.lost else None)
+        except BaseException as error:
+            if self.on_failure is not None:
+                self.on_failure(error)
+            raise
 
     def step_wait(self) -> VecEnvStepReturn:
         """Waits for all envs and resets the finished ones.

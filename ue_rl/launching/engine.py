@@ -231,8 +231,11 @@ class LaunchedEngine:
 
     def _ended(self, when: str) -> EngineNotStarted:
         assert self._process is not None
+        first = ""
+        if self._process.exit_code == 0:  # as of a script that ends in "&", or of a launcher
+            first = "does it go on in the background? The command must stay in the foreground."
         return EngineNotStarted(
-            f"{self._who()} {exit_words(self._process.exit_code)}, {when}", fault="engine", cure=self._advice("")
+            f"{self._who()} {exit_words(self._process.exit_code)}, {when}", fault="engine", cure=self._advice(first)
         )
 
     def _advice(self, first: str) -> str:

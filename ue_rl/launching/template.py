@@ -32,6 +32,8 @@ class Template:
         if not self.words or not self.words[0]:
             raise ConfigurationError("there is no command to start an engine with", field="engine", got=command)
         for word in self.words:
+            if "\0" in word:
+                raise ConfigurationError("a command has no NUL character", field="engine", got=word)
             for found in _PLACEHOLDER.finditer(word):
                 if not _escaped(found) and found[2] not in PLACEHOLDERS:
                     raise ConfigurationError(

@@ -1,10 +1,10 @@
-"""AutoSave: a callback of Stable-Baselines3 that keeps a run, whatever ends it, and goes on from where it was.
+"""AutoSave: a callback of Stable-Baselines3 that saves a run, whatever ends it, and resumes it where it was.
 
     autosave = ue_rl.AutoSave("runs/lander")
     model = autosave.resume(PPO, env) or PPO("MlpPolicy", env, seed=1)
     model.learn(200_000, callback=autosave)
 
-The same script, started again, goes on: 200 000 are the env-steps of the whole run, also where it was stopped before.
+The same script, started again, resumes: 200 000 are the env-steps of the whole run, also where it was stopped before.
 """
 
 from __future__ import annotations
@@ -107,7 +107,7 @@ class AutoSave(BaseCallback):
         self._stops = Stopping()
         self._running = ExitStack()  # the signals, while learning
         self._locked, self._locked_now = ExitStack(), False
-        self._going_on: Resumed | None = None  # until the first rollout of a resumed run
+        self._to_restore: Resumed | None = None  # until the first rollout of a resumed run
         # As it was at the last rollout's start.
         self._snapshot: snapshot.State = {}
         self._part_states: dict[str, Mapping[str, Any]] = {}
@@ -115,10 +115,10 @@ class AutoSave(BaseCallback):
         self._unsaved = False  # something was learnt since the last checkpoint
         self._saved_steps, self._saved_at = 0, 0.0
 
-    # -- going on
+    # -- resuming
 
     def resume(self, kind: type[Algorithm], env: VecEnv, **load: Any) -> Algorithm | None:
-        """The model of the newest checkpoint that loads, to go on learning in `env`; None where there is none.
+        """The model of the newest checkpoint that loads, to learn on in `env`; None where there is none.
 
         Also has `env` remember what a later checkpoint needs: it is called before the first reset, in a new run too.
         `learn(total)` goes on to `total` env-steps in all; with `reset_num_timesteps=False` it learns `total` more.
@@ -136,13 +136,13 @@ class AutoSave(BaseCallback):
         """
         self._take_lock()
         self._watch(env, seed=None)
-        self._going_on = self.resumed = None
+        self._to_restore = self.resumed = None
         found = resume(self.store, kind, env, load)
         if found is None:
             return None
-        self._going_on, self.resumed = found, found.checkpoint
+        self._to_restore, self.resumed = found, found.checkpoint
         model: Algorithm = found.model
-        self._say(f"going on from checkpoint {found.checkpoint}, at {model.num_timesteps:,} env-steps")
+        self._say(f"going on from checkpoint {found.checkpoint}, at {found.checkpoint.env_steps:,} env-steps")
         return model
 
     def _watch(self, env: VecEnv | None, seed: int | None) -> None:
@@ -163,12 +163,12 @@ class AutoSave(BaseCallback):
     def _on_training_start(self) -> None:
         self._take_lock()
         model = self.model
-        going_on = self._going_on
-        if going_on is not None and going_on.model is model:
-            model.num_timesteps = going_on.steps
-            model._num_timesteps_at_start = going_on.steps
+        resumed = self._to_restore
+        if resumed is not None and resumed.model is model:
+            model.num_timesteps = resumed.steps
+            model._num_timesteps_at_start = resumed.steps
         else:
-            self._going_on = None
+            self._to_restore = None
             self._watch(self.training_env, seed=model.seed)
             journal = None if self._env is None else self._env.journal
             if journal is not None and model.seed is not None and self.last is None:
@@ -183,11 +183,11 @@ class AutoSave(BaseCallback):
             atexit.register(self.rescue)
 
     def _on_rollout_start(self) -> None:
-        first, going_on = self.last is None, self._going_on
-        if going_on is not None:
-            going_on.put(self._parts, self._env)
-            self._going_on, first = None, False
-        self._begin()
+        first, resumed = self.last is None, self._to_restore
+        if resumed is not None:
+            resumed.put(self._parts, self._env)
+            self._to_restore, first = None, False
+        self._take_snapshot()
         if self._stops.requested is not None and self._signals:
             self._stop()
         self._stops.grace = WAITING
@@ -212,8 +212,8 @@ class AutoSave(BaseCallback):
             self.save("learning is over")
         self._leave()
 
-    def _begin(self) -> None:
-        """What comes now can be lived again from here."""
+    def _take_snapshot(self) -> None:
+        """Takes the state that a checkpoint of this rollout holds."""
         self._snapshot = snapshot.take(self.model)
         self._part_states = {name: part.state() for name, part in self._parts.items()}
         if self._env is not None and self._env.journal is not None:
@@ -257,7 +257,7 @@ class AutoSave(BaseCallback):
         exact = self._collecting or reason == "learning is over"
         live = snapshot.take(model)
         if not self._collecting:  # an update is under way or done: as it is
-            self._begin()
+            self._take_snapshot()
             self._collecting = False
         started = time.monotonic()
         try:
@@ -287,7 +287,9 @@ class AutoSave(BaseCallback):
             except Exception as failure:  # noqa: BLE001 - what is under way must not be hidden by it
                 _log.error("not saved: %s: %s", type(failure).__name__, failure)
         if saved is not None:
-            _log.warning("the run is saved up to env-step %d; start it again to go on", saved.env_steps)
+            # Whoever takes the signals says it, too.
+            level = logging.WARNING if self._signals else logging.INFO
+            _log.log(level, "the run is saved up to env-step %d; start it again to go on", saved.env_steps)
         self._leave()
         return saved
 

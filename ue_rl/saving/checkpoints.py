@@ -25,10 +25,12 @@ from pathlib import Path
 from typing import Any
 
 from ue_rl.errors import SaveFailed, UeRlError
+from ue_rl.files import require_file
 from ue_rl.saving.durable import HALF, amount, free_space, rename, sync_file, sync_folder, write_whole
 
 MANIFEST = "manifest.json"
 LAST = "last"
+_MOST_BYTES = 16 << 20  # of a manifest
 _NAME = re.compile(r"(\d{4,})_(\d+)_steps")
 _LIBRARIES = ("ue_rl", "numpy", "torch", "stable_baselines3", "sb3_contrib", "gymnasium")
 
@@ -244,9 +246,14 @@ def _sha256(path: Path) -> str:
 def _manifest(path: Path, env_steps: int) -> dict[str, Any]:
     """Raises OSError or ValueError where it cannot be read or is not this folder's."""
     try:
+        require_file(path / MANIFEST)
+        if (path / MANIFEST).stat().st_size > _MOST_BYTES:
+            raise ValueError("its manifest is too large to be one")
         manifest = json.loads((path / MANIFEST).read_text("utf-8"))
     except FileNotFoundError:
         raise ValueError("it has no manifest") from None
+    except RecursionError:
+        raise ValueError("its manifest is nested too deeply to be one") from None
     if not isinstance(manifest, dict) or not isinstance(manifest.get("files"), dict):
         raise ValueError("its manifest lists no files")
     if manifest.get("env_steps") != env_steps:
@@ -255,6 +262,7 @@ def _manifest(path: Path, env_steps: int) -> dict[str, Any]:
         if not isinstance(facts, dict):
             raise ValueError(f"its manifest says nothing of {name}")
         try:
+            require_file(path / name)
             size = (path / name).stat().st_size
         except FileNotFoundError:
             raise ValueError(f"{name} is missing") from None

@@ -17,7 +17,7 @@ from stable_baselines3.common.base_class import BaseAlgorithm
 from stable_baselines3.common.off_policy_algorithm import OffPolicyAlgorithm
 from stable_baselines3.common.vec_env import VecEnv, VecNormalize, unwrap_vec_normalize
 
-from ue_rl.envs.journal import resume_draws
+from ue_rl.envs.draws import restore_draws
 from ue_rl.envs.vec_env import UnrealVecEnv
 from ue_rl.errors import ConfigurationError
 from ue_rl.saving import snapshot
@@ -69,7 +69,7 @@ class Resumed:
             if file is not None:
                 part.restore(json.loads(file.read_text("utf-8")))
         if env is not None:
-            resume_draws(env.transport, self._draws)
+            restore_draws(env.transport, self._draws)
 
 
 def write_model(model: BaseAlgorithm, folder: Path, replay_buffer: bool = True) -> None:

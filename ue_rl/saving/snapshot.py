@@ -24,8 +24,15 @@ _PLAIN = (
 )  # fmt: skip
 _SEEN = ("_last_obs", "_last_original_obs", "_last_episode_starts")  # of the envs
 _DEQUES = ("ep_info_buffer", "ep_success_buffer")
+_LOGGED = (
+    "name_to_value",
+    "name_to_count",
+    "name_to_excluded",
+)  # of SB3's logger: of the row that is to be written next
 _TARGETS = ("q_net_target", "quantile_net_target")  # which DQN and its kind update in mid-rollout
 _NOISE = ("exploration_mat", "exploration_matrices")
+
+_NUMBERS = (int, float, np.integer, np.floating)
 
 _NO_STARTS = np.zeros(0, np.int64)
 
@@ -55,6 +62,9 @@ def take(model: BaseAlgorithm) -> State:
         started = getattr(buffer, "_current_ep_start", _NO_STARTS)  # HER's
         state["buffer"] = (buffer.pos, buffer.full, started.copy(), buffer.buffer_size)
     state["wrappers"] = [_wrapper(wrapper) for wrapper in _wrappers(model.env)]
+    logger = own.get("_logger")
+    if logger is not None:
+        state["logged"] = [dict(getattr(logger, name)) for name in _LOGGED]
     return state
 
 
@@ -91,6 +101,11 @@ def put(model: BaseAlgorithm, state: State, envs: bool = True) -> None:
             buffer._current_ep_start = started.copy()
     for wrapper, values in zip(_wrappers(model.env), state["wrappers"], strict=False):
         _put_wrapper(wrapper, values, envs)
+    logger = own.get("_logger")
+    if logger is not None and "logged" in state:
+        for name, logged in zip(_LOGGED, state["logged"], strict=True):
+            getattr(logger, name).clear()
+            getattr(logger, name).update(logged)
     _put_random(model, state["random"])
 
 
@@ -102,6 +117,12 @@ def plain(state: State) -> State:
             given[name] = [value.detach().cpu().numpy() for value in state[name]]
     if "sde" in state:
         given["sde"] = {name: value.detach().cpu().numpy() for name, value in state["sde"].items()}
+    if "logged" in state:  # without pictures and the like
+        numbers = {name: value for name, value in state["logged"][0].items() if isinstance(value, _NUMBERS)}
+        given["logged"] = [
+            numbers,
+            *({name: kept[name] for name in numbers if name in kept} for kept in state["logged"][1:]),
+        ]
     python, numpy_state, cpu, cuda, generators = state["random"]
     given["random"] = (
         list(python[1]), python[0], python[2], list(numpy_state[1:]), cpu.numpy(), [one.numpy() for one in cuda],
@@ -114,6 +135,15 @@ def from_plain(given: State, model: BaseAlgorithm) -> State:
     """The reverse of `plain`; `model`: as it was just loaded from its zip."""
     words, version, gauss, numpy_state, cpu, cuda, generators = given["random"]
     loaded = take(model)
+    if "logged" in given:
+        values, *others = given["logged"]  # a number of NumPy has come back as an array without a shape
+        given = {
+            **given,
+            "logged": [
+                {name: value[()] if isinstance(value, np.ndarray) else value for name, value in values.items()},
+                *others,
+            ],
+        }
     return {
         **{name: loaded[name] for name in ("deques", "noise") if name in loaded}, **given,
         "random": (

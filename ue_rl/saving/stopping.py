@@ -130,7 +130,7 @@ class Stopping:
         self._count += not own
         if not self._depth:
             if not own:
-                self._tell("saving; wait")
+                self._tell("stopping; wait")
         elif own or self._count > 1 or self.grace <= 0:
             if time.monotonic() - self._raised > _UNWINDING:
                 self._stop()

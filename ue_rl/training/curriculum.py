@@ -100,7 +100,7 @@ class Curriculum(BaseCallback):
         return {**below, **self._randomizer(env_id)}
 
     def generators(self) -> list[Any]:
-        """The states of what draws, as JSON values, see ue_rl.envs.journal.draws_of."""
+        """The states of what draws, as JSON values, see ue_rl.envs.draws.draws_of."""
         below = getattr(self._below, "generators", None)
         own = None if self._randomizer is None else self._randomizer.generators()
         return [own, None if below is None else below()]

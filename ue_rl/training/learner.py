@@ -9,6 +9,7 @@ import shutil
 import time
 import traceback
 import warnings
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -35,8 +36,7 @@ from ue_rl.training.models import algorithm, evaluation_of, new_model, normalize
 from ue_rl.training.options import TrainOptions
 from ue_rl.training.preparing import prepared, restore
 from ue_rl.training.report import Outcome, Report
-from ue_rl.training.surviving import Surviving, quiet_tensorboard
-from ue_rl.training.tables import open_tables
+from ue_rl.training.tables import open_tables, quiet_tensorboard
 from ue_rl.training.watching import Watching
 from ue_rl.training.writing import Guard
 from ue_rl.wire.handshake import encode_handshake
@@ -79,13 +79,13 @@ class Learner:
         )  # fmt: skip
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", message="the engine takes no seeds")
-            going_on = None if load is None else self._resumed(vec_env, load)
-            self.model = going_on or new_model(options, vec_env, report.said)
-        self._goes_on = going_on is not None
+            if load is None:
+                self.autosave.resume(algorithm(options.algo, vec_env), vec_env)  # the first episodes are noted, too
+            saved = None if load is None else self._resumed(vec_env, load)
+            self.model = saved or new_model(options, vec_env, report.said)
+        self._is_resumed = saved is not None
         self.env: VecEnv = self.model.get_env() or vec_env
-        tables = open_tables(run.path, self.model.num_timesteps, options.verbose)
-        tables.output_formats[:] = [Surviving(table, report.warned) for table in tables.output_formats]
-        self.model.set_logger(tables)
+        self.model.set_logger(open_tables(run.path, report.warned, self.model.num_timesteps, options.verbose))
         if options.export:
             self._check_export()
         spec = replace(self.env.unwrapped.engine_spec, shm=None)  # type: ignore[attr-defined]
@@ -152,7 +152,7 @@ class Learner:
         try:
             with quiet_tensorboard(), stopping.interruptible():
                 model.learn(
-                    o.timesteps - first, callback=CallbackList(callbacks), reset_num_timesteps=not self._goes_on
+                    o.timesteps - first, callback=CallbackList(callbacks), reset_num_timesteps=not self._is_resumed
                 )
         except BaseException as error:  # noqa: BLE001 - whatever it is, what was learnt is saved
             stopped = _explained(error, o, model)
@@ -160,10 +160,9 @@ class Learner:
                 raise stopped from (None if stopped is error else error)
         finally:
             self.begun = model.num_timesteps > first
-            episodes.close()
-            if self_play is not None:
-                self_play.close()
-            model.logger.close()
+            for what in (episodes, self_play, model.logger):
+                if what is not None:
+                    _closed(what.close)
         seconds = time.monotonic() - begun_at
         crash = None if stopped is None else self._note(stopped)
         self.autosave.rescue(stopped)
@@ -257,6 +256,14 @@ class Learner:
         if not returns:
             return None
         return float(np.mean(returns)), float(np.std(returns))
+
+
+def _closed(close: Callable[[], object]) -> None:
+    """Closes what shows or writes: what it raises must not keep the model from being saved."""
+    try:
+        close()
+    except Exception as error:  # noqa: BLE001 - anybody's report
+        _log.error("%s: %s", type(error).__name__, error)
 
 
 def _linked(source: Path, target: Path) -> None:

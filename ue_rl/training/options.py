@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from contextlib import suppress
+from copy import deepcopy
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path, PureWindowsPath
 from typing import Any
@@ -379,15 +380,23 @@ def parse_param(text: str) -> tuple[str, Any]:
 
 
 def tuned_for(options: TrainOptions, resolved: bool = True) -> dict[str, Any]:
-    """The hyperparameters to use: known good ones for the task, under what the user gave.
+    """The hyperparameters to use: known good ones for the task, under what the user gave. What is given out is the
+    caller's: SB3 writes into it (A2C puts its optimizer into policy_kwargs).
 
     Args:
         resolved: schedules as functions, as the algorithms take them; False: as they are written ("lin_0.001").
     """
     base = TUNED.get((options.algo, options.env or DEFAULT_ENV), {}) if options.embedded else {}
-    given = {**base, **options.hyperparameters}
+    given = deepcopy({**base, **options.hyperparameters})
+    if "batch_size" in base and "batch_size" not in options.hyperparameters and isinstance(given["n_steps"], int):
+        given["batch_size"] = _fitting(base["batch_size"], given["n_steps"] * options.num_envs * options.num_engines)
     if not resolved:
         return given
     if isinstance(given.get("train_freq"), list):  # [4, "episode"] in YAML
         given["train_freq"] = tuple(given["train_freq"])
     return {key: schedule(value) for key, value in given.items()}
+
+
+def _fitting(batch_size: int, rollout: int) -> int:
+    """The greatest batch size up to `batch_size` that cuts a rollout of so many steps into equal parts."""
+    return next((size for size in range(min(batch_size, rollout), 0, -1) if rollout % size == 0), batch_size)

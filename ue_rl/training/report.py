@@ -18,6 +18,9 @@ class Report:
     def started(self, run: RunDirectory) -> None:
         """The directory exists; nothing is connected yet."""
 
+    def discarded(self, run: RunDirectory) -> None:
+        """It ended before anything was learnt: its directory is gone, and the run that it was to replace is back."""
+
     def connected(self, num_envs: int, facts: Mapping[str, str]) -> None:
         """The engine answers; `facts` are those of Transport.describe()."""
 

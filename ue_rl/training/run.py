@@ -71,6 +71,7 @@ def _in_directory(
     except BaseException:
         if not resume and (run.replaced or not (learner and learner.begun)):
             run.discard()
+            report.discarded(run)
         raise
 
 

@@ -1,4 +1,4 @@
-"""The tables of a run: progress.csv, episodes.csv, self_play.csv and TensorBoard, which go on where a checkpoint was.
+"""The tables of a run: progress.csv, episodes.csv, self_play.csv and TensorBoard, continued from a checkpoint.
 
 What was written after that checkpoint happens again, so its rows are cut off: an axis never goes backwards.
 """
@@ -8,6 +8,9 @@ from __future__ import annotations
 import csv
 import io
 import logging
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +29,7 @@ from stable_baselines3.common.logger import (
 from torch.utils.tensorboard import SummaryWriter
 
 from ue_rl.saving.durable import write_whole
+from ue_rl.training.writing import Guard
 
 STEPS = {"progress.csv": "time/total_timesteps", "episodes.csv": "env_steps", "self_play.csv": "env_steps"}
 
@@ -50,19 +54,20 @@ def cut_tables(folder: Path, env_steps: int) -> None:
             _log.info("%s goes on at %d env-steps, with %d of its %d rows", path, env_steps, len(kept), len(rows) - 1)
 
 
-def open_tables(folder: Path, env_steps: int = 0, verbose: int = 0) -> Logger:
+def open_tables(folder: Path, warn: Callable[[str], object], env_steps: int = 0, verbose: int = 0) -> Logger:
     """SB3's logger of a run: progress.csv and TensorBoard in `folder`, and the screen where `verbose`.
 
     Args:
         folder: the run's.
-        env_steps: of the checkpoint that the run goes on from, 0 for a new one: what is later is cut off (see
+        warn: shows the one warning of each table that the disk does not take.
+        env_steps: of the checkpoint that the run is resumed from, 0 for a new one: what is later is cut off (see
             cut_tables), and hidden in TensorBoard.
     """
     cut_tables(folder, env_steps)
     formats: list[KVWriter] = [ProgressTable(folder / "progress.csv"), _TensorBoard(folder, env_steps)]
     if verbose:
         formats.append(make_output_format("stdout", str(folder)))
-    return Logger(str(folder), formats)
+    return Logger(str(folder), [GuardedTable(table, warn) for table in formats])
 
 
 class ProgressTable(KVWriter):
@@ -111,6 +116,44 @@ class _TensorBoard(TensorBoardOutputFormat):
     def __init__(self, folder: Path, env_steps: int) -> None:
         self.writer = SummaryWriter(log_dir=str(folder), purge_step=env_steps + 1 if env_steps else None)
         self._is_closed = False
+
+
+class GuardedTable(KVWriter):
+    """A table of SB3's logger that goes on without the rows that a full disk does not take.
+
+    Args:
+        table: the table. warn: shows the one warning.
+    """
+
+    def __init__(self, table: KVWriter, warn: Callable[[str], object]) -> None:
+        self._table = table
+        self._guard = Guard(type(table).__name__.lstrip("_"), warn)
+
+    def write(self, key_values: dict[str, Any], key_excluded: dict[str, tuple[str, ...]], step: int = 0) -> None:
+        """See KVWriter."""
+        with self._guard:
+            self._table.write(key_values, key_excluded, step)
+
+    def close(self) -> None:
+        """See KVWriter."""
+        with self._guard:
+            self._table.close()
+
+
+@contextmanager
+def quiet_tensorboard() -> Iterator[None]:
+    """TensorBoard's writer has a thread, whose traceback says again what GuardedTable has said."""
+    before = threading.excepthook
+
+    def hook(arguments: Any) -> None:
+        if type(arguments.thread).__name__ != "_AsyncWriterThread" or not issubclass(arguments.exc_type, OSError):
+            before(arguments)
+
+    threading.excepthook = hook
+    try:
+        yield
+    finally:
+        threading.excepthook = before
 
 
 def _rows(path: Path) -> list[list[str]]:

@@ -1,4 +1,4 @@
-"""GoesOn: what an UnrealVecEnv does so that a stopped run can go on exactly where it was."""
+"""Resumable: the part of an UnrealVecEnv that keeps a journal, and resumes a stopped run from one."""
 
 from __future__ import annotations
 
@@ -10,16 +10,18 @@ import numpy as np
 from numpy.typing import NDArray
 from stable_baselines3.common.vec_env.base_vec_env import VecEnvStepReturn
 
-from ue_rl.envs.journal import Journal, draws_of, seeded
+from ue_rl.envs.draws import draws_of
+from ue_rl.envs.journal import Journal
 from ue_rl.envs.masks import Masks
 from ue_rl.envs.observations import Observation, Observations
 from ue_rl.envs.replay import replay
+from ue_rl.envs.seeded_resets import seeded
 from ue_rl.spec import EnvSpec
 from ue_rl.transport import Transport
 
 
-class GoesOn:
-    """A part of UnrealVecEnv: it has the attributes, and steps as long as there is no journal."""
+class Resumable:
+    """A base of UnrealVecEnv, which has these attributes and methods."""
 
     transport: Transport
     engine_spec: EnvSpec
@@ -43,7 +45,7 @@ class GoesOn:
         def _reset_options(self) -> None: ...
 
     def keep_journal(self, seed: int) -> bool:
-        """From the next reset on keeps what a stopped run needs to go on exactly, see ue_rl.envs.journal.
+        """From the next reset on keeps what an exact resume needs, see ue_rl.envs.journal.
 
         Where the engine takes seeds, every episode gets one, derived from `seed`, the env's id and the number of its
         episode; those given by `seed()` win. A step costs about 1 us more.
@@ -88,7 +90,7 @@ class GoesOn:
         self._started[:] = self._steps - np.asarray(state["lengths"])
         journal.lose(replay(self.transport, journal, self._observations, self._masks))
 
-    def _first_again(self, obs: Observation, masks: NDArray[np.int8] | None) -> Observation:
+    def _first_recorded(self, obs: Observation, masks: NDArray[np.int8] | None) -> Observation:
         """What the reset before the first step of a resumed run gives."""
         self._reset_seeds()
         self._reset_options()
@@ -98,16 +100,16 @@ class GoesOn:
         return deepcopy(obs)
 
     def _step_of(self, journal: Journal) -> VecEnvStepReturn:
-        """A step that is noted, or was before."""
-        if journal.living_again:
-            _, obs, rewards, dones, infos, masks = journal.again()
+        """A step with a journal: one that it has recorded, or a new one, which is recorded."""
+        if journal.replaying:
+            _, obs, rewards, dones, infos, masks = journal.next_recorded()
             if self._masks is not None and masks is not None:
                 self._masks.current = masks
             return obs, rewards, dones, infos or [{} for _ in dones]
         before = self._steps, self._returns, self._started
         try:
             obs, rewards, dones, infos = self._step()
-        except BaseException:  # it is not noted, so it has not been
+        except BaseException:  # it is not recorded, so it never was
             self._steps, self._returns, self._started = before
             raise
         masks = None if self._masks is None else self._masks.current

@@ -24,10 +24,10 @@ from pathlib import Path
 from stable_baselines3 import PPO
 from stable_baselines3.common.env_util import make_vec_env
 from stable_baselines3.common.logger import Logger, make_output_format
-from ue_rl.training.surviving import Surviving, quiet_tensorboard
+from ue_rl.training.tables import GuardedTable, quiet_tensorboard
 said = []
 folder = sys.argv[1]
-tables = [Surviving(make_output_format(kind, folder), said.append) for kind in ("csv", "tensorboard")]
+tables = [GuardedTable(make_output_format(kind, folder), said.append) for kind in ("csv", "tensorboard")]
 with quiet_tensorboard():
     model = PPO("MlpPolicy", make_vec_env("CartPole-v1"), n_steps=64, batch_size=64, n_epochs=1, device="cpu")
     model.set_logger(Logger(folder, tables))

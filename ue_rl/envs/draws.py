@@ -1,0 +1,30 @@
+"""Who draws the parameters of a transport's resets (BaseTransport.draw_parameters): replaced, saved, restored."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ue_rl.transport import Draw, Transport
+
+
+def draws_of(transport: Transport) -> Any:
+    """The generators of who draws the parameters of this transport's resets; None where nobody does."""
+    generators = getattr(_drawer(transport), "generators", None)
+    return None if generators is None else generators()
+
+
+def restore_draws(transport: Transport, state: Any) -> None:
+    """Gives who draws now the generators that `draws_of` returned."""
+    drawer = _drawer(transport)
+    if state is not None and hasattr(drawer, "set_generators"):
+        drawer.set_generators(state)
+
+
+def _drawer(transport: Transport) -> Any:
+    draw = getattr(transport, "draw_parameters", None)
+    return getattr(draw, "__self__", draw)
+
+
+def set_draw(transport: Transport, draw: Draw | None) -> None:
+    """From now on `draw` draws the parameters of every env that is reset, see BaseTransport.draw_parameters."""
+    transport.draw_parameters = draw  # type: ignore[attr-defined]
