@@ -1802,6 +1802,7 @@ namespace UeRl
             {
                 _listener.Bind(new IPEndPoint(address, port));
                 _listener.Listen(Math.Max(128, Spec.NumEnvs + 8));
+                _listener.Blocking = false; // one that has gone again must not keep Accept
             }
             catch
             {
@@ -1937,7 +1938,13 @@ namespace UeRl
                 _leaving.RemoveAt(i);
             }
             for (int i = _waiting.Count - 1; i >= 0; i--) LookAtWaiting(i, now);
-            if (_members.Count > 0) CrowdOfSession(now);
+            if (_members.Count > 0 && _waiting.Count > 0)
+            {
+                // nobody is told to wait for a trainer that has gone
+                foreach (UeRlConnection member in _members) member.Read(_codec.LongestLine);
+                if (AnyGone()) End("the trainer has gone", false);
+                else CrowdOfSession(now);
+            }
             while (_members.Count == 0 && _waiting.Count > 0)
             {
                 UeRlConnection first = _waiting[0];

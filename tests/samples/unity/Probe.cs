@@ -412,7 +412,7 @@ namespace UeRl.Tests
             SocketError error;
             while (!socket.Poll(0, SelectMode.SelectRead))
             {
-                bridge.Wait(1);
+                if (!bridge.IsStepping) bridge.Wait(1);
                 bridge.Tick();
             }
             int count = 0;
