@@ -99,15 +99,18 @@ namespace UeRl
             foreach (UeRlGroup group in Groups)
             {
                 string tail = "." + UeRlText.Percent(group.Name, true);
-                if (group.ObsSize > 0) text.Append(";OBS").Append(tail).Append('=').Append(UeRlText.Integer(group.ObsSize));
-                if (group.ActSize > 0) text.Append(";ACT").Append(tail).Append('=').Append(UeRlText.Integer(group.ActSize));
+                if (group.ObsSize > 0)
+                    text.Append(";OBS").Append(tail).Append('=').Append(UeRlText.Integer(group.ObsSize));
+                if (group.ActSize > 0)
+                    text.Append(";ACT").Append(tail).Append('=').Append(UeRlText.Integer(group.ActSize));
                 Kinds(text, tail, group.ObsSpace, group.ActSpace, group.ObsNames, group.ActNames);
             }
             if (text.Length >= 65536) throw new ArgumentException("the handshake is longer than 64 KiB");
             return text.ToString();
         }
 
-        private static void Kinds(StringBuilder text, string tail, string obs, string act, string[] obsNames, string[] actNames)
+        private static void Kinds(StringBuilder text, string tail, string obs, string act, string[] obsNames,
+            string[] actNames)
         {
             if (act != null) text.Append(";ACT_SPACE").Append(tail).Append('=').Append(act);
             if (obs != null) text.Append(";OBS_SPACE").Append(tail).Append('=').Append(obs);
@@ -121,16 +124,20 @@ namespace UeRl
             Need(!Single || NumEnvs == 1, "a Single engine has one env");
             Need(ObsSize >= 1 && ActSize >= 1, "ObsSize and ActSize must be 1 or more");
             Need((long)NumEnvs * Math.Max(ObsSize, ActSize) <= 16777216, "all envs have more than 16777216 numbers");
-            Need(Channel == "ANY" || Channel == "SHARED" || Channel == "PER_ENV", "Channel must be ANY, SHARED or PER_ENV");
+            Need(Channel == "ANY" || Channel == "SHARED" || Channel == "PER_ENV",
+                "Channel must be ANY, SHARED or PER_ENV");
             Need(ObsNames == null || ObsNames.Length == ObsSize, "ObsNames must have ObsSize names");
             Need(ActNames == null || ActNames.Length == ActSize, "ActNames must have ActSize names");
             foreach (string feature in Features)
-                Need(feature.Length > 0 && feature.IndexOfAny(new[] { ',', ';', '|', '=', ' ' }) < 0, "a feature is no name");
+                Need(feature.Length > 0 && feature.IndexOfAny(new[] { ',', ';', '|', '=', ' ' }) < 0,
+                    "a feature is no name");
             var seen = new HashSet<string>();
             foreach (UeRlParameter one in Parameters)
             {
-                Need(!string.IsNullOrEmpty(one.Name) && seen.Add(one.Name), "a parameter has no name, or that of another");
-                Need(!double.IsNaN(one.Start) && !double.IsInfinity(one.Start), "a parameter's value is not finite: " + one.Name);
+                Need(!string.IsNullOrEmpty(one.Name) && seen.Add(one.Name),
+                    "a parameter has no name, or that of another");
+                Need(!double.IsNaN(one.Start) && !double.IsInfinity(one.Start), "a parameter's value is not finite: "
+                    + one.Name);
                 Need(one.Start >= one.Low && one.Start <= one.High, "a parameter is outside of its range: " + one.Name);
                 // a range is written with both ends, and both are numbers
                 Need(double.IsInfinity(one.Low) == double.IsInfinity(one.High), "a range needs both ends: " + one.Name);
@@ -139,7 +146,8 @@ namespace UeRl
             int mostObs = 0, mostAct = 0;
             foreach (UeRlGroup group in Groups)
             {
-                Need(!string.IsNullOrEmpty(group.Name) && seen.Add(group.Name), "a group has no name, or that of another");
+                Need(!string.IsNullOrEmpty(group.Name) && seen.Add(group.Name),
+                    "a group has no name, or that of another");
                 Need(group.Count >= 1, "a group has no agents: " + group.Name);
                 Need(group.ObsSize >= 0 && group.ObsSize <= ObsSize && group.ActSize >= 0 && group.ActSize <= ActSize,
                      "ObsSize and ActSize must be those of the group with the most numbers");
@@ -150,7 +158,8 @@ namespace UeRl
             Need(mostObs == ObsSize && mostAct == ActSize, "no group has ObsSize and ActSize numbers");
             Need(!Single && Channel != "PER_ENV", "agents need MULTI and the shared channel");
             Need(AgentsPerEnv <= 4096 && (long)AgentsPerEnv * NumEnvs <= 65536, "too many agents");
-            Need((long)AgentsPerEnv * NumEnvs * Math.Max(ObsSize, ActSize) <= 16777216, "all agents have too many numbers");
+            Need((long)AgentsPerEnv * NumEnvs * Math.Max(ObsSize, ActSize) <= 16777216,
+                "all agents have too many numbers");
         }
 
         private static void Need(bool right, string otherwise)
@@ -264,7 +273,8 @@ namespace UeRl
         }
 
         /// <summary>FEATURES=TIME_SCALE: 1 is real time.</summary>
-        public virtual void OnTimeScale(double scale) { throw new NotSupportedException("this game has no time scale"); }
+        public virtual void OnTimeScale(double scale) {
+            throw new NotSupportedException("this game has no time scale"); }
 
         /// <summary>FEATURES=PAUSE. When a session ends it is called with false where it was true.</summary>
         public virtual void OnPause(bool paused) { throw new NotSupportedException("this game does not pause"); }
@@ -295,7 +305,8 @@ namespace UeRl
     /// <summary>What an action space means for each number of a row.</summary>
     internal sealed class UeRlLayout
     {
-        private static readonly string[] Types = { "FLOAT32", "FLOAT64", "UINT8", "INT8", "INT16", "UINT16", "INT32", "INT64" };
+        private static readonly string[] Types = { "FLOAT32", "FLOAT64", "UINT8", "INT8", "INT16", "UINT16", "INT32",
+            "INT64" };
         internal readonly List<bool> IsChoice = new List<bool>();
         internal readonly List<long> Low = new List<long>(), High = new List<long>();
         internal bool HasChoices;
@@ -502,7 +513,8 @@ namespace UeRl
         };
         private static readonly double[] Tens =
         {
-            1e0, 1e1, 1e2, 1e3, 1e4, 1e5, 1e6, 1e7, 1e8, 1e9, 1e10, 1e11, 1e12, 1e13, 1e14, 1e15, 1e16, 1e17, 1e18, 1e19,
+            1e0, 1e1, 1e2, 1e3, 1e4, 1e5, 1e6, 1e7, 1e8, 1e9, 1e10, 1e11, 1e12, 1e13, 1e14, 1e15, 1e16, 1e17, 1e18,
+                1e19,
             1e20, 1e21, 1e22,
         };
         private const int MostDigits = 800; // more cannot tell a double from its neighbours' midpoint, but for a rest
@@ -830,7 +842,8 @@ namespace UeRl
         private static uint Limb(uint[] number, int length, int shift, int index)
         {
             int at = index - shift / 32, bits = shift % 32;
-            ulong here = at >= 0 && at < length ? number[at] : 0u, below = at >= 1 && at <= length ? number[at - 1] : 0u;
+            ulong here = at >= 0 && at < length ? number[at] : 0u, below = at >= 1 && at <= length
+                ? number[at - 1] : 0u;
             return (uint)((here << bits) | (bits == 0 ? 0 : below >> (32 - bits)));
         }
     }
@@ -974,7 +987,8 @@ namespace UeRl
             var groups = spec.Groups.Count > 0 ? spec.Groups : new List<UeRlGroup> { new UeRlGroup { Name = "env" } };
             foreach (UeRlGroup group in groups)
             {
-                int obs = group.ObsSize > 0 ? group.ObsSize : spec.ObsSize, act = group.ActSize > 0 ? group.ActSize : spec.ActSize;
+                int obs = group.ObsSize > 0 ? group.ObsSize : spec.ObsSize, act = group.ActSize > 0
+                    ? group.ActSize : spec.ActSize;
                 string obsSpace = group.ObsSpace ?? spec.ObsSpace, actSpace = group.ActSpace ?? spec.ActSpace;
                 var layout = new UeRlLayout(actSpace ?? "BOX(-1:1)", act);
                 if (obsSpace != null) new UeRlLayout(obsSpace, obs);
@@ -1226,7 +1240,8 @@ namespace UeRl
                 else if (!_numbers.Parse(_text, valueStart, valueEnd, out value) || double.IsInfinity(value))
                     refused = one.Name + " is not a finite number: " + Shown(valueStart, valueEnd);
                 else if (value < one.Low || value > one.High)
-                    refused = one.Name + " is outside of " + UeRlText.Double(one.Low) + " to " + UeRlText.Double(one.High)
+                    refused = one.Name + " is outside of " + UeRlText.Double(one.Low) + " to "
+                        + UeRlText.Double(one.High)
                         + ": " + Shown(valueStart, valueEnd);
                 else if (found.Exists(other => other.Key == one)) refused = one.Name + " is given twice";
                 else found.Add(new KeyValuePair<UeRlParameter, double>(one, value));
@@ -1412,7 +1427,8 @@ namespace UeRl
 
         private static Exception NotFinite(string what, int env, float value)
         {
-            return new InvalidOperationException(what + " of env " + env + " is " + value.ToString(CultureInfo.InvariantCulture));
+            return new InvalidOperationException(what + " of env " + env + " is "
+                + value.ToString(CultureInfo.InvariantCulture));
         }
 
         private int PutMask(byte[] into, int at, int env, int row, UeRlLayout layout, bool over)
@@ -1430,7 +1446,8 @@ namespace UeRl
                     all &= masks[flag] != 0;
                 }
                 if (!any && !over)
-                    throw new InvalidOperationException("the mask of env " + env + " leaves number " + i + " without any choice");
+                    throw new InvalidOperationException("the mask of env " + env + " leaves number " + i
+                        + " without any choice");
             }
             if (all) return at;
             at = Put(into, at, ";MASK=");
@@ -1606,7 +1623,8 @@ namespace UeRl
                 if (slash == stop) throw Broken("GOALS needs achieved/desired");
                 pairs.Add(Numbers(from, slash));
                 pairs.Add(Numbers(slash + 1, stop));
-                if (pairs[pairs.Count - 1].Length != pairs[0].Length || pairs[pairs.Count - 2].Length != pairs[0].Length)
+                if (pairs[pairs.Count - 1].Length != pairs[0].Length
+                    || pairs[pairs.Count - 2].Length != pairs[0].Length)
                     throw Broken("GOALS of different sizes");
                 from = stop + 2;
                 if (stop == end) break;
@@ -1616,8 +1634,10 @@ namespace UeRl
             for (int i = 0; i < pairs.Count; i += 2)
             {
                 float reward = _game.OnGoalReward(pairs[i], pairs[i + 1]);
-                if (!(Math.Abs(reward) <= float.MaxValue)) throw new InvalidOperationException("a reward is not finite");
-                text.Append(i == 0 ? "REW=" : ",").Append(Encoding.ASCII.GetString(one, 0, UeRlNumbers.Write(reward, one, 0)));
+                if (!(Math.Abs(reward) <= float.MaxValue))
+                    throw new InvalidOperationException("a reward is not finite");
+                text.Append(i == 0 ? "REW=" : ",").Append(Encoding.ASCII.GetString(one, 0, UeRlNumbers.Write(reward,
+                    one, 0)));
             }
             return text.ToString();
         }
@@ -1775,7 +1795,8 @@ namespace UeRl
         private readonly string _handshake;
         private readonly Stopwatch _clock = Stopwatch.StartNew();
         private readonly List<UeRlConnection> _members = new List<UeRlConnection>(); // of the session; the first one first
-        private readonly List<UeRlConnection> _waiting = new List<UeRlConnection>(), _leaving = new List<UeRlConnection>();
+        private readonly List<UeRlConnection> _waiting = new List<UeRlConnection>(),
+            _leaving = new List<UeRlConnection>();
         private Socket _listener;
         private bool _shared, _perEnv; // the wiring, once it is known
         private bool _meansShared; // an empty line has said so
@@ -1925,7 +1946,8 @@ namespace UeRl
             double now = Now;
             if ((_shared || _perEnv) && now - _lastLook < 0.02) return;
             _lastLook = now;
-            for (int i = 0; i < AtOnce + Spec.NumEnvs && _listener != null && _listener.Poll(0, SelectMode.SelectRead); i++)
+            for (int i = 0; i < AtOnce + Spec.NumEnvs && _listener != null && _listener.Poll(0,
+                SelectMode.SelectRead); i++)
                 Accept(now);
             for (int i = _leaving.Count - 1; i >= 0; i--)
             {
@@ -1998,7 +2020,8 @@ namespace UeRl
             {
                 if (one.Told || (!full && one.Host.Equals(first.Host))) continue;
                 one.Told = true;
-                one.Send("BUSY;SINCE=" + (now - _began).ToString("F1", CultureInfo.InvariantCulture) + ";PEER=" + first.Peer);
+                one.Send("BUSY;SINCE=" + (now - _began).ToString("F1", CultureInfo.InvariantCulture) + ";PEER="
+                    + first.Peer);
             }
             while (_waiting.Count > MostWaiting + may)
             {
@@ -2130,7 +2153,8 @@ namespace UeRl
                     End("the trainer has gone", false);
                     return;
                 }
-                if (place > 0 || Decided || one.Tail > one.Head) TakeLines(one, place, place == 0 ? limit : _codec.LongestLine);
+                if (place > 0 || Decided || one.Tail > one.Head) TakeLines(one, place, place == 0
+                    ? limit : _codec.LongestLine);
             }
         }
 
@@ -2146,7 +2170,8 @@ namespace UeRl
             int start, end;
             while (one.NextLine(out start, out end))
             {
-                if (end - start >= limit) throw new UeRlProtocolException("the trainer broke the protocol: a line is too long");
+                if (end - start >= limit)
+                    throw new UeRlProtocolException("the trainer broke the protocol: a line is too long");
                 UeRlCodec.Trim(one.In, ref start, ref end);
                 if (start == end)
                 {
@@ -2172,7 +2197,8 @@ namespace UeRl
             }
             if (one.Tail - one.Head < limit) return;
             if (place == 0 && _perEnv) one.Head = one.Tail = one.Searched = 0;
-            else throw new UeRlProtocolException("the trainer broke the protocol: no newline within " + limit + " bytes");
+            else throw new UeRlProtocolException("the trainer broke the protocol: no newline within " + limit
+                + " bytes");
         }
 
         private void SendReady()

@@ -25,7 +25,8 @@ namespace UeRl.Tests
             spec.ActSpace = "MULTI_DISCRETE(-1:1,2)";
             spec.ObsSpace = "BOX(-inf:inf)";
             spec.ObsNames = new[] { "step", "gravity[m/s^2]", "sum of actions", "seed" };
-            spec.Features.AddRange(new[] { "SEED", "OPTIONS", "TRUNC", "INFO", "MASK", "PAUSE", "TIME_SCALE", "RENDER", "GOAL_REWARD" });
+            spec.Features.AddRange(new[] { "SEED", "OPTIONS", "TRUNC", "INFO", "MASK", "PAUSE", "TIME_SCALE",
+                "RENDER", "GOAL_REWARD" });
             spec.Parameters.Add(new UeRlParameter("gravity", 9.8, 0, 20));
             spec.Parameters.Add(new UeRlParameter("top speed", 0.1));
             return spec;
@@ -81,7 +82,8 @@ namespace UeRl.Tests
 
         public override UeRlPicture OnRender(int env)
         {
-            return new UeRlPicture { Height = 2, Width = 1, Channels = 3, Pixels = new byte[] { 0, 1, 2, 3, (byte)env, 255 } };
+            return new UeRlPicture { Height = 2, Width = 1, Channels = 3, Pixels = new byte[] { 0, 1, 2, 3,
+                (byte)env, 255 } };
         }
 
         public override float OnGoalReward(double[] achieved, double[] desired)
@@ -140,7 +142,8 @@ namespace UeRl.Tests
         private void Observe(int env)
         {
             for (int place = 0; place < 3; place++)
-                for (int i = 0; i < 3; i++) Rows.Observations[3 * (3 * env + place) + i] = 100 * env + 10 * place + _steps[env];
+                for (int i = 0; i < 3; i++) Rows.Observations[3 * (3 * env + place) + i] = 100 * env + 10 * place
+                    + _steps[env];
         }
     }
 }

@@ -31,7 +31,8 @@ namespace UeRl.Tests
                 own.NumberFormat.NegativeSign = "~";
                 Thread.CurrentThread.CurrentCulture = Thread.CurrentThread.CurrentUICulture = own;
             }
-            Console.SetOut(new StreamWriter(Console.OpenStandardOutput(), new UTF8Encoding(false)) { AutoFlush = words[0] == "serve" });
+            Console.SetOut(new StreamWriter(Console.OpenStandardOutput(), new UTF8Encoding(false))
+                { AutoFlush = words[0] == "serve" });
             switch (words[0])
             {
                 case "serve": Serve(words[1], int.Parse(words[2]), int.Parse(words[3])); break;
@@ -93,7 +94,8 @@ namespace UeRl.Tests
 
             protected override UeRlSpec Describe(int numEnvs) { return ReachGame.Spec(_envs, "ANY"); }
 
-            protected override UeRlGame CreateGame(int numEnvs, long seed) { return _game = new ReachInTicks(_envs, Math.Max(seed, 0)); }
+            protected override UeRlGame CreateGame(int numEnvs, long seed) { return _game = new ReachInTicks(_envs,
+                Math.Max(seed, 0)); }
 
             internal void Begin(int port) { Awake(); }
 
@@ -179,11 +181,13 @@ namespace UeRl.Tests
             byte[] bytes = Encoding.UTF8.GetBytes(text);
             if (command == "request")
             {
-                for (int row = 0; row < codec.Rows.NumRows; row++) codec.Rows.Here[row] = text.IndexOf("AGENT=" + row % codec.Rows.AgentsPerEnv) >= 0;
+                for (int row = 0; row < codec.Rows.NumRows; row++) codec.Rows.Here[row] = text.IndexOf("AGENT="
+                    + row % codec.Rows.AgentsPerEnv) >= 0;
                 codec.Take(bytes, 0, bytes.Length, -1);
                 return recorder.Asks(codec);
             }
-            if (command == "call") return UeRlCodec.IsCall(bytes, 0, bytes.Length) ? codec.Call(bytes, 0, bytes.Length) : "no call";
+            if (command == "call") return UeRlCodec.IsCall(bytes, 0, bytes.Length) ? codec.Call(bytes, 0,
+                bytes.Length) : "no call";
             // reply: rows of env agent reward terminated truncated mask info obs.., in bits
             foreach (string one in text.Split('|'))
             {
@@ -216,14 +220,16 @@ namespace UeRl.Tests
             var spec = new UeRlSpec { Channel = "ANY" };
             var seen = new HashSet<string>();
             var behind = new List<string[]>();
-            if (!config.StartsWith("CONFIG:", StringComparison.OrdinalIgnoreCase)) throw new FormatException("no CONFIG");
+            if (!config.StartsWith("CONFIG:", StringComparison.OrdinalIgnoreCase))
+                throw new FormatException("no CONFIG");
             foreach (string field in config.Substring(7).Split(';'))
             {
                 string[] pair = field.Split(new[] { '=' }, 2);
                 if (pair.Length < 2) continue;
                 string key = pair[0].Trim(), value = pair[1].Trim();
                 if (!seen.Add(key)) throw new FormatException("a key twice");
-                if (key.IndexOf('.') >= 0) behind.Add(new[] { key.Substring(0, key.IndexOf('.')), key.Substring(key.IndexOf('.') + 1), value });
+                if (key.IndexOf('.') >= 0) behind.Add(new[] { key.Substring(0, key.IndexOf('.')),
+                    key.Substring(key.IndexOf('.') + 1), value });
                 else Set(spec, key.ToUpperInvariant(), value);
             }
             foreach (string[] one in behind)
@@ -234,7 +240,8 @@ namespace UeRl.Tests
                 if (one[0] == "OBS_SPACE") group.ObsSpace = one[2];
                 if (one[0] == "ACT_SPACE") group.ActSpace = one[2];
             }
-            if (!spec.Single && !seen.Contains("ENV_COUNT") && !seen.Contains("env_count")) throw new FormatException("no ENV_COUNT");
+            if (!spec.Single && !seen.Contains("ENV_COUNT") && !seen.Contains("env_count"))
+                throw new FormatException("no ENV_COUNT");
             return spec;
         }
 
@@ -255,12 +262,14 @@ namespace UeRl.Tests
             foreach (string part in value.Split(','))
             {
                 string[] words = part.Split(':');
-                if (key == "AGENTS") spec.Groups.Add(new UeRlGroup { Name = Uri.UnescapeDataString(words[0]), Count = int.Parse(words[1]) });
+                if (key == "AGENTS") spec.Groups.Add(new UeRlGroup { Name = Uri.UnescapeDataString(words[0]),
+                    Count = int.Parse(words[1]) });
                 if (key != "PARAMS") continue;
                 double[] n = Array.ConvertAll(new List<string>(words).GetRange(1, words.Length - 1).ToArray(),
                                               text => double.Parse(text, CultureInfo.InvariantCulture));
                 string name = Uri.UnescapeDataString(words[0]);
-                spec.Parameters.Add(n.Length == 1 ? new UeRlParameter(name, n[0]) : new UeRlParameter(name, n[0], n[1], n[2]));
+                spec.Parameters.Add(n.Length == 1 ? new UeRlParameter(name, n[0]) : new UeRlParameter(name, n[0],
+                    n[1], n[2]));
             }
         }
 
@@ -284,7 +293,8 @@ namespace UeRl.Tests
             public override void OnSetParameter(string name, double value, int env)
             {
                 base.OnSetParameter(name, value, env);
-                _settings += (_settings.Length > 0 ? ", " : "") + "\"" + name + "\": " + value.ToString("R", CultureInfo.InvariantCulture);
+                _settings += (_settings.Length > 0 ? ", " : "") + "\"" + name + "\": " + value.ToString("R",
+                    CultureInfo.InvariantCulture);
             }
 
             public override void OnReset(int env, long seed, string options)
@@ -304,7 +314,8 @@ namespace UeRl.Tests
                     if (!Rows.Asked[row]) continue;
                     var numbers = new List<string>();
                     for (int i = 0; i < Rows.ActSize; i++)
-                        numbers.Add(((double)Rows.Actions[row * Rows.ActSize + i]).ToString("R", CultureInfo.InvariantCulture));
+                        numbers.Add(((double)Rows.Actions[row * Rows.ActSize + i]).ToString("R",
+                            CultureInfo.InvariantCulture));
                     string agent = Rows.AgentsPerEnv > 1 ? ", \"agent\": " + row % Rows.AgentsPerEnv : "";
                     Say("{\"env\": " + env + agent + ", \"action\": [" + string.Join(", ", numbers) + "]}");
                 }
@@ -318,7 +329,8 @@ namespace UeRl.Tests
 
             public override UeRlPicture OnRender(int env)
             {
-                return new UeRlPicture { Height = 2, Width = 1, Channels = 3, Pixels = new byte[] { 0, 1, 2, 3, 4, 255 } };
+                return new UeRlPicture { Height = 2, Width = 1, Channels = 3, Pixels = new byte[] { 0, 1, 2, 3, 4,
+                    255 } };
             }
 
             public override float OnGoalReward(double[] achieved, double[] desired) { return achieved[0] < 5 ? -1 : 0; }
@@ -331,7 +343,8 @@ namespace UeRl.Tests
             var into = new byte[64];
             var text = new StringBuilder();
             for (int i = 0; i < bits.Length; i += 4)
-                text.Append(Encoding.ASCII.GetString(into, 0, UeRlNumbers.Write(BitConverter.ToSingle(bits, i), into, 0))).Append('\n');
+                text.Append(Encoding.ASCII.GetString(into, 0, UeRlNumbers.Write(BitConverter.ToSingle(bits, i), into,
+                    0))).Append('\n');
             Console.Write(text);
         }
 
@@ -348,7 +361,8 @@ namespace UeRl.Tests
                 double value;
                 byte[] bytes = Encoding.ASCII.GetBytes(line);
                 if (!numbers.Parse(bytes, 0, bytes.Length, out value)) Console.WriteLine("none");
-                else Console.WriteLine((ulong)BitConverter.DoubleToInt64Bits(value) + " " + BitConverter.ToUInt32(BitConverter.GetBytes((float)value), 0));
+                else Console.WriteLine((ulong)BitConverter.DoubleToInt64Bits(value) + " "
+                    + BitConverter.ToUInt32(BitConverter.GetBytes((float)value), 0));
             }
         }
 
@@ -367,7 +381,8 @@ namespace UeRl.Tests
                 ReadLines(sockets[0], buffer, bridge);
                 bool shared = wiring == "SHARED";
                 for (int env = 0; env < numEnvs && !shared; env++) sockets.Add(Dial(bridge.Port));
-                byte[][] resets = Lines("ACT=RESET", numEnvs, shared), actions = Lines("ACT=0.25,-1.5e-3", numEnvs, shared);
+                byte[][] resets = Lines("ACT=RESET", numEnvs, shared), actions = Lines("ACT=0.25,-1.5e-3", numEnvs,
+                    shared);
                 Exchange(sockets, resets, buffer, bridge);
                 for (int i = 0; i < 200; i++) Exchange(sockets, actions, buffer, bridge);
                 GC.Collect();
