@@ -1,0 +1,61 @@
+// A console engine: the reach task over TCP, as fast as a trainer asks.
+//
+//     mcs -out:samples/unity/build/engine.exe samples/unity/UeRlBridge.cs samples/unity/console/*.cs
+//     mono samples/unity/build/engine.exe --port 7777 --num-envs 16 --seed 1
+
+using System;
+using System.Globalization;
+using System.Net.Sockets;
+
+namespace UeRl.Samples
+{
+    public static class Program
+    {
+        private const string Usage = "usage: engine.exe [--port N] [--num-envs N] [--per-env] [--seed N]";
+
+        public static int Main(string[] arguments)
+        {
+            long port = 7777, numEnvs = 8, seed = 0;
+            bool perEnv = false;
+            for (int i = 0; i < arguments.Length; i++)
+            {
+                bool number = i + 1 < arguments.Length;
+                if (arguments[i] == "--per-env") perEnv = true;
+                else if (number && arguments[i] == "--port" && Integer(arguments[i + 1], 65535, out port)) i++;
+                else if (number && arguments[i] == "--num-envs" && Integer(arguments[i + 1], 65536, out numEnvs)) i++;
+                else if (number && arguments[i] == "--seed" && Integer(arguments[i + 1], long.MaxValue, out seed)) i++;
+                else
+                {
+                    Console.Error.WriteLine(Usage);
+                    return 2;
+                }
+            }
+            var game = new ReachGame((int)numEnvs, seed);
+            UeRlSpec spec = ReachGame.Spec((int)numEnvs, perEnv ? "PER_ENV" : "ANY");
+            using (var bridge = new UeRlBridge(spec, game))
+            {
+                try
+                {
+                    bridge.Start((int)port);
+                }
+                catch (SocketException error)
+                {
+                    Console.Error.WriteLine("cannot listen on 127.0.0.1:" + port + ": " + error.Message);
+                    return 1;
+                }
+                Console.WriteLine("listening on tcp://127.0.0.1:" + bridge.Port);
+                Console.Out.Flush();
+                while (true)
+                {
+                    bridge.Wait(50);
+                    if (bridge.Receive()) bridge.Answer(); // the game has simulated in OnAction
+                }
+            }
+        }
+
+        private static bool Integer(string text, long most, out long value)
+        {
+            return long.TryParse(text, NumberStyles.None, CultureInfo.InvariantCulture, out value) && value <= most;
+        }
+    }
+}

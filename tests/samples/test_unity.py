@@ -1,0 +1,676 @@
+"""samples/unity/UeRlBridge.cs, compiled and run with Debian's mono: its codec on lines, and engines over TCP.
+
+tests/samples/unity holds what the tests compile beside it; Unity's few types are stand-ins there.
+"""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import json
+import os
+import random
+import shutil
+import socket
+import struct
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+import ue_rl
+from ue_rl.agents import GroupVecEnv
+from ue_rl.bridges import VectorBridge, run_in_thread
+from ue_rl.connecting import open_transport
+from ue_rl.envs.vec_env import UnrealVecEnv
+from ue_rl.errors import UeRlError, UnsupportedByEngine
+from ue_rl.spec import Channel, EnvSpec
+from ue_rl.testing.fuzzing.corpus import corpus, mutate
+from ue_rl.testing.golden import GoldenVector, load_golden
+from ue_rl.wire import decode_handshake
+
+ROOT = Path(__file__).resolve().parents[2]
+SAMPLE, OWN = ROOT / "samples" / "unity", Path(__file__).resolve().parent / "unity"
+PROTOCOL = ROOT / "docs" / "protocol.md"
+MONO, MCS = shutil.which("mono"), shutil.which("mcs")
+NUM_ENVS, MASK = 4, 2**64 - 1
+
+pytestmark = pytest.mark.skipif(MONO is None or MCS is None, reason="mono (mono-mcs, mono-runtime) is not installed")
+
+
+def compiled(target: Path, *sources: Path) -> Path:
+    command = [
+        str(MCS),
+        "-langversion:7",
+        "-optimize+",
+        "-warn:4",
+        "-warnaserror+",
+        f"-out:{target}",
+        *map(str, sources),
+    ]
+    subprocess.run(command, check=True, timeout=60)
+    return target
+
+
+@pytest.fixture(scope="module")
+def engine_exe(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("console")
+    return compiled(folder / "engine.exe", SAMPLE / "UeRlBridge.cs", *sorted((SAMPLE / "console").glob("*.cs")))
+
+
+@pytest.fixture(scope="module")
+def probe(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    sources = [SAMPLE / "UeRlBridge.cs", SAMPLE / "UeRlBehaviour.cs", SAMPLE / "console" / "ReachGame.cs"]
+    return compiled(tmp_path_factory.mktemp("probe") / "probe.exe", *sources, *sorted(OWN.glob("*.cs")))
+
+
+@contextlib.contextmanager
+def started(words: Sequence[str | Path], **environment: str) -> Iterator[int]:
+    """The port on which the engine listens, by its own word."""
+    command = [str(MONO), *map(str, words)]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env={**os.environ, **environment})
+    assert process.stdout is not None
+    try:
+        yield int(process.stdout.readline().replace(":", " ").split()[-1])
+        assert process.poll() is None, "the engine has ended"
+    finally:
+        process.kill()
+        process.wait(10)
+        process.stdout.close()
+
+
+@pytest.fixture(scope="module")
+def reach(engine_exe: Path) -> Iterator[int]:
+    with started(
+        [engine_exe, "--port", "0", "--num-envs", str(NUM_ENVS)], LANG="de_DE.UTF-8", LC_ALL="de_DE.UTF-8"
+    ) as port:
+        yield port
+
+
+@pytest.fixture(scope="module")
+def sink(probe: Path) -> Iterator[int]:
+    with started([probe, "serve", "sink", "0", str(NUM_ENVS)], PROBE_CULTURE="comma") as port:
+        yield port
+
+
+def connect(port: int, **options: Any) -> UnrealVecEnv:
+    return ue_rl.connect(f"tcp://127.0.0.1:{port}", timeout=10, wait=10, **options)
+
+
+class Trainer:
+    """A bare socket behind the handshake."""
+
+    def __init__(self, port: int) -> None:
+        self.sock = socket.create_connection(("127.0.0.1", port), timeout=10)
+        self.lines = self.sock.makefile("rb")
+        self.handshake = self.read()
+        if not self.handshake.startswith("CONFIG:"):
+            self.__exit__()
+            raise AssertionError(self.handshake)
+
+    def read(self) -> str:
+        return self.lines.readline().decode().strip()
+
+    def ask(self, line: str | bytes) -> str:
+        self.sock.sendall(line.encode() + b"\n" if isinstance(line, str) else line)
+        return self.read()
+
+    def __enter__(self) -> Trainer:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.lines.close()
+        self.sock.close()
+
+
+# -- lines: the golden vectors
+
+
+def asked(probe: Path, lines: Sequence[tuple[str, str, str]]) -> list[str]:
+    text = "".join("\t".join(line) + "\n" for line in lines)
+    done = subprocess.run(
+        [str(MONO), str(probe), "codec"], input=text, capture_output=True, text=True, encoding="utf-8", timeout=60,
+        check=True, env={**os.environ, "PROBE_CULTURE": "comma"},
+    )  # fmt: skip
+    answers = done.stdout.splitlines()
+    assert len(answers) == len(lines)
+    return answers
+
+
+def vectors(kind: str) -> list[GoldenVector]:
+    """Those of what this file speaks: no RLBASE, and no images, which need shared memory."""
+    found = [one for one in load_golden(PROTOCOL) if one.kind == kind]
+    return [
+        one for one in found if "RLBASE" not in one.config and "IMAGE" not in one.config and "ENV_TYPE" in one.config
+    ]
+
+
+def test_golden_handshakes_are_written_so_that_they_mean_the_same(probe: Path) -> None:
+    good = [one for one in vectors("handshake") if one.reject is None]
+    assert len(good) >= 12
+    for vector, line in zip(good, asked(probe, [("handshake", one.config, "") for one in good]), strict=True):
+        expected = decode_handshake(vector.config.encode())
+        got = decode_handshake(line.encode())
+        assert got == replace(expected, version=1, channel=expected.channel or Channel.ANY), (vector.name, line)
+
+
+def test_golden_handshakes_that_are_wrong_are_refused_at_the_start(probe: Path) -> None:
+    # by the file itself; those about keys twice, the type of a value and VERSION have no way to be said in C#
+    wrong = [one for one in vectors("handshake") if one.reject is not None]
+    answers = asked(probe, [("handshake", one.config, "") for one in wrong])
+    assert all(answer.startswith("reject ") for answer in answers), list(zip(wrong, answers, strict=True))
+    by_the_file = [one for one in answers if one.startswith("reject ArgumentException")]
+    assert len(by_the_file) >= 11, answers
+
+
+def test_golden_requests(probe: Path) -> None:
+    every = vectors("request")
+    answers = asked(probe, [("request", one.config, str(one.request)) for one in every])
+    assert len(every) >= 25
+    for vector, answer in zip(every, answers, strict=True):
+        if vector.reject is not None:
+            assert answer.startswith("reject UeRlProtocolException the trainer broke"), (vector.name, answer)
+            continue
+        expected = []
+        for ask in sorted(vector.asks, key=lambda one: (one.env, one.agent or 0)):
+            names = ("env", "agent", "reset", "seed", "options", "set")
+            row = {name: getattr(ask, name) for name in names if getattr(ask, name) is not None}
+            if not ask.reset:
+                del row["reset"]
+            if ask.action is not None:
+                row["action"] = np.float32(ask.action).tolist()
+            expected.append(row)
+        got = json.loads(answer) if answer.startswith("[") else []
+        for row, ask in zip(got, expected, strict=True):  # mono writes 15 digits where that does for its own reader
+            if "action" in row:  # a row of the arrays may be longer than its group's
+                row["action"] = np.float32(row["action"][: len(ask["action"])]).tolist()
+        assert got == expected, (vector.name, answer)
+
+
+def test_golden_replies(probe: Path) -> None:
+    good = [one for one in vectors("reply") if one.canonical and one.states]
+    assert len(good) >= 7
+
+    def bits(value: float) -> str:
+        return str(int(np.float32(value).view(np.uint32)))
+
+    lines = []
+    for one in good:
+        rows = [
+            " ".join([
+                str(s.env), str(s.agent or 0), bits(s.reward), str(s.done), str(s.truncated), s.mask or "-",
+                "-" if s.info is None else base64.b64encode(json.dumps(s.info).encode()).decode(),
+                *map(bits, s.obs),
+            ])
+            for s in one.states
+        ]  # fmt: skip
+        lines.append(("reply", one.config, "|".join(rows)))
+    for vector, answer in zip(good, asked(probe, lines), strict=True):
+        assert answer == vector.reply, vector.name
+
+
+@pytest.mark.parametrize(
+    ("row", "why"),
+    [
+        (f"0 0 0 0 0 11111 - {0x7FC00000}", "observation 0 of env 0 is NaN"),
+        (f"1 0 {0xFF800000} 0 0 11111 - 0", "reward of env 1 is "),
+        ("0 0 0 0 0 00111 - 0", "leaves number 0 without any choice"),
+    ],
+)
+def test_what_must_not_be_said_is_refused(probe: Path, row: str, why: str) -> None:
+    config = "CONFIG:OBS=1;ACT=2;ENV_TYPE=MULTI;ENV_COUNT=2;VERSION=1;ACT_SPACE=MULTI_DISCRETE(2,3);FEATURES=MASK"
+    (answer,) = asked(probe, [("reply", config, row)])
+    assert answer.startswith("reject InvalidOperationException")
+    assert why in answer
+
+
+def test_golden_calls(probe: Path) -> None:
+    every = vectors("call")
+    answers = asked(probe, [("call", one.config, str(one.call)) for one in every])
+    assert len(every) >= 13
+    for vector, answer in zip(every, answers, strict=True):
+        if vector.reject is not None:
+            assert answer.startswith("REFUSED="), vector.name
+        elif vector.name in ("call-get-of-one-env", "call-spelt-otherwise"):  # values that this game does not have
+            assert answer == {"call-get-of-one-env": "VALUES=top%20speed:3"}.get(
+                vector.name, "VALUES=gravity:3.7,top%20speed:2"
+            )
+        else:
+            assert answer == vector.answer, vector.name
+
+
+# -- numbers
+
+
+def run_probe(probe: Path, command: str, file: Path, data: bytes) -> list[str]:
+    file.write_bytes(data)
+    done = subprocess.run(
+        [str(MONO), str(probe), command, str(file)], capture_output=True, text=True, timeout=120, check=True,
+        env={**os.environ, "PROBE_CULTURE": "comma"},
+    )  # fmt: skip
+    return done.stdout.splitlines()
+
+
+def significant(text: str) -> int:
+    return len(text.lstrip("-").split("e")[0].replace(".", "").strip("0"))
+
+
+def test_a_million_float32_read_back_as_themselves_and_none_is_longer_than_it_must_be(
+    probe: Path, tmp_path: Path
+) -> None:
+    rng = np.random.default_rng(0)
+    bits = rng.integers(0, 2**32, 1_000_000, dtype=np.uint64).astype(np.uint32)
+    edges = np.array([0, -0.0, 1e-45, 1.17549435e-38, 3.4028235e38, 2**24, 0.1, 1e16, 1e17, 0.0001], np.float32)
+    values = np.concatenate([bits.view(np.float32), edges, (2.0 ** np.arange(-149, 128)).astype(np.float32)])
+    values = values[np.isfinite(values)]
+    texts = run_probe(probe, "floats", tmp_path / "floats.bin", values.astype("<f4").tobytes())
+    back = np.array(texts, np.float64).astype(np.float32)
+    np.testing.assert_array_equal(back.view(np.uint32), values.view(np.uint32))
+    for value, text in zip(values[::97], texts[::97], strict=True):
+        assert significant(text) == significant(np.format_float_scientific(value)), text
+
+
+def test_numbers_are_read_as_the_nearest_double_then_as_float32(probe: Path, tmp_path: Path) -> None:
+    rng = np.random.default_rng(1)
+    doubles = rng.integers(0, 2**63 - 2**53, 5000, dtype=np.uint64).view(np.float64)
+    texts = [repr(float(value)) for value in doubles]
+    for low in doubles[:1000]:  # the middles between two doubles, exactly, and a little more
+        high = np.nextafter(low, np.inf)
+        middle = exact_middle(float(low), float(high))
+        texts += [middle, middle.replace("e", "1e")]
+    texts += ["1" * 40, "9" * 400, "0." + "3" * 2000, "0." + "0" * 400 + "1", "9007199254740993", "1e400", "-1e-400"]
+    texts += [
+        "5e-324",
+        "2.4703282292062327e-324",
+        "2.4703282292062328e-324",
+        "1.7976931348623159e308",
+        "0e99999",
+        "+2.",
+    ]
+    got = run_probe(probe, "parse", tmp_path / "texts.txt", "\n".join(texts).encode())
+    with np.errstate(over="ignore"):
+        expected = [f"{as_bits(float(text))} {int(np.float32(float(text)).view(np.uint32))}" for text in texts]
+    assert got == expected
+    wrong = [
+        "",
+        "+",
+        "1e",
+        "1e+",
+        ".",
+        "e1",
+        "nan",
+        "inf",
+        "-inf",
+        "0x10",
+        "1_0",
+        "1,0",
+        "1 0",
+        "--1",
+        "1.2.3",
+        "1e1.5",
+    ]
+    assert run_probe(probe, "parse", tmp_path / "wrong.txt", "\n".join(wrong).encode()) == ["none"] * len(wrong)
+
+
+def as_bits(value: float) -> int:
+    return int(struct.unpack("Q", struct.pack("d", value))[0])
+
+
+def exact_middle(low: float, high: float) -> str:
+    from decimal import Context, Decimal
+
+    exact = Context(prec=2000)
+    return f"{exact.divide(exact.add(Decimal(low), Decimal(high)), Decimal(2)):e}"
+
+
+def test_parameters_are_written_so_that_the_same_double_is_read(probe: Path, tmp_path: Path) -> None:
+    rng = np.random.default_rng(2)
+    values = np.concatenate([
+        rng.integers(0, 2**63 - 2**53, 2000, dtype=np.uint64).view(np.float64), rng.normal(0, 1, 2000),
+        [0.1, 9.8, 5e-324, -1.7976931348623157e308, 0.84551240822557006, 1e-07, -0.0],
+    ])  # fmt: skip
+    texts = run_probe(probe, "doubles", tmp_path / "doubles.bin", values.tobytes())
+    assert [as_bits(float(text)) for text in texts] == [as_bits(value) for value in values]
+    assert texts[-7:-5] == ["0.1", "9.8"]
+
+
+# -- over TCP
+
+
+class PythonReach(VectorBridge):
+    """The console engine's task: the same operations on doubles, in the same order."""
+
+    def __init__(self, num_envs: int) -> None:
+        super().__init__(EnvSpec(6, 2, num_envs=num_envs, channel=Channel.ANY, features=frozenset({"SEED", "TRUNC"})))
+        self.position, self.velocity, self.target = np.zeros((3, num_envs, 2))
+        self.steps = np.zeros(num_envs, np.int64)
+        self.random = list(range(num_envs))
+
+    def uniform(self, env: int) -> float:
+        self.random[env] = (self.random[env] + 0x9E3779B97F4A7C15) & MASK
+        z = self.random[env]
+        z = ((z ^ (z >> 30)) * 0xBF58476D1CE4E5B9) & MASK
+        z = ((z ^ (z >> 27)) * 0x94D049BB133111EB) & MASK
+        return ((z ^ (z >> 31)) >> 11) * 2.0**-52 - 1.0
+
+    def reset_envs(self, env_ids: NDArray[np.intp], seeds: Sequence[int | None], options: Sequence[Any]) -> None:
+        for env, seed in zip(env_ids.tolist(), seeds, strict=True):
+            self.random[env] = self.random[env] if seed is None else seed
+            x, y, tx, ty = (self.uniform(env) for _ in range(4))
+            self.position[env], self.target[env], self.velocity[env], self.steps[env] = (x, y), (tx, ty), 0, 0
+        self.observe()
+
+    def step_envs(self, actions: NDArray[np.float32], env_ids: NDArray[np.intp]) -> None:
+        push = np.clip(actions[env_ids].astype(np.float64), -1, 1)
+        self.velocity[env_ids] = 0.9 * self.velocity[env_ids] + push * 0.2
+        self.position[env_ids] = np.clip(self.position[env_ids] + self.velocity[env_ids] * 0.1, -1.5, 1.5)
+        self.steps[env_ids] += 1
+        away = self.target[env_ids] - self.position[env_ids]
+        distance = np.sqrt(away[:, 0] * away[:, 0] + away[:, 1] * away[:, 1])
+        arrived = distance < 0.15
+        self.outbox.rewards[env_ids] = np.where(arrived, 5.0, -distance * 0.1)
+        self.outbox.dones[env_ids] = arrived
+        self.outbox.truncated[env_ids] = ~arrived & (self.steps[env_ids] >= 60)
+        self.observe()
+
+    def observe(self) -> None:
+        self.outbox.obs[:] = np.hstack([self.position, self.velocity, self.target - self.position])
+
+
+def rollout(env: UnrealVecEnv, steps: int = 150) -> bytes:
+    """Observations, rewards, dones and terminal observations of a seeded run that ends episodes in both ways."""
+    rng = np.random.default_rng(3)
+    env.seed(11)
+    obs = env.reset()
+    seen, ends = [obs.tobytes()], set()
+    for _ in range(steps):
+        steered = np.clip(2 * obs[:, 4:6] - 2 * obs[:, 2:4], -1, 1)
+        action = np.where(np.arange(env.num_envs)[:, None] % 2, steered, rng.uniform(-1, 1, steered.shape))
+        obs, rewards, dones, infos = env.step(action.astype(np.float32))
+        seen += [obs.tobytes(), rewards.tobytes(), dones.tobytes()]
+        for info in np.array(infos)[dones]:
+            seen.append(info["terminal_observation"].tobytes())
+            ends.add(info["TimeLimit.truncated"])
+    env.close()
+    assert ends == {True, False}, "not both kinds of ends were compared"
+    return b"".join(seen)
+
+
+def test_the_rollout_is_that_of_the_same_task_in_python_to_the_bit_on_both_wirings(reach: int, probe: Path) -> None:
+    with run_in_thread(PythonReach(NUM_ENVS)) as server:
+        expected = rollout(connect(server.port, channel="shared"))
+    assert rollout(connect(reach, channel="shared")) == expected
+    assert rollout(connect(reach, channel="per_env")) == expected
+    # the MonoBehaviour in Unity's order of FixedUpdate, physics and Update: each step is exactly one physics tick
+    with started([probe, "serve", "behaviour", "0", str(NUM_ENVS), "-port=0"]) as port:
+        assert rollout(connect(port, channel="shared")) == expected
+        assert rollout(connect(port, channel="per_env")) == expected
+
+
+def test_seeds_and_only_seeds_decide(reach: int) -> None:
+    with Trainer(reach) as trainer:
+        texts = [trainer.ask(f"ACT=RESET;ENV=1{tail}") for tail in (";SEED=1", ";SEED=2", "", f";SEED={2**63 - 1}")]
+        assert len(set(texts)) == 4
+        assert trainer.ask("ACT=RESET;ENV=1;SEED=0000001") == texts[0]
+        assert trainer.ask("ACT=RESET;ENV=1") not in texts
+
+
+def test_every_spelling_and_any_split_of_a_request_is_read(reach: int) -> None:
+    with Trainer(reach) as trainer:
+        answers = set()
+        for text in (
+            b"ACT=0.5,-1;ENV=1\n",
+            b"\r\n act = +5e-1 , -1. ; env = 01 ; hint = left;\r\n",
+            b"\nENV=1;ACT=.5,-10E-1\n",
+        ):
+            trainer.ask("ACT=RESET;ENV=1;SEED=9")
+            for byte in text[:-1]:
+                trainer.sock.sendall(bytes([byte]))
+            answers.add(trainer.ask(text[-1:]))
+        assert len(answers) == 1
+        # three requests in one write, answered one after the other; and both kinds in one request
+        trainer.sock.sendall(b"ACT=RESET;ENV=0\nACT=RESET;ENV=2\nACT=RESET;ENV=3\n")
+        got = "||".join([trainer.read()])
+        assert got.count("OBS=") == 3
+        both = trainer.ask("ACT=0,0;ENV=0||ACT=RESET;ENV=1;SEED=9")
+        assert both.count("OBS=") == 2
+        assert "ENV=0||" in both
+
+
+def test_masks_options_infos_and_truncation(sink: int) -> None:
+    with Trainer(sink) as trainer:
+        assert trainer.ask("ACT=RESET;ENV=2;SEED=7;OPTIONS=%7B%22a%22%3A%22short%22%7D") == (
+            "OBS=0,9.8,0,7;REW=0;DONE=0;ENV=2;MASK=01111"
+        )
+        assert trainer.ask("ACT=-1,1;ENV=2") == (
+            "OBS=1,9.8,0,0;REW=1;DONE=1;ENV=2;TRUNC=1;MASK=10111;"
+            "INFO=%7B%22is_success%22%3A%20true%2C%20%22where%22%3A%20%22Z%C3%BCrich%22%7D"
+        )
+    for channel in ("shared", "per_env"):
+        env = connect(sink, channel=channel)
+        env.reset()
+        assert [mask[:3].tolist() for mask in env.env_method("action_masks")] == [[False, True, True]] * NUM_ENVS
+        for _ in range(20):
+            _, _, dones, infos = env.step(np.tile(np.float32([1, 0]), (NUM_ENVS, 1)))
+        assert dones.all()
+        assert infos[0]["where"] == "Zürich"
+        assert infos[0]["TimeLimit.truncated"]
+        env.close()
+
+
+def test_parameters_and_calls(sink: int) -> None:
+    env = connect(sink)
+    env.reset()
+    assert env.get_params() == {"gravity": 9.8, "top speed": 0.1}
+    env.set_params({"gravity": 1 / 3, "top speed": -1e-9}, env_id=1)
+    assert env.get_params(env_id=1) == {"gravity": 1 / 3, "top speed": -1e-9}
+    assert env.get_params(env_id=0)["gravity"] == 9.8
+    env.close()
+    with Trainer(sink) as trainer:
+        assert trainer.ask("SET=gravity:21") == "REFUSED=the%20trainer%20broke%20the%20protocol%3A%20" + (
+            "gravity%20is%20outside%20of%200%20to%2020%3A%2021"
+        )
+        assert trainer.ask("ACT=RESET;ENV=0;SET=gravity:3.5,top%20speed:2").startswith("OBS=0,3.5,")
+        assert trainer.ask("GET=gravity") == "VALUES=gravity:3.5"
+        assert trainer.ask("SET=gravity:9.8") == "VALUES=gravity:9.8"
+        assert trainer.ask("TIME_SCALE=2") == "OK"
+        assert trainer.ask("TIME_SCALE=101") == "REFUSED=not%20so%20fast"
+        assert trainer.ask("GOALS=1,2/3,4||5,0.1/7,8") == "REW=-8,-19.8"
+        assert (
+            trainer.ask("RENDER;ENV=3")
+            == "PICTURE=2,1,3;DATA=" + base64.b64encode(bytes([0, 1, 2, 3, 3, 255])).decode()
+        )
+        assert trainer.ask("TIME_SCALE=1") == trainer.ask("PAUSE=1") == "OK"
+    with Trainer(sink) as trainer:  # the game went on when the session ended, so it can be paused again
+        assert trainer.ask("PAUSE=1") == trainer.ask("PAUSE=0") == "OK"
+
+
+def test_an_action_may_take_several_ticks(sink: int) -> None:
+    with Trainer(sink) as trainer:
+        trainer.ask("ACT=RESET;ENV=0;OPTIONS=%7B%22a%22%3A%22slow%22%7D")
+        assert trainer.ask("ACT=1,1;ENV=0").startswith("OBS=5,")
+        trainer.sock.sendall(b"ACT=1,1;ENV=0\nACT=1,1;ENV=0\n")
+        assert "env%200%20was%20asked%20before%20its%20answer" in trainer.read()
+
+
+def test_agents_come_and_go(probe: Path) -> None:
+    with started([probe, "serve", "agents", "0", "2"]) as port, Trainer(port) as trainer:
+        assert "CHANNEL=ANY;FEATURES=TRUNC,ERROR;AGENTS=hider:2,seeker:1;OBS.hider=2;" in trainer.handshake
+        assert trainer.ask("ACT=RESET;ENV=1") == (
+            "OBS=100,100;REW=0;DONE=0;ENV=1;AGENT=0||OBS=120,120,120;REW=0;DONE=0;ENV=1;AGENT=2"
+        )
+        both = "ACT=0.5,1;ENV=1;AGENT=0||ACT=2;ENV=1;AGENT=2"
+        assert trainer.ask(both).count("AGENT=") == 2
+        assert "AGENT=1" in trainer.ask(both)  # it has just come
+        third = trainer.ask(both + "||ACT=1,1;ENV=1;AGENT=1")
+        assert third.endswith("||OBS=123,123,123;REW=2;DONE=1;ENV=1;AGENT=2")
+        assert "agent%202%20of%20env%201%20is%20not%20there" in trainer.ask(both + "||ACT=1,1;ENV=1;AGENT=1")
+    with started([probe, "serve", "agents", "0", "2"]) as port:
+        env = GroupVecEnv(
+            open_transport(f"tcp://127.0.0.1:{port}", timeout=10),
+            "hider",
+            others={"seeker": lambda obs: np.ones(len(obs), np.float32)},
+        )
+        assert env.reset().shape == (4, 2)
+        env.step(np.zeros((4, 2), np.float32))
+        env.close()
+
+
+@pytest.mark.parametrize(
+    ("options", "why"),
+    [
+        ("fail at reset", "the game cannot go on: the level is missing"),
+        ("fail in step", "the game cannot go on: a bug of the game"),
+        ("nan", "observation 2 of env 0 is NaN"),
+    ],
+)
+@pytest.mark.parametrize("channel", ["shared", "per_env"])
+def test_a_game_that_fails_ends_the_session_with_an_error_line(sink: int, options: str, why: str, channel: str) -> None:
+    env = connect(sink, channel=channel)
+    env.set_options([{"mood": options}] + [{}] * (NUM_ENVS - 1))
+    with pytest.raises(UeRlError, match=why):
+        env.reset()
+        env.step(np.zeros((NUM_ENVS, 2), np.float32))
+    env.close()
+    env = connect(sink)
+    assert env.reset().shape == (NUM_ENVS, 4)
+    with pytest.raises(UnsupportedByEngine):
+        env.set_params({"speed": 1.0})
+    env.close()
+
+
+def test_a_trainer_that_comes_right_after_another_is_not_told_to_wait_for_it(reach: int) -> None:
+    for turn in range(60):
+        with Trainer(reach) as trainer:  # it reads CONFIG first, not BUSY
+            trainer.ask("ACT=RESET;ENV=3" if turn % 2 else "ACT=1,nan;ENV=0")
+
+
+def test_a_second_trainer_is_told_who_is_served_and_has_its_turn(reach: int) -> None:
+    with Trainer(reach) as first:
+        first.ask("ACT=RESET;ENV=0")
+        second = socket.create_connection(("127.0.0.1", reach), timeout=10)
+        lines = second.makefile("rb")
+        while not select_readable(second):
+            first.ask("ACT=RESET;ENV=0")
+        assert lines.readline().startswith(b"BUSY;SINCE=")
+    with second, lines:
+        assert lines.readline().startswith(b"CONFIG:")
+        second.sendall(b"ACT=RESET;ENV=0\n")
+        assert lines.readline().startswith(b"OBS=")
+
+
+def select_readable(sock: socket.socket) -> bool:
+    import select
+
+    return bool(select.select([sock], [], [], 0.02)[0])
+
+
+def test_the_next_trainer_can_come_whatever_the_one_before_did(reach: int) -> None:
+    for channel in ("shared", "per_env", "per_env", "shared"):
+        env = connect(reach, channel=channel)
+        env.reset()
+        env.step_async(np.zeros((NUM_ENVS, 2), np.float32))
+        env.close()
+    with Trainer(reach), socket.create_connection(("127.0.0.1", reach), timeout=10) as half:
+        half.sendall(b"ACT=RESET\n")
+    env = connect(reach, channel="per_env")
+    assert env.reset().shape == (NUM_ENVS, 6)
+    env.close()
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        (b"ACT=1;ENV=0", "holds 1 numbers, not 2"),
+        (b"ACT=1,nan;ENV=0", "not a finite number: nan"),
+        (b"ACT=1,1e39;ENV=0", "not a finite number: 1e39"),
+        (b"ACT=1,1e+;ENV=0", "not a finite number"),
+        (b"ACT=0,5;ACT=1,1;ENV=0", "ACT given twice"),
+        (b"ACT=1,1;ENV=4", "ENV is none of this engine's"),
+        (b"ACT=1,1", "ENV is missing"),
+        (b"ACT=1,1;ENV=+1", "ENV is not a number of 0 or more"),
+        (b"ACT=RESET;ENV=0;SEED=9223372036854775808", "SEED is beyond 2^63 - 1"),
+        (b"ACT=1,1;ENV=0||ACT=1,1;ENV=0", "env 0 was asked before its answer"),
+        (b"ACT=1,1;ENV=0||", "a field without key=value"),
+        (b"JUMP=1;ENV=0", "no ACT"),
+        (b"ACT=1,1\x00;ENV=0", "bytes that are no text"),
+        (b"ACT=1,1\xff;ENV=0", "bytes that are no text"),
+        (b"ACT=RESET;ENV=0;OPTIONS=%7B%ff%7D", "OPTIONS of env 0 is no percent-encoded JSON object"),
+        (b"ACT=RESET;ENV=0;SET=wind:1", "there is no parameter wind"),
+        (b"GET / HTTP/1.1", ""),
+        (b"ACT=" + b"1" * 400_000, "no newline within"),
+    ],
+)
+def test_wrong_input_ends_the_session_and_is_told(reach: int, line: bytes, said: str) -> None:
+    with Trainer(reach) as trainer:
+        with contextlib.suppress(ConnectionError):
+            trainer.sock.sendall(line + b"\n")
+        told = trainer.read()
+    from urllib.parse import unquote
+
+    assert told.startswith(("ERROR=", "REFUSED="))
+    assert said in unquote(told)
+    with Trainer(reach) as trainer:
+        assert trainer.ask("ACT=RESET;ENV=3").startswith("OBS=")
+
+
+@pytest.mark.parametrize("kind", ["sink", "reach"])
+def test_hostile_input_neither_crashes_it_nor_keeps_it_from_the_next(sink: int, reach: int, kind: str) -> None:
+    port, act = (sink, "ACT=0,1") if kind == "sink" else (reach, "ACT=0,0.5")
+    rng = random.Random(kind)
+    lines = [line for pairs in corpus(PROTOCOL).values() for _, line in pairs]
+    lines += [f"{act};ENV={env}".encode() for env in range(NUM_ENVS)] * 20
+    for _ in range(400):
+        with contextlib.suppress(ConnectionError), socket.create_connection(("127.0.0.1", port), timeout=10) as sock:
+            for _ in range(rng.randrange(4)):
+                sock.sendall(mutate(rng, rng.choice(lines), lines) + b"\n" * rng.randrange(3))
+            if rng.random() < 0.2:
+                sock.recv(1 << 16)
+    with Trainer(port) as trainer:
+        assert trainer.ask("ACT=RESET;ENV=3;SEED=5").startswith("OBS=")
+        assert trainer.ask(f"{act};ENV=3").startswith("OBS=")
+
+
+@pytest.mark.parametrize("wiring", ["SHARED", "PER_ENV"])
+def test_steps_allocate_nothing(probe: Path, wiring: str) -> None:
+    done = subprocess.run(
+        [str(MONO), str(probe), "alloc", wiring, "10000", "8"], capture_output=True, text=True, timeout=60, check=True,
+        env={**os.environ, "MONO_GC_PARAMS": "nursery-size=512k"},
+    )  # fmt: skip
+    collections, in_use, seen_by_the_meter = map(int, done.stdout.split())
+    assert collections == 0
+    assert in_use == 0
+    assert seen_by_the_meter >= 64 * 20_000  # it does see 20 000 small objects
+
+
+@pytest.mark.slow
+def test_ppo_learns_the_task_through_a_launched_engine(engine_exe: Path, tmp_path: Path) -> None:
+    words = ["train", "--engine", f"{MONO} {engine_exe} --port {{port}} --num-envs {{num_envs}} --seed {{seed}}"]
+    words += [
+        "--num-envs",
+        "16",
+        "--timesteps",
+        "20480",
+        "--run-id",
+        "reach",
+        "--log-dir",
+        str(tmp_path),
+        "--seed",
+        "0",
+    ]
+    words += ["--n-steps", "64", "--batch-size", "128", "--learning-rate", "2e-3", "--set", "gamma=0.98"]
+    done = subprocess.run(
+        [sys.executable, "-m", "ue_rl", *words], capture_output=True, text=True, timeout=110, check=False, cwd=tmp_path,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+    lines = (tmp_path / "reach" / "episodes.csv").read_text().splitlines()
+    returns = [float(line.split(",")[lines[0].split(",").index("return")]) for line in lines[1:]]
+    assert np.mean(returns[:50]) < 0
+    assert np.mean(returns[-100:]) > 2.5
