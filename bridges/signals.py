@@ -13,12 +13,16 @@ _NAMES = ("SIGTERM", "SIGHUP", "SIGBREAK")  # SIGBREAK: a closed console on Wind
 
 
 @contextmanager
-def ends_in_order() -> Iterator[None]:
+def ends_in_order(for_good: bool = False) -> Iterator[None]:
     """Within it, the first of these signals raises SystemExit(128 + its number): 143 for SIGTERM, 129 for SIGHUP.
 
     What comes after the first is ignored: everything is being closed. A signal that is ignored already (nohup), or that
     the program handles itself, is left alone, and so is everything outside of the main thread.
+
+    Args:
+        for_good: the process ends with the block: after a first signal the others stay ignored behind it, too.
     """
+    came = False
     taken = [
         number for number in (getattr(signal, name, None) for name in _NAMES)
         if number is not None
@@ -27,6 +31,8 @@ def ends_in_order() -> Iterator[None]:
     ]  # fmt: skip
 
     def end(number: int, frame: FrameType | None) -> None:
+        nonlocal came
+        came = True
         for one in taken:
             signal.signal(one, signal.SIG_IGN)
         sys.exit(128 + number)
@@ -36,7 +42,7 @@ def ends_in_order() -> Iterator[None]:
     try:
         yield
     finally:
-        for number in taken:
+        for number in taken if not (came and for_good) else ():
             signal.signal(number, signal.SIG_DFL)
 
 

@@ -118,9 +118,9 @@ def test_steps_of_agents_that_are_away_are_left_out(serve: Callable[..., TrainOp
     seen: list[Any] = []
     from ue_rl.training import learner
 
-    made = learner._new_model
+    made = learner.new_model
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(learner, "_new_model", lambda *arguments: seen.append(made(*arguments)) or seen[-1])
+        patch.setattr(learner, "new_model", lambda *arguments: seen.append(made(*arguments)) or seen[-1])
         assert train(options).stopped_by is None
     (model,) = seen
     if algo == "sac":

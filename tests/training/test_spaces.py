@@ -226,8 +226,8 @@ def test_hindsight_that_begins_too_early_says_what_to_do(tmp_path: Path) -> None
     path.write_text(yaml.safe_dump({**values, "hyperparameters": {"learning_starts": 4, "buffer_size": 1000}}))
     with run_in_thread(GymnasiumBridge(FarGoals, 2, send_info=True)) as server:
         result = run("train", "--config", str(path), "--port", str(server.port))
-    assert isinstance(result.exception, errors.ConfigurationError)
-    assert "learning_starts" in str(result.exception)
+    assert result.exit_code == 1  # steps were taken, so the run is saved like any other that is stopped
+    assert "learning_starts" in result.output
 
 
 @pytest.mark.parametrize(

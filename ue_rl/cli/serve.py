@@ -90,7 +90,7 @@ def serve(
         if shm_name is None and hosted.spec.action_spec != ActionSpec.box(hosted.spec.act_size):
             click.echo("  the deployed plugin's own trainer reads no action space and acts within -1 to 1: use ue_rl's")
 
-    with ends_in_order(), ExitStack() as stack:
+    with ends_in_order(for_good=True), ExitStack() as stack:
         stack.callback(_close, hosted)
         try:
             if shm_name is not None:
