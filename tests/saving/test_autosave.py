@@ -486,3 +486,16 @@ def test_a_run_without_resume_keeps_what_it_can(tmp_path: Path, caplog: pytest.L
     caplog.set_level(logging.WARNING)
     assert learn("ppo", env_of(), tmp_path).num_timesteps == 288
     assert "began without a seed" in caplog.text
+
+
+def test_steps_that_are_answered_from_the_journal_are_not_saved_again(tmp_path: Path) -> None:
+    """A checkpoint of fewer env-steps than the one that was resumed would be the newest."""
+    for _ in range(2):  # the second one resumes, and ends before it has passed the first one's end
+        env = env_of()
+        autosave = AutoSave(tmp_path, signals=False, lock=False, save_freq=1)
+        model = autosave.resume(PPO, env) or new("ppo", env)
+        with pytest.raises(Broken):
+            model.learn(288, callback=[autosave, At(3, broken)] if autosave.resumed else [autosave, At(6, broken)])
+        autosave.rescue()
+        steps = [checkpoint.env_steps for checkpoint in reversed(list(autosave.store.newest_first()))]
+        assert steps == sorted(steps)

@@ -195,10 +195,12 @@ class AutoSave(BaseCallback):
             self.save("the run begins" if first else "")
 
     def _on_step(self) -> bool:
-        self._unsaved = True
+        journal = None if self._env is None else self._env.journal
+        if journal is None or not journal.replaying:  # a step that is answered from the journal is in a checkpoint
+            self._unsaved = True
         if self._stops.requested is not None and self._signals:
             self._stop()
-        if self._due(2):  # a rollout that is longer than that
+        if self._unsaved and self._due(2):  # a rollout that is longer than that
             self.save()
         return True
 
