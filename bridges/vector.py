@@ -102,9 +102,5 @@ class VectorBridge(BaseBridge):
         self.outbox.rewards[ids] = 0
         self.outbox.dones[ids] = 0
         self.outbox.truncated[ids] = 0
-        given = [option for option in options if option]
-        if given:
-            with blames_options(given[0], int(ids[0]) if len(ids) == 1 else None):
-                self.reset_envs(ids, seeds, options)
-        else:
+        with blames_options(next(filter(None, options), None), int(ids[0]) if len(ids) == 1 else None):
             self.reset_envs(ids, seeds, options)

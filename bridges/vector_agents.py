@@ -190,11 +190,7 @@ class VectorAgentsBridge(VectorBridge):
         for values in (states.rewards, states.dones, states.truncated):
             values[ids] = 0
         states.present[ids] = 1
-        given = [option for option in options if option]
-        if given:
-            with blames_options(given[0], int(ids[0]) if len(ids) == 1 else None):
-                self.reset_envs(ids, seeds, options)
-        else:
+        with blames_options(next(filter(None, options), None), int(ids[0]) if len(ids) == 1 else None):
             self.reset_envs(ids, seeds, options)
         self._live[ids] = states.present[ids] != 0
         empty = ~self._live[ids].any(axis=1)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import signal
 import subprocess
@@ -53,22 +52,13 @@ def test_a_kill_leaves_nothing_and_resumes(stage: Any, leftovers: Any) -> None:
     again.wait_for(rf"{steps:,}|{steps}", 0)
 
 
-def test_ten_kills_while_it_saves(cli: Any, leftovers: Any, tmp_path: Path) -> None:
+def test_ten_kills_while_it_saves(cli: Any, leftovers: Any, tmp_path: Path, load_script: Any) -> None:
     """benchmarks/chaos_kill.py does it a hundred times. What is saved does not depend on the carrier."""
     with ChaosEngine(shm=True) as engine:
-        killer = load_benchmark().Killer(cli, tmp_path, port=engine.port)
+        killer = load_script(KILL).Killer(cli, tmp_path, port=engine.port)
         for _ in range(10):
             killer.kill_once()
         killer.finish()
-
-
-def load_benchmark() -> Any:
-    spec = importlib.util.spec_from_file_location("chaos_kill", KILL)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
 
 
 def test_two_trainers_on_one_run(stage: Any) -> None:

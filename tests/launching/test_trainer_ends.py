@@ -100,6 +100,7 @@ def test_ctrl_c_reaches_the_trainer_alone(token: str) -> None:
     """The terminal sends SIGINT to its whole process group; the engine ends when the trainer says so."""
     then = """
     try:
+        print("waits", flush=True)
         signal.pause()
     except KeyboardInterrupt:
         connection.sock.settimeout(0.3)
@@ -112,6 +113,8 @@ def test_ctrl_c_reaches_the_trainer_alone(token: str) -> None:
         print("closed", connection.sock.recv(10), flush=True)
     """
     with trainer(token, then) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "waits\n"
         os.killpg(process.pid, signal.SIGINT)
         assert process.communicate()[0] == "it still runs\nclosed b''\n"
         assert processes_with(token) == []

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import importlib.util
 import shutil
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from types import ModuleType
@@ -23,14 +22,8 @@ pytestmark = pytest.mark.skipif(
 
 
 @pytest.fixture(scope="module")
-def c_engine() -> ModuleType:
-    file = Path(__file__).parents[2] / "benchmarks" / "c_engine.py"
-    spec = importlib.util.spec_from_file_location("c_engine", file)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+def c_engine(load_script: Callable[[Path], ModuleType]) -> ModuleType:
+    return load_script(Path(__file__).parents[2] / "benchmarks" / "c_engine.py")
 
 
 @pytest.fixture

@@ -6,8 +6,7 @@ wiring for each: tests/envs/test_vec_env.py proves that training is the same to 
 
 from __future__ import annotations
 
-import importlib.util
-import sys
+from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 
@@ -17,14 +16,8 @@ PATH = Path(__file__).resolve().parents[2] / "benchmarks" / "learning.py"
 
 
 @pytest.fixture(scope="module")
-def learning() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("learning", PATH)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules["learning"] = module
-    spec.loader.exec_module(module)
-    return module
+def learning(load_script: Callable[[Path], ModuleType]) -> ModuleType:
+    return load_script(PATH)
 
 
 @pytest.mark.slow

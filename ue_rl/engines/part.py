@@ -263,11 +263,10 @@ class EnginePart:
             raise
         self.news = error.plain()
         self.comes_back = "dialled again"
-        if hasattr(self.source, "start"):  # a process: the cure is where its output lies and what it printed last
-            said = (error.cure or "").splitlines()
-            self.comes_back = " ".join(["started again;", *said[:1], *(line.strip() for line in said[1:][-1:])]).rstrip(
-                "; "
-            )
+        if hasattr(self.source, "start"):  # a process: the cure is where its output lies, and its last lines
+            said = [line.strip() for line in (error.cure or "").splitlines()]
+            short = " ".join(dict.fromkeys(said[:1] + said[-1:]))
+            self.comes_back = f"started again; {short}" if short else "started again"
 
     @property
     def told(self) -> str:
