@@ -1,0 +1,181 @@
+"""Bench: what a check works with: the session with the engine, actions for it, and where its findings go."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from ue_rl.compliance.memory_peer import MEMORY, MemoryPeer
+from ue_rl.compliance.mistakes import MISTAKES
+from ue_rl.compliance.peer import Peer, Skip, States, Wrong
+from ue_rl.compliance.report import Finding, Outcome
+from ue_rl.compliance.sampling import Sampler
+from ue_rl.compliance.text_peer import PER_ENV, SHARED, TextPeer
+from ue_rl.transport import Transport
+
+_SHOWN = 600
+
+
+@dataclass(frozen=True)
+class Options:
+    """How to check.
+
+    Args:
+        timeout: seconds for each answer. patience: seconds that a check may take which waits for something rare, such
+            as the end of an episode.
+        seed: of the actions, and of the first episode.
+        base: the engine is the deployed plugin, or speaks as it does: its known limits are WARN, and nothing is sent
+            that it does not know.
+        strict: the engine claims version 1 of the protocol: what is only tolerated is FAIL.
+    """
+
+    timeout: float = 2.0
+    patience: float = 3.0
+    seed: int = 0
+    base: bool = False
+    strict: bool = False
+
+
+class Bench:
+    """One carrier's sessions.
+
+    Args:
+        carrier: SHARED, PER_ENV or MEMORY. peer: a session that is open. dial: makes a new transport; for MEMORY.
+
+    Attributes:
+        check: the name of the check that runs, for its findings.
+        findings: of all checks so far.
+        states: of the last `reset` or `step` here; None where there was none in this session.
+    """
+
+    def __init__(
+        self, address: tuple[str, int], options: Options, carrier: str, *, peer: TextPeer | None = None,
+        dial: Callable[[], Transport] | None = None,
+    ) -> None:  # fmt: skip
+        self.address, self.options, self.carrier, self._dial = address, options, carrier, dial
+        self.check = ""
+        self.findings: list[Finding] = []
+        self._peer: Peer | None = peer
+        self._sampler: Sampler | None = None
+        self.states: States | None = None
+
+    # -- the session
+
+    def peer(self) -> Peer:
+        """The session; a new one where there is none.
+
+        Raises:
+            Wrong: the engine does not serve one.
+        """
+        if self._peer is None:
+            self._peer = self.open()
+        return self._peer
+
+    def text(self) -> TextPeer:
+        """The session, where it is in text.
+
+        Raises:
+            Skip: it is not. Wrong: as `peer`.
+        """
+        peer = self.peer()
+        if not isinstance(peer, TextPeer):
+            raise Skip("it is about text")
+        return peer
+
+    def open(self) -> Peer:
+        """A new session beside the one that there may be.
+
+        Raises:
+            Wrong.
+        """
+        if self.carrier == MEMORY:
+            assert self._dial is not None
+            return MemoryPeer(self._dial())
+        try:
+            return TextPeer(self.address, self.options.timeout, self.carrier)
+        except OSError as error:
+            raise Wrong("not-listening", f"connecting failed: {error}") from error
+
+    def drop(self) -> None:
+        """Ends the session; the next `peer()` begins another one."""
+        if self._peer is not None:
+            self._peer.close()
+        self._peer = self.states = None
+
+    @property
+    def sampler(self) -> Sampler:
+        """For the engine's actions."""
+        if self._sampler is None:
+            self._sampler = Sampler(self.peer().spec, self.options.seed)
+        return self._sampler
+
+    # -- what most checks do
+
+    def reset(self, seeded: bool = False) -> States:
+        """New episodes of all envs, with seeds of their own where the engine takes seeds and `seeded`."""
+        peer = self.peer()
+        seeds = None
+        if seeded and "SEED" in peer.spec.features:
+            seeds = [self.options.seed + 1000 + env for env in range(peer.spec.num_envs)]
+        self.states = peer.reset(seeds=seeds)
+        return self.states
+
+    def step(self) -> States:
+        """A random step of all envs; those whose episode is over get a new one."""
+        peer = self.peer()
+        if self.states is None:
+            return self.reset()
+        over = self.over()
+        if len(over) == peer.spec.num_envs:
+            self.states = peer.reset()
+        else:
+            self.states = peer.step(self.sampler.random(self.states), resets=over)
+        return self.states
+
+    def over(self) -> list[int]:
+        """The envs that can only be reset now: their episode, or that of every agent that is there, is over."""
+        states, spec = self.states, self.peer().spec
+        if states is None:
+            return []
+        stuck = ((states.dones != 0) | (states.present == 0)).reshape(spec.num_envs, -1).all(axis=1)
+        return [env for env, over in enumerate(stuck.tolist()) if over]
+
+    def while_there_is_time(self, seconds: float, most: int) -> Iterator[int]:
+        """Counts, at most up to `most`, as long as that takes no longer than so many seconds."""
+        deadline = time.perf_counter() + seconds
+        for n in range(most):
+            if time.perf_counter() > deadline:
+                return
+            yield n
+
+    # -- findings
+
+    def passes(self, text: str) -> None:
+        """The check has found nothing wrong."""
+        self._add(Outcome.PASS, text)
+
+    def skips(self, text: str) -> None:
+        """The check says nothing."""
+        self._add(Outcome.SKIP, text)
+
+    def warn(self, mistake: str, text: str = "", seen: str = "", env_id: int | None = None) -> None:
+        """A mistake with which training goes on."""
+        self._add(Outcome.WARN, text, mistake, seen, env_id)
+
+    def fail(self, mistake: str, text: str = "", seen: str = "", env_id: int | None = None) -> None:
+        """A mistake after which the session goes on; raise Wrong where it does not."""
+        self._add(Outcome.FAIL, text, mistake, seen, env_id)
+
+    def _add(
+        self, outcome: Outcome, text: str, mistake: str | None = None, seen: str = "", env_id: int | None = None
+    ) -> None:
+        known = None if mistake is None else MISTAKES[mistake]
+        if known is not None:
+            text = f"{known.title}: {text}" if text else known.title
+        if len(seen) > _SHOWN:
+            seen = f"{seen[:_SHOWN]}..."
+        self.findings.append(Finding(self.check, self.carrier, outcome, text, known, env_id, seen))
+
+
+__all__ = ["MEMORY", "PER_ENV", "SHARED", "Bench", "Options"]

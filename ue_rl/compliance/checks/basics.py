@@ -1,0 +1,68 @@
+"""What everything else needs: the handshake's keys, a reset and steps of all envs, one answer to each request."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ue_rl.compliance.bench import Bench
+from ue_rl.compliance.peer import Skip, Wrong
+from ue_rl.compliance.text_peer import TextPeer
+from ue_rl.wire.handshake import unknown_words
+
+_STEPS = 20
+_QUIET = 0.15  # seconds in which nothing may come
+
+
+def keys(bench: Bench) -> str:
+    """The handshake says what it should say, in words that are known."""
+    peer = bench.text()
+    spec = peer.spec
+    shown = peer.handshake.decode("ascii", "backslashreplace").strip()
+    for sentence in unknown_words(spec):
+        bench.warn("unknown-key", sentence, shown)
+    judge = bench.fail if bench.options.strict else bench.warn
+    if spec.version == 0 and not bench.options.base:
+        judge("not-version-1", seen=shown)
+    elif spec.channel is None and spec.version and not spec.groups:
+        judge("channel-not-said", seen=shown)
+    return f"{spec.num_envs} envs, {spec.obs_size} numbers of observation, {spec.act_size} of action"
+
+
+def reset_all(bench: Bench) -> str:
+    """Every env answers its first reset."""
+    peer = bench.peer()
+    if isinstance(peer, TextPeer) and (early := peer.stray(_QUIET)):
+        raise Wrong("unasked", "before anything was asked", early)
+    states = bench.reset()
+    _separators(bench)
+    return f"all {peer.spec.num_envs} envs answered within {states.seconds * 1e3:.1f} ms"
+
+
+def steps_of_all(bench: Bench) -> str:
+    """Every env answers its steps."""
+    taken = []
+    for _ in bench.while_there_is_time(bench.options.patience, _STEPS):
+        taken.append(bench.step().seconds)
+    _separators(bench)
+    return f"{len(taken)} steps, {np.median(taken) * 1e3:.2f} ms each by the median"
+
+
+def silence(bench: Bench) -> str:
+    """One answer to each request, and nothing between them."""
+    peer = bench.peer()
+    if not isinstance(peer, TextPeer):
+        raise Skip("a second answer shows itself at the next request")
+    bench.step()
+    shown = peer.seen
+    if early := peer.stray(_QUIET):
+        name = "two-answers" if early.split(b"\n")[0].strip() in [line.data for line in peer.arrivals] else "unasked"
+        raise Wrong(name, f"{_QUIET * 1e3:.0f} ms after the answer something else came", f"{shown}\n< {early.decode()}")
+    return f"nothing came within {_QUIET * 1e3:.0f} ms after an answer"
+
+
+def _separators(bench: Bench) -> None:
+    peer = bench.peer()
+    if isinstance(peer, TextPeer) and peer.joined:
+        judge = bench.warn if bench.options.base else bench.fail
+        judge("missing-separator", seen=peer.joined.decode("ascii", "backslashreplace"))
+        peer.joined = b""

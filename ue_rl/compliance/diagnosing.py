@@ -1,0 +1,113 @@
+"""From a line that cannot be read to the mistake behind it. No I/O."""
+
+from __future__ import annotations
+
+import re
+
+from ue_rl.compliance.peer import Wrong
+from ue_rl.errors import (
+    EngineDisconnected,
+    HandshakeError,
+    LineTooLong,
+    MalformedMessage,
+    NonFiniteValue,
+    RepeatedEnv,
+    UeRlError,
+    UnknownEnv,
+    WrongCount,
+    shorten,
+)
+from ue_rl.spec import EnvSpec
+
+_IDS = re.compile(rb"[;|]\s*ENV\s*=\s*(\d{1,9})\s*(?=[;|]|$)", re.IGNORECASE)
+_FIELD = re.compile(rb"[A-Za-z_]\s*=")
+_COMMA_REWARD = re.compile(rb"REW\s*=\s*[+-]?\d+,\d", re.IGNORECASE)
+_JOINED = re.compile(rb"[0-9.](REW|DONE|TRUNC|ENV|OBS|AGENT|INFO|MASK)\s*=", re.IGNORECASE)
+_SINGLE_BAR = re.compile(rb"(?<!\|)\|(?!\|)")
+_OF_FIELD = {
+    "INFO": "bad-info",
+    "MASK": "bad-mask",
+    "AGENT": "bad-agent",
+    "TRUNC": "bad-flag",
+    "DONE": "bad-flag",
+}
+
+
+def joined_fields(line: bytes) -> bool:
+    """Does a field begin right behind a number, without a separator?"""
+    return _JOINED.search(line) is not None
+
+
+def of_handshake(error: UeRlError, line: bytes) -> Wrong:
+    """For a first line that is no handshake."""
+    if isinstance(error, EngineDisconnected):
+        return Wrong("ends-session", error.plain(), line)
+    if line.lstrip()[:7].upper() != b"CONFIG:" and re.match(rb"\s*OBS\s*=", line, re.IGNORECASE):
+        return Wrong("no-handshake", "the first line is a state", line)
+    name = "wrong-version" if isinstance(error, HandshakeError) and error.field == "VERSION" else "bad-handshake"
+    return Wrong(name, error.plain(), line)
+
+
+def of_row(error: UeRlError, line: bytes, spec: EnvSpec, asked: set[int], answered: set[int]) -> Wrong:
+    """For a line of states that cannot be read.
+
+    Args:
+        error: what the codec says about it.
+        asked: the envs of the request. answered: those of them whose answer had come before this line.
+    """
+    name = _name(error, line, spec, asked, answered)
+    return Wrong(name, error.plain(), shorten(line, 400), error.env_id)
+
+
+def _name(error: UeRlError, line: bytes, spec: EnvSpec, asked: set[int], answered: set[int]) -> str:
+    ids = [int(found) for found in _IDS.findall(line)]
+    if isinstance(error, EngineDisconnected):
+        return "ends-session"
+    if line.lstrip()[:7].upper() == b"CONFIG:":
+        return "handshake-again"
+    if isinstance(error, LineTooLong):
+        return "no-newline"
+    if isinstance(error, NonFiniteValue):
+        return "nan"
+    if _COMMA_REWARD.search(line) or (isinstance(error, WrongCount) and _is_doubled(error, line, spec)):
+        return "decimal-comma"
+    if isinstance(error, UnknownEnv) and error.field == "AGENT":
+        return "bad-agent"
+    if isinstance(error, (UnknownEnv, RepeatedEnv)) and ids:
+        if max(ids) == spec.num_envs or (min(ids) == 1 and set(ids) == {env + 1 for env in asked - answered}):
+            return "env-off-by-one"
+        if isinstance(error, UnknownEnv):
+            return "unknown-env" if max(ids) > spec.num_envs else "wrong-socket"
+    if isinstance(error, RepeatedEnv):
+        return "two-answers" if not ids or set(ids) & asked else "unasked-env"
+    if joined_fields(line):
+        return "missing-separator"
+    if isinstance(error, MalformedMessage) and _SINGLE_BAR.search(line):
+        return "wrong-separator"
+    if isinstance(error, WrongCount):
+        return "bad-mask" if error.field == "MASK" else "wrong-count"
+    return _of_malformed(error, line)
+
+
+def _of_malformed(error: UeRlError, line: bytes) -> str:
+    if "TRUNC=1 came" in error.message:
+        return "trunc-without-done"
+    if "required field" in error.message:
+        return "missing-env" if error.field == "ENV" else "missing-field"
+    if "twice" in error.message:
+        return "repeated-field"
+    if error.field in _OF_FIELD:
+        return _OF_FIELD[error.field]
+    if error.field == "REW":
+        return "reward-not-a-number"
+    if error.field == "OBS" and _FIELD.search(line):
+        return "not-a-number"
+    return "malformed-row"
+
+
+def _is_doubled(error: UeRlError, line: bytes, spec: EnvSpec) -> bool:
+    """Twice as many numbers as there should be, and no point in them (some may be whole: then there are fewer)."""
+    row = next((part for part in line.split(b"||") if b"=" in part), line)
+    numbers = row.upper().partition(b"OBS")[2].partition(b"REW")[0]
+    count = len(re.findall(rb"[0-9]+", numbers))
+    return b"." not in numbers and error.field == "OBS" and spec.obs_size < count <= 2 * spec.obs_size

@@ -1,0 +1,94 @@
+"""MemoryPeer: a session in shared memory, over the trainer's own transport."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ue_rl.compliance.peer import Skip, States, Wrong
+from ue_rl.errors import (
+    EngineDisconnected,
+    EngineTimeout,
+    MalformedMessage,
+    NonFiniteValue,
+    UeRlError,
+    UnexpectedMessage,
+    UnknownEnv,
+)
+from ue_rl.transport import Transport
+
+MEMORY = "shared memory"
+_NAMES: tuple[tuple[type[UeRlError], str], ...] = (
+    (NonFiniteValue, "nan"), (UnknownEnv, "unknown-env"), (UnexpectedMessage, "two-answers"),
+    (EngineTimeout, "no-answer"), (EngineDisconnected, "ends-session"),
+)  # fmt: skip
+
+
+def of_error(error: UeRlError) -> Wrong:
+    """The mistake behind an error of a transport."""
+    if isinstance(error, MalformedMessage):
+        by_field = {"DONE": "bad-flag", "TRUNC": "bad-flag", "MASK": "bad-mask", "AGENT": "bad-agent"}
+        name = "trunc-without-done" if "TRUNC=1 came" in error.message else by_field.get(error.field or "")
+        return Wrong(name or "malformed-row", error.plain(), "", error.env_id)
+    name = next((name for kind, name in _NAMES if isinstance(error, kind)), "shm-refused")
+    return Wrong(name, error.plain(), "", error.env_id)
+
+
+class MemoryPeer:
+    """See ue_rl.compliance.peer.Peer.
+
+    Args:
+        transport: connected, or to be connected; closed with the peer.
+
+    Raises:
+        Wrong: the session cannot begin.
+    """
+
+    carrier = MEMORY
+    partial = False
+    seen = ""
+
+    def __init__(self, transport: Transport) -> None:
+        self._transport = transport
+        try:
+            self.spec = transport.connect()
+        except UeRlError as error:
+            transport.close()
+            raise Wrong("shm-refused", error.plain()) from error
+
+    def reset(
+        self, envs: Sequence[int] | None = None, seeds: Sequence[int | None] | None = None,
+        options: Sequence[Mapping[str, Any] | None] | None = None,
+    ) -> States:  # fmt: skip
+        """See Peer."""
+        return self._exchange(lambda: self._transport.reset(envs, seeds, options))
+
+    def step(
+        self, actions: NDArray[np.float32], envs: Sequence[int] | None = None, resets: Sequence[int] = ()
+    ) -> States:
+        """See Peer."""
+        if envs is not None and len(envs) + len(resets) < self.spec.num_envs:
+            raise Skip("shared memory asks all envs")
+        return self._exchange(lambda: self._transport.send_actions(np.ascontiguousarray(actions), list(resets)))
+
+    def stray(self, seconds: float) -> bytes:
+        """See Peer: an answer that nobody asked for shows itself at the next request."""
+        time.sleep(seconds)
+        return b""
+
+    def close(self) -> None:
+        """See Peer."""
+        self._transport.close()
+
+    def _exchange(self, ask: Any) -> States:
+        began = time.perf_counter()
+        try:
+            ask()
+            buffers = self._transport.receive()
+        except UeRlError as error:
+            raise of_error(error) from error
+        return States.of(buffers, time.perf_counter() - began)

@@ -1,0 +1,122 @@
+"""check(url): runs the checks over every carrier that an engine offers, and reports."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+
+from ue_rl.compliance.bench import MEMORY, PER_ENV, Bench, Options
+from ue_rl.compliance.checks import CHECKS, Check
+from ue_rl.compliance.peer import Skip, Wrong
+from ue_rl.compliance.report import Finding, Outcome, Report
+from ue_rl.connecting import SHM, open_transport, parse_tcp
+from ue_rl.spec import Channel
+
+__all__ = ["Options", "check"]
+
+Progress = Callable[[Finding], None]
+_LOOPBACK = ("127.", "localhost", "::1")
+
+
+@dataclass
+class _Run:
+    """Of all carriers."""
+
+    url: str
+    options: Options
+    report: Report
+    progress: Progress | None
+
+
+def check(url: str, options: Options | None = None, *, progress: Progress | None = None) -> Report:
+    """Connects to an engine again and again, and says what it does wrong.
+
+    Args:
+        url: tcp://HOST:PORT, or shm://NAME for an engine that serves shared memory alone.
+        options: see Options. progress: called with each finding, as soon as it is there.
+
+    Raises:
+        ConfigurationError: not such a URL.
+    """
+    options, began = options or Options(), time.perf_counter()
+    run = _Run(url, options, Report(url), progress)
+    if url.startswith(SHM):
+        dial = partial(open_transport, url, timeout=options.timeout)
+        _carrier(run, Bench(("", 0), options, MEMORY, dial=dial), CHECKS)
+    else:
+        _text(run, parse_tcp(url))
+    run.report.seconds = time.perf_counter() - began
+    return run.report
+
+
+def _text(run: _Run, address: tuple[str, int]) -> None:
+    # The first session is the one that is checked: an engine may serve no second one.
+    bench = Bench(address, run.options, "")
+    bench.check = "handshake"
+    try:
+        peer = bench.text()
+    except Wrong as wrong:
+        bench.fail(wrong.mistake, wrong.text, wrong.seen)
+        _take(run, bench)
+        return
+    spec = peer.spec
+    run.report.handshake = peer.handshake.decode("ascii", "backslashreplace").strip()
+    bench.passes(f"came after {peer.greeted * 1e3:.1f} ms: {run.report.handshake}")
+    _take(run, bench)
+    checks = CHECKS
+    if spec.image is None:
+        _carrier(run, Bench(address, run.options, peer.carrier, peer=peer), checks)
+        checks = [check for check in CHECKS if check.every_carrier]
+        if spec.channel is Channel.ANY and not spec.groups:
+            _carrier(run, Bench(address, run.options, PER_ENV), checks)
+    peer.close()
+    if spec.shm is not None and address[0].startswith(_LOOPBACK):
+        host = f"[{address[0]}]" if ":" in address[0] else address[0]
+        url = f"tcp://{host}:{address[1]}"
+        dial = partial(open_transport, url, "shm", timeout=run.options.timeout)
+        _carrier(run, Bench(address, run.options, MEMORY, dial=dial), checks)
+
+
+def _carrier(run: _Run, bench: Bench, checks: list[Check]) -> None:
+    """Runs the checks over one carrier."""
+    broken = ""
+    for each in checks:
+        bench.check = each.name
+        before = len(bench.findings)
+        if broken and not each.stands_alone:
+            bench.skips(f"it needs what failed above: {broken}")
+        else:
+            broken = _one(bench, each) or broken
+        if each.fundamental and any(f.outcome is Outcome.FAIL for f in bench.findings[before:]):
+            broken = broken or each.name
+        _take(run, bench)
+    bench.drop()
+
+
+def _one(bench: Bench, each: Check) -> str:
+    """Runs a check; the name of what makes the checks behind it pointless, "" for nothing."""
+    before = len(bench.findings)
+    try:
+        text = each.run(bench)
+        if len(bench.findings) == before:
+            bench.passes(text)
+    except Skip as reason:
+        if len(bench.findings) == before:
+            bench.skips(str(reason))
+    except Wrong as wrong:
+        bench.drop()
+        bench.fail(wrong.mistake, wrong.text, wrong.seen, wrong.env_id)
+        if wrong.mistake in ("not-listening", "no-handshake", "busy"):
+            return wrong.mistake
+    return ""
+
+
+def _take(run: _Run, bench: Bench) -> None:
+    """Moves what the bench has found into the report."""
+    for finding in bench.findings:
+        run.report.findings.append(finding)
+        if run.progress is not None:
+            run.progress(finding)
+    bench.findings.clear()

@@ -1,0 +1,334 @@
+"""TextPeer: a session in text, on the shared channel or on env sockets, that keeps the bytes of each exchange.
+
+It writes its own requests, so that a check can spell them in every way that the grammar allows; answers are read by
+ue_rl.wire.Codec, the trainer's own reader.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from typing import Any
+from urllib.parse import quote
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ue_rl.buffers import StepBuffers
+from ue_rl.compliance.diagnosing import joined_fields, of_handshake, of_row
+from ue_rl.compliance.peer import States, Wrong
+from ue_rl.compliance.wire import Ended, Line, Silent, Wire
+from ue_rl.errors import UeRlError, shorten
+from ue_rl.json_text import json_text
+from ue_rl.spec import Channel, EnvSpec, EnvType
+from ue_rl.wire import Codec
+from ue_rl.wire.agent_rows import live_rows
+from ue_rl.wire.handshake import MAX_HANDSHAKE, decode_handshake
+from ue_rl.wire.notices import notice_of
+
+SHARED, PER_ENV = "text, shared channel", "text, env sockets"
+_BUSY_GRACE = 1.5  # seconds that an engine may need to notice that the trainer before has gone
+_SHOWN = 400
+_ACCEPT = 0.1  # seconds in which the deployed plugin accepts one connection
+
+Spelling = Callable[[str], Sequence[bytes]]
+
+
+def plain(line: str) -> Sequence[bytes]:
+    """A request as everybody writes it: one piece, with a line feed."""
+    return (line.encode() + b"\n",)
+
+
+def first_carrier(spec: EnvSpec) -> str:
+    """The wiring that an engine is checked over first: as a trainer chooses it."""
+    if spec.env_type is EnvType.RLBASE or spec.groups or spec.channel in (Channel.SHARED, Channel.ANY):
+        return SHARED
+    return PER_ENV
+
+
+def greet(wire: Wire, within: float) -> tuple[EnvSpec, bytes, float]:
+    """(spec, the line, seconds until it came) of an engine's handshake on a new connection.
+
+    Raises:
+        Wrong: it does not come, or cannot be read.
+    """
+    began, grace, busy = time.perf_counter(), within, False
+    while True:
+        try:
+            line = wire.line(grace, MAX_HANDSHAKE)
+        except Ended as error:
+            raise Wrong("no-handshake", "the engine closed the connection", error.unread) from None
+        except Silent as error:
+            if busy:
+                raise Wrong("busy", seen=b"BUSY") from None
+            raise _without(wire, error.unread, within) from None
+        notice = notice_of(line.data)
+        if notice is not None and notice[0] == "BUSY":
+            busy, grace = True, _BUSY_GRACE
+            continue
+        try:
+            return decode_handshake(line.data), line.data, line.ended - began
+        except UeRlError as error:
+            raise of_handshake(error, line.data) from error
+
+
+def _without(wire: Wire, unread: bytes, within: float) -> Wrong:
+    """What is wrong with an engine that has sent no whole line."""
+    if b"\r" in unread:
+        return Wrong("carriage-return-only", seen=unread)
+    if unread:
+        return Wrong("no-newline", f"the handshake had not ended after {within:g} s", unread)
+    with suppress(Ended, Silent):
+        wire.send(b"ACT=RESET;ENV=0\n")
+        line = wire.line(within)
+        if line.data.lstrip()[:7].upper() == b"CONFIG:":
+            return Wrong("late-handshake", seen=line.data)
+    return Wrong("no-handshake", f"nothing came within {within:g} s", unread)
+
+
+class TextPeer:
+    """See ue_rl.compliance.peer.Peer.
+
+    Args:
+        address: (host, port).
+        timeout: seconds for each answer.
+        carrier: SHARED or PER_ENV; "": what `first_carrier` says.
+
+    Attributes:
+        spell: how a request's text becomes the pieces that are sent.
+        arrivals: the lines of the last answer, with their times.
+        handshake: the line as it came, and `greeted`, the seconds until it did.
+        joined: a line came in which nothing separates two fields, b"" for none.
+
+    Raises:
+        Wrong, OSError.
+    """
+
+    partial = True
+
+    def __init__(self, address: tuple[str, int], timeout: float, carrier: str = "") -> None:
+        self.timeout, self.spell = timeout, plain
+        self.wires = [Wire(address, timeout)]
+        self.joined = b""
+        try:
+            self.spec, self.handshake, self.greeted = greet(self.wires[0], timeout)
+            self.carrier = carrier or first_carrier(self.spec)
+            self._rlbase = self.spec.env_type is EnvType.RLBASE
+            self._codec, self._buffers = Codec(self.spec), StepBuffers.of(self.spec)
+            self.arrivals: list[Line] = []
+            self._sent: list[str] = []
+            self._resets: set[int] = set()
+            self._extra = 0.0
+            self._per_env = self.carrier == PER_ENV
+            self._env_wires = self.wires * (1 if not self._per_env else 0)
+            if self._per_env:
+                self._open_env_sockets(address)
+            elif self._says("ERROR"):
+                self.wires[0].send(b"\n")
+            if self._rlbase:
+                self._collect({0})
+        except BaseException:
+            self.close()
+            raise
+
+    def _says(self, feature: str) -> bool:
+        return feature in self.spec.features
+
+    def _open_env_sockets(self, address: tuple[str, int]) -> None:
+        for _ in range(self.spec.num_envs):
+            self.wires.append(Wire(address, self.timeout))
+        self._env_wires = self.wires[1:]
+        if self._says("ERROR"):
+            for wire in self._env_wires:
+                wire.send(b"\n")
+        self._extra = 0.0 if self.spec.version else _ACCEPT * self.spec.num_envs
+
+    # -- Peer
+
+    @property
+    def seen(self) -> str:
+        """See Peer."""
+        came = [line.data.decode("utf-8", "backslashreplace") for line in self.arrivals]
+        return "\n".join([*(f"> {shorten(line, _SHOWN)}" for line in self._sent[:3]),
+                          *(f"< {shorten(line, _SHOWN)}" for line in came[:3])])  # fmt: skip
+
+    def reset(
+        self, envs: Sequence[int] | None = None, seeds: Sequence[int | None] | None = None,
+        options: Sequence[Mapping[str, Any] | None] | None = None,
+    ) -> States:  # fmt: skip
+        """See Peer."""
+        ids = list(range(self.spec.num_envs) if envs is None else envs)
+        rows = {
+            env: [self._reset_row(env, None if seeds is None else seeds[n], None if options is None else options[n])]
+            for n, env in enumerate(ids)
+        }
+        return self.exchange(rows)
+
+    def step(
+        self, actions: NDArray[np.float32], envs: Sequence[int] | None = None, resets: Sequence[int] = ()
+    ) -> States:
+        """See Peer. The rows stand in the order of `envs`, those of `resets` behind them."""
+        ids = [e for e in range(self.spec.num_envs) if e not in set(resets)] if envs is None else list(envs)
+        rows = {env: self._action_rows(env, actions) for env in ids}
+        return self.exchange(rows | {env: [self._reset_row(env, None, None)] for env in resets})
+
+    def stray(self, seconds: float) -> bytes:
+        """See Peer."""
+        deadline = time.perf_counter() + seconds
+        for wire in self.wires:
+            try:
+                came = wire.quiet(max(deadline - time.perf_counter(), 0.0))
+            except Ended as error:
+                raise Wrong("ends-session", "the engine closed the connection between two requests", error.unread) \
+                    from None  # fmt: skip
+            if came:
+                return came
+        return b""
+
+    def close(self) -> None:
+        """See Peer."""
+        for wire in self.wires:
+            wire.close()
+
+    # -- exchanges
+
+    def exchange(self, rows: Mapping[int, Sequence[str]]) -> States:
+        """Asks these envs, each with its rows as they stand here, and waits until each of them has answered.
+
+        Raises:
+            Wrong.
+        """
+        began = time.perf_counter()
+        self.ask(rows)
+        self._collect(set(rows))
+        return States.of(self._buffers, time.perf_counter() - began)
+
+    def ask(self, rows: Mapping[int, Sequence[str]]) -> None:
+        """Sends a request without waiting."""
+        self._buffers.infos.clear()
+        self._resets = {env for env, texts in rows.items() if "RESET" in texts[0].upper()}
+        if self._per_env:
+            lines = [(self._env_wires[env], "||".join(texts)) for env, texts in rows.items()]
+        else:
+            lines = [(self.wires[0], "||".join(row for texts in rows.values() for row in texts))]
+        self._sent = [line for _, line in lines]
+        for wire, line in lines:
+            self._send(wire, self.spell(line))
+
+    def send_raw(self, *pieces: bytes, pause: float = 0.0) -> None:
+        """Sends bytes on the first wire that carries requests."""
+        self._sent = [b"".join(pieces).decode("utf-8", "backslashreplace")]
+        self._send(self._env_wires[0], pieces, pause)
+
+    def collect(self, envs: set[int]) -> States:
+        """Waits for the answers of these envs."""
+        began = time.perf_counter()
+        self._collect(envs)
+        return States.of(self._buffers, time.perf_counter() - began)
+
+    def _send(self, wire: Wire, pieces: Sequence[bytes], pause: float = 0.0) -> None:
+        try:
+            wire.send(*pieces, pause=pause)
+        except Ended as error:
+            raise self._gone(error, set()) from None
+
+    def _collect(self, asked: set[int]) -> None:
+        self.arrivals = []
+        waiting = set(asked)
+        deadline = time.perf_counter() + self.timeout + self._extra
+        self._extra = 0.0
+        before = self._expect(asked)
+        while waiting:
+            for wire, env in self._due(waiting):
+                left = deadline - time.perf_counter()
+                try:
+                    line = wire.line(max(left, 0.0), self._codec.max_line)
+                except Silent as error:
+                    raise self._silent(error.unread, asked, waiting) from None
+                except Ended as error:
+                    raise self._gone(error, waiting) from None
+                self._read(line, env, asked, waiting)
+                waiting = {e for e in asked if (self._of_env(before, e) != 0).any()
+                           and self._of_env(self._buffers.pending, e).any()}  # fmt: skip
+
+    def _due(self, waiting: set[int]) -> list[tuple[Wire, int | None]]:
+        """The wires to read next, with their envs."""
+        if self._per_env:
+            return [(self._env_wires[env], env) for env in sorted(waiting)]
+        return [(self.wires[0], None)]
+
+    def _read(self, line: Line, env: int | None, asked: set[int], waiting: set[int]) -> None:
+        self.arrivals.append(line)
+        if not self.joined and not self._rlbase and joined_fields(line.data):
+            self.joined = line.data
+        try:
+            self._codec.decode_states(line.data, self._buffers, env)
+        except UeRlError as error:
+            raise of_row(error, line.data, self.spec, asked, asked - waiting) from error
+
+    def _expect(self, asked: set[int]) -> NDArray[np.uint8]:
+        """Notes whose answers are awaited: of an agent that may be there 2, of one that acts 1; a copy of that."""
+        pending, buffers = self._buffers.pending, self._buffers
+        pending[:] = 0
+        for env in asked:
+            rows = self._of_env(pending, env)
+            rows[:] = 1
+            if self.spec.groups:
+                live = (self._of_env(buffers.present, env) != 0) & (self._of_env(buffers.dones, env) == 0)
+                rows[:] = np.where(live & (env not in self._resets), 1, 2)
+        return pending.copy()
+
+    def _of_env(self, rows: NDArray[np.uint8], env: int) -> NDArray[np.uint8]:
+        per_env = self.spec.agents_per_env
+        return rows[env * per_env : (env + 1) * per_env]
+
+    def _silent(self, unread: bytes, asked: set[int], waiting: set[int]) -> Wrong:
+        late, seconds = sorted(waiting), f"within {self.timeout:g} s"
+        shown = self.seen + (f"\n< {shorten(unread, _SHOWN)}" if unread else "")
+        if unread:
+            name = "carriage-return-only" if b"\r" in unread else "no-newline"
+            return Wrong(name, f"a line had not ended {seconds}", shown, late[0])
+        if waiting == asked:
+            return Wrong("no-answer", f"none of {len(asked)} envs answered {seconds}", shown)
+        return Wrong("env-never-answered", f"envs {late} did not answer {seconds}", shown, late[0])
+
+    def _gone(self, error: Ended, waiting: set[int]) -> Wrong:
+        reason = notice_of(error.unread.strip()) or next(
+            (found for wire in self.wires if (found := notice_of(wire.drain().strip()))), None
+        )
+        text = "the engine closed the connection"
+        if reason is not None and reason[0] == "ERROR":
+            text = f"the engine ended the session: {reason[1]}"
+        return Wrong("ends-session", text, self.seen, min(waiting, default=None))
+
+    # -- rows
+
+    def _reset_row(self, env: int, seed: int | None, options: Mapping[str, Any] | None) -> str:
+        if self._rlbase:
+            return "RESET"
+        text = f"ACT=RESET;ENV={env}"
+        if seed is not None:
+            text += f";SEED={seed}"
+        if options is not None:
+            text += f";OPTIONS={quote(json_text(options, 'OPTIONS', env), safe='')}"
+        return text
+
+    def _action_rows(self, env: int, actions: NDArray[np.float32]) -> list[str]:
+        if self._rlbase:
+            return [numbers(actions[env])]
+        if not self.spec.groups:
+            return [f"ACT={numbers(actions[env])};ENV={env}"]
+        per_env, rows = self.spec.agents_per_env, live_rows(self._buffers, self.spec)
+        live = range(self.spec.num_rows) if rows is None else rows.tolist()
+        sizes = [group.spec.act_size for group in self.spec.groups for _ in range(group.count)]
+        return [
+            f"ACT={numbers(actions[row][: sizes[row % per_env]])};ENV={env};AGENT={row % per_env}"
+            for row in live
+            if row // per_env == env
+        ]
+
+
+def numbers(row: NDArray[np.float32]) -> str:
+    """`0.5,-1,1e-05`: the shortest text that reads back to the same float32."""
+    return ",".join(str(np.float32(x)).removesuffix(".0") for x in row)

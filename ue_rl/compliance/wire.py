@@ -1,0 +1,154 @@
+"""Wire: one TCP connection to an engine, byte by byte, with what came and when. It knows no protocol."""
+
+from __future__ import annotations
+
+import contextlib
+import select
+import socket
+import time
+from collections import deque
+from dataclasses import dataclass
+
+_KEPT = 8  # messages of the transcript
+_QUICKACK = getattr(socket, "TCP_QUICKACK", None)
+
+
+class Silent(Exception):
+    """Nothing, or no whole line, came in time. `unread`: what came."""
+
+    def __init__(self, unread: bytes) -> None:
+        super().__init__(unread)
+        self.unread = unread
+
+
+class Ended(Exception):
+    """The engine closed the connection, or reset it. `unread`: what came behind the last whole line."""
+
+    def __init__(self, unread: bytes) -> None:
+        super().__init__(unread)
+        self.unread = unread
+
+
+@dataclass(frozen=True)
+class Line:
+    """A line without its ending, and how it came.
+
+    Args:
+        began, ended: time.perf_counter() of its first and of its last piece.
+        pieces: how many reads it took.
+    """
+
+    data: bytes
+    began: float
+    ended: float
+    pieces: int
+
+
+class Wire:
+    """A connected socket.
+
+    Args:
+        address: (host, port).
+        timeout: seconds for connecting, and for each send.
+
+    Attributes:
+        log: the last messages: (">", sent) and ("<", received).
+
+    Raises:
+        OSError: nobody listens.
+    """
+
+    def __init__(self, address: tuple[str, int], timeout: float) -> None:
+        self.sock = socket.create_connection(address, timeout=timeout)
+        self.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self.log: deque[tuple[str, bytes]] = deque(maxlen=_KEPT)
+        self.unread = b""
+        self._began = self._last = 0.0
+        self._pieces = 0
+
+    def send(self, *pieces: bytes, pause: float = 0.0) -> None:
+        """Sends the pieces, each with a write of its own, `pause` seconds apart.
+
+        Raises:
+            Ended: the engine has closed the connection.
+        """
+        self.log.append((">", b"".join(pieces)))
+        try:
+            for n, piece in enumerate(pieces):
+                if n:
+                    time.sleep(pause)
+                self.sock.sendall(piece)
+        except OSError:
+            self.drain()
+            raise Ended(self.unread) from None
+
+    def line(self, within: float, most: int = 2**29) -> Line:
+        """The next line that is not empty.
+
+        Raises:
+            Silent: none came within so many seconds, or more than `most` bytes without a line feed. Ended.
+        """
+        deadline = time.perf_counter() + within
+        while True:
+            at = self.unread.find(b"\n")
+            if at >= 0:
+                data, self.unread = self.unread[:at].rstrip(b"\r"), self.unread[at + 1 :]
+                line = Line(data, self._began, self._last, self._pieces)
+                self._began, self._pieces = self._last, 1  # what is left came with the same read
+                if data.strip():
+                    self.log.append(("<", data + b"\n"))
+                    return line
+                continue
+            if len(self.unread) > most:
+                raise Silent(self.unread)
+            self._read(deadline)
+
+    def drain(self) -> bytes:
+        """Reads what is there without waiting; all that is unread."""
+        with contextlib.suppress(Silent, Ended):
+            while True:
+                self._read(0.0)
+        return self.unread
+
+    def quiet(self, seconds: float) -> bytes:
+        """Waits so long for something that nobody asked for; what came, b"" for nothing.
+
+        Raises:
+            Ended: the engine closed the connection meanwhile.
+        """
+        deadline = time.perf_counter() + seconds
+        while not self.unread.strip():
+            try:
+                self._read(deadline)
+            except Silent:
+                return b""
+        with contextlib.suppress(Silent):
+            self._read(time.perf_counter() + 0.02)  # the rest of it
+        self.log.append(("<", self.unread))
+        return self.unread
+
+    def close(self, reset: bool = False) -> None:
+        """Closes it; `reset`: as a process that was killed may, with a RST."""
+        if reset:
+            with contextlib.suppress(OSError):
+                self.sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\x01\0\0\0\0\0\0\0")
+        self.sock.close()
+
+    def _read(self, deadline: float) -> None:
+        left = max(deadline - time.perf_counter(), 0.0)
+        if not select.select([self.sock], [], [], left)[0]:
+            raise Silent(self.unread)
+        try:
+            piece = self.sock.recv(1 << 16)
+        except OSError:
+            raise Ended(self.unread) from None
+        if _QUICKACK is not None:  # acknowledge late, as a peer may: Nagle's algorithm then shows itself
+            self.sock.setsockopt(socket.IPPROTO_TCP, _QUICKACK, 0)
+        if not piece:
+            raise Ended(self.unread)
+        now = time.perf_counter()
+        if not self.unread:
+            self._began, self._pieces = now, 0
+        self.unread += piece
+        self._last = now
+        self._pieces += 1
