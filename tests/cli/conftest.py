@@ -11,6 +11,14 @@ from pathlib import Path
 import pytest
 
 
+def rest_of(process: subprocess.Popen[str]) -> str:
+    """What it says until it ends; communicate() would miss what was read ahead, together with its address."""
+    assert process.stdout is not None
+    output = process.stdout.read()
+    process.wait(timeout=20)
+    return output
+
+
 @pytest.fixture
 def served(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[subprocess.Popen[str], str]]:
     """A process of `ue-rl serve` with the words of the parameter (TMP is its folder), and the address it prints."""

@@ -23,6 +23,7 @@ from click.testing import CliRunner
 from rich.console import Console
 from stable_baselines3 import PPO
 
+from tests.cli.conftest import rest_of
 from ue_rl import errors
 from ue_rl.cli import cli
 from ue_rl.cli.policy_view import figures, live, table
@@ -85,7 +86,7 @@ def test_signals_end_it_with_the_last_figures(start: Any, number: int) -> None:
     engine.sendall(b"OBS=0,0,0\n")
     assert answers.readline().startswith(b"ACT=")
     process.send_signal(number)
-    output, _ = process.communicate(timeout=20)
+    output = rest_of(process)
     assert process.returncode == 0
     assert answers.readline() == b""
     assert "1 engines with 1 envs, 0 dropped, 1 actions in 1 batches, latency p50" in output
@@ -104,7 +105,7 @@ def test_a_signal_between_batches_that_never_pause(start: Any) -> None:
         for _ in range(100):
             assert answers.readline().startswith(b"ACT=")
     process.send_signal(signal.SIGTERM)
-    output, _ = process.communicate(timeout=20)
+    output = rest_of(process)
     assert process.returncode == 0, output
     assert "Traceback" not in output
     for engine, _ in engines:

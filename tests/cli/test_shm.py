@@ -13,6 +13,7 @@ import pytest
 from click.testing import CliRunner
 
 import ue_rl
+from tests.cli.conftest import rest_of
 from ue_rl.cli import cli
 from ue_rl.connections import SharedMemoryConnection
 from ue_rl.errors import ConfigurationError, UnsupportedByEngine
@@ -25,7 +26,7 @@ CART_POLE = ["--env", "CartPole-v1", "--num-envs", "2"]
 
 def stop(process: subprocess.Popen[str]) -> str:
     process.send_signal(signal.SIGINT)
-    output, _ = process.communicate(timeout=20)
+    output = rest_of(process)
     assert process.returncode == 0, output
     assert "Traceback" not in output
     assert not list(segment.SHM_DIR.glob(f"{segment.PREFIX}{process.pid}_*"))

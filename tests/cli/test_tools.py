@@ -14,6 +14,7 @@ import pytest
 from click.testing import CliRunner
 
 import ue_rl
+from tests.cli.conftest import rest_of
 from ue_rl import errors
 from ue_rl.bridges import GymnasiumBridge
 from ue_rl.bridges.hosting import Closes
@@ -64,7 +65,7 @@ def test_serve_hosts_says_who_connects_and_stops_with_ctrl_c(served: tuple[subpr
         env.reset()
         env.close()
     process.send_signal(signal.SIGINT)
-    output, _ = process.communicate(timeout=20)
+    output = rest_of(process)
     assert process.returncode == 0
     assert output.count("a trainer connected from 127.0.0.1") == 2
     told = "the deployed plugin's own trainer reads no action space" in output
@@ -85,7 +86,7 @@ def test_serve_stops_with_a_ctrl_c_that_comes_as_it_starts() -> None:
                 assert process.stdout is not None
                 assert "2 envs on tcp://" in process.stdout.readline()
                 process.send_signal(signal.SIGINT)
-                output, _ = process.communicate(timeout=10)
+                output = rest_of(process)
             finally:
                 process.kill()
         assert process.returncode == 0, output
@@ -108,7 +109,7 @@ def test_serve_ends_in_order_on_other_signals(
     assert (Path("/dev/shm") / name).exists()
     for _ in range(2):  # both may come, and more than once
         process.send_signal(number)
-    output, _ = process.communicate(timeout=20)
+    output = rest_of(process)
     assert process.returncode == code
     assert output.endswith(f"stopped by {number.name}\n")
     assert "Traceback" not in output
