@@ -53,6 +53,7 @@ class Bench:
     Attributes:
         check: the name of the check that runs, for its findings.
         findings: of all checks so far.
+        failed: the names of the mistakes that were a FAIL so far.
         speed: name -> number, for the report.
         memo: what checks of one module leave for each other.
         states: of the last `reset` or `step` here; None where there was none in this session.
@@ -65,6 +66,7 @@ class Bench:
         self.address, self.options, self.carrier, self._dial = address, options, carrier, dial
         self.check = ""
         self.findings: list[Finding] = []
+        self.failed: set[str] = set()
         self.speed: dict[str, float] = {}
         self.memo: dict[str, Any] = {}
         self._peer: Peer | None = peer
@@ -171,6 +173,16 @@ class Bench:
                 return
             yield n
 
+    def needs_right(self, *mistakes: str) -> None:
+        """Where one of these was a FAIL, the check that asks cannot say anything.
+
+        Raises:
+            Skip.
+        """
+        wrong = [name for name in mistakes if name in self.failed]
+        if wrong:
+            raise Skip(f"it needs what failed above: {', '.join(wrong)}")
+
     # -- findings
 
     def passes(self, text: str) -> None:
@@ -199,6 +211,8 @@ class Bench:
         known = None if mistake is None else MISTAKES[mistake]
         if known is not None:
             text = f"{known.title}: {text}" if text else known.title
+            if outcome is Outcome.FAIL:
+                self.failed.add(known.name)
         if len(seen) > _SHOWN:
             seen = f"{seen[:_SHOWN]}..."
         self.findings.append(Finding(self.check, self.carrier, outcome, text, known, env_id, seen))

@@ -40,13 +40,17 @@ CHECKS: list[Check] = [
     Check("reset of all envs", basics.reset_all, every_carrier=True, fundamental=True),
     Check("steps of all envs", basics.steps_of_all, every_carrier=True, fundamental=True),
     Check("silence between requests", basics.silence, every_carrier=True),
+    # what most checks ask
+    Check("partial batches", delivery.partial, every_carrier=True, text_only=True),
+    Check("steps and resets together", delivery.mixed, every_carrier=True, text_only=True),
+    # how long steps take
+    Check("speed", timing.speed, every_carrier=True),
+    Check("delayed pieces", timing.delays, every_carrier=True, text_only=True),
     # how requests arrive
     Check("requests in two pieces", delivery.in_two_pieces, every_carrier=True, text_only=True),
     Check("requests byte by byte", delivery.byte_by_byte, every_carrier=True, text_only=True),
     Check("several lines in one write", delivery.joined, text_only=True),
     Check("pipelined requests", delivery.pipelined, text_only=True),
-    Check("partial batches", delivery.partial, every_carrier=True, text_only=True),
-    Check("steps and resets together", delivery.mixed, every_carrier=True, text_only=True),
     Check("rows in another order", delivery.backwards, text_only=True),
     Check("carriage returns", delivery.crlf, every_carrier=True, text_only=True),
     Check("empty lines", delivery.empty_lines, every_carrier=True, text_only=True),
@@ -55,9 +59,6 @@ CHECKS: list[Check] = [
     Check("unknown fields", delivery.unknown_keys, text_only=True),
     Check("spellings of numbers", delivery.numbers, text_only=True),
     Check("long lines", delivery.long_lines, every_carrier=True, text_only=True),
-    # how long they take
-    Check("speed", timing.speed, every_carrier=True),
-    Check("delayed pieces", timing.delays, every_carrier=True, text_only=True),
     # beside the steps
     Check("parameters", calls.parameters, text_only=True),
     Check("parameters of a reset", calls.parameters_of_a_reset, text_only=True),

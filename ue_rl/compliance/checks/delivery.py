@@ -8,18 +8,20 @@ that was skipped, or an action taken for another one, shows itself so. Elsewhere
 from __future__ import annotations
 
 import functools
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ue_rl.compliance.bench import PER_ENV, Bench
 from ue_rl.compliance.checks import spelling
 from ue_rl.compliance.peer import Skip, States, Wrong
-from ue_rl.compliance.sampling import Sampler
+from ue_rl.compliance.sampling import Sampler, limits, one_specs
 from ue_rl.compliance.text_peer import Spelling, TextPeer, plain
-from ue_rl.spec import EnvType
+from ue_rl.spec import EnvSpec, EnvType
 
 T = TypeVar("T")
 Episode = list[States]
@@ -27,14 +29,16 @@ Episode = list[States]
 _STEPS = 2
 _QUIET = 0.05  # seconds in which envs that were not asked are to be silent
 _HASTY = 0.5  # seconds for an answer, once the engine has fallen silent in another manner
+_MOST_SECONDS = 8.0  # for all checks here; an engine with 20 steps/s needs 3
 _MARGIN = 64  # bytes that a long line stays below the limit
 _LONG = (1100, 2300)  # bytes: beyond what engines read at once, 1024 and 2048
 # What an engine does that has not understood a request. Anything else is a mistake of its own, and told as such.
 _SILENT = ("no-answer", "env-never-answered", "no-newline")
 _NOT_UNDERSTOOD = (
-    *_SILENT, "ends-session", "unasked-env", "unknown-env", "env-off-by-one", "two-answers", "unasked",
+    *_SILENT, "ends-session", "unknown-env", "env-off-by-one", "two-answers", "unasked",
     "malformed-row", "missing-field", "missing-env", "handshake-again", "wrong-socket",
 )  # fmt: skip
+_NOISY = ("two-answers", "unasked", "session-leaks")  # then nobody knows what an answer belongs to
 
 
 @dataclass(frozen=True)
@@ -73,12 +77,14 @@ def byte_by_byte(bench: Bench) -> str:
 def joined(bench: Bench) -> str:
     """Each env in a line of its own, all lines in one write."""
     _need_shared(bench)
+    bench.needs_right("partial-batch", "unasked-env")
     return _understood(bench, _Manner("one-message-per-read", apart=True), "several lines in one write")
 
 
 def pipelined(bench: Bench) -> str:
     """Each env in a line and a write of its own, the second before the answer to the first."""
     _need_shared(bench)
+    bench.needs_right("partial-batch", "unasked-env")
     manner = _Manner("one-request-at-a-time", _line_by_line, 0.1, apart=True)
     return _understood(bench, manner, "resets and steps of one env while another one is open")
 
@@ -86,8 +92,7 @@ def pipelined(bench: Bench) -> str:
 def long_lines(bench: Bench) -> str:
     """Lines of more bytes than engines read at once."""
     peer = bench.text()
-    if "numbers-not-read" in _failed(bench):
-        raise Skip("they are long by the digits of their numbers, which the engine does not read")
+    bench.needs_right("numbers-not-read")  # they are long by the digits of their numbers
     most = peer.max_line - _MARGIN
     sizes = sorted({min(size, most) for size in _LONG if min(size, most) > _LONG[0] - _MARGIN})
     if not sizes:
@@ -135,8 +140,13 @@ def unknown_keys(bench: Bench) -> str:
 
 def numbers(bench: Bench) -> str:
     """Numbers in other spellings."""
-    manner = _Manner("numbers-not-read", spelling.numbers_otherwise)
-    return _understood(bench, manner, "numbers as +1, 1e0, 1., .5 and 0.50")
+    for way in spelling.WAYS:
+        said = _understood(
+            bench, _Manner("numbers-not-read", functools.partial(spelling.numbers_otherwise, way)), f"numbers as {way}"
+        )
+        if "numbers-not-read" in bench.failed:
+            return ""
+    return said.replace(f"numbers as {way}", f"numbers as {', '.join(spelling.WAYS)}")
 
 
 def backwards(bench: Bench) -> str:
@@ -147,38 +157,43 @@ def backwards(bench: Bench) -> str:
 
 def partial(bench: Bench) -> str:
     """Requests that name some envs."""
-    peer = bench.text()
-    ids = _ids(bench)
-    if len(ids) < 2:
-        raise Skip("there is one env")
+    peer = _need_two(bench)
+    halves = _ids(bench)[1::2], _ids(bench)[0::2]
 
-    def ask() -> None:
-        states = bench.reset()
-        for envs in (ids[1::2], ids[0::2]):
-            states = peer.step(bench.sampler.random(states), envs)
+    def ask() -> bool:
+        states, usual = _begin(bench), _reference(bench)[0]
+        actions, right = _first_actions(bench, states), True
+        for envs in halves:
+            states = peer.step(actions, envs)
+            right &= len(usual) < 2 or _equal_rows(bench, states, usual[1], envs)
             _silent(peer)
-        bench.states = peer.reset(ids[-1:])
+        peer.reset(halves[0][-1:])
         _silent(peer)
+        bench.states = None
+        return right
 
-    _mapped(bench, "partial-batch", ask)
-    return f"{len(ids[1::2])} of {len(ids)} envs, then the others: nobody else answered"
+    if not _right(bench, "partial-batch", ask):
+        bench.fail("partial-batch", "envs that the request did not name went on, too", peer.seen)
+    return f"{len(halves[0])} of {len(_ids(bench))} envs, then the others: nobody else answered"
 
 
 def mixed(bench: Bench) -> str:
     """Steps and resets in one request."""
-    peer = bench.text()
-    ids = _ids(bench)
-    if len(ids) < 2:
-        raise Skip("there is one env")
+    peer = _need_two(bench)
+    halves = _ids(bench)[1::2], _ids(bench)[0::2]
 
-    def ask() -> None:
-        states = bench.reset()
-        for resets in (ids[1::2], ids[0::2]):
-            states = bench.states = peer.step(bench.sampler.random(states), resets=resets)
-            if bench.over():
-                return
+    def ask() -> bool:
+        usual, right = _reference(bench)[0], True
+        for steps, resets in (halves, halves[::-1]):
+            rows = peer.step_rows(_first_actions(bench, _begin(bench)), steps)
+            states = peer.exchange(rows | peer.reset_rows(resets, _seeds(bench, resets)))
+            right &= _equal_rows(bench, states, usual[0], resets)
+            right &= len(usual) < 2 or _equal_rows(bench, states, usual[1], steps)
+        bench.states = None
+        return right
 
-    _mapped(bench, "mixed-batch", ask)
+    if not _right(bench, "mixed-batch", ask):
+        bench.fail("mixed-batch", "it is answered as if something else had been asked", peer.seen)
     return "a step of some envs and a reset of the others in one request"
 
 
@@ -197,20 +212,74 @@ def _asked(bench: Bench, manner: _Manner) -> tuple[Episode, bool]:
     Raises:
         Wrong: the session is over.
     """
+    came: list[Episode] = []
+    _has_sense(bench)
+    usual, _ = _reference(bench)
+
+    def ask() -> bool:
+        came.append(_episode(bench, manner))
+        return _equal(came[-1], usual)
+
+    right = _right(bench, manner.mistake, ask)
+    if not right:
+        bench.fail(manner.mistake, "it is answered as if something else had been asked", bench.text().seen)
+    return came[-1], right
+
+
+def _right(bench: Bench, mistake: str, ask: Callable[[], bool]) -> bool:
+    """Did the engine do what it was asked? Where its episodes do not repeat, True.
+
+    Args:
+        ask: asks, and compares.
+
+    Raises:
+        Wrong: of this mistake, where the engine did not understand what it was asked.
+    """
+    _has_sense(bench)
     usual, repeats = _reference(bench)
-    came = _mapped(bench, manner.mistake, lambda: _episode(bench, manner))
-    if not repeats or _equal(came, usual):
-        return came, True
-    shown = bench.text().seen
+    if _mapped(bench, mistake, ask) or not repeats:
+        return True
     # Once more each, so that an engine whose episodes repeat by chance alone is not blamed.
     plainly = _episode(bench, _PLAIN)
-    again = _mapped(bench, manner.mistake, lambda: _episode(bench, manner))
-    if not _equal(plainly, usual) or _equal(again, usual):
-        bench.memo["episode"] = usual, False
-        return came, True
-    _failed(bench).add(manner.mistake)
-    bench.fail(manner.mistake, "it is answered as if something else had been asked", shown)
-    return came, False
+    if _equal(plainly, usual) and not _mapped(bench, mistake, ask):
+        return False
+    bench.memo["episode"] = usual, False
+    return True
+
+
+def _has_sense(bench: Bench) -> None:
+    """Raises: Skip."""
+    bench.needs_right(*_NOISY)
+    began = bench.memo.setdefault("began", time.perf_counter())
+    if time.perf_counter() - began > _MOST_SECONDS:
+        raise Skip("the engine is too slow for it")
+
+
+def _begin(bench: Bench) -> States:
+    """New episodes of all envs, as `_episode` begins them."""
+    return bench.text().reset(seeds=_seeds(bench, _ids(bench)))
+
+
+def _seeds(bench: Bench, envs: Sequence[int]) -> list[int | None] | None:
+    if "SEED" not in bench.peer().spec.features:
+        return None
+    return [bench.options.seed + 2000 + env for env in envs]
+
+
+def _first_actions(bench: Bench, states: States) -> NDArray[np.float32]:
+    """Those of an episode's first step."""
+    return _halves(bench.peer().spec, Sampler(bench.peer().spec, bench.options.seed + 1).random(states))
+
+
+def _halves(spec: EnvSpec, actions: NDArray[np.float32]) -> NDArray[np.float32]:
+    """The same, rounded to 0.5, 1, 1.5, .. where the space allows: such numbers can be spelt in most ways."""
+    ones = one_specs(spec)
+    for row in range(len(actions)):
+        low, high, whole = limits(ones[row % len(ones)].action_spec)
+        numbers = actions[row, : len(low)]
+        near = np.where(np.abs(numbers) < 0.25, np.copysign(0.5, numbers), np.round(numbers * 2) / 2)
+        numbers[:] = np.where(~whole & (low <= near) & (near <= high), near, numbers)
+    return actions
 
 
 def _episode(bench: Bench, manner: _Manner) -> Episode:
@@ -218,19 +287,19 @@ def _episode(bench: Bench, manner: _Manner) -> Episode:
     peer = bench.text()
     sampler = Sampler(peer.spec, bench.options.seed + 1)
     ids = _ids(bench)[::-1] if manner.backwards else _ids(bench)
-    seeds = [bench.options.seed + 2000 + env for env in ids] if "SEED" in peer.spec.features else None
     peer.spell, peer.pause = manner.spell, _pause(bench, manner.pause)
     try:
-        bench.states = peer.exchange(_turned(peer.reset_rows(ids, seeds), manner), manner.apart)
-        came = [bench.states]
-        for _ in range(_STEPS):
-            if bench.over() or (bench.states.dones != 0).any():
-                break
-            rows = _turned(peer.step_rows(sampler.random(bench.states), ids), manner)
-            bench.states = peer.exchange(rows, manner.apart)
-            came.append(bench.states)
+        states = peer.exchange(_turned(peer.reset_rows(ids, _seeds(bench, ids)), manner), manner.apart)
+        states.dones[:] = 0  # in the answer to a reset it means nothing
+        came = [states]
+        while len(came) <= _STEPS and not states.dones.any():
+            states = peer.exchange(
+                _turned(peer.step_rows(_halves(peer.spec, sampler.random(states)), ids), manner), manner.apart
+            )
+            came.append(states)
         if manner is not _PLAIN and (early := peer.stray(0.01)):
             raise Wrong("unasked", "something came behind the answer", f"{peer.seen}\n< {early!r}")
+        bench.states = states
         return came
     finally:
         peer.spell, peer.pause = plain, 0.0
@@ -242,7 +311,16 @@ def _turned(rows: dict[int, list[str]], manner: _Manner) -> dict[int, list[str]]
 
 
 def _reference(bench: Bench) -> tuple[Episode, bool]:
-    """(the episode as everybody asks for it, a second one was the same)."""
+    """(the episode as everybody asks for it, a second one was the same).
+
+    Raises:
+        Wrong: session-leaks, where a session that follows one that broke off cannot be used.
+    """
+    if bench.memo.pop("broke off", False):
+        try:
+            _episode(bench, _PLAIN)
+        except Wrong as wrong:
+            raise Wrong("session-leaks", f"the session after one that broke off: {wrong.text}", wrong.seen) from wrong
     if "episode" not in bench.memo:
         first, second = _episode(bench, _PLAIN), _episode(bench, _PLAIN)
         bench.memo["episode"] = first, _equal(first, second)
@@ -264,8 +342,8 @@ def _mapped(bench: Bench, mistake: str, ask: Callable[[], T]) -> T:
     except Wrong as wrong:
         if wrong.mistake not in _NOT_UNDERSTOOD:
             raise
+        bench.memo["broke off"] = True
         bench.memo["silent"] = bench.memo.get("silent") or wrong.mistake in _SILENT
-        _failed(bench).add(mistake)
         raise Wrong(mistake, wrong.text, wrong.seen or peer.seen, wrong.env_id) from wrong
     finally:
         peer.timeout = bench.options.timeout
@@ -298,16 +376,17 @@ def _equal(one: Episode, other: Episode) -> bool:
     )
 
 
+def _equal_rows(bench: Bench, one: States, other: States, envs: Sequence[int]) -> bool:
+    per_env = bench.peer().spec.agents_per_env
+    rows = [env * per_env + agent for env in envs for agent in range(per_env)]
+    return np.array_equal(one.obs[rows], other.obs[rows])
+
+
 def _slower(came: Episode, usual: Episode) -> bool:
     """By a tick at least?"""
     return len(came) == len(usual) > 1 and all(
         a.seconds > 1.5 * b.seconds + 0.005 for a, b in zip(came[1:], usual[1:], strict=True)
     )
-
-
-def _failed(bench: Bench) -> set[str]:
-    found: set[str] = bench.memo.setdefault("failed", set())
-    return found
 
 
 def _ids(bench: Bench) -> list[int]:
@@ -323,9 +402,13 @@ def _need_keys(bench: Bench) -> None:
         raise Skip("RLBASE has no keys")
 
 
-def _need_shared(bench: Bench) -> None:
-    bench.text()
+def _need_two(bench: Bench) -> TextPeer:
     if len(_ids(bench)) < 2:
         raise Skip("there is one env")
+    return bench.text()
+
+
+def _need_shared(bench: Bench) -> None:
+    _need_two(bench)
     if bench.carrier == PER_ENV:
         raise Skip("an env's socket carries one request at a time")
