@@ -59,7 +59,7 @@ def silence(bench: Bench) -> str:
 
 
 def _step(bench: Bench) -> States:
-    """Of all envs; where an episode is over all begin anew: what the engine says to other requests is looked at later."""
+    """Of all envs; where one is over all begin anew, so that no request names some envs only (that comes later)."""
     return bench.reset() if bench.over() else bench.step()
 
 

@@ -29,7 +29,7 @@ Episode = list[States]
 _STEPS = 2
 _QUIET = 0.05  # seconds in which envs that were not asked are to be silent
 _HASTY = 0.5  # seconds for an answer, once the engine has fallen silent in another manner
-_MOST_SECONDS = 8.0  # for all checks here; an engine with 20 steps/s needs 3
+_MOST_SECONDS = 4.0  # for all checks here; an engine with 20 steps/s needs 3
 _MARGIN = 64  # bytes that a long line stays below the limit
 _LONG = (1100, 2300)  # bytes: beyond what engines read at once, 1024 and 2048
 # What an engine does that has not understood a request. Anything else is a mistake of its own, and told as such.
@@ -250,8 +250,7 @@ def _right(bench: Bench, mistake: str, ask: Callable[[], bool]) -> bool:
 def _has_sense(bench: Bench) -> None:
     """Raises: Skip."""
     bench.needs_right(*_NOISY)
-    began = bench.memo.setdefault("began", time.perf_counter())
-    if time.perf_counter() - began > _MOST_SECONDS:
+    if bench.memo.get("spent", 0.0) > _MOST_SECONDS:
         raise Skip("the engine is too slow for it")
 
 
@@ -334,19 +333,20 @@ def _mapped(bench: Bench, mistake: str, ask: Callable[[], T]) -> T:
     Raises:
         Wrong: of this mistake, where the engine did not understand what it was asked.
     """
-    peer = bench.text()
+    peer, began = bench.text(), time.perf_counter()
     if bench.memo.get("silent"):
         peer.timeout = min(peer.timeout, _HASTY + 5 * max(states.seconds for states in _reference(bench)[0]))
     try:
         return ask()
     except Wrong as wrong:
+        bench.memo["broke off"] = True
         if wrong.mistake not in _NOT_UNDERSTOOD:
             raise
-        bench.memo["broke off"] = True
         bench.memo["silent"] = bench.memo.get("silent") or wrong.mistake in _SILENT
         raise Wrong(mistake, wrong.text, wrong.seen or peer.seen, wrong.env_id) from wrong
     finally:
         peer.timeout = bench.options.timeout
+        bench.memo["spent"] = bench.memo.get("spent", 0.0) + time.perf_counter() - began
 
 
 def _silent(peer: TextPeer) -> None:
