@@ -24,7 +24,7 @@ def same(bench: Bench) -> str:
     bench.needs_right("reset-ignored", "seed-ignored", "not-repeatable", "seed-refused")
     first, known = bench.shared.get("episode", ("", None))
     if not isinstance(known, Episode):
-        if bench.facts.get("repeats") is False:
+        if bench.memo.get("repeats") is False:
             raise Skip("episodes do not repeat")
         bench.shared["episode"] = bench.carrier, replay(bench, seeds_of(bench), _STEPS)
         raise Skip("it is the first one")

@@ -76,7 +76,7 @@ def own_actions(bench: Bench) -> str:
     spec = bench.peer().spec
     if spec.num_envs == 1:
         raise Skip("there is one env")
-    known = bench.facts.get("episode")
+    known = bench.memo.get("episode")
     if isinstance(known, Episode):
         return _own_by_seeds(bench, known)
     return _own_by_chance(bench)
@@ -196,7 +196,7 @@ def actions_arrive(bench: Bench) -> str:
     """Actions change something, with each of their numbers, and in the step that they are sent with."""
     numbers(bench)
     bench.needs_right("reset-ignored", "wrong-env-acted", "same-trajectory")
-    known = bench.facts.get("episode")
+    known = bench.memo.get("episode")
     if isinstance(known, Episode):
         return _arrive_by_seeds(bench, known)
     return _arrive_by_chance(bench)

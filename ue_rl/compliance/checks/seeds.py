@@ -30,7 +30,7 @@ def repeat(bench: Bench) -> str:
     one = replay(bench, seeds, _STEPS)
     two = replay(bench, seeds, _STEPS, one)
     again = one.differs(two)
-    bench.facts["repeats"] = max(again) < 0
+    bench.memo["repeats"] = max(again) < 0
     if max(again) >= 0:
         env = int(np.argmax(np.array(again) >= 0))
         step = again[env]
@@ -49,7 +49,7 @@ def repeat(bench: Bench) -> str:
         else:
             bench.fail("not-repeatable", text, seen, env)
         return ""
-    bench.facts["episode"] = one
+    bench.memo["episode"] = one
     return f"{len(one.actions)} steps of {len(seeds)} envs twice, equal to the bit"
 
 
@@ -58,7 +58,7 @@ def other_seeds(bench: Bench) -> str:
     _seeded(bench)
     one = _known(bench)
     kinds = [replay(bench, seeds_of(bench, kind), _STEPS, one) for kind in (1, 2, 3)]
-    bench.facts["random starts"] = all((one.obs[0] != other.obs[0]).any() for other in kinds)
+    bench.memo["random starts"] = all((one.obs[0] != other.obs[0]).any() for other in kinds)
     if any(max(one.differs(other)) >= 0 for other in kinds):
         return _own_seeds(bench, [one, *kinds])
     if _random_without_seeds(bench, one):
@@ -119,7 +119,7 @@ def large(bench: Bench) -> str:
             raise Wrong("seed-refused", f"SEED={seed}: {wrong.text}", wrong.seen, wrong.env_id) from wrong
     if (starts[1] != starts[3]).any():
         bench.fail("seed-ignored", f"SEED={_LARGEST} does not repeat an episode", shown(starts[1][:1]), 0)
-    elif bench.facts.get("random starts") and (starts[1] == starts[2]).all():
+    elif bench.memo.get("random starts") and (starts[1] == starts[2]).all():
         text = f"SEED={_LARGEST} and SEED={_LARGEST - 1} began in the same place: seeds are cut or rounded"
         bench.warn("seed-ignored", text, shown(starts[1][:1]), 0)
     return f"SEED=0 and SEED={_LARGEST}"
@@ -144,7 +144,7 @@ def _known(bench: Bench) -> Episode:
     Raises:
         Skip: it was another one the second time.
     """
-    one = bench.facts.get("episode")
+    one = bench.memo.get("episode")
     if not isinstance(one, Episode):
         raise Skip("episodes do not repeat")
     return one
