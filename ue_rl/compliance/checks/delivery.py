@@ -1,64 +1,41 @@
 """How requests arrive: in pieces, joined, long, and in every spelling that the grammar allows.
 
-Each check asks for a new episode and a few steps in its own manner. Where the engine repeats an episode (the same
-seeds, where it takes some, and the same actions, asked twice), the episode must be the same in that manner, too: a key
-that was skipped, or an action taken for another one, shows itself so. Elsewhere it counts that the engine answers.
+Each check asks for a new episode and a few steps in its own manner (ue_rl/compliance/manners.py). A key that was
+skipped, or an action that was taken for another one, shows itself where the engine repeats an episode; elsewhere it
+counts that the engine answers.
 """
 
 from __future__ import annotations
 
 import functools
-import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import TypeVar
+from collections.abc import Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 
+from ue_rl.compliance import spelling
 from ue_rl.compliance.bench import PER_ENV, Bench
-from ue_rl.compliance.checks import spelling
+from ue_rl.compliance.manners import (
+    Episode,
+    Manner,
+    asked,
+    begin,
+    does_right,
+    first_actions,
+    ids_of,
+    mapped,
+    reference,
+    seeds_of,
+    understood,
+)
 from ue_rl.compliance.peer import Skip, States, Wrong
-from ue_rl.compliance.sampling import Sampler, limits, one_specs
-from ue_rl.compliance.text_peer import Spelling, TextPeer, plain
-from ue_rl.spec import EnvSpec, EnvType
+from ue_rl.compliance.text_peer import TextPeer, plain
+from ue_rl.spec import EnvType
 
-T = TypeVar("T")
-Episode = list[States]
-
-_STEPS = 2
 _QUIET = 0.05  # seconds in which envs that were not asked are to be silent
-_HASTY = 0.5  # seconds for an answer, once the engine has fallen silent in another manner
-_MOST_SECONDS = 4.0  # for all checks here; an engine with 20 steps/s needs 3
 _MARGIN = 64  # bytes that a long line stays below the limit
 _LONG = (1100, 2300)  # bytes: beyond what engines read at once, 1024 and 2048
-# What an engine does that has not understood a request. Anything else is a mistake of its own, and told as such.
-_SILENT = ("no-answer", "env-never-answered", "no-newline")
-_NOT_UNDERSTOOD = (
-    *_SILENT, "ends-session", "unknown-env", "env-off-by-one", "two-answers", "unasked",
-    "malformed-row", "missing-field", "missing-env", "handshake-again", "wrong-socket",
-)  # fmt: skip
-_NOISY = ("two-answers", "unasked", "session-leaks")  # then nobody knows what an answer belongs to
-
-
-@dataclass(frozen=True)
-class _Manner:
-    """How requests are asked.
-
-    Args:
-        mistake: of an engine that does not understand it.
-        spell: see TextPeer. pause: between the pieces, in steps of the engine; 0: none.
-        apart, backwards: each env in a line of its own; the last env first.
-    """
-
-    mistake: str
-    spell: Spelling = plain
-    pause: float = 0.0
-    apart: bool = False
-    backwards: bool = False
-
-
-_PLAIN = _Manner("no-answer")
+# What a game does wrong shows itself in the effect of each request.
+_GAME = ("wrong-env-acted", "resets-all", "reset-ignored", "stale-reset", "resets-itself", "one-step-late")
 
 
 # -- the checks
@@ -66,27 +43,27 @@ _PLAIN = _Manner("no-answer")
 
 def in_two_pieces(bench: Bench) -> str:
     """A request that arrives in two pieces."""
-    return _understood(bench, _Manner("one-read-one-message", spelling.two_pieces, 1.5), "requests in two pieces")
+    return understood(bench, Manner("one-read-one-message", spelling.two_pieces, 1.5), "requests in two pieces")
 
 
 def byte_by_byte(bench: Bench) -> str:
     """A request that arrives one byte at a time."""
-    return _understood(bench, _Manner("one-read-one-message", spelling.byte_by_byte), "requests byte by byte")
+    return understood(bench, Manner("one-read-one-message", spelling.byte_by_byte), "requests byte by byte")
 
 
 def joined(bench: Bench) -> str:
     """Each env in a line of its own, all lines in one write."""
     _need_shared(bench)
     bench.needs_right("partial-batch", "unasked-env")
-    return _understood(bench, _Manner("one-message-per-read", apart=True), "several lines in one write")
+    return understood(bench, Manner("one-message-per-read", apart=True), "several lines in one write")
 
 
 def pipelined(bench: Bench) -> str:
     """Each env in a line and a write of its own, the second before the answer to the first."""
     _need_shared(bench)
     bench.needs_right("partial-batch", "unasked-env")
-    manner = _Manner("one-request-at-a-time", _line_by_line, 0.1, apart=True)
-    return _understood(bench, manner, "resets and steps of one env while another one is open")
+    manner = Manner("one-request-at-a-time", _line_by_line, 0.1, apart=True)
+    return understood(bench, manner, "resets and steps of one env while another one is open")
 
 
 def long_lines(bench: Bench) -> str:
@@ -97,9 +74,9 @@ def long_lines(bench: Bench) -> str:
     sizes = sorted({min(size, most) for size in _LONG if min(size, most) > _LONG[0] - _MARGIN})
     if not sizes:
         raise Skip(f"this engine's lines have at most {peer.max_line} bytes")
-    usual, _ = _reference(bench)
+    usual, _ = reference(bench)
     for size in sizes:
-        came, same = _asked(bench, _Manner("short-reads", functools.partial(_padded, size)))
+        came, same = asked(bench, Manner("short-reads", functools.partial(_padded, size)))
         if not same:
             return ""
         if bench.options.base and _slower(came, usual):
@@ -112,37 +89,37 @@ def crlf(bench: Bench) -> str:
     """Lines that end as Windows ends them."""
     if bench.options.base and _rlbase(bench):
         raise Skip("the plugin's RLBASE knows the word RESET alone, without a carriage return")
-    return _understood(bench, _Manner("no-crlf", spelling.crlf), "lines that end in a carriage return and a line feed")
+    return understood(bench, Manner("no-crlf", spelling.crlf), "lines that end in a carriage return and a line feed")
 
 
 def empty_lines(bench: Bench) -> str:
     """Empty lines around a request."""
-    return _understood(bench, _Manner("empty-line-refused", spelling.empty_lines), "empty lines around requests")
+    return understood(bench, Manner("empty-line-refused", spelling.empty_lines), "empty lines around requests")
 
 
 def spaces(bench: Bench) -> str:
     """Spaces and tabs around fields."""
     _need_keys(bench)
-    return _understood(bench, _Manner("no-spaces", spelling.spaces), "spaces and tabs around fields")
+    return understood(bench, Manner("no-spaces", spelling.spaces), "spaces and tabs around fields")
 
 
 def lower_case(bench: Bench) -> str:
     """Keys in lower case."""
     _need_keys(bench)
-    return _understood(bench, _Manner("no-lower-case", spelling.lower_case), "keys in lower case")
+    return understood(bench, Manner("no-lower-case", spelling.lower_case), "keys in lower case")
 
 
 def unknown_keys(bench: Bench) -> str:
     """Fields that nobody knows."""
     _need_keys(bench)
-    return _understood(bench, _Manner("unknown-key-refused", spelling.unknown_keys), "unknown fields")
+    return understood(bench, Manner("unknown-key-refused", spelling.unknown_keys), "unknown fields")
 
 
 def numbers(bench: Bench) -> str:
     """Numbers in other spellings."""
     for way in spelling.WAYS:
-        said = _understood(
-            bench, _Manner("numbers-not-read", functools.partial(spelling.numbers_otherwise, way)), f"numbers as {way}"
+        said = understood(
+            bench, Manner("numbers-not-read", functools.partial(spelling.numbers_otherwise, way)), f"numbers as {way}"
         )
         if "numbers-not-read" in bench.failed:
             return ""
@@ -152,214 +129,93 @@ def numbers(bench: Bench) -> str:
 def backwards(bench: Bench) -> str:
     """The last env's row first."""
     _need_shared(bench)
-    return _understood(bench, _Manner("row-order", backwards=True), "rows in descending order")
+    return understood(bench, Manner("row-order", backwards=True), "rows in descending order")
 
 
 def partial(bench: Bench) -> str:
-    """Requests that name some envs."""
-    peer = _need_two(bench)
-    halves = _ids(bench)[1::2], _ids(bench)[0::2]
+    """Requests that name some envs: nobody else answers."""
+    _need_two(bench)
+    mapped(bench, "partial-batch", lambda: _in_parts(bench))
+    return "some envs, then the others: nobody else answered"
+
+
+def partial_effect(bench: Bench) -> str:
+    """Requests that name some envs: the others stay where they are."""
+    _need_two(bench)
+    bench.needs_right("partial-batch", *_GAME)
 
     def ask() -> bool:
-        states, usual = _begin(bench), _reference(bench)[0]
-        actions, right = _first_actions(bench, states), True
-        for envs in halves:
-            states = peer.step(actions, envs)
-            right &= len(usual) < 2 or _equal_rows(bench, states, usual[1], envs)
-            _silent(peer)
-        peer.reset(halves[0][-1:])
-        _silent(peer)
-        bench.states = None
-        return right
+        usual = reference(bench)[0]
+        return len(usual) < 2 or all(_equal_rows(bench, states, usual[1], envs) for envs, states in _in_parts(bench))
 
-    if not _right(bench, "partial-batch", ask):
-        bench.fail("partial-batch", "envs that the request did not name went on, too", peer.seen)
-    return f"{len(halves[0])} of {len(_ids(bench))} envs, then the others: nobody else answered"
+    if not does_right(bench, "partial-batch", ask):
+        bench.fail("partial-batch", "envs that the request did not name went on, too", bench.text().seen)
+    return _compared(bench)
+
+
+def _in_parts(bench: Bench) -> list[tuple[list[int], States]]:
+    """(the envs, what they answered) of a step of every other env, then of the rest; then one env is reset."""
+    peer, found = bench.text(), []
+    halves = ids_of(bench)[1::2], ids_of(bench)[0::2]
+    actions = first_actions(bench, begin(bench))
+    for envs in halves:
+        found.append((envs, peer.step(actions, envs)))
+        _silent(peer)
+    peer.reset(halves[0][-1:])
+    _silent(peer)
+    bench.forget()
+    return found
 
 
 def mixed(bench: Bench) -> str:
-    """Steps and resets in one request."""
-    peer = _need_two(bench)
-    halves = _ids(bench)[1::2], _ids(bench)[0::2]
-
-    def ask() -> bool:
-        usual, right = _reference(bench)[0], True
-        for steps, resets in (halves, halves[::-1]):
-            rows = peer.step_rows(_first_actions(bench, _begin(bench)), steps)
-            states = peer.exchange(rows | peer.reset_rows(resets, _seeds(bench, resets)))
-            right &= _equal_rows(bench, states, usual[0], resets)
-            right &= len(usual) < 2 or _equal_rows(bench, states, usual[1], steps)
-        bench.states = None
-        return right
-
-    if not _right(bench, "mixed-batch", ask):
-        bench.fail("mixed-batch", "it is answered as if something else had been asked", peer.seen)
+    """Steps and resets in one request: all of them are answered."""
+    _need_two(bench)
+    bench.needs_right("partial-batch")
+    mapped(bench, "mixed-batch", lambda: _together(bench))
     return "a step of some envs and a reset of the others in one request"
 
 
-# -- how they ask
-
-
-def _understood(bench: Bench, manner: _Manner, what: str) -> str:
-    _, same = _asked(bench, manner)
-    _, repeats = _reference(bench)
-    return f"{what}: the same episode" if same and repeats else f"{what}: answered"
-
-
-def _asked(bench: Bench, manner: _Manner) -> tuple[Episode, bool]:
-    """(the episode, it is as it should be, as far as that can be said); what is wrong is in the findings.
-
-    Raises:
-        Wrong: the session is over.
-    """
-    came: list[Episode] = []
-    _has_sense(bench)
-    usual, _ = _reference(bench)
+def mixed_effect(bench: Bench) -> str:
+    """Steps and resets in one request: each env does its own."""
+    _need_two(bench)
+    bench.needs_right("mixed-batch", "partial-batch", *_GAME)
 
     def ask() -> bool:
-        came.append(_episode(bench, manner))
-        return _equal(came[-1], usual)
+        usual = reference(bench)[0]
+        return all(
+            _equal_rows(bench, states, usual[0], resets)
+            and (len(usual) < 2 or _equal_rows(bench, states, usual[1], steps))
+            for steps, resets, states in _together(bench)
+        )
 
-    right = _right(bench, manner.mistake, ask)
-    if not right:
-        bench.fail(manner.mistake, "it is answered as if something else had been asked", bench.text().seen)
-    return came[-1], right
-
-
-def _right(bench: Bench, mistake: str, ask: Callable[[], bool]) -> bool:
-    """Did the engine do what it was asked? Where its episodes do not repeat, True.
-
-    Args:
-        ask: asks, and compares.
-
-    Raises:
-        Wrong: of this mistake, where the engine did not understand what it was asked.
-    """
-    _has_sense(bench)
-    usual, repeats = _reference(bench)
-    if _mapped(bench, mistake, ask) or not repeats:
-        return True
-    # Once more each, so that an engine whose episodes repeat by chance alone is not blamed.
-    plainly = _episode(bench, _PLAIN)
-    if _equal(plainly, usual) and not _mapped(bench, mistake, ask):
-        return False
-    bench.memo["episode"] = usual, False
-    return True
+    if not does_right(bench, "mixed-batch", ask):
+        bench.fail("mixed-batch", "it is answered as if something else had been asked", bench.text().seen)
+    return _compared(bench)
 
 
-def _has_sense(bench: Bench) -> None:
-    """Raises: Skip."""
-    bench.needs_right(*_NOISY)
-    if bench.memo.get("spent", 0.0) > _MOST_SECONDS:
-        raise Skip("the engine is too slow for it")
+def _together(bench: Bench) -> list[tuple[list[int], list[int], States]]:
+    """(envs that were stepped, envs that were reset, what they answered), twice, each env once of either."""
+    peer, found = bench.text(), []
+    halves = ids_of(bench)[1::2], ids_of(bench)[0::2]
+    for steps, resets in (halves, halves[::-1]):
+        rows = peer.step_rows(first_actions(bench, begin(bench)), steps)
+        found.append((steps, resets, peer.exchange(rows | peer.reset_rows(resets, seeds_of(bench, resets)))))
+    bench.forget()
+    return found
 
 
-def _begin(bench: Bench) -> States:
-    """New episodes of all envs, as `_episode` begins them."""
-    return bench.text().reset(seeds=_seeds(bench, _ids(bench)))
+def _compared(bench: Bench) -> str:
+    return (
+        "the same episode as all at once" if reference(bench)[1] else "its episodes do not repeat, so nothing is seen"
+    )
 
 
-def _seeds(bench: Bench, envs: Sequence[int]) -> list[int | None] | None:
-    if "SEED" not in bench.peer().spec.features:
-        return None
-    return [bench.options.seed + 2000 + env for env in envs]
-
-
-def _first_actions(bench: Bench, states: States) -> NDArray[np.float32]:
-    """Those of an episode's first step."""
-    return _halves(bench.peer().spec, Sampler(bench.peer().spec, bench.options.seed + 1).random(states))
-
-
-def _halves(spec: EnvSpec, actions: NDArray[np.float32]) -> NDArray[np.float32]:
-    """The same, rounded to 0.5, 1, 1.5, .. where the space allows: such numbers can be spelt in most ways."""
-    ones = one_specs(spec)
-    for row in range(len(actions)):
-        low, high, whole = limits(ones[row % len(ones)].action_spec)
-        numbers = actions[row, : len(low)]
-        near = np.where(np.abs(numbers) < 0.25, np.copysign(0.5, numbers), np.round(numbers * 2) / 2)
-        numbers[:] = np.where(~whole & (low <= near) & (near <= high), near, numbers)
-    return actions
-
-
-def _episode(bench: Bench, manner: _Manner) -> Episode:
-    """A reset and some steps of all envs, fewer where an episode ends; always the same actions."""
-    peer = bench.text()
-    sampler = Sampler(peer.spec, bench.options.seed + 1)
-    ids = _ids(bench)[::-1] if manner.backwards else _ids(bench)
-    peer.spell, peer.pause = manner.spell, _pause(bench, manner.pause)
-    try:
-        states = peer.exchange(_turned(peer.reset_rows(ids, _seeds(bench, ids)), manner), manner.apart)
-        states.dones[:] = 0  # in the answer to a reset it means nothing
-        came = [states]
-        while len(came) <= _STEPS and not states.dones.any():
-            states = peer.exchange(
-                _turned(peer.step_rows(_halves(peer.spec, sampler.random(states)), ids), manner), manner.apart
-            )
-            came.append(states)
-        if manner is not _PLAIN and (early := peer.stray(0.01)):
-            raise Wrong("unasked", "something came behind the answer", f"{peer.seen}\n< {early!r}")
-        bench.states = states
-        return came
-    finally:
-        peer.spell, peer.pause = plain, 0.0
-
-
-def _turned(rows: dict[int, list[str]], manner: _Manner) -> dict[int, list[str]]:
-    """An env's rows, those of its agents, stand backwards, too."""
-    return {env: texts[::-1] for env, texts in rows.items()} if manner.backwards else rows
-
-
-def _reference(bench: Bench) -> tuple[Episode, bool]:
-    """(the episode as everybody asks for it, a second one was the same).
-
-    Raises:
-        Wrong: session-leaks, where a session that follows one that broke off cannot be used.
-    """
-    if bench.memo.pop("broke off", False):
-        try:
-            _episode(bench, _PLAIN)
-        except Wrong as wrong:
-            raise Wrong("session-leaks", f"the session after one that broke off: {wrong.text}", wrong.seen) from wrong
-    if "episode" not in bench.memo:
-        first, second = _episode(bench, _PLAIN), _episode(bench, _PLAIN)
-        bench.memo["episode"] = first, _equal(first, second)
-    known: tuple[Episode, bool] = bench.memo["episode"]
-    return known
-
-
-def _mapped(bench: Bench, mistake: str, ask: Callable[[], T]) -> T:
-    """What `ask` returns.
-
-    Raises:
-        Wrong: of this mistake, where the engine did not understand what it was asked.
-    """
-    peer, began = bench.text(), time.perf_counter()
-    if bench.memo.get("silent"):
-        peer.timeout = min(peer.timeout, _HASTY + 5 * max(states.seconds for states in _reference(bench)[0]))
-    try:
-        return ask()
-    except Wrong as wrong:
-        bench.memo["broke off"] = True
-        if wrong.mistake not in _NOT_UNDERSTOOD:
-            raise
-        bench.memo["silent"] = bench.memo.get("silent") or wrong.mistake in _SILENT
-        raise Wrong(mistake, wrong.text, wrong.seen or peer.seen, wrong.env_id) from wrong
-    finally:
-        peer.timeout = bench.options.timeout
-        bench.memo["spent"] = bench.memo.get("spent", 0.0) + time.perf_counter() - began
+# -- helpers
 
 
 def _silent(peer: TextPeer) -> None:
     if early := peer.stray(_QUIET):
         raise Wrong("unasked-env", "envs answered that were not asked", f"{peer.seen}\n< {early!r}")
-
-
-def _pause(bench: Bench, steps: float) -> float:
-    """Seconds between two pieces: longer than a tick, where that is not too long."""
-    if not steps or bench.states is None:
-        return 0.0
-    wires = bench.text().spec.num_envs if bench.carrier == PER_ENV else 1
-    return min(max(0.02 * steps / 1.5, steps * bench.states.seconds), 0.1) / wires
 
 
 def _padded(size: int, text: str) -> Sequence[bytes]:
@@ -368,12 +224,6 @@ def _padded(size: int, text: str) -> Sequence[bytes]:
 
 def _line_by_line(text: str) -> Sequence[bytes]:
     return [line.encode() + b"\n" for line in text.split("\n")]
-
-
-def _equal(one: Episode, other: Episode) -> bool:
-    return len(one) == len(other) and all(
-        np.array_equal(a.obs, b.obs) and np.array_equal(a.dones, b.dones) for a, b in zip(one, other, strict=True)
-    )
 
 
 def _equal_rows(bench: Bench, one: States, other: States, envs: Sequence[int]) -> bool:
@@ -389,10 +239,6 @@ def _slower(came: Episode, usual: Episode) -> bool:
     )
 
 
-def _ids(bench: Bench) -> list[int]:
-    return list(range(bench.peer().spec.num_envs))
-
-
 def _rlbase(bench: Bench) -> bool:
     return bench.peer().spec.env_type is EnvType.RLBASE
 
@@ -403,7 +249,7 @@ def _need_keys(bench: Bench) -> None:
 
 
 def _need_two(bench: Bench) -> TextPeer:
-    if len(_ids(bench)) < 2:
+    if len(ids_of(bench)) < 2:
         raise Skip("there is one env")
     return bench.text()
 
