@@ -163,6 +163,8 @@ MISTAKES: dict[str, Mistake] = _table(
         "With FEATURES=SEED draw everything random of an episode from a generator that is seeded with SEED."),
     ("not-repeatable", "5", "the same seed and actions give another episode",
         "Draw everything random of an episode from the seeded generator, and use a fixed time step."),
+    ("seed-refused", "9", "a seed that the protocol allows ends the session",
+        "Read SEED as an unsigned integer of 64 bits: 0 to 2^63 - 1."),
     ("options-refused", "5", "OPTIONS are announced, and end the session",
         "With FEATURES=OPTIONS read a percent-encoded JSON object, and ignore keys that you do not know."),
     # how bytes arrive

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
+from typing import Any
 
 from ue_rl.compliance.bench import MEMORY, PER_ENV, Bench, Options
 from ue_rl.compliance.checks import CHECKS, Check
@@ -30,6 +31,7 @@ class _Run:
     options: Options
     report: Report
     progress: Progress | None
+    shared: dict[str, Any] = field(default_factory=dict)
 
 
 def check(url: str, options: Options | None = None, *, progress: Progress | None = None) -> Report:
@@ -46,7 +48,7 @@ def check(url: str, options: Options | None = None, *, progress: Progress | None
     run = _Run(url, options, Report(url), progress)
     if url.startswith(SHM):
         dial = partial(open_transport, url, timeout=options.timeout)
-        _carrier(run, Bench(("", 0), options, MEMORY, dial=dial), CHECKS)
+        _carrier(run, Bench(("", 0), options, MEMORY, dial=dial, shared=run.shared), CHECKS)
     else:
         _text(run, parse_tcp(url))
     run.report.seconds = time.perf_counter() - began
@@ -69,16 +71,16 @@ def _text(run: _Run, address: tuple[str, int]) -> None:
     _take(run, bench)
     checks, gone = CHECKS, ""
     if spec.image is None:
-        gone = _carrier(run, Bench(address, run.options, peer.carrier, peer=peer), checks)
+        gone = _carrier(run, Bench(address, run.options, peer.carrier, peer=peer, shared=run.shared), checks)
         checks = [check for check in CHECKS if check.every_carrier]
         if spec.channel is Channel.ANY and not spec.groups:
-            gone = _carrier(run, Bench(address, run.options, PER_ENV, again=True), checks, gone)
+            gone = _carrier(run, Bench(address, run.options, PER_ENV, again=True, shared=run.shared), checks, gone)
     peer.close()
     if spec.shm is not None and address[0].startswith(_LOOPBACK):
         host = f"[{address[0]}]" if ":" in address[0] else address[0]
         url = f"tcp://{host}:{address[1]}"
         dial = partial(open_transport, url, "shm", timeout=run.options.timeout)
-        _carrier(run, Bench(address, run.options, MEMORY, dial=dial), checks, gone)
+        _carrier(run, Bench(address, run.options, MEMORY, dial=dial, shared=run.shared), checks, gone)
 
 
 def _carrier(run: _Run, bench: Bench, checks: list[Check], gone: str = "") -> str:

@@ -10,7 +10,19 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from ue_rl.compliance.bench import Bench
-from ue_rl.compliance.checks import basics, calls, delivery, sessions, timing
+from ue_rl.compliance.checks import (
+    basics,
+    calls,
+    carriers,
+    delivery,
+    envs,
+    episodes,
+    resets,
+    seeds,
+    sessions,
+    spaces,
+    timing,
+)
 
 __all__ = ["CHECKS", "Check"]
 
@@ -38,6 +50,7 @@ class Check:
 CHECKS: list[Check] = [
     Check("handshake keys", basics.keys),
     Check("reset of all envs", basics.reset_all, every_carrier=True, fundamental=True),
+    Check("resets in a row", resets.in_a_row),
     Check("steps of all envs", basics.steps_of_all, every_carrier=True, fundamental=True),
     Check("silence between requests", basics.silence, every_carrier=True),
     # how requests arrive
@@ -55,6 +68,25 @@ CHECKS: list[Check] = [
     Check("unknown fields", delivery.unknown_keys, text_only=True),
     Check("spellings of numbers", delivery.numbers, text_only=True),
     Check("long lines", delivery.long_lines, every_carrier=True, text_only=True),
+    # resets, episodes, seeds and actions
+    Check("reset of one env", resets.of_one, every_carrier=True),
+    Check("ends of episodes", episodes.ends),
+    Check("lengths of episodes", episodes.lengths),
+    Check("last observations", episodes.last_observations),
+    Check("envs of their own", envs.own_states),
+    Check("a seed twice", seeds.repeat, every_carrier=True),
+    Check("other seeds", seeds.other_seeds),
+    Check("a seed for one env", seeds.one_alone),
+    Check("large seeds", seeds.large, every_carrier=True),
+    Check("empty options", seeds.options, every_carrier=True),
+    Check("actions of the right env", envs.own_actions, every_carrier=True),
+    Check("what actions do", envs.actions_arrive),
+    Check("bounds and choices of actions", spaces.actions_taken, every_carrier=True),
+    Check("observations in their space", spaces.inside, every_carrier=True),
+    Check("observations change", spaces.changing),
+    Check("decimals of numbers", spaces.decimals),
+    Check("rewards", spaces.rewards),
+    Check("the same over each carrier", carriers.same, every_carrier=True),
     # how long they take
     Check("speed", timing.speed, every_carrier=True),
     Check("delayed pieces", timing.delays, every_carrier=True, text_only=True),
