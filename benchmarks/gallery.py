@@ -92,14 +92,14 @@ SAMPLES = {
     ),
     "cpp": Sample(
         "Reach, a C++ engine", f"samples/cpp/build/reach {PLACES} --seed {{seed}} --shm",
-        f"--num-envs 32 --timesteps 160000 {PPO_REACH}", 4, "5 on arrival, less the way", "shared memory", "reach",
+        f"--num-envs 32 --timesteps 60000 {PPO_REACH}", 4, "5 on arrival, less the way", "shared memory", "reach",
         needs=("g++",), note=DRAWN,
         before=("mkdir -p samples/cpp/build",
                 "g++ -std=c++17 -O2 -ffp-contract=off -pthread -o samples/cpp/build/reach samples/cpp/reach.cpp -lrt"),
     ),
     "csharp": Sample(
         "Reach, a C# engine", f"mono samples/unity/build/engine.exe {PLACES} --seed {{seed}}",
-        f"--num-envs 32 --timesteps 160000 {PPO_REACH}", 4, "5 on arrival, less the way", "text", "reach",
+        f"--num-envs 32 --timesteps 60000 {PPO_REACH}", 4, "5 on arrival, less the way", "text", "reach",
         needs=("mono", "mcs"), note=DRAWN,
         before=("mkdir -p samples/unity/build",
                 "mcs -optimize+ -out:samples/unity/build/engine.exe samples/unity/UeRlBridge.cs "
@@ -107,7 +107,7 @@ SAMPLES = {
     ),
     "godot_cart_pole": Sample(
         "Cart-pole, Godot 3", "godot:samples/godot",
-        "--num-envs 8 --timesteps 40000 --n-steps 128 --batch-size 128 --learning-rate lin_0.003 --set n_epochs=8 "
+        "--num-envs 8 --timesteps 80000 --n-steps 128 --batch-size 128 --learning-rate lin_0.003 --set n_epochs=8 "
         "--set 'policy_kwargs={log_std_init: -0.5}'",
         450, "500 is the most", "text", "cart_pole", 1 / 60, needs=("godot3-server",), note=DRAWN,
     ),
@@ -226,7 +226,7 @@ def draw_curve(episodes: Path, sample: Sample, target: Path) -> None:
     axes.set_xlabel("env-steps")
     axes.set_ylabel("return")
     axes.set_title(sample.title, fontsize=10)
-    axes.ticklabel_format(axis="x", style="plain")
+    axes.xaxis.set_major_formatter(lambda value, _: f"{value / 1000:g} k" if value else "0")
     axes.tick_params(labelsize=8)
     axes.grid(alpha=0.3)
     axes.legend(fontsize=7, loc="lower right")
