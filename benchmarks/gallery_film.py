@@ -83,7 +83,40 @@ def cover(seen: Observation) -> Image.Image:
     return canvas.done()
 
 
-DRAWINGS: dict[str, Drawing] = {"cart_pole": cart_pole, "reach": reach, "cover": cover}
+def rolling_ball(seen: Observation) -> Image.Image:
+    """samples/godot/rolling_ball from above, z downwards; the rays show what the ball knows of the pillars."""
+    canvas = Canvas(5.7)
+    numbers = [float(x) for x in seen]
+    x, y, dx, dy = numbers[0] * 5, -numbers[1] * 5, numbers[4] * 5, -numbers[5] * 5
+    canvas.box(0, 0, 5, 5, "#f0ece4", GREY)
+    canvas.disc(x + dx, y + dy, 0.6, "#bfe3bf", GREEN)
+    for i, part in enumerate(numbers[8:]):
+        end = x + 3 * part * math.cos(i * math.pi / 4), y + 3 * part * math.sin(i * math.pi / 4)
+        canvas.line([(x, y), end], "#dcd8d0" if part >= 1 else "#e8a0a0", 0.05)
+        if part < 1:
+            canvas.disc(*end, 0.12, RED)
+    canvas.disc(x, y, 0.3, BLUE)
+    return canvas.done()
+
+
+def catcher(seen: Observation) -> Image.Image:
+    """samples/godot/catcher from the side."""
+    canvas = Canvas(3.6)
+    numbers = [float(x) for x in seen]
+    ground, cart = 3.3, numbers[0] * 3
+    for side in (-3, 3):
+        canvas.line([(side, -ground), (side, ground + 1)], GREY, 0.1)
+    for k in (10, 12, 14):
+        canvas.disc(numbers[k] * 3, numbers[k + 1] * 6 - ground, 0.2, GREY)
+    for k in (2, 6):
+        canvas.disc(cart + numbers[k] * 3, numbers[k + 1] * 6 - ground, 0.25, RED)
+    canvas.box(cart, 0.1 - ground, 0.5, 0.1, INK)
+    return canvas.done()
+
+
+DRAWINGS: dict[str, Drawing] = {
+    "cart_pole": cart_pole, "reach": reach, "cover": cover, "rolling_ball": rolling_ball, "catcher": catcher,
+}  # fmt: skip
 
 
 def small(picture: Image.Image) -> Image.Image:
