@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from ue_rl.compliance.bench import Bench
+from ue_rl.compliance.checks.spaces import refused
 from ue_rl.compliance.peer import Skip, Wrong
 from ue_rl.compliance.text_peer import TextPeer
 from ue_rl.wire.handshake import unknown_words
@@ -42,7 +43,10 @@ def steps_of_all(bench: Bench) -> str:
     """Every env answers its steps."""
     taken = []
     for _ in bench.while_there_is_time(bench.options.patience, _STEPS):
-        taken.append(bench.step().seconds)
+        try:
+            taken.append(bench.step().seconds)
+        except Wrong as wrong:
+            raise refused(bench, wrong) from wrong
     _separators(bench)
     return f"{len(taken)} steps, {np.median(taken) * 1e3:.2f} ms each by the median"
 
