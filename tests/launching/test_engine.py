@@ -104,6 +104,22 @@ def test_it_is_started_again_on_another_port_and_its_output_goes_on(make: Make, 
     assert "start 1" not in str(engine.lost(EngineTimeout("late")))
 
 
+@pytest.mark.skipif(os.name != "posix", reason="the keeper cuts it on POSIX systems")
+def test_an_output_that_would_fill_the_disk_is_cut(make: Make, tmp_path: Path) -> None:
+    """And the engine's last lines are still found."""
+    floods = "for _ in range(65): print(('y' * 1023 + '\\n') * 1024, end='')\nprint('enough')\n"
+    engine = make(floods + SERVES.replace("time.sleep(60)", "print('bye'); sys.exit(3)"))
+    connection = engine.open(Listened())
+    log = tmp_path / "engine-0.log"
+    eventually(lambda: b"bytes of output before" in log.open("rb").readline() and log.stat().st_size > 7 * 2**20)
+    with log.open("rb") as lines:
+        assert int(lines.readline().split()[1]) > 55 * 2**20
+        assert lines.readline() == b"y" * 1023 + b"\n"
+    assert log.stat().st_size < 9 * 2**20
+    connection.sock.shutdown(socket.SHUT_WR)
+    assert "bye" in str(engine.lost(gone()))
+
+
 @pytest.mark.parametrize("code", [0, 3, 139])
 def test_an_exit_in_mid_run_is_told(make: Make, code: int) -> None:
     engine = make(SERVES.replace("while c.recv", f"print('bye'); sys.exit({code})\nwhile c.recv"))

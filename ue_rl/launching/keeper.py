@@ -4,7 +4,8 @@
 
 It starts COMMAND, says what becomes of it on its own stdout, and ends COMMAND's whole process tree when the trainer
 says so, when the trainer has gone (its end of our stdin is closed, also by kill -9), or when COMMAND itself has ended.
-The engine's output goes where the keeper's stderr goes. This file is run by its path and imports the standard library
+The engine's output goes where the keeper's stderr goes; where that is a file, it is cut when it has grown beyond MOST
+bytes, and its last KEPT bytes stay. This file is run by its path and imports the standard library
 only, so that it starts in a few hundredths of a second.
 
 To the trainer: `started PID`, `failed REASON`, `exit CODE` (negative: minus the signal), one a line.
@@ -32,6 +33,7 @@ MARK = "UE_RL_MARK"  # an environment variable that every process of the tree in
 GRACE = 3.0  # seconds between SIGTERM and SIGKILL when the trainer has gone without a word
 AFTER_EXIT = 1.0  # the same for what an engine leaves that has ended by itself
 TICK = 0.5  # how often to look whether the trainer lives, where its end of the pipe was inherited by somebody else
+MOST, KEPT = 64 * 2**20, 8 * 2**20  # bytes of the engine's output: a night of warnings must not fill the disk
 
 LINUX, WINDOWS = sys.platform.startswith("linux"), sys.platform == "win32"
 _SET_PDEATHSIG, _SET_CHILD_SUBREAPER = 1, 36
@@ -67,6 +69,8 @@ def _until_over(news: queue.SimpleQueue[tuple[str, float]], trainer: int) -> flo
         try:
             what, value = news.get(timeout=TICK)
         except queue.Empty:
+            if not WINDOWS:
+                _cut_output()
             if not WINDOWS and os.getppid() != trainer:
                 return GRACE
             continue
@@ -74,6 +78,18 @@ def _until_over(news: queue.SimpleQueue[tuple[str, float]], trainer: int) -> flo
             return value
         _say(f"exit {value:.0f}")
         return AFTER_EXIT
+
+
+def _cut_output() -> None:
+    """Lines that are written at the same moment may be lost."""
+    with contextlib.suppress(OSError):  # a pipe or a terminal, or a disk that fails
+        size = os.fstat(2).st_size
+        if size > MOST:
+            tail = os.pread(2, KEPT, size - KEPT).partition(b"\n")[2]
+            os.ftruncate(2, 0)
+            os.lseek(2, 0, os.SEEK_SET)  # of everybody who has it from us
+            os.write(2, b"--- %d bytes of output before this line were deleted\n" % (size - len(tail)))
+            os.write(2, tail)
 
 
 def _say_exits(news: queue.SimpleQueue[tuple[str, float]]) -> float:

@@ -39,6 +39,7 @@ class Output:
     def last_lines(self) -> str:
         """What the present start printed last, for people, with where there is more of it."""
         size = os.fstat(self.file.fileno()).st_size
+        self._begun = self._begun if self._begun <= size else 0  # the keeper has cut it
         begin = max(self._begun, size - BYTES)
         self.file.seek(begin)
         lines = self.file.read(BYTES).decode("utf-8", "replace").splitlines()
