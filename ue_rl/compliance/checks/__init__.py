@@ -59,6 +59,7 @@ CHECKS: list[Check] = [
     Check("steps and resets together", delivery.mixed, every_carrier=True, text_only=True),
     Check("rows in another order", delivery.backwards, text_only=True),
     # resets, episodes, seeds and actions
+    Check("bounds and choices of actions", spaces.actions_taken, every_carrier=True),
     Check("reset of one env", resets.of_one, every_carrier=True),
     Check("ends of episodes", episodes.ends),
     Check("lengths of episodes", episodes.lengths),
@@ -70,7 +71,6 @@ CHECKS: list[Check] = [
     Check("empty options", seeds.options, every_carrier=True),
     Check("actions of the right env", envs.own_actions, every_carrier=True),
     Check("what actions do", envs.actions_arrive),
-    Check("bounds and choices of actions", spaces.actions_taken, every_carrier=True),
     Check("observations in their space", spaces.inside, every_carrier=True),
     Check("observations change", spaces.changing),
     Check("decimals of numbers", spaces.decimals),
