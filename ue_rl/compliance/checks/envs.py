@@ -99,16 +99,10 @@ def _own_by_seeds(bench: Bench, known: Episode) -> str:
     spec, seeds = bench.peer().spec, seeds_of(bench)
     if bench.peer().partial:
         backwards = list(range(spec.num_envs))[::-1]
-        wrong = known.differs(replay(bench, seeds, len(known.actions), known, order=backwards))
+        other = replay(bench, seeds, len(known.actions), known, order=backwards)
+        wrong = known.differs(other)
         if max(wrong) >= 0:
-            env = int(np.argmax(np.array(wrong) >= 0))
-            what = "began elsewhere" if wrong[env] == 0 else f"went elsewhere from step {wrong[env]} on"
-            how = (
-                "over its own socket, asked in another order" if bench.carrier == PER_ENV else "with the rows reversed"
-            )
-            bench.fail(
-                "wrong-env-acted", f"the same seeds and actions, {how}: env {env} {what}", bench.peer().seen, env
-            )
+            _judge_order(bench, known, other, wrong)
             return ""
     idle = []
     for env in sorted({0, spec.num_envs - 1, *range(min(_FEW, spec.num_envs))})[: _FEW + 1]:
@@ -126,6 +120,18 @@ def _own_by_seeds(bench: Bench, known: Episode) -> str:
         if not hit:
             idle.append(env)
     return "another action for one env changes that env alone" + (f"; nothing changes env {idle}" if idle else "")
+
+
+def _judge_order(bench: Bench, known: Episode, other: Episode, wrong: list[int]) -> None:
+    """The same seeds and actions gave another episode when the envs were asked in reverse order."""
+    env = int(np.argmax(np.array(wrong) >= 0))
+    how = "over its own socket, asked in another order" if bench.carrier == PER_ENV else "with the rows reversed"
+    text, seen = f"the same seeds and actions, {how}: env {env}", bench.peer().seen
+    if wrong[env] or (known.obs[0] == other.obs[0, ::-1]).all():
+        what = f"went elsewhere from step {wrong[env]} on" if wrong[env] else "began where another env had begun before"
+        bench.fail("wrong-env-acted", f"{text} {what}", seen, env)
+    else:
+        bench.fail("not-repeatable", f"{text} began elsewhere", seen, env)
 
 
 def _changed(bench: Bench, known: Episode, envs: Sequence[int], numbers_of: int | None = None) -> list[int]:
