@@ -1,6 +1,6 @@
-// A console engine: the reach task over TCP, as fast as a trainer asks.
+// A console engine: the reach task, as fast as a trainer asks. With UeRlSharedMemory.cs among the sources it offers that.
 //
-//     mcs -out:samples/unity/build/engine.exe samples/unity/UeRlBridge.cs samples/unity/console/*.cs
+//     mcs -out:samples/unity/build/engine.exe samples/unity/UeRl{Bridge,SharedMemory}.cs samples/unity/console/*.cs
 //     mono samples/unity/build/engine.exe --port 7777 --num-envs 16 --seed 1
 
 using System;
