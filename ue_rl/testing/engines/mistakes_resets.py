@@ -80,7 +80,7 @@ def _(engine: RightEngine) -> None:
     engine.begin = both
 
 
-def self_reset(engine: RightEngine, shows_next: bool) -> None:
+def _self_reset(engine: RightEngine, shows_next: bool) -> None:
     """The next episode begins right behind the last state; the RESET that comes then changes nothing."""
     observe = engine.observe
     fresh = [False] * engine.num_envs
@@ -107,7 +107,12 @@ def self_reset(engine: RightEngine, shows_next: bool) -> None:
 
 @way("resets-itself", "shows-next", "the last state has the next episode's first observation, as vector envs do")
 def _(engine: RightEngine) -> None:
-    self_reset(engine, shows_next=True)
+    _self_reset(engine, shows_next=True)
+
+
+@way("resets-itself", "silently", "right behind the last state; the RESET that comes then changes nothing")
+def _(engine: RightEngine) -> None:
+    _self_reset(engine, shows_next=False)
 
 
 @way("resets-itself", "twice", "and once more when the RESET comes")

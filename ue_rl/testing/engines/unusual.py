@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import socket
 
-from ue_rl.testing.engines.mistakes_resets import self_reset
 from ue_rl.testing.engines.right import Answer, Ask, RightEngine
 from ue_rl.testing.engines.ways import Way, line, made, number, row
 
@@ -72,7 +71,6 @@ UNUSUAL: list[Way] = [
     made("", "per-env", "env sockets alone", channel="PER_ENV")(_same),
     made("", "choices", "a discrete action space, and masks", choices=True)(_same),
     made("", "parameters", "parameters and infos", parameters=True)(_same),
-    made("", "prepared", "the next episode is there before the RESET comes")(lambda e: self_reset(e, shows_next=False)),
     made("", "pieces", "messages in pieces")(_pieces),
     made("", "backwards", "rows in another order")(_backwards),
     made("", "one-line-each", "a line for each row")(_one_line_each),
