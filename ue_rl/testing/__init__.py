@@ -2,6 +2,7 @@
 
     TinyTask, make_tiny_env   a deterministic task, and the same task in process as the reference
     PluginStandIn             the deployed Unreal plugin's behaviour on the wire, quirk by quirk
+    MistakenEngine            an engine that makes one mistake of those that engines' authors make, or none
     FaultyEngine              an engine that follows the protocol and then fails as its Script says
     Lab                       a bridge with everything that a game may offer beside its callbacks
     MemoryTransport           a Transport over a bridge in the same process, without a socket
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from ue_rl.testing.engines.faulty import FaultKind as FaultKind
     from ue_rl.testing.engines.faulty import FaultyEngine as FaultyEngine
     from ue_rl.testing.engines.faulty import Script as Script
+    from ue_rl.testing.engines.mistaken import MistakenEngine as MistakenEngine
     from ue_rl.testing.engines.plugin_stand_in import ObsFormat as ObsFormat
     from ue_rl.testing.engines.plugin_stand_in import PluginStandIn as PluginStandIn
     from ue_rl.testing.engines.shm_faulty import ShmFaultyEngine as ShmFaultyEngine
@@ -52,6 +54,7 @@ __getattr__, __dir__, __all__ = lazy(
         "chaos_engine": "ChaosEngine chaos_command",
         "engines.chaos": "Record",
         "engines.faulty": "Fault FaultKind FaultyEngine Script",
+        "engines.mistaken": "MistakenEngine",
         "engines.plugin_stand_in": "ObsFormat PluginStandIn",
         "engines.shm_faulty": "ShmFaultyEngine",
         "golden": "GoldenVector find_protocol load_golden",
