@@ -135,6 +135,12 @@ class Bench:
         if self._tape is not None:
             self._tape.cut()
 
+    def forget(self) -> None:
+        """The envs are somewhere, by requests that were not made here: the next step begins new episodes."""
+        self.states = None
+        if self._tape is not None:
+            self._tape.cut()
+
     @property
     def tape(self) -> Tape:
         """Of all exchanges by `reset`, `begin`, `step` and `play`."""

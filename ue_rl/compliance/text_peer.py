@@ -189,8 +189,10 @@ class TextPeer:
             try:
                 came = wire.quiet(max(deadline - time.perf_counter(), 0.0))
             except Ended as error:
-                raise Wrong("ends-session", "the engine closed the connection between two requests", error.unread) \
-                    from None  # fmt: skip
+                name, text = "ends-session", "the engine closed the connection between two requests"
+                if not self._sent and self._says("ERROR"):
+                    name, text = "empty-line-refused", "where FEATURES has ERROR one comes behind the handshake"
+                raise Wrong(name, text, error.unread) from None
             if came:
                 return came
         return b""
@@ -375,5 +377,5 @@ class TextPeer:
 
 
 def numbers(row: NDArray[np.float32]) -> str:
-    """`0.5,-1,1e-05`: the shortest text that reads back to the same float32."""
-    return ",".join(str(np.float32(x)).removesuffix(".0") for x in row)
+    """`0.5,-1,0.00001`: the shortest text that reads back to the same float32, without an exponent."""
+    return ",".join(np.format_float_positional(x, trim="-") for x in row)

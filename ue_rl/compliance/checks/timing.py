@@ -29,9 +29,11 @@ _RATES = (10, 15, 20, 24, 25, 30, 40, 50, 60, 72, 75, 90, 100, 120, 144, 165, 20
 def speed(bench: Bench) -> str:
     """Steps of all envs, one after the other: how long each takes, as this checker sees it (it is no fast trainer)."""
     bench.step()
+    _acknowledge(bench, late=True)  # as it is where trainers wait for whole answers
     began, taken = time.perf_counter(), []
     for _ in bench.while_there_is_time(_SECONDS, _STEPS):
         taken.append(bench.step().seconds)
+    _acknowledge(bench, late=False)
     steps = len(taken) / (time.perf_counter() - began)
     p50, p99 = np.percentile(taken, (50, 99)).tolist()
     envs = bench.peer().spec.num_envs
@@ -69,8 +71,7 @@ def delays(bench: Bench) -> str:
 
 def _gaps(bench: Bench, peer: TextPeer, acknowledge_late: bool) -> float:
     """Seconds between two pieces of one answer: the longest of each step, the median of the steps."""
-    for wire in peer.wires:
-        wire.acknowledges_late = acknowledge_late
+    _acknowledge(bench, acknowledge_late)
     found = []
     for _ in range(_LOOKS):
         bench.step()
@@ -79,9 +80,14 @@ def _gaps(bench: Bench, peer: TextPeer, acknowledge_late: bool) -> float:
         if bench.carrier != PER_ENV:  # there each line has a socket of its own
             gaps += [b.began - a.ended for a, b in pairwise(lines)]
         found.append(max(gaps))
-    for wire in peer.wires:
-        wire.acknowledges_late = True
+    _acknowledge(bench, late=False)
     return float(np.median(found))
+
+
+def _acknowledge(bench: Bench, late: bool) -> None:
+    peer = bench.peer()
+    for wire in peer.wires if isinstance(peer, TextPeer) else []:
+        wire.acknowledges_late = late
 
 
 def _tick(taken: list[float]) -> float:

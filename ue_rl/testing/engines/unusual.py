@@ -6,6 +6,7 @@ import re
 import socket
 from typing import TYPE_CHECKING
 
+from ue_rl.testing.engines.mistakes_resets import self_reset
 from ue_rl.testing.engines.ways import Way, line, made, number, row
 
 if TYPE_CHECKING:
@@ -60,7 +61,7 @@ def _later(engine: MistakenEngine) -> None:
         answer(sock, line)
         _flush(sock)
 
-    engine.perform, engine.deliver = without, answer_later
+    engine.perform, engine.deliver, engine.forget = without, answer_later, held.clear
     engine._answer = answers  # type: ignore[method-assign]
 
 
@@ -74,6 +75,7 @@ UNUSUAL: list[Way] = [
     made("", "per-env", "env sockets alone", channel="PER_ENV")(_same),
     made("", "choices", "a discrete action space, and masks", choices=True)(_same),
     made("", "parameters", "parameters and infos", parameters=True)(_same),
+    made("", "prepared", "the next episode is there before the RESET comes")(lambda e: self_reset(e, shows_next=False)),
     made("", "pieces", "messages in pieces")(_pieces),
     made("", "backwards", "rows in another order")(_backwards),
     made("", "one-line-each", "a line for each row")(_one_line_each),
@@ -82,11 +84,36 @@ UNUSUAL: list[Way] = [
     line("", "empty-lines", "an empty line behind each message", lambda data: data + b"\n"),
     row("", "spaces", "spaces around everything", lambda t, a: t.replace(";", " ; ").replace("=", " = ")),
     row("", "lower-case", "keys in lower case", lambda t, a: t.lower()),
-    row("", "semicolons", "semicolons between the numbers", lambda t, a: t[: t.index("REW")].replace(",", ";") + t[t.index("REW") :]),
-    row("", "six-decimals", "numbers with nine decimals", lambda t, a: re.sub(r"-?\d+\.\d+(e-?\d+)?", lambda n: f"{float(n[0]):.9f}", t)),
-    row("", "exponents", "numbers with exponents", lambda t, a: re.sub(r"-?\d+\.\d+(e-?\d+)?", lambda n: f"{float(n[0]):.8e}", t)),
+    row(
+        "",
+        "semicolons",
+        "semicolons between the numbers",
+        lambda t, a: t[: t.index("REW")].replace(",", ";") + t[t.index("REW") :],
+    ),
+    row(
+        "",
+        "six-decimals",
+        "numbers with nine decimals",
+        lambda t, a: re.sub(r"-?\d+\.\d+(e-?\d+)?", lambda n: f"{float(n[0]):.9f}", t),
+    ),
+    row(
+        "",
+        "exponents",
+        "numbers with exponents",
+        lambda t, a: re.sub(r"-?\d+\.\d+(e-?\d+)?", lambda n: f"{float(n[0]):.8e}", t),
+    ),
     row("", "trunc-0", "TRUNC=0 in every row", lambda t, a: t if a.truncated else f"{t};TRUNC=0"),
-    row("", "other-order", "ENV behind OBS", lambda t, a: t.replace(f";ENV={a.env}", "").replace(";REW", f";ENV={a.env};REW", 1)),
-    number("", "done-after-reset", "DONE=1 and a reward in the answer to a reset, where they mean nothing", lambda a: {"done": True, "reward": 3.5} if a.reset else {}),
-    number("", "short-episodes", "episodes of one step", lambda a: {"done": True, "truncated": False} if not a.reset else {}),
-]  # fmt: skip
+    row(
+        "",
+        "other-order",
+        "ENV behind OBS",
+        lambda t, a: t.replace(f";ENV={a.env}", "").replace(";REW", f";ENV={a.env};REW", 1),
+    ),
+    number(
+        "",
+        "done-after-reset",
+        "DONE=1 and a reward in the answer to a reset, where they mean nothing",
+        lambda a: {"done": True, "reward": 3.5} if a.reset else {},
+    ),
+    number("", "short-episodes", "episodes of two steps", lambda a: {"done": a.steps >= 2, "truncated": False}),
+]

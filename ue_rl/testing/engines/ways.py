@@ -2,14 +2,29 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from ue_rl.testing.engines.mistaken import Answer, MistakenEngine
+    from ue_rl.testing.engines.mistaken import Answer, Ask, MistakenEngine
 
-__all__ = ["Change", "Way", "collector", "config", "line", "made", "number", "row", "sometimes"]
+__all__ = [
+    "Change",
+    "Way",
+    "collector",
+    "config",
+    "field_of",
+    "line",
+    "made",
+    "number",
+    "numbers_of",
+    "refuse_text",
+    "row",
+    "sometimes",
+    "with_numbers",
+]
 
 Change = Callable[["MistakenEngine"], None]
 Edit = Callable[[str, "Answer"], str]
@@ -77,7 +92,12 @@ def number(mistake: str, way: str, says: str, edit: Callable[[Answer], dict[str,
 
     def change(engine: MistakenEngine) -> None:
         before = engine.observe
-        engine.observe = lambda ask: (lambda answer: replace(answer, **edit(answer)))(before(ask))
+
+        def edited(ask: Ask) -> Answer:
+            answer = before(ask)
+            return replace(answer, **edit(answer))
+
+        engine.observe = edited
 
     return made(mistake, way, says, **more)(change)
 
@@ -104,3 +124,32 @@ def config(mistake: str, way: str, says: str, edit: Callable[[str], str], **more
 def sometimes(edit: Edit, when: Callable[[Answer], bool]) -> Edit:
     """An edit of some rows only."""
     return lambda text, answer: edit(text, answer) if when(answer) else text
+
+
+def numbers_of(text: str) -> str:
+    """The observation's numbers in a row's text."""
+    return text[4 : text.index(";REW")]
+
+
+def with_numbers(text: str, numbers: str) -> str:
+    """A row's text with others."""
+    return f"OBS={numbers}{text[text.index(';REW') :]}"
+
+
+def field_of(text: str, key: str) -> str:
+    """A field of a row's text, such as "REW=0.5"."""
+    return next(part for part in text.split(";") if part.startswith(f"{key}="))
+
+
+def refuse_text(engine: MistakenEngine, pattern: bytes, says: str) -> None:
+    """Lines in which `pattern` is found end the session."""
+    from ue_rl.testing.engines.mistaken import Refused  # it knows this module
+
+    parse = engine.parse
+
+    def strictly(data: bytes, own: int | None) -> list[Ask]:
+        if re.search(pattern, data):
+            raise Refused(says)
+        return parse(data, own)
+
+    engine.parse = strictly
