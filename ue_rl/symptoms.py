@@ -41,7 +41,7 @@ class Symptoms:
         self.steps = 0
         self._spec, self._long, self._enough = spec, long, enough
         low, high = spec.obs_bounds
-        self._low, self._high = low - _slack(low), high + _slack(high)
+        self._low, self._high = low - slack(low), high + slack(high)
         self._bounded = bool(np.isfinite(low).any() or np.isfinite(high).any())
         self._numbers = spec.image is None or not spec.image.only  # beside an only image the row means nothing
         self._least = np.full(spec.obs_size, np.inf, np.float32)
@@ -149,12 +149,16 @@ class Symptoms:
             )
 
     def _name(self, index: int) -> str:
-        """Of a number of the observation, with its index in the row."""
-        if self._spec.obs_names:
-            return f"{printable(self._spec.obs_names[index])} [{index}]"
-        if self._spec.obs_space is not None:
-            return f"{printable(_place(self._spec.obs_space, index))} [{index}]"
-        return f"number {index}"
+        return number_name(self._spec, index)
+
+
+def number_name(spec: EnvSpec, index: int) -> str:
+    """Of a number of the observation, for people, with its index in the row."""
+    if spec.obs_names:
+        return f"{printable(spec.obs_names[index])} [{index}]"
+    if spec.obs_space is not None:
+        return f"{printable(_place(spec.obs_space, index))} [{index}]"
+    return f"number {index}"
 
 
 def _place(space: Any, index: int) -> str:
@@ -169,12 +173,12 @@ def _has_several(leaf: Leaf) -> bool:
     return leaf.size > 1
 
 
-def _slack(bound: NDArray[np.float32]) -> NDArray[np.float32]:
+def slack(bound: NDArray[np.float32]) -> NDArray[np.float32]:
     """Rounding that no game can be blamed for."""
     with np.errstate(invalid="ignore"):
-        slack = 1e-5 * np.maximum(1, np.abs(bound))
-    slack[~np.isfinite(bound)] = 0
-    return slack.astype(np.float32)
+        width = 1e-5 * np.maximum(1, np.abs(bound))
+    width[~np.isfinite(bound)] = 0
+    return width.astype(np.float32)
 
 
 def _more(indices: NDArray[np.intp]) -> str:

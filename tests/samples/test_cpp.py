@@ -82,6 +82,7 @@ def built() -> dict[str, Path]:
         "lab-asan": (sanitizer, SOURCES / "lab.cpp", SANITIZED),
         "vectors-asan": (sanitizer, SOURCES / "vectors.cpp", SANITIZED),
         "reach": ("g++", SAMPLE / "reach.cpp", ["-O2"]),
+        "vectors-own": ("g++", SOURCES / "vectors.cpp", ["-DUE_RL_OWN_FLOATS"]),  # as with libc++
     }
     with ThreadPoolExecutor(2) as pool:
         made = {name: pool.submit(cached, job[0], job[1], *job[2]) for name, job in jobs.items()}
@@ -146,6 +147,23 @@ def test_cmake_builds_it(tmp_path: Path) -> None:
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stdout + done.stderr
     assert (tmp_path / "reach").is_file()
+
+
+def test_it_builds_beside_the_macros_of_engines_and_systems(tmp_path: Path) -> None:
+    """Unreal, <windows.h> and X11 have macros of names that anybody may use; the standard headers come before them."""
+    system = re.findall(r"^ *#include <[a-z_/0-9]+(?:\.h)?>$", (SAMPLE / "ue_rl_bridge.hpp").read_text("utf-8"), re.M)
+    system = [line for line in system if not re.search(r"win|ws2|xlocale", line)]
+    words = """
+        check verify ensure TEXT PI BIG_NUMBER INDEX_NONE unimplemented dynamic_cast LOCTEXT nil small near far
+        interface hyper ERROR IN OUT OPTIONAL DELETE NO_ERROR STRICT TRUE FALSE CALLBACK GetMessage GetObject Yield
+        None Bool Status Success Always True False min(a,b) max(a,b)
+    """
+    macros = [f"#define {word} this_macro_must_not_be_used +" for word in words.split()]
+    source = [*system, *macros, '#include "ue_rl_bridge.hpp"']
+    (tmp_path / "one.cpp").write_text("\n".join(source) + "\n")
+    for standard in ("-std=c++17", "-std=c++20"):
+        compile_("g++", tmp_path / "one.cpp", Path(os.devnull), standard, "-Wshadow", "-Wundef", "-fno-exceptions",
+                 "-fno-rtti", "-fsyntax-only")  # fmt: skip
 
 
 # -- the golden vectors
@@ -218,14 +236,16 @@ def german_locale(folder: Path) -> dict[str, str]:
     return {"LOCPATH": str(folder)} if made.returncode == 0 or (folder / "de_DE.UTF-8").is_dir() else {}
 
 
-@pytest.mark.parametrize("locale", ["C", "de_DE.UTF-8"])
-def test_golden_vectors(built: dict[str, Path], tmp_path: Path, locale: str) -> None:
+@pytest.mark.parametrize(
+    ("program", "locale"), [("vectors-asan", "C"), ("vectors-asan", "de_DE.UTF-8"), ("vectors-own", "de_DE.UTF-8")]
+)
+def test_golden_vectors(built: dict[str, Path], tmp_path: Path, program: str, locale: str) -> None:
     environment = german_locale(tmp_path) if locale != "C" else {"LC_ALL": "C"}
     if not environment:
         pytest.skip("localedef cannot make a German locale here")
     asked, wanted = vector_lines()
     done = subprocess.run(
-        [built["vectors-asan"], locale], input="\n".join(asked) + "\n", capture_output=True, text=True, check=False,
+        [built[program], locale], input="\n".join(asked) + "\n", capture_output=True, text=True, check=False,
         env={**os.environ, **environment, "ASAN_OPTIONS": "detect_leaks=0"},  # libc keeps its locale
     )  # fmt: skip
     assert done.returncode == 0, done.stderr

@@ -28,6 +28,7 @@ from ue_rl.errors import UeRlError, printable
 COMMANDS = {
     "train": "Train a policy with Stable-Baselines3, in a running engine or an embedded one.",
     "serve": "Host a Gymnasium or PettingZoo env, or a bridge class, as an engine.",
+    "check": "Say what an engine's side of the protocol does wrong, and what to do.",
     "inspect": "Connect to an engine and show its handshake, spaces and speed.",
     "bench": "Measure the bridge on this machine.",
     "export": "Turn a trained model into a verified ONNX file.",

@@ -3,18 +3,28 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from ue_rl.compliance.memory_peer import MEMORY, MemoryPeer
 from ue_rl.compliance.mistakes import MISTAKES
 from ue_rl.compliance.peer import Peer, Skip, States, Wrong
 from ue_rl.compliance.report import Finding, Outcome
 from ue_rl.compliance.sampling import Sampler
+from ue_rl.compliance.tape import Tape
 from ue_rl.compliance.text_peer import PER_ENV, SHARED, TextPeer
 from ue_rl.transport import Transport
 
 _SHOWN = 600
+_LISTENS_AGAIN = 1.0  # seconds in which an engine may listen anew after a session
+# What the deployed plugin cannot do; with Options.base a WARN. docs/unreal.md, section 3.
+LIMITS_OF_BASE = frozenset(
+    ("missing-separator", "no-spaces", "serves-once", "short-reads", "two-decimals", "not-version-1")
+)
 
 
 @dataclass(frozen=True)
@@ -42,23 +52,33 @@ class Bench:
 
     Args:
         carrier: SHARED, PER_ENV or MEMORY. peer: a session that is open. dial: makes a new transport; for MEMORY.
+        again: the engine has served a session before.
 
     Attributes:
         check: the name of the check that runs, for its findings.
         findings: of all checks so far.
-        states: of the last `reset` or `step` here; None where there was none in this session.
+        states: of the last exchange here; None where there was none in this session.
+        speed: name -> number, for the report.
+        memo: what one check leaves for another. shared: the same, for all carriers of one run.
+        failed: the names of the mistakes that were a FAIL so far.
     """
 
     def __init__(
         self, address: tuple[str, int], options: Options, carrier: str, *, peer: TextPeer | None = None,
-        dial: Callable[[], Transport] | None = None,
+        dial: Callable[[], Transport] | None = None, again: bool = False, shared: dict[str, Any] | None = None,
     ) -> None:  # fmt: skip
         self.address, self.options, self.carrier, self._dial = address, options, carrier, dial
         self.check = ""
         self.findings: list[Finding] = []
+        self.speed: dict[str, float] = {}
+        self.memo: dict[str, Any] = {}
         self._peer: Peer | None = peer
+        self._again = again or peer is not None
         self._sampler: Sampler | None = None
         self.states: States | None = None
+        self.failed: set[str] = set()
+        self.shared: dict[str, Any] = {} if shared is None else shared
+        self._tape: Tape | None = None
 
     # -- the session
 
@@ -66,10 +86,11 @@ class Bench:
         """The session; a new one where there is none.
 
         Raises:
-            Wrong: the engine does not serve one.
+            Wrong: the engine does not serve one; "serves-once" where it has served one before.
         """
         if self._peer is None:
             self._peer = self.open()
+            self._again = True
         return self._peer
 
     def text(self) -> TextPeer:
@@ -92,16 +113,40 @@ class Bench:
         if self.carrier == MEMORY:
             assert self._dial is not None
             return MemoryPeer(self._dial())
-        try:
-            return TextPeer(self.address, self.options.timeout, self.carrier)
-        except OSError as error:
-            raise Wrong("not-listening", f"connecting failed: {error}") from error
+        until = time.perf_counter() + (_LISTENS_AGAIN if self._again else 0.0)
+        while True:
+            try:
+                return TextPeer(self.address, self.options.timeout, self.carrier, self._again)
+            except OSError as error:
+                if time.perf_counter() > until:
+                    name = "serves-once" if self._again else "not-listening"
+                    raise Wrong(name, f"connecting failed: {error}") from error
+                time.sleep(0.02)
+            except Wrong as wrong:
+                if self._again and wrong.mistake == "no-handshake":
+                    wrong.mistake = "serves-once"
+                raise
 
     def drop(self) -> None:
         """Ends the session; the next `peer()` begins another one."""
         if self._peer is not None:
             self._peer.close()
         self._peer = self.states = None
+        if self._tape is not None:
+            self._tape.cut()
+
+    def forget(self) -> None:
+        """The envs are somewhere, by requests that were not made here: the next step begins new episodes."""
+        self.states = None
+        if self._tape is not None:
+            self._tape.cut()
+
+    @property
+    def tape(self) -> Tape:
+        """Of all exchanges by `reset`, `begin`, `step` and `play`."""
+        if self._tape is None:
+            self._tape = Tape(self.peer().spec)
+        return self._tape
 
     @property
     def sampler(self) -> Sampler:
@@ -114,24 +159,43 @@ class Bench:
 
     def reset(self, seeded: bool = False) -> States:
         """New episodes of all envs, with seeds of their own where the engine takes seeds and `seeded`."""
-        peer = self.peer()
+        spec = self.peer().spec
         seeds = None
-        if seeded and "SEED" in peer.spec.features:
-            seeds = [self.options.seed + 1000 + env for env in range(peer.spec.num_envs)]
-        self.states = peer.reset(seeds=seeds)
+        if seeded and "SEED" in spec.features:
+            seeds = [self.options.seed + 1000 + env for env in range(spec.num_envs)]
+        return self.begin(seeds=seeds)
+
+    def begin(
+        self, envs: Sequence[int] | None = None, seeds: Sequence[int | None] | None = None,
+        options: Sequence[Mapping[str, Any] | None] | None = None,
+    ) -> States:  # fmt: skip
+        """Peer.reset, noted."""
+        peer = self.peer()
+        self.states = peer.reset(envs, seeds, options)
+        ids = range(peer.spec.num_envs) if envs is None else envs
+        self._forget_flags(ids)
+        self.tape.add(self.states, self.over(), (), ids, seeded=seeds is not None)
         return self.states
 
-    def step(self) -> States:
-        """A random step of all envs; those whose episode is over get a new one."""
+    def play(
+        self, actions: NDArray[np.float32], envs: Sequence[int] | None = None, resets: Sequence[int] = ()
+    ) -> States:
+        """Peer.step, noted."""
         peer = self.peer()
+        self.states = peer.step(actions, envs, resets)
+        self._forget_flags(resets)
+        ids = [env for env in range(peer.spec.num_envs) if env not in set(resets)] if envs is None else envs
+        self.tape.add(self.states, self.over(), ids, resets, actions)
+        return self.states
+
+    def step(self, actions: NDArray[np.float32] | None = None) -> States:
+        """A step of all envs, random by default; those whose episode is over get a new one."""
         if self.states is None:
             return self.reset()
         over = self.over()
-        if len(over) == peer.spec.num_envs:
-            self.states = peer.reset()
-        else:
-            self.states = peer.step(self.sampler.random(self.states), resets=over)
-        return self.states
+        if len(over) == self.peer().spec.num_envs:
+            return self.begin()
+        return self.play(self.sampler.random(self.states) if actions is None else actions, resets=over)
 
     def over(self) -> list[int]:
         """The envs that can only be reset now: their episode, or that of every agent that is there, is over."""
@@ -141,6 +205,14 @@ class Bench:
         stuck = ((states.dones != 0) | (states.present == 0)).reshape(spec.num_envs, -1).all(axis=1)
         return [env for env, over in enumerate(stuck.tolist()) if over]
 
+    def _forget_flags(self, envs: Sequence[int]) -> None:
+        """REW and DONE in the answer to a reset mean nothing."""
+        assert self.states is not None
+        per_env = self.peer().spec.agents_per_env
+        rows = (np.array(envs, np.intp)[:, None] * per_env + np.arange(per_env)).ravel()
+        self.states.rewards[rows] = 0
+        self.states.dones[rows] = self.states.truncated[rows] = 0
+
     def while_there_is_time(self, seconds: float, most: int) -> Iterator[int]:
         """Counts, at most up to `most`, as long as that takes no longer than so many seconds."""
         deadline = time.perf_counter() + seconds
@@ -148,6 +220,16 @@ class Bench:
             if time.perf_counter() > deadline:
                 return
             yield n
+
+    def needs_right(self, *mistakes: str) -> None:
+        """Where one of these was a FAIL, the check that asks cannot say anything.
+
+        Raises:
+            Skip.
+        """
+        wrong = [name for name in mistakes if name in self.failed]
+        if wrong:
+            raise Skip(f"it needs what failed above: {', '.join(wrong)}")
 
     # -- findings
 
@@ -164,8 +246,12 @@ class Bench:
         self._add(Outcome.WARN, text, mistake, seen, env_id)
 
     def fail(self, mistake: str, text: str = "", seen: str = "", env_id: int | None = None) -> None:
-        """A mistake after which the session goes on; raise Wrong where it does not."""
-        self._add(Outcome.FAIL, text, mistake, seen, env_id)
+        """A mistake after which the session goes on; raise Wrong where it does not.
+
+        Of the deployed plugin (Options.base) a known limit is a WARN.
+        """
+        known = self.options.base and mistake in LIMITS_OF_BASE
+        self._add(Outcome.WARN if known else Outcome.FAIL, text, mistake, seen, env_id)
 
     def _add(
         self, outcome: Outcome, text: str, mistake: str | None = None, seen: str = "", env_id: int | None = None
@@ -173,6 +259,8 @@ class Bench:
         known = None if mistake is None else MISTAKES[mistake]
         if known is not None:
             text = f"{known.title}: {text}" if text else known.title
+            if outcome is Outcome.FAIL:
+                self.failed.add(known.name)
         if len(seen) > _SHOWN:
             seen = f"{seen[:_SHOWN]}..."
         self.findings.append(Finding(self.check, self.carrier, outcome, text, known, env_id, seen))

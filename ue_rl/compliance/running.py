@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
+from typing import Any
 
 from ue_rl.compliance.bench import MEMORY, PER_ENV, Bench, Options
 from ue_rl.compliance.checks import CHECKS, Check
@@ -17,6 +18,8 @@ from ue_rl.spec import Channel
 __all__ = ["Options", "check"]
 
 Progress = Callable[[Finding], None]
+# There is nothing more to check then.
+_GONE = ("not-listening", "no-handshake", "busy", "serves-once", "dies-of-disconnect", "dies-of-garbage")
 _LOOPBACK = ("127.", "localhost", "::1")
 
 
@@ -28,6 +31,7 @@ class _Run:
     options: Options
     report: Report
     progress: Progress | None
+    shared: dict[str, Any] = field(default_factory=dict)
 
 
 def check(url: str, options: Options | None = None, *, progress: Progress | None = None) -> Report:
@@ -44,7 +48,7 @@ def check(url: str, options: Options | None = None, *, progress: Progress | None
     run = _Run(url, options, Report(url), progress)
     if url.startswith(SHM):
         dial = partial(open_transport, url, timeout=options.timeout)
-        _carrier(run, Bench(("", 0), options, MEMORY, dial=dial), CHECKS)
+        _carrier(run, Bench(("", 0), options, MEMORY, dial=dial, shared=run.shared), CHECKS)
     else:
         _text(run, parse_tcp(url))
     run.report.seconds = time.perf_counter() - began
@@ -65,23 +69,36 @@ def _text(run: _Run, address: tuple[str, int]) -> None:
     run.report.handshake = peer.handshake.decode("ascii", "backslashreplace").strip()
     bench.passes(f"came after {peer.greeted * 1e3:.1f} ms: {run.report.handshake}")
     _take(run, bench)
-    checks = CHECKS
+    checks, gone = CHECKS, ""
     if spec.image is None:
-        _carrier(run, Bench(address, run.options, peer.carrier, peer=peer), checks)
+        gone = _carrier(run, Bench(address, run.options, peer.carrier, peer=peer, shared=run.shared), checks)
         checks = [check for check in CHECKS if check.every_carrier]
         if spec.channel is Channel.ANY and not spec.groups:
-            _carrier(run, Bench(address, run.options, PER_ENV), checks)
+            gone = _carrier(run, Bench(address, run.options, PER_ENV, again=True, shared=run.shared), checks, gone)
     peer.close()
     if spec.shm is not None and address[0].startswith(_LOOPBACK):
         host = f"[{address[0]}]" if ":" in address[0] else address[0]
         url = f"tcp://{host}:{address[1]}"
         dial = partial(open_transport, url, "shm", timeout=run.options.timeout)
-        _carrier(run, Bench(address, run.options, MEMORY, dial=dial), checks)
+        _carrier(run, Bench(address, run.options, MEMORY, dial=dial, shared=run.shared), checks, gone)
 
 
-def _carrier(run: _Run, bench: Bench, checks: list[Check]) -> None:
-    """Runs the checks over one carrier."""
-    broken = ""
+def _carrier(run: _Run, bench: Bench, checks: list[Check], gone: str = "") -> str:
+    """Runs the checks over one carrier.
+
+    Args:
+        gone: why the engine serves nobody any more; "": it does.
+
+    Returns:
+        The same, as it is now.
+    """
+    broken = gone
+    if gone:
+        bench.check = "session"
+        bench.skips(f"the engine serves no further session: {gone}")
+        _take(run, bench)
+        return gone
+    checks = [check for check in checks if not check.text_only or bench.carrier != MEMORY]
     for each in checks:
         bench.check = each.name
         before = len(bench.findings)
@@ -93,6 +110,7 @@ def _carrier(run: _Run, bench: Bench, checks: list[Check]) -> None:
             broken = broken or each.name
         _take(run, bench)
     bench.drop()
+    return broken if broken in _GONE else ""
 
 
 def _one(bench: Bench, each: Check) -> str:
@@ -108,7 +126,7 @@ def _one(bench: Bench, each: Check) -> str:
     except Wrong as wrong:
         bench.drop()
         bench.fail(wrong.mistake, wrong.text, wrong.seen, wrong.env_id)
-        if wrong.mistake in ("not-listening", "no-handshake", "busy"):
+        if wrong.mistake in _GONE:
             return wrong.mistake
     return ""
 
@@ -120,3 +138,5 @@ def _take(run: _Run, bench: Bench) -> None:
         if run.progress is not None:
             run.progress(finding)
     bench.findings.clear()
+    if bench.speed:
+        run.report.speed[bench.carrier] = bench.speed

@@ -47,8 +47,11 @@ def first_carrier(spec: EnvSpec) -> str:
     return PER_ENV
 
 
-def greet(wire: Wire, within: float) -> tuple[EnvSpec, bytes, float]:
+def greet(wire: Wire, within: float, ask_for_it: bool = True) -> tuple[EnvSpec, bytes, float]:
     """(spec, the line, seconds until it came) of an engine's handshake on a new connection.
+
+    Args:
+        ask_for_it: where none comes, look whether it comes after a request.
 
     Raises:
         Wrong: it does not come, or cannot be read.
@@ -62,7 +65,7 @@ def greet(wire: Wire, within: float) -> tuple[EnvSpec, bytes, float]:
         except Silent as error:
             if busy:
                 raise Wrong("busy", seen=b"BUSY") from None
-            raise _without(wire, error.unread, within) from None
+            raise _without(wire, error.unread, within, ask_for_it) from None
         notice = notice_of(line.data)
         if notice is not None and notice[0] == "BUSY":
             busy, grace = True, _BUSY_GRACE
@@ -73,17 +76,18 @@ def greet(wire: Wire, within: float) -> tuple[EnvSpec, bytes, float]:
             raise of_handshake(error, line.data) from error
 
 
-def _without(wire: Wire, unread: bytes, within: float) -> Wrong:
+def _without(wire: Wire, unread: bytes, within: float, ask_for_it: bool) -> Wrong:
     """What is wrong with an engine that has sent no whole line."""
     if b"\r" in unread:
         return Wrong("carriage-return-only", seen=unread)
     if unread:
         return Wrong("no-newline", f"the handshake had not ended after {within:g} s", unread)
     with suppress(Ended, Silent):
-        wire.send(b"ACT=RESET;ENV=0\n")
-        line = wire.line(within)
-        if line.data.lstrip()[:7].upper() == b"CONFIG:":
-            return Wrong("late-handshake", seen=line.data)
+        if ask_for_it:
+            wire.send(b"ACT=RESET;ENV=0\n")
+            line = wire.line(within)
+            if line.data.lstrip()[:7].upper() == b"CONFIG:":
+                return Wrong("late-handshake", seen=line.data)
     return Wrong("no-handshake", f"nothing came within {within:g} s", unread)
 
 
@@ -94,9 +98,10 @@ class TextPeer:
         address: (host, port).
         timeout: seconds for each answer.
         carrier: SHARED or PER_ENV; "": what `first_carrier` says.
+        again: a session with this engine was there before, so that its handshake needs no diagnosis.
 
     Attributes:
-        spell: how a request's text becomes the pieces that are sent.
+        spell: how a request's text becomes the pieces that are sent, `pause` seconds apart.
         arrivals: the lines of the last answer, with their times.
         handshake: the line as it came, and `greeted`, the seconds until it did.
         joined: a line came in which nothing separates two fields, b"" for none.
@@ -107,12 +112,13 @@ class TextPeer:
 
     partial = True
 
-    def __init__(self, address: tuple[str, int], timeout: float, carrier: str = "") -> None:
-        self.timeout, self.spell = timeout, plain
+    def __init__(self, address: tuple[str, int], timeout: float, carrier: str = "", again: bool = False) -> None:
+        self.timeout, self.pause = timeout, 0.0
+        self.spell: Spelling = plain
         self.wires = [Wire(address, timeout)]
         self.joined = b""
         try:
-            self.spec, self.handshake, self.greeted = greet(self.wires[0], timeout)
+            self.spec, self.handshake, self.greeted = greet(self.wires[0], timeout, not again)
             self.carrier = carrier or first_carrier(self.spec)
             self._rlbase = self.spec.env_type is EnvType.RLBASE
             self._codec, self._buffers = Codec(self.spec), StepBuffers.of(self.spec)
@@ -136,8 +142,11 @@ class TextPeer:
         return feature in self.spec.features
 
     def _open_env_sockets(self, address: tuple[str, int]) -> None:
-        for _ in range(self.spec.num_envs):
-            self.wires.append(Wire(address, self.timeout))
+        for env in range(self.spec.num_envs):
+            try:
+                self.wires.append(Wire(address, self.timeout))
+            except OSError as error:
+                raise Wrong("env-socket-refused", f"connecting failed: {error}", env_id=env) from error
         self._env_wires = self.wires[1:]
         if self._says("ERROR"):
             for wire in self._env_wires:
@@ -180,8 +189,10 @@ class TextPeer:
             try:
                 came = wire.quiet(max(deadline - time.perf_counter(), 0.0))
             except Ended as error:
-                raise Wrong("ends-session", "the engine closed the connection between two requests", error.unread) \
-                    from None  # fmt: skip
+                name, text = "ends-session", "the engine closed the connection between two requests"
+                if not self._sent and self._says("ERROR"):
+                    name, text = "empty-line-refused", "where FEATURES has ERROR one comes behind the handshake"
+                raise Wrong(name, text, error.unread) from None
             if came:
                 return came
         return b""
@@ -193,28 +204,64 @@ class TextPeer:
 
     # -- exchanges
 
-    def exchange(self, rows: Mapping[int, Sequence[str]]) -> States:
+    def exchange(self, rows: Mapping[int, Sequence[str]], apart: bool = False) -> States:
         """Asks these envs, each with its rows as they stand here, and waits until each of them has answered.
+
+        Args:
+            apart: each env in a line of its own, all of them in one write where they share a wire.
 
         Raises:
             Wrong.
         """
         began = time.perf_counter()
-        self.ask(rows)
+        self.ask(rows, apart)
         self._collect(set(rows))
         return States.of(self._buffers, time.perf_counter() - began)
 
-    def ask(self, rows: Mapping[int, Sequence[str]]) -> None:
-        """Sends a request without waiting."""
+    def ask(self, rows: Mapping[int, Sequence[str]], apart: bool = False) -> None:
+        """Sends a request without waiting; see `exchange`."""
         self._buffers.infos.clear()
         self._resets = {env for env, texts in rows.items() if "RESET" in texts[0].upper()}
         if self._per_env:
             lines = [(self._env_wires[env], "||".join(texts)) for env, texts in rows.items()]
+        elif apart:
+            lines = [(self.wires[0], "\n".join("||".join(texts) for texts in rows.values()))]
         else:
             lines = [(self.wires[0], "||".join(row for texts in rows.values() for row in texts))]
         self._sent = [line for _, line in lines]
         for wire, line in lines:
-            self._send(wire, self.spell(line))
+            self._send(wire, self.spell(line), self.pause)
+
+    def call(self, line: str) -> bytes:
+        """The answer to a call, on the first connection; without its line ending.
+
+        Raises:
+            Wrong.
+        """
+        self._sent, self.arrivals = [line], []
+        self._send(self.wires[0], plain(line))
+        try:
+            self.arrivals.append(self.wires[0].line(self.timeout))
+        except Silent as error:
+            raise Wrong(
+                "bad-call", f"no answer within {self.timeout:g} s", f"{self.seen}\n< {error.unread!r}"
+            ) from None
+        except Ended as error:
+            raise self._gone(error, set()) from None
+        return self.arrivals[0].data
+
+    @property
+    def max_line(self) -> int:
+        """Bytes that a line may have, its line feed included."""
+        return self._codec.max_line
+
+    def reset_rows(self, envs: Sequence[int], seeds: Sequence[int | None] | None = None) -> dict[int, list[str]]:
+        """What `reset` asks: env -> its rows."""
+        return {env: [self._reset_row(env, None if seeds is None else seeds[n], None)] for n, env in enumerate(envs)}
+
+    def step_rows(self, actions: NDArray[np.float32], envs: Sequence[int]) -> dict[int, list[str]]:
+        """What `step` asks: env -> its rows."""
+        return {env: self._action_rows(env, actions) for env in envs}
 
     def send_raw(self, *pieces: bytes, pause: float = 0.0) -> None:
         """Sends bytes on the first wire that carries requests."""
@@ -330,5 +377,5 @@ class TextPeer:
 
 
 def numbers(row: NDArray[np.float32]) -> str:
-    """`0.5,-1,1e-05`: the shortest text that reads back to the same float32."""
-    return ",".join(str(np.float32(x)).removesuffix(".0") for x in row)
+    """`0.5,-1,0.00001`: the shortest text that reads back to the same float32, without an exponent."""
+    return ",".join(np.format_float_positional(x, trim="-") for x in row)

@@ -10,7 +10,7 @@ from collections import deque
 from dataclasses import dataclass
 
 _KEPT = 8  # messages of the transcript
-_QUICKACK = getattr(socket, "TCP_QUICKACK", None)
+QUICKACK: int | None = getattr(socket, "TCP_QUICKACK", None)
 
 
 class Silent(Exception):
@@ -53,10 +53,14 @@ class Wire:
 
     Attributes:
         log: the last messages: (">", sent) and ("<", received).
+        acknowledges_late: as a peer may; Nagle's algorithm shows itself then, and not without. Linux only; elsewhere
+            it is as the system likes.
 
     Raises:
         OSError: nobody listens.
     """
+
+    acknowledges_late = False
 
     def __init__(self, address: tuple[str, int], timeout: float) -> None:
         self.sock = socket.create_connection(address, timeout=timeout)
@@ -142,8 +146,8 @@ class Wire:
             piece = self.sock.recv(1 << 16)
         except OSError:
             raise Ended(self.unread) from None
-        if _QUICKACK is not None:  # acknowledge late, as a peer may: Nagle's algorithm then shows itself
-            self.sock.setsockopt(socket.IPPROTO_TCP, _QUICKACK, 0)
+        if QUICKACK is not None:  # the system forgets it again and again
+            self.sock.setsockopt(socket.IPPROTO_TCP, QUICKACK, not self.acknowledges_late)
         if not piece:
             raise Ended(self.unread)
         now = time.perf_counter()

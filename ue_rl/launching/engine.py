@@ -6,7 +6,8 @@ import logging
 import os
 import shlex
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 from ue_rl.engines.lifecycle import Life, LifeState
@@ -112,33 +113,46 @@ class LaunchedEngine:
             EngineNotStarted: it cannot be started, has ended, or did not listen in time. ConfigurationError: it has
                 another number of envs. Also what the given `open` raises.
         """
+        url = self.listen(life)
+        with self._failing(life):
+            transport = self._connect(url)
+            life.to(LifeState.STREAMING, url)
+            return transport
+
+    def listen(self, life: Life) -> str:
+        """Starts it and waits until it listens; for whoever dials it himself. `close` ends it.
+
+        Args:
+            life: is brought to CONNECTING.
+
+        Returns:
+            "tcp://127.0.0.1:PORT"
+
+        Raises:
+            EngineNotStarted: as `open`.
+        """
         for tries_left in range(_TRIES - 1, -1, -1):
             try:
-                self.start(life)
-                url = self._wait_until_it_listens()
-                life.to(LifeState.CONNECTING, url)
-                transport = self._connect(url)
+                with self._failing(life):
+                    self.start(life)
+                    url = self._wait_until_it_listens()
+                    life.to(LifeState.CONNECTING, url)
+                    return url
             except _PortTaken as taken:
-                self._clean_up(0.0)
                 life.to(LifeState.CONNECTION_LOST, taken.args[0])
                 if not tries_left or not self._template.uses("port"):
                     raise EngineNotStarted(
                         f"{self._who()} could not have its port: {taken.args[0]}", fault="caller", field="port"
                     ) from None
                 life.to(LifeState.CLEANUP)
-            except UeRlError as error:
-                if life.state in _STARTED:
-                    late = isinstance(error, EngineTimeout) or time.monotonic() > self._deadline
-                    self._clean_up(0.0)
-                    life.to(LifeState.TIMEOUT if late else LifeState.CONNECTION_LOST, error.message)
-                raise
-            except BaseException:
-                self._clean_up(0.0)
-                raise
-            else:
-                life.to(LifeState.STREAMING, url)
-                return transport
         raise AssertionError("the last try raises")
+
+    def last_words(self) -> str:
+        """What became of its process and what it printed last; "" while it runs."""
+        process, output = self._process, self._output
+        if process is None or output is None or not process.ended.is_set():
+            return ""
+        return f"the engine {exit_words(process.exit_code)}; {output.last_lines()}"
 
     def lost(self, error: UeRlError) -> UeRlError:
         """See EngineSource.lost."""
@@ -173,6 +187,21 @@ class LaunchedEngine:
 
     def _who(self) -> str:
         return f"engine {self._engine} ({self.name})"
+
+    @contextmanager
+    def _failing(self, life: Life) -> Iterator[None]:
+        """Around a part of a start: nothing of one that fails is left."""
+        try:
+            yield
+        except UeRlError as error:
+            if life.state in _STARTED:
+                late = isinstance(error, EngineTimeout) or time.monotonic() > self._deadline
+                self._clean_up(0.0)
+                life.to(LifeState.TIMEOUT if late else LifeState.CONNECTION_LOST, error.message)
+            raise
+        except BaseException:
+            self._clean_up(0.0)
+            raise
 
     def _find_port(self) -> ports.Port:
         return ports.find() if self._template.uses("port") else ports.take(DEFAULT_PORT)

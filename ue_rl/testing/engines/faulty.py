@@ -10,16 +10,13 @@ It does not judge what the trainer sends, and it does not simulate anything.
 
 from __future__ import annotations
 
-import contextlib
 import random
 import re
 import socket
-import struct
-import sys
 from dataclasses import dataclass
 from enum import Enum
 
-from ue_rl.testing.engines.loop import EngineLoop
+from ue_rl.testing.engines.line_engine import LineEngine
 
 __all__ = ["AUTO", "Fault", "FaultKind", "FaultyEngine", "Script"]
 
@@ -92,11 +89,7 @@ class Script:
     faults: tuple[Fault, ...] = ()
 
 
-class _Stopped(Exception):
-    """The engine is to end, or to drop its client."""
-
-
-class FaultyEngine(EngineLoop):
+class FaultyEngine(LineEngine):
     """The engine, on a free port in a thread of its own. Use as a context manager, or `start()` and
     `close()`.
 
@@ -128,13 +121,8 @@ class FaultyEngine(EngineLoop):
         self.requests: list[bytes] = []
         self._silent = False
         self._accepted = 0
-        self._admin: socket.socket | None = None
-        self._envs: list[socket.socket] = []
-        self._partial: dict[socket.socket, bytes] = {}
         self._counts = [0] * num_envs
         super().__init__("faulty-engine", host, num_envs + 1)
-        assert self._listener is not None
-        self._watch(self._listener)
 
     @property
     def handshake(self) -> str | None:
@@ -160,32 +148,13 @@ class FaultyEngine(EngineLoop):
         agent = ";AGENT=0" if "AGENTS=" in (self.handshake or "") else ""
         return f"{row};ENV={env}{agent}" if self.env_type == "MULTI" else row
 
-    # -- the loop
+    # -- connections
 
-    def _loop(self) -> None:
-        while not self._stop.is_set():
-            ready = {key.fileobj for key, _ in self._selector.select()}
-            # In the order of the envs, whatever the selector's is: what a fault does to the envs behind it must not
-            # depend on that. New connections come last, so that the end of an old one is seen first.
-            for sock in [sock for sock in self._partial if sock in ready]:
-                if sock in self._partial and not self._stop.is_set():  # it may have been closed in this round
-                    with contextlib.suppress(_Stopped):
-                        self._read(sock)
-            if self._listener in ready and not self._stop.is_set():
-                with contextlib.suppress(_Stopped):
-                    self._accept()
-
-    def _accept(self) -> None:
-        assert self._listener is not None
-        sock, _ = self._listener.accept()
-        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        sock.settimeout(0.05)
+    def _take(self, sock: socket.socket) -> None:
         self._accepted += 1
         # The listener goes before the handshake: a client that reads it must find the door closed.
         if self._accepted == self.script.accepts or self.script.close_after_handshake:
             self._close_listener()
-        self._partial[sock] = b""
-        self._watch(sock)
         if self._admin is not None:
             self._envs.append(sock)
             return
@@ -200,24 +169,12 @@ class FaultyEngine(EngineLoop):
         if self.script.close_after_handshake:
             self._close_clients()
 
-    def _read(self, sock: socket.socket) -> None:
-        try:
-            data = sock.recv(65536)
-        except OSError:
-            data = b""
-        if not data:
-            if sock is self._admin or not self._envs:
-                self._close_clients()
-            else:
-                self._unwatch(sock)
-            return
-        *lines, self._partial[sock] = (self._partial[sock] + data).split(b"\n")
-        for line in lines:
-            if line.strip():
-                self.requests.append(line)
-                self._answer(sock, line)
-
     # -- answers and their faults
+
+    def _cut(self, sock: socket.socket, data: bytes) -> list[bytes]:
+        lines = super()._cut(sock, data)
+        self.requests += [line for line in lines if line.strip()]
+        return lines
 
     def _answer(self, sock: socket.socket, line: bytes) -> None:
         if self._silent:
@@ -288,26 +245,9 @@ class FaultyEngine(EngineLoop):
 
     # -- sockets
 
-    def _wait(self, seconds: float) -> None:
-        if self._stop.wait(seconds):
-            raise _Stopped
-
     def _send(self, sock: socket.socket, data: bytes) -> None:
         size = self.script.fragment or max(1, len(data))
         for start in range(0, len(data), size):
-            if not self._send_all(sock, data[start : start + size]):
-                self._close_clients()
-                raise _Stopped
+            super()._send(sock, data[start : start + size])
             if self.script.fragment_delay and start + size < len(data):
                 self._wait(self.script.fragment_delay)
-
-    def _close_clients(self, reset: bool = False) -> None:
-        for sock in self._partial:
-            self._unwatch(sock)
-            if reset:
-                linger = struct.pack("hh" if sys.platform == "win32" else "ii", 1, 0)
-                sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
-            sock.close()
-        self._partial.clear()
-        self._envs.clear()
-        self._admin = None

@@ -1,0 +1,107 @@
+"""`ue-rl check`: does an engine's side follow the protocol? Each finding as it comes, the verdict in the last line."""
+
+from __future__ import annotations
+
+import json
+from contextlib import closing, nullcontext
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from ue_rl.cli.common import command_line, engine_url, seconds
+from ue_rl.compliance import Options, Outcome, Report
+
+if TYPE_CHECKING:
+    from ue_rl.cli.check_view import View
+    from ue_rl.launching.engine import LaunchedEngine
+
+
+@click.command(short_help="Say what an engine's side does wrong.")
+@click.argument("url", default="127.0.0.1:7777", metavar="[URL]")
+@click.option(
+    "--engine", metavar="COMMAND", help="Start the engine by this, and end it afterwards: './Game.sh --port {port}', "
+    "or a preset such as godot:PATH. URL is left out then.",
+)  # fmt: skip
+@click.option("--num-envs", type=click.IntRange(1), default=4, show_default=True, help="For {num_envs} in COMMAND.")
+@click.option("--start-timeout", type=float, callback=seconds, default=120.0, show_default=True, help="For COMMAND.")
+@click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Of actions and episodes.")
+@click.option("--strict", is_flag=True, help="For an engine of protocol version 1: what is only tolerated fails, too.")
+@click.option("--base", is_flag=True, help="For the deployed Unreal plugin: its known limits are warnings.")
+@click.option(
+    "--timeout", type=float, callback=seconds, default=2.0, show_default=True, help="Seconds to wait for each answer."
+)
+@click.option("--json", "as_json", is_flag=True, help="Write one JSON object, and nothing else.")
+@click.pass_context
+def check(
+    context: click.Context, url: str, engine: str | None, num_envs: int, start_timeout: float, seed: int, strict: bool,
+    base: bool, timeout: float, as_json: bool,
+) -> int:  # fmt: skip
+    """Connect to an engine again and again, and say what its side of the protocol does wrong, how that was seen, what
+    the protocol says about it, and what to do.
+
+    \b
+    URL is tcp://HOST:PORT, HOST:PORT, or shm://NAME for an engine that serves shared memory alone.
+    Exit code: 0 nothing FAILs, 1 something does, 2 the command line is wrong.
+    The last line counts the findings, and names the mistakes.
+
+    The engine must serve one trainer after the other; the deployed plugin serves one per Play.
+    """
+    if strict and base:
+        raise click.UsageError("--strict is for engines of version 1, --base for the deployed plugin: give one of them")
+    given = context.get_parameter_source("url")
+    if engine is not None and given is not click.core.ParameterSource.DEFAULT:
+        raise click.UsageError("--engine starts an engine, URL is one that runs already: give one of them")
+    options = Options(timeout=timeout, seed=seed, base=base, strict=strict)
+    view = None
+    if not as_json:
+        from ue_rl.cli.check_view import View
+
+        view = View()
+    if engine is None:
+        address = engine_url(url, None)
+        return _run(address, options, view, None)
+    with closing(_launched(engine, num_envs, seed, start_timeout)) as started:
+        if view is not None:
+            view.says(f"starting {started.name}")
+        from ue_rl.engines.lifecycle import Life
+
+        return _run(started.listen(Life(0)), options, view, started)
+
+
+def _launched(command: str, num_envs: int, seed: int, start_timeout: float) -> LaunchedEngine:
+    from ue_rl.connecting import open_transport
+    from ue_rl.launching.engine import LaunchedEngine
+    from ue_rl.launching.presets import template
+
+    with command_line():
+        return LaunchedEngine(template(command), num_envs, seed, 0, None, open_transport, start_timeout)
+
+
+def _run(address: str, options: Options, view: View | None, engine: LaunchedEngine | None) -> int:
+    """Checks, shows, and says with what to exit."""
+    from ue_rl import compliance
+
+    so_far = Report(address)
+
+    def note(finding: Any) -> None:
+        so_far.findings.append(finding)
+        if view is not None:
+            view.finding(finding)
+
+    stopped = False
+    report = so_far
+    try:
+        with view.waiting(address) if view is not None else nullcontext():
+            report = compliance.check(address, options, progress=note)
+    except KeyboardInterrupt:
+        stopped = True
+        raise
+    finally:
+        if stopped or report is not so_far:
+            words = engine.last_words() if engine is not None else ""
+            if view is not None:
+                view.ends(report, words, stopped)
+            else:
+                said = report.as_dict() | ({"engine": words} if words else {}) | ({"stopped": True} if stopped else {})
+                click.echo(json.dumps(said))
+    return int(report.count(Outcome.FAIL) > 0)

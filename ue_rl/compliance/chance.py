@@ -1,0 +1,93 @@
+"""How likely something is where an engine is right: for verdicts that rest on many observations. No I/O."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float32]
+
+_SHUFFLES = 4000
+_MOST_FEATURES = 9
+
+
+def by_chance(some: Floats, others: Floats, times: int) -> float:
+    """How likely `times` pairs are all equal, if each was drawn by itself: from how often unpaired rows are equal.
+
+    Args:
+        some, others: [n, D], the rows of each pair.
+    """
+    equal = (some[:, None] == others[None]).all(axis=2)
+    np.fill_diagonal(equal, False)
+    pairs = max(len(some) * (len(some) - 1), 1)
+    return float(((equal.sum() + 1) / (pairs + 1)) ** times)
+
+
+def paired_by_chance(some: Floats, others: Floats, groups: NDArray[np.intp], scale: Floats) -> float:
+    """The share of shufflings, within the groups, that bring the pairs as near to each other as they are.
+
+    Args:
+        some, others: [n, D]. groups: [n]. scale: [D], what counts as near in each number.
+    """
+    one = some.astype(np.float64) / np.maximum(scale, 1e-12)
+    two = others.astype(np.float64) / np.maximum(scale, 1e-12)
+    distances = np.minimum(np.abs(one[:, None] - two[None]), 1e6).sum(axis=2)
+    rng, places = np.random.default_rng(0), np.arange(len(some))
+    actual, hits = distances[places, places].sum(), 0
+    for _ in range(_SHUFFLES):
+        order = places.copy()
+        for group in np.unique(groups):
+            members = np.flatnonzero(groups == group)
+            order[members] = rng.permutation(members)
+        hits += bool(distances[places, order].sum() <= actual + 1e-9)
+    return (hits + 1) / (_SHUFFLES + 1)
+
+
+def ranks(columns: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Each column [T, D] by its order, mean 0 and length 1; equal values share a rank, constant columns are 0."""
+    ordered = np.empty_like(columns)
+    for d in range(columns.shape[1]):
+        _, places, counts = np.unique(columns[:, d], return_inverse=True, return_counts=True)
+        middle = np.cumsum(counts) - (counts - 1) / 2
+        ordered[:, d] = middle[places]
+    return unit(ordered)
+
+
+def unit(columns: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Columns [T, D] with mean 0 and length 1; constant ones are 0."""
+    columns = columns - columns.mean(axis=0)
+    length = np.linalg.norm(columns, axis=0)
+    made: NDArray[np.float64] = np.divide(columns, length, out=np.zeros_like(columns), where=length > 1e-9)
+    return made
+
+
+def features(actions: NDArray[np.float32]) -> NDArray[np.float64]:
+    """What an effect may follow, [T, A, F]: each number, its square, and, of few choices, each of them."""
+    wide = actions.astype(np.float64)
+    made = [wide, (wide - wide.mean(axis=0)) ** 2]
+    values = np.unique(wide)
+    if len(values) < _MOST_FEATURES:
+        made += [(wide == value).astype(np.float64) for value in values]
+    return np.stack(made, axis=2)
+
+
+def effect(changes: Floats, before: Floats, actions: Floats) -> NDArray[np.float64]:
+    """How far each number of an action shows itself in what came, in standard deviations of chance, [A].
+
+    What is linear in the state before is taken out first. Actions were drawn independently of all that came before, so
+    6 is not chance, whatever the game does.
+
+    Args:
+        changes: [T, D]. before: [T, D]. actions: [T, A].
+    """
+    left = changes.astype(np.float64)
+    if before.shape[1] + 1 < len(left) / 4:
+        known = np.column_stack([np.ones(len(left)), unit(before.astype(np.float64))])
+        left = left - known @ np.linalg.lstsq(known, left, rcond=None)[0]
+        left[np.abs(left) < 1e-7 * (np.abs(changes).max(axis=0, initial=0.0) + 1e-30)] = 0
+    ordered, seen = ranks(left), features(actions)
+    found = np.zeros(actions.shape[1])
+    for a in range(actions.shape[1]):
+        found[a] = np.abs(unit(seen[:, a]).T @ ordered).max(initial=0.0)
+    deviations: NDArray[np.float64] = found * np.sqrt(len(left))
+    return deviations

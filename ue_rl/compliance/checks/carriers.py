@@ -1,0 +1,42 @@
+"""A carrier moves numbers: the same seeds and actions give the same episode over each of them."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ue_rl.compliance.bench import Bench
+from ue_rl.compliance.checks.resets import numbers, shown
+from ue_rl.compliance.peer import Skip
+from ue_rl.compliance.replay import Episode, replay, seeds_of
+
+__all__ = ["same"]
+
+_STEPS = 12
+_ROUNDING = 1e-4
+
+
+def same(bench: Bench) -> str:
+    """The episode over this carrier is that over the first one."""
+    numbers(bench)
+    spec = bench.peer().spec
+    if "SEED" not in spec.features:
+        raise Skip("FEATURES has no SEED")
+    bench.needs_right("reset-ignored", "seed-ignored", "not-repeatable", "seed-refused")
+    first, known = bench.shared.get("episode", ("", None))
+    if not isinstance(known, Episode):
+        if bench.memo.get("repeats") is False:
+            raise Skip("episodes do not repeat")
+        bench.shared["episode"] = bench.carrier, replay(bench, seeds_of(bench), _STEPS)
+        raise Skip("it is the first one")
+    here = replay(bench, seeds_of(bench), _STEPS, known)
+    wrong = known.differs(here)
+    if max(wrong) >= 0:
+        env = int(np.argmax(np.array(wrong) >= 0))
+        step = wrong[env]
+        seen = f"env {env}, step {step}, {first}: {shown(known.obs[step, [env]])}; here: {shown(here.obs[step, [env]])}"
+        if 0 < known.distance(here) < _ROUNDING:
+            text = f"by {known.distance(here):.1g} of the numbers: one of them rounds"
+            bench.warn("carriers-differ", text, seen, env)
+        else:
+            bench.fail("carriers-differ", f"env {env} differs from step {step} on", seen, env)
+    return f"{len(known.actions)} steps equal to the bit to those over {first}"

@@ -1,0 +1,260 @@
+"""How requests arrive: in pieces, joined, long, and in every spelling that the grammar allows.
+
+Each check asks for a new episode and a few steps in its own manner (ue_rl/compliance/manners.py). A key that was
+skipped, or an action that was taken for another one, shows itself where the engine repeats an episode; elsewhere it
+counts that the engine answers.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+
+import numpy as np
+
+from ue_rl.compliance import spelling
+from ue_rl.compliance.bench import PER_ENV, Bench
+from ue_rl.compliance.manners import (
+    Episode,
+    Manner,
+    asked,
+    begin,
+    does_right,
+    first_actions,
+    ids_of,
+    mapped,
+    reference,
+    seeds_of,
+    understood,
+)
+from ue_rl.compliance.peer import Skip, States, Wrong
+from ue_rl.compliance.text_peer import TextPeer, plain
+from ue_rl.spec import EnvType
+
+_QUIET = 0.05  # seconds in which envs that were not asked are to be silent
+_MARGIN = 64  # bytes that a long line stays below the limit
+_LONG = (1100, 2300)  # bytes: beyond what engines read at once, 1024 and 2048
+# What a game does wrong shows itself in the effect of each request.
+_GAME = ("wrong-env-acted", "resets-all", "reset-ignored", "stale-reset", "resets-itself", "one-step-late")
+
+
+# -- the checks
+
+
+def in_two_pieces(bench: Bench) -> str:
+    """A request that arrives in two pieces."""
+    return understood(bench, Manner("one-read-one-message", spelling.two_pieces, 1.5), "requests in two pieces")
+
+
+def byte_by_byte(bench: Bench) -> str:
+    """A request that arrives one byte at a time."""
+    return understood(bench, Manner("one-read-one-message", spelling.byte_by_byte), "requests byte by byte")
+
+
+def joined(bench: Bench) -> str:
+    """Each env in a line of its own, all lines in one write."""
+    _need_shared(bench)
+    bench.needs_right("partial-batch", "unasked-env")
+    return understood(bench, Manner("one-message-per-read", apart=True), "several lines in one write")
+
+
+def pipelined(bench: Bench) -> str:
+    """Each env in a line and a write of its own, the second before the answer to the first."""
+    _need_shared(bench)
+    bench.needs_right("partial-batch", "unasked-env")
+    manner = Manner("one-request-at-a-time", _line_by_line, 0.1, apart=True)
+    return understood(bench, manner, "resets and steps of one env while another one is open")
+
+
+def long_lines(bench: Bench) -> str:
+    """Lines of more bytes than engines read at once."""
+    peer = bench.text()
+    bench.needs_right("numbers-not-read")  # they are long by the digits of their numbers
+    most = peer.max_line - _MARGIN
+    sizes = sorted({min(size, most) for size in _LONG if min(size, most) > _LONG[0] - _MARGIN})
+    if not sizes:
+        raise Skip(f"this engine's lines have at most {peer.max_line} bytes")
+    usual, _ = reference(bench)
+    for size in sizes:
+        came, same = asked(bench, Manner("short-reads", functools.partial(_padded, size)))
+        if not same:
+            return ""
+        if bench.options.base and _slower(came, usual):
+            took, before = came[-1].seconds * 1e3, usual[-1].seconds * 1e3
+            bench.warn("short-reads", f"a step of {size} bytes took {took:.0f} ms instead of {before:.0f}")
+    return f"lines of {' and '.join(map(str, sizes))} bytes"
+
+
+def crlf(bench: Bench) -> str:
+    """Lines that end as Windows ends them."""
+    if bench.options.base and _rlbase(bench):
+        raise Skip("the plugin's RLBASE knows the word RESET alone, without a carriage return")
+    return understood(bench, Manner("no-crlf", spelling.crlf), "lines that end in a carriage return and a line feed")
+
+
+def empty_lines(bench: Bench) -> str:
+    """Empty lines around a request."""
+    return understood(bench, Manner("empty-line-refused", spelling.empty_lines), "empty lines around requests")
+
+
+def spaces(bench: Bench) -> str:
+    """Spaces and tabs around fields."""
+    _need_keys(bench)
+    return understood(bench, Manner("no-spaces", spelling.spaces), "spaces and tabs around fields")
+
+
+def lower_case(bench: Bench) -> str:
+    """Keys in lower case."""
+    _need_keys(bench)
+    return understood(bench, Manner("no-lower-case", spelling.lower_case), "keys in lower case")
+
+
+def unknown_keys(bench: Bench) -> str:
+    """Fields that nobody knows."""
+    _need_keys(bench)
+    return understood(bench, Manner("unknown-key-refused", spelling.unknown_keys), "unknown fields")
+
+
+def numbers(bench: Bench) -> str:
+    """Numbers in other spellings."""
+    for way in spelling.WAYS:
+        said = understood(
+            bench, Manner("numbers-not-read", functools.partial(spelling.numbers_otherwise, way)), f"numbers as {way}"
+        )
+        if "numbers-not-read" in bench.failed:
+            return ""
+    return said.replace(f"numbers as {way}", f"numbers as {', '.join(spelling.WAYS)}")
+
+
+def backwards(bench: Bench) -> str:
+    """The last env's row first."""
+    _need_shared(bench)
+    return understood(bench, Manner("row-order", backwards=True), "rows in descending order")
+
+
+def partial(bench: Bench) -> str:
+    """Requests that name some envs: nobody else answers."""
+    _need_two(bench)
+    mapped(bench, "partial-batch", lambda: _in_parts(bench))
+    return "some envs, then the others: nobody else answered"
+
+
+def partial_effect(bench: Bench) -> str:
+    """Requests that name some envs: the others stay where they are."""
+    _need_two(bench)
+    bench.needs_right("partial-batch", *_GAME)
+
+    def ask() -> bool:
+        usual = reference(bench)[0]
+        return len(usual) < 2 or all(_equal_rows(bench, states, usual[1], envs) for envs, states in _in_parts(bench))
+
+    if not does_right(bench, "partial-batch", ask):
+        bench.fail("partial-batch", "envs that the request did not name went on, too", bench.text().seen)
+    return _compared(bench)
+
+
+def _in_parts(bench: Bench) -> list[tuple[list[int], States]]:
+    """(the envs, what they answered) of a step of every other env, then of the rest; then one env is reset."""
+    peer, found = bench.text(), []
+    halves = ids_of(bench)[1::2], ids_of(bench)[0::2]
+    actions = first_actions(bench, begin(bench))
+    for envs in halves:
+        found.append((envs, peer.step(actions, envs)))
+        _silent(peer)
+    peer.reset(halves[0][-1:])
+    _silent(peer)
+    bench.forget()
+    return found
+
+
+def mixed(bench: Bench) -> str:
+    """Steps and resets in one request: all of them are answered."""
+    _need_two(bench)
+    bench.needs_right("partial-batch")
+    mapped(bench, "mixed-batch", lambda: _together(bench))
+    return "a step of some envs and a reset of the others in one request"
+
+
+def mixed_effect(bench: Bench) -> str:
+    """Steps and resets in one request: each env does its own."""
+    _need_two(bench)
+    bench.needs_right("mixed-batch", "partial-batch", *_GAME)
+
+    def ask() -> bool:
+        usual = reference(bench)[0]
+        return all(
+            _equal_rows(bench, states, usual[0], resets)
+            and (len(usual) < 2 or _equal_rows(bench, states, usual[1], steps))
+            for steps, resets, states in _together(bench)
+        )
+
+    if not does_right(bench, "mixed-batch", ask):
+        bench.fail("mixed-batch", "it is answered as if something else had been asked", bench.text().seen)
+    return _compared(bench)
+
+
+def _together(bench: Bench) -> list[tuple[list[int], list[int], States]]:
+    """(envs that were stepped, envs that were reset, what they answered), twice, each env once of either."""
+    peer, found = bench.text(), []
+    halves = ids_of(bench)[1::2], ids_of(bench)[0::2]
+    for steps, resets in (halves, halves[::-1]):
+        rows = peer.step_rows(first_actions(bench, begin(bench)), steps)
+        found.append((steps, resets, peer.exchange(rows | peer.reset_rows(resets, seeds_of(bench, resets)))))
+    bench.forget()
+    return found
+
+
+def _compared(bench: Bench) -> str:
+    return (
+        "the same episode as all at once" if reference(bench)[1] else "its episodes do not repeat, so nothing is seen"
+    )
+
+
+# -- helpers
+
+
+def _silent(peer: TextPeer) -> None:
+    if early := peer.stray(_QUIET):
+        raise Wrong("unasked-env", "envs answered that were not asked", f"{peer.seen}\n< {early!r}")
+
+
+def _padded(size: int, text: str) -> Sequence[bytes]:
+    return plain(spelling.longer(text, size))
+
+
+def _line_by_line(text: str) -> Sequence[bytes]:
+    return [line.encode() + b"\n" for line in text.split("\n")]
+
+
+def _equal_rows(bench: Bench, one: States, other: States, envs: Sequence[int]) -> bool:
+    per_env = bench.peer().spec.agents_per_env
+    rows = [env * per_env + agent for env in envs for agent in range(per_env)]
+    return np.array_equal(one.obs[rows], other.obs[rows])
+
+
+def _slower(came: Episode, usual: Episode) -> bool:
+    """By a tick at least?"""
+    return len(came) == len(usual) > 1 and all(
+        a.seconds > 1.5 * b.seconds + 0.005 for a, b in zip(came[1:], usual[1:], strict=True)
+    )
+
+
+def _rlbase(bench: Bench) -> bool:
+    return bench.peer().spec.env_type is EnvType.RLBASE
+
+
+def _need_keys(bench: Bench) -> None:
+    if _rlbase(bench):
+        raise Skip("RLBASE has no keys")
+
+
+def _need_two(bench: Bench) -> TextPeer:
+    if len(ids_of(bench)) < 2:
+        raise Skip("there is one env")
+    return bench.text()
+
+
+def _need_shared(bench: Bench) -> None:
+    _need_two(bench)
+    if bench.carrier == PER_ENV:
+        raise Skip("an env's socket carries one request at a time")

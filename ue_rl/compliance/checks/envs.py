@@ -1,0 +1,277 @@
+"""Each action reaches its own env, with all of its numbers, at once; and the envs are not one and the same.
+
+Where the engine takes seeds, episodes are played again with one thing changed: that is certain. Where it does not,
+random actions are correlated with what comes: that is as certain as the number of standard deviations says.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ue_rl.compliance.bench import Bench
+from ue_rl.compliance.chance import effect
+from ue_rl.compliance.checks.resets import numbers, shown
+from ue_rl.compliance.peer import Skip
+from ue_rl.compliance.replay import Change, Episode, replay, seeds_of
+from ue_rl.compliance.tape import Reel
+from ue_rl.compliance.text_peer import PER_ENV
+
+__all__ = ["actions_arrive", "own_actions", "own_states"]
+
+_FEW = 4  # envs, or numbers of an action, that are changed one by one
+_NUMBERS = 16
+_LONGER = 60  # steps, where a dozen show nothing
+_STEPS = 150  # for each order of the rows, where there are no seeds
+_CERTAIN, _NOTHING = 6.5, 4.5  # standard deviations
+_ENOUGH = 60  # samples
+
+
+def own_states(bench: Bench) -> str:
+    """Envs that get different actions do not all show the same."""
+    numbers(bench)
+    bench.needs_right("same-trajectory", "reset-ignored")
+    spec = bench.peer().spec
+    if spec.num_envs == 1:
+        raise Skip("there is one env")
+    reel = bench.tape.reel()
+    together = reel.steps.all(axis=1)
+    together &= (reel.actions != reel.actions[:, :1]).any(axis=(1, 2))
+    obs = reel.obs[together]
+    if len(obs) < 10:
+        raise Skip(f"only {len(obs)} steps of all envs together were seen")
+    same = (obs == obs[:, :1]).all(axis=(1, 2))
+    text = f"in {same.sum()} of {len(obs)} steps with different actions all envs had the same observation"
+    if same.all() and (obs != obs[0]).any() and _follows_actions(reel):
+        bench.fail("same-trajectory", text, shown(obs[-1][:3]))
+    return text
+
+
+def _follows_actions(reel: Reel) -> bool:
+    """Does what the first env shows depend on any env's action?"""
+    which = reel.steps[:, 0]
+    found = [_effect(reel, which, 0, env) for env in range(reel.obs.shape[1])]
+    return bool(max(each.max(initial=0.0) for each in found) > _CERTAIN)
+
+
+def _effect(reel: Reel, which: NDArray[np.bool_], env: int, of: int, late: int = 0) -> NDArray[np.float64]:
+    """Of the action of one env, `late` steps ago, on what another one shows and is rewarded with."""
+    at = np.flatnonzero(which)
+    at = at[at >= 1 + late]
+    if len(at) < _ENOUGH:
+        return np.zeros(reel.actions.shape[2])
+    came = np.column_stack([reel.obs[at, env] - reel.obs[at - 1, env], reel.rewards[at, env]])
+    return effect(came, reel.obs[at - 1, env], reel.actions[at - late, of])
+
+
+# -- with seeds
+
+
+def own_actions(bench: Bench) -> str:
+    """The action of each env changes that env, and no other."""
+    numbers(bench)
+    bench.needs_right("reset-ignored", "same-trajectory", "resets-all")
+    spec = bench.peer().spec
+    if spec.num_envs == 1:
+        raise Skip("there is one env")
+    known = bench.memo.get("episode")
+    if isinstance(known, Episode):
+        return _own_by_seeds(bench, known)
+    return _own_by_chance(bench)
+
+
+def _own_by_seeds(bench: Bench, known: Episode) -> str:
+    spec, seeds = bench.peer().spec, seeds_of(bench)
+    if bench.peer().partial:
+        backwards = list(range(spec.num_envs))[::-1]
+        wrong = known.differs(replay(bench, seeds, len(known.actions), known, order=backwards))
+        if max(wrong) >= 0:
+            env = int(np.argmax(np.array(wrong) >= 0))
+            what = "began elsewhere" if wrong[env] == 0 else f"went elsewhere from step {wrong[env]} on"
+            how = (
+                "over its own socket, asked in another order" if bench.carrier == PER_ENV else "with the rows reversed"
+            )
+            bench.fail(
+                "wrong-env-acted", f"the same seeds and actions, {how}: env {env} {what}", bench.peer().seen, env
+            )
+            return ""
+    idle = []
+    for env in sorted({0, spec.num_envs - 1, *range(min(_FEW, spec.num_envs))})[: _FEW + 1]:
+        changed = _changed(bench, known, [env])
+        hit = [other for other, step in enumerate(changed) if step >= 0]
+        if hit and env not in hit:
+            text = f"another action for env {env} changed env {hit[0]} and not env {env}"
+            bench.fail("wrong-env-acted", text, bench.peer().seen, env)
+            return ""
+        if len(hit) > 1:
+            text = f"another action for env {env} changed env {next(e for e in hit if e != env)} too"
+            bench.warn("wrong-env-acted", f"{text}: {len(hit) - 1} envs besides", bench.peer().seen, env)
+            return ""
+        if not hit:
+            idle.append(env)
+    return "another action for one env changes that env alone" + (f"; nothing changes env {idle}" if idle else "")
+
+
+def _changed(bench: Bench, known: Episode, envs: Sequence[int], numbers_of: int | None = None) -> list[int]:
+    """In which step each env differs when these get other actions; one number of them, or all."""
+    change = _other(bench, envs, numbers_of)
+    return known.differs(replay(bench, seeds_of(bench), len(known.actions), known, change=change))
+
+
+def _other(bench: Bench, envs: Sequence[int], number: int | None = None, only: int | None = None) -> Change:
+    """Actions of these envs as far from what they were as they may be; with masks, random ones."""
+    spec = bench.peer().spec
+    low, high = bench.sampler.at(0), bench.sampler.at(1)
+    rows = [env * spec.agents_per_env + agent for env in envs for agent in range(spec.agents_per_env)]
+    which = slice(None) if number is None else slice(number, number + 1)
+
+    def change(step: int, actions: NDArray[np.float32]) -> NDArray[np.float32]:
+        if only is not None and step != only:
+            return actions
+        drawn = bench.sampler.random(bench.states)
+        for row in rows:
+            far = np.where(np.abs(actions[row] - low[row]) > np.abs(high[row] - actions[row]), low[row], high[row])
+            actions[row, which] = (drawn[row] if spec.mask_size else far)[which]
+        return actions
+
+    return change
+
+
+# -- without seeds
+
+
+def _own_by_chance(bench: Bench) -> str:
+    spec = bench.peer().spec
+    orders: list[list[int] | None] = [None]
+    if bench.peer().partial:
+        orders.append(list(range(spec.num_envs))[::-1])
+    said = []
+    for order in orders:
+        since = len(bench.tape)
+        for _ in bench.while_there_is_time(bench.options.patience / len(orders), _STEPS):
+            over = bench.over()
+            if bench.states is None or len(over) == spec.num_envs:
+                bench.begin()
+                continue
+            ids = None if order is None else [env for env in order if env not in over]
+            bench.play(bench.sampler.random(bench.states), ids, over)
+        how = "in the usual order" if order is None else "in reverse order"
+        said.append(_cross(bench, bench.tape.reel(since), how))
+        if "wrong-env-acted" in bench.failed:
+            return ""
+    if not any(said):
+        raise Skip("too little was seen of what actions do")
+    return f"in {sum(said)} cases an env followed its own action, and none another one's"
+
+
+def _cross(bench: Bench, reel: Reel, how: str) -> int:
+    """Looks for an env that follows another env's action and not its own; how many follow their own."""
+    right = 0
+    for env in range(reel.obs.shape[1]):
+        own = _effect(reel, reel.steps[:, env], env, env).max(initial=0.0)
+        if own > _CERTAIN:
+            right += 1
+        elif own < _NOTHING:
+            others = [
+                0.0 if of == env else _effect(reel, reel.steps[:, env] & reel.steps[:, of], env, of).max(initial=0.0)
+                for of in range(reel.obs.shape[1])
+            ]
+            if max(others) > _CERTAIN:
+                of = int(np.argmax(others))
+                text = (
+                    f"with the rows {how} env {env} follows the action of env {of} ({others[of]:.0f} standard "
+                    f"deviations) and not its own ({own:.1f})"
+                )
+                bench.fail("wrong-env-acted", text, bench.peer().seen, env)
+                return right
+    return right
+
+
+# -- does an action do anything
+
+
+def actions_arrive(bench: Bench) -> str:
+    """Actions change something, with each of their numbers, and in the step that they are sent with."""
+    numbers(bench)
+    bench.needs_right("reset-ignored", "wrong-env-acted", "same-trajectory")
+    known = bench.memo.get("episode")
+    if isinstance(known, Episode):
+        return _arrive_by_seeds(bench, known)
+    return _arrive_by_chance(bench)
+
+
+def _arrive_by_seeds(bench: Bench, known: Episode) -> str:
+    spec = bench.peer().spec
+    everyone = range(spec.num_envs)
+    first = _first(_changed(bench, known, everyone))
+    if first < 0:
+        known = replay(bench, seeds_of(bench), _LONGER)
+        first = _first(_changed(bench, known, everyone))
+        if first < 0:
+            text = f"with the same seeds {len(known.actions)} steps with other actions were the same to the bit"
+            bench.fail("action-ignored", text, shown(known.obs[-1, :1]))
+            return ""
+    if first > 1 and _first(_changed_once(bench, known)) > 1:
+        text = f"another first action showed nothing in its own step, and changed step {first}"
+        bench.warn("one-step-late", text, shown(known.obs[: first + 1, 0]))
+        return ""
+    if spec.groups or spec.mask_size or not 1 < spec.act_size <= _NUMBERS:
+        return "other actions give other episodes"
+    idle = [a for a in range(spec.act_size) if _first(_changed(bench, known, everyone, a)) < 0]
+    if idle:
+        longer = replay(bench, seeds_of(bench), _LONGER)
+        idle = [a for a in idle if _first(_changed(bench, longer, everyone, a)) < 0]
+    return _idle(bench, idle, f"in {_LONGER} steps with the same seeds")
+
+
+def _changed_once(bench: Bench, known: Episode) -> list[int]:
+    """In which step each env differs when only its first action is another."""
+    change = _other(bench, range(bench.peer().spec.num_envs), only=0)
+    return known.differs(replay(bench, seeds_of(bench), len(known.actions), known, change=change))
+
+
+def _first(steps: list[int]) -> int:
+    return min((step for step in steps if step >= 0), default=-1)
+
+
+def _idle(bench: Bench, idle: list[int], how: str) -> str:
+    if idle:
+        size = bench.peer().spec.act_size
+        bench.warn("action-order", f"{len(idle)} of {size} numbers change nothing {how}: {idle[:_NUMBERS]}")
+    return "each number of an action changes something"
+
+
+def _arrive_by_chance(bench: Bench) -> str:
+    reel = bench.tape.reel()
+    found, late = (_pooled(reel, delay) for delay in (0, 1))
+    samples = int(reel.steps.sum())
+    if samples < 5 * _ENOUGH:
+        raise Skip(f"only {samples} steps were seen")
+    deviations = f"{found.max(initial=0.0):.1f} standard deviations"
+    if found.max(initial=0.0) < _NOTHING:
+        if late.max(initial=0.0) > 2 * _CERTAIN:
+            text = f"an action shows itself in the next step ({late.max():.0f} standard deviations), not in its own"
+            bench.warn("one-step-late", f"{text} ({deviations})")
+        elif samples >= 1000 and (reel.obs != reel.obs[0]).any():
+            bench.warn("action-ignored", f"in {samples} random steps nothing followed the actions ({deviations})")
+        return f"nothing is sure: {deviations} in {samples} steps"
+    idle = [a for a in range(len(found)) if found[a] < _NOTHING]
+    spec = bench.peer().spec
+    if samples >= 1000 and found.max() > 4 * _CERTAIN and len(found) == spec.act_size and not spec.mask_size:
+        return _idle(bench, idle, f"in {samples} random steps")
+    return f"what comes follows the actions ({deviations})"
+
+
+def _pooled(reel: Reel, late: int) -> NDArray[np.float64]:
+    """The effect of each number of an action on its own env, of all envs together, [A]."""
+    which = reel.steps.copy()
+    if late:
+        which[1:] &= reel.steps[:-1]
+    at = [(t, env) for t, env in np.argwhere(which) if t >= 1 + late]
+    if len(at) < _ENOUGH:
+        return np.zeros(reel.actions.shape[2])
+    t, env = np.array(at).T
+    came = np.column_stack([reel.obs[t, env] - reel.obs[t - 1, env], reel.rewards[t, env]])
+    return effect(came, reel.obs[t - 1, env], reel.actions[t - late, env])

@@ -1,0 +1,166 @@
+"""ACT=RESET begins a new episode of the env that it names, and of no other."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ue_rl.compliance.bench import Bench
+from ue_rl.compliance.chance import by_chance, paired_by_chance
+from ue_rl.compliance.peer import Skip
+from ue_rl.compliance.tape import RESET, Reel
+
+__all__ = ["JUMP", "SURE", "goes_on", "in_a_row", "numbers", "of_one", "shown"]
+
+_IN_A_ROW = 6
+_ROUNDS = 16
+_WALKS = (3, 8, 5, 10)  # steps before a reset
+JUMP = 1.25  # times the usual step: farther is no step
+SURE = 1e-4
+
+
+def numbers(bench: Bench) -> None:
+    """The check that calls it judges observations by their numbers.
+
+    Raises:
+        Skip: they are images.
+    """
+    image = bench.peer().spec.image
+    if image is not None and image.only:
+        raise Skip("it judges numbers, and the observation is an image")
+
+
+def in_a_row(bench: Bench) -> str:
+    """A reset after a reset; and the envs do not all begin in the same random places."""
+    numbers(bench)
+    spec = bench.peer().spec
+    for _ in bench.while_there_is_time(bench.options.patience, _IN_A_ROW):
+        bench.reset()
+    if spec.num_envs == 1:
+        return f"{_IN_A_ROW} resets in a row"
+    reel = bench.tape.reel()
+    together = (reel.kinds == RESET).all(axis=1) & ~reel.seeded
+    starts = reel.obs[together]
+    equal = (starts == starts[:, :1]).all(axis=(1, 2))
+    kinds = len(np.unique(starts[:, 0], axis=0))
+    if equal.all() and kinds > 2 and by_chance(starts[:, 0], starts[:, 0], len(starts)) < SURE:
+        text = f"{len(starts)} times all {spec.num_envs} envs were reset: they began in {kinds} different places, each "
+        text += "time all in the same one"
+        bench.fail("same-trajectory", text, shown(starts[-1][:3]))
+    same = len(np.unique(starts.reshape(-1, starts.shape[2]), axis=0)) == 1
+    return f"{len(starts)} resets in a row; {'always the same start' if same else 'starts differ'}"
+
+
+@dataclass(frozen=True)
+class Try:
+    """A reset of one env in the middle of its episode.
+
+    Args:
+        t: the exchange of the reset, `then` that of the step behind it. env: which.
+    """
+
+    t: int
+    then: int
+    env: int
+
+
+def of_one(bench: Bench) -> str:
+    """Resets of one env in the middle of an episode: it begins anew, and the others go on."""
+    numbers(bench)
+    tries = []
+    if bench.states is None:
+        bench.reset()
+    for n in bench.while_there_is_time(bench.options.patience, _ROUNDS):
+        made = _try(bench, n)
+        if made is not None:
+            tries.append(made)
+    if not tries:
+        raise Skip("each episode was over before one could be reset")
+    reel = bench.tape.reel()
+    moved = [one for one in tries if _moved(reel, one.t - 1, one.env)]
+    if not moved:
+        raise Skip("no observation changed between two resets")
+    _judge_own(bench, reel, moved)
+    _judge_others(bench, reel, tries)
+    return f"{len(tries)} times one env was reset in the middle of its episode"
+
+
+def _try(bench: Bench, n: int) -> Try | None:
+    """Some steps, a reset of one env, and a step."""
+    held = bench.sampler.random(bench.states) if n % 2 and not bench.peer().spec.mask_size else None
+    for _ in range(_WALKS[n % len(_WALKS)]):
+        bench.step(held)
+    over, envs = set(bench.over()), sorted({0, bench.tape.envs - 1})
+    env = envs[n // 2 % len(envs)]
+    if env in over:
+        return None
+    t = len(bench.tape)
+    bench.begin([env])
+    if n % 4 == 3:
+        bench.begin([env])  # twice in a row
+    bench.step()
+    return Try(t, len(bench.tape) - 1, env)
+
+
+def _moved(reel: Reel, t: int, env: int) -> bool:
+    """Is the env elsewhere than where its episode began?"""
+    start = reel.start_of(t, env)
+    return start >= 0 and bool((reel.obs[t, env] != reel.obs[start, env]).any())
+
+
+def _judge_own(bench: Bench, reel: Reel, tries: list[Try]) -> None:
+    before = np.array([reel.obs[one.t - 1, one.env] for one in tries])
+    answer = np.array([reel.obs[one.t, one.env] for one in tries])
+    after = np.array([reel.obs[one.then, one.env] for one in tries])
+    envs = np.array([one.env for one in tries])
+    if not goes_on(reel, before, answer, envs):
+        return
+    later = np.mean(reel.jump(after - answer) > JUMP)
+    seen = f"before {shown(before[-1:])}; answer to the reset {shown(answer[-1:])}; a step later {shown(after[-1:])}"
+    env = int(envs[-1])
+    if later >= 0.5:
+        text = f"in {len(tries)} of {len(tries)} resets; the new episode shows itself a step later"
+        bench.fail("stale-reset", text, seen, env)
+    else:
+        text = (
+            f"in {len(tries)} of {len(tries)} resets the answer was what the env was like before, and it went on there"
+        )
+        bench.fail("reset-ignored", text, seen, env)
+
+
+def goes_on(reel: Reel, before: NDArray[np.float32], answer: NDArray[np.float32], envs: NDArray[np.intp]) -> bool:
+    """Are the answers to resets, [n, D], states that follow those before them?
+
+    Either each is equal to the one before, which cannot be chance; or each is as near to it as a step goes, and nearer
+    than to the ones before other resets of the same env.
+    """
+    if len(before) >= 3 and (before == answer).all():
+        return by_chance(before, answer, len(before)) < SURE
+    if len(before) < 6 or (reel.jump(answer - before) > 1).any():
+        return False
+    return paired_by_chance(before, answer, envs, reel.usual()) < SURE * 10
+
+
+def _judge_others(bench: Bench, reel: Reel, tries: list[Try]) -> None:
+    own = [reel.obs[one.then, one.env] - reel.obs[one.t - 1, one.env] for one in tries]
+    rate = float(np.mean(reel.jump(np.array(own)) > JUMP))
+    others = [
+        (one, env) for one in tries for env in range(reel.obs.shape[1])
+        if env != one.env and not reel.over[one.t - 1, env] and reel.steps[one.then, env]
+        and _moved(reel, one.t - 1, env)
+    ]  # fmt: skip
+    if not others or rate < 0.2:
+        return
+    far = reel.jump(np.array([reel.obs[one.then, env] - reel.obs[one.t - 1, env] for one, env in others])) > JUMP
+    if far.sum() >= 3 and far.mean() >= rate / 2:
+        one, env = others[int(np.flatnonzero(far)[0])]
+        text = f"{far.sum()} of {len(far)} times another env jumped when env {one.env} was reset"
+        seen = shown(reel.obs[[one.t - 1, one.then], env])
+        bench.fail("resets-all", text, f"env {env} before and a step later: {seen}", env)
+
+
+def shown(rows: NDArray[np.float32]) -> str:
+    """For people: at most eight numbers of each."""
+    return " | ".join(",".join(f"{x:.6g}" for x in row[:8]) + (",.." if len(row) > 8 else "") for row in rows)

@@ -1,0 +1,150 @@
+"""FEATURES=SEED: the same seed and actions give the same episode, another seed another one. FEATURES=OPTIONS."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ue_rl.compliance.bench import Bench
+from ue_rl.compliance.checks.resets import numbers, shown
+from ue_rl.compliance.peer import Skip, Wrong
+from ue_rl.compliance.replay import Episode, replay, seeds_of
+
+__all__ = ["large", "one_alone", "options", "other_seeds", "repeat"]
+
+_STEPS = 12
+_ROUNDING = 1e-5
+_LARGEST = 2**63 - 1
+
+
+def _seeded(bench: Bench) -> None:
+    if "SEED" not in bench.peer().spec.features:
+        raise Skip("FEATURES has no SEED")
+    numbers(bench)
+    bench.needs_right("reset-ignored", "stale-reset", "seed-refused")
+
+
+def repeat(bench: Bench) -> str:
+    """The same seeds and actions twice: the same episodes to the bit."""
+    _seeded(bench)
+    seeds = seeds_of(bench)
+    one = replay(bench, seeds, _STEPS)
+    two = replay(bench, seeds, _STEPS, one)
+    again = one.differs(two)
+    bench.memo["repeats"] = max(again) < 0
+    if max(again) >= 0:
+        env = int(np.argmax(np.array(again) >= 0))
+        step = again[env]
+        seen = f"SEED={seeds[env]}, step {step}: {shown(one.obs[step, [env]])}; again: {shown(two.obs[step, [env]])}"
+        wrong = sum(n >= 0 for n in again)
+        if 0 in again:
+            env = again.index(0)
+            seen = f"SEED={seeds[env]}: first {shown(one.obs[0, [env]])}, then {shown(two.obs[0, [env]])}"
+            text = f"{again.count(0)} of {len(again)} envs began elsewhere with the same seed"
+            bench.fail("seed-ignored", text, seen, env)
+            return ""
+        far = one.distance(two)
+        text = f"{wrong} of {len(again)} envs went elsewhere, env {env} from step {step} on"
+        if 0 < far < _ROUNDING:
+            bench.warn("not-repeatable", f"{text}, by {far:.1g} of the numbers: rounding", seen, env)
+        else:
+            bench.fail("not-repeatable", text, seen, env)
+        return ""
+    bench.memo["episode"] = one
+    return f"{len(one.actions)} steps of {len(seeds)} envs twice, equal to the bit"
+
+
+def other_seeds(bench: Bench) -> str:
+    """Other seeds: other episodes, unless nothing in the game is random."""
+    _seeded(bench)
+    one = _known(bench)
+    kinds = [replay(bench, seeds_of(bench, kind), _STEPS, one) for kind in (1, 2, 3)]
+    bench.memo["random starts"] = all((one.obs[0] != other.obs[0]).any() for other in kinds)
+    if any(max(one.differs(other)) >= 0 for other in kinds):
+        return _own_seeds(bench, [one, *kinds])
+    if _random_without_seeds(bench, one):
+        text = "four seeds gave the same episode, and without a seed episodes differ"
+        bench.warn("seed-ignored", text, f"each began with {shown(one.obs[0, :1])}", 0)
+    return "nothing in the game is random"
+
+
+def _own_seeds(bench: Bench, episodes: list[Episode]) -> str:
+    """Does each env take its own seed? They have different ones, and their starts depend on them."""
+    starts = np.array([episode.obs[0] for episode in episodes])
+    if starts.shape[1] > 1 and (starts == starts[:, :1]).all() and len(np.unique(starts[:, 0], axis=0)) > 3:
+        text = "with seeds of their own all envs began in the same place, in another one with other seeds"
+        bench.fail("same-trajectory", text, shown(starts[0, :3]))
+    return "another seed gives another episode"
+
+
+def _random_without_seeds(bench: Bench, like: Episode) -> bool:
+    """Do two episodes without a seed differ, though the actions are the same?"""
+    found = []
+    for _ in range(3):
+        rows = [bench.begin()]
+        for actions in like.actions[:3]:
+            if bench.over():
+                break
+            rows.append(bench.play(actions))
+        found.append(np.concatenate([states.obs for states in rows]))
+    return any(len(rows) == len(found[0]) and (rows != found[0]).any() for rows in found[1:])
+
+
+def one_alone(bench: Bench) -> str:
+    """The reset of one env, with a seed, in the middle of the others' episodes: they go on as if nothing were."""
+    _seeded(bench)
+    bench.needs_right("resets-all")
+    spec, one = bench.peer().spec, _known(bench)
+    if spec.num_envs == 1:
+        raise Skip("there is one env")
+    two = replay(bench, seeds_of(bench), len(one.actions), one, again=0)
+    wrong = [env for env, step in enumerate(one.differs(two)) if env and step >= 0]
+    if wrong:
+        env, step = wrong[0], one.differs(two)[wrong[0]]
+        text = f"env {env} went elsewhere when env 0 was reset with a seed; so did {len(wrong) - 1} others"
+        seen = f"step {step}: {shown(one.obs[step, [env]])}; with the reset of env 0: {shown(two.obs[step, [env]])}"
+        bench.fail("not-repeatable", text, seen, env)
+    return f"the reset of env 0 left {spec.num_envs - 1} others alone"
+
+
+def large(bench: Bench) -> str:
+    """The smallest and the largest seeds are taken."""
+    _seeded(bench)
+    bench.needs_right("seed-ignored", "not-repeatable")
+    envs = bench.peer().spec.num_envs
+    starts = []
+    for seed in (0, _LARGEST, _LARGEST - 1, _LARGEST):
+        try:
+            starts.append(bench.begin(seeds=[seed] * envs).obs)
+        except Wrong as wrong:
+            raise Wrong("seed-refused", f"SEED={seed}: {wrong.text}", wrong.seen, wrong.env_id) from wrong
+    if (starts[1] != starts[3]).any():
+        bench.fail("seed-ignored", f"SEED={_LARGEST} does not repeat an episode", shown(starts[1][:1]), 0)
+    elif bench.memo.get("random starts") and (starts[1] == starts[2]).all():
+        text = f"SEED={_LARGEST} and SEED={_LARGEST - 1} began in the same place: seeds are cut or rounded"
+        bench.warn("seed-ignored", text, shown(starts[1][:1]), 0)
+    return f"SEED=0 and SEED={_LARGEST}"
+
+
+def options(bench: Bench) -> str:
+    """OPTIONS with nothing in them are taken."""
+    spec = bench.peer().spec
+    if "OPTIONS" not in spec.features:
+        raise Skip("FEATURES has no OPTIONS")
+    try:
+        bench.begin(options=[{}] * spec.num_envs)
+        bench.step()
+    except Wrong as wrong:
+        raise Wrong("options-refused", f"OPTIONS=%7B%7D: {wrong.text}", wrong.seen, wrong.env_id) from wrong
+    return "OPTIONS={} is taken"
+
+
+def _known(bench: Bench) -> Episode:
+    """The episode that `repeat` played twice.
+
+    Raises:
+        Skip: it was another one the second time.
+    """
+    one = bench.memo.get("episode")
+    if not isinstance(one, Episode):
+        raise Skip("episodes do not repeat")
+    return one

@@ -1,0 +1,190 @@
+"""The spaces of the handshake hold: observations are inside, and every action that is inside is taken."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ue_rl.action_spec import ActionKind
+from ue_rl.compliance.bench import Bench
+from ue_rl.compliance.checks.resets import numbers, shown
+from ue_rl.compliance.peer import Skip, Wrong
+from ue_rl.compliance.sampling import limits, one_specs
+from ue_rl.symptoms import number_name
+
+__all__ = ["actions_taken", "changing", "decimals", "inside", "refused", "rewards"]
+
+_MOST_CHOICES = 256  # steps
+_HELD = 3  # steps with one action
+_STILL = 100  # exchanges after which an observation that never changed is worth a word
+_WITHOUT_REWARD = 3000  # steps of all envs together, likewise
+_MOST_STEPS = 4000
+_VALUES = 300  # that are needed to say something about their decimals
+_DISTINCT = 30
+_SHOWN = 4
+_MOST_TRIED = 16
+_ENDED = ("ends-session", "no-answer", "env-never-answered")
+
+
+def inside(bench: Bench) -> str:
+    """All observations so far were in OBS_SPACE."""
+    numbers(bench)
+    spec, watcher = bench.peer().spec, bench.tape.watcher
+    ones = one_specs(spec)
+    if not any(np.isfinite(side).any() for one in ones for side in one.obs_bounds):
+        raise Skip("OBS_SPACE has no bounds")
+    if watcher.outside:
+        parts = []
+        for (agent, number), (_, value) in list(watcher.outside.items())[:_SHOWN]:
+            low, high = ones[agent].obs_bounds
+            parts.append(
+                f"{number_name(ones[agent], number)} was {value:g}, not in {low[number]:g} to {high[number]:g}"
+            )
+        env = next(iter(watcher.outside.values()))[0] // spec.agents_per_env
+        bench.fail("outside-obs-space", "; ".join(parts), env_id=env)
+    elif watcher.broken:
+        (agent, number), (row, value) = next(iter(watcher.broken.items()))
+        text = f"{number_name(ones[agent], number)} is a choice and was {value:g}"
+        bench.fail("outside-obs-space", text, env_id=row // spec.agents_per_env)
+    return f"{len(bench.tape)} observations of each env"
+
+
+def changing(bench: Bench) -> str:
+    """Observations change."""
+    numbers(bench)
+    if len(bench.tape) < _STILL:
+        raise Skip(f"only {len(bench.tape)} observations were seen")
+    obs = bench.tape.reel().obs
+    if (obs == obs[0]).all():
+        bench.warn("constant-observation", f"{len(obs)} times it was {shown(obs[0, :1])}")
+    return f"{int((obs != obs[0]).any(axis=(0, 1)).sum())} of {obs.shape[2]} numbers change"
+
+
+def rewards(bench: Bench) -> str:
+    """Some reward is not 0."""
+    spec = bench.peer().spec
+    reel = bench.tape.reel()
+    steps = int(reel.steps.sum())
+    if not reel.rewards.any() and not bench.failed:
+        for _ in bench.while_there_is_time(bench.options.patience, max(0, _MOST_STEPS - steps // bench.tape.envs)):
+            states = bench.step()
+            steps += spec.num_envs
+            if states.rewards.any():
+                return "some are not 0"
+        if steps >= _WITHOUT_REWARD:
+            bench.warn("zero-reward", f"in {steps:,} random steps; a game whose rewards are rare may be right")
+            return ""
+        raise Skip(f"all {steps:,} were 0, which may be right: too few to say anything")
+    if not reel.rewards.any():
+        raise Skip(f"all {steps:,} were 0; what failed above comes first")
+    return f"{reel.rewards.min():g} to {reel.rewards.max():g}"
+
+
+def decimals(bench: Bench) -> str:
+    """Numbers are not rounded to two decimals."""
+    numbers(bench)
+    obs = bench.tape.reel().obs.astype(np.float64)
+    several = [len(np.unique(obs[:, :, d])) >= _DISTINCT for d in range(obs.shape[2])]
+    values = np.unique(obs[:, :, several])
+    if obs.size < _VALUES or not any(several):
+        raise Skip("too few different numbers were seen")
+    if _all_of(values, 0.01) and not _all_of(values, 0.02) and not _all_of(values, 0.05):
+        text = f"all {len(values)} different numbers are whole hundredths"
+        bench.warn("two-decimals", text, ", ".join(f"{x:g}" for x in values[:8]))
+    return f"{len(values)} different numbers, with more than two decimals"
+
+
+def _all_of(values: NDArray[np.float64], unit: float) -> bool:
+    """Is each of these float32 numbers the nearest one to a multiple of the unit?"""
+    near = np.round(values / unit) * unit
+    return bool((near.astype(np.float32) == values.astype(np.float32)).all())
+
+
+def actions_taken(bench: Bench) -> str:
+    """Every choice of each number, and the bounds of each BOX, are taken."""
+    spec = bench.peer().spec
+    if bench.states is None:
+        bench.reset()
+    taken, masked = 0, spec.mask_size > 0
+    corners = _corners(bench)
+    for n in bench.while_there_is_time(bench.options.patience, len(corners)):
+        name, rows = corners[n]
+        actions = bench.sampler.random(bench.states) if masked else rows
+        for _ in range(1 if name == "choice-refused" else _HELD):
+            if masked:
+                actions = bench.sampler.random(bench.states)
+            try:
+                bench.step(actions)
+            except Wrong as wrong:
+                raise _named(bench, wrong, [(name, actions)]) from wrong
+        taken += 1
+    if masked:
+        return f"{taken} legal actions"
+    choices = max((max(one.action_spec.counts, default=0) for one in one_specs(spec)), default=0)
+    return f"{taken} of {len(corners)} corners" + (
+        f"; {choices} choices" if choices else "; the lowest and the highest"
+    )
+
+
+def refused(bench: Bench, wrong: Wrong) -> Wrong:
+    """What is wrong where random steps ended a session: maybe the engine does not take some action.
+
+    Args:
+        wrong: what it looked like.
+    """
+    corners = _corners(bench)
+    return _named(bench, wrong, [*corners[:2], *corners[2:][:_MOST_TRIED]])
+
+
+def _corners(bench: Bench) -> list[tuple[str, NDArray[np.float32]]]:
+    """(the mistake where it is not taken, actions of all rows): at the bounds, and with every choice."""
+    spec = bench.peer().spec
+    ones = [(one, *limits(one.action_spec)) for one in one_specs(spec)]
+    made: list[tuple[str, NDArray[np.float32]]] = []
+    if any(not whole.all() for *_, whole in ones):
+        made = [("bound-refused", bench.sampler.at(0)), ("bound-refused", bench.sampler.at(1))]
+    counts = [max(one.action_spec.counts, default=0) for one, *_ in ones]
+    # All envs share the work; so two agents of a kind do not try the same.
+    turns = min(-(-max(counts) // spec.num_envs), _MOST_CHOICES)
+    for turn in range(turns):
+        rows = bench.sampler.at(0.5)
+        for row in range(len(rows)):
+            one, low, _, _ = ones[row % len(ones)]
+            for number, count in enumerate(one.action_spec.counts):
+                if count:
+                    rows[row, number] = low[number] + (turn * spec.num_envs + row // len(ones)) % count
+        made.append(("choice-refused", rows))
+    return made
+
+
+def _named(bench: Bench, wrong: Wrong, tried: list[tuple[str, NDArray[np.float32]]]) -> Wrong:
+    """`wrong`, or the action to blame: it ends a new session with its first step, and another one does not."""
+    if wrong.mistake not in _ENDED:
+        return wrong
+    guilty, innocent = None, False
+    for n, (name, actions) in enumerate([("bound-refused", bench.sampler.at(0.5)), *tried]):
+        if not _ends(bench, actions):
+            innocent = True
+        elif guilty is None:
+            guilty = (name, actions)
+        if guilty is not None and (innocent or (n and wrong.mistake != "ends-session")):
+            break
+    if guilty is None or not innocent:
+        return wrong
+    name, actions = guilty
+    if name == "bound-refused" and bench.peer().spec.action_spec.kind is not ActionKind.BOX:
+        name = "choice-refused"
+    rows = sorted({shown(actions[row : row + 1]) for row in range(min(len(actions), _SHOWN))})
+    return Wrong(name, f"after ACT={' or ACT='.join(rows)}: {wrong.text}", wrong.seen)
+
+
+def _ends(bench: Bench, actions: NDArray[np.float32]) -> bool:
+    """Does a new session end with this first step, or can there be none?"""
+    bench.drop()
+    try:
+        bench.reset()
+        bench.play(actions)
+    except Wrong:
+        bench.drop()
+        return True
+    return False

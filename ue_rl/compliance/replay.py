@@ -1,0 +1,100 @@
+"""Episodes that are played again: the same seeds and actions, or with something changed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ue_rl.compliance.bench import Bench
+from ue_rl.compliance.peer import States
+
+Change = Callable[[int, NDArray[np.float32]], NDArray[np.float32]]
+
+
+@dataclass(frozen=True)
+class Episode:
+    """One episode of each env, from a reset with seeds; T steps, fewer where all ended sooner.
+
+    Args:
+        obs: float32 [T + 1, N, D], first the answers to the reset. rewards: float32 [T + 1, N]. over: bool [T + 1, N].
+        there: bool [T + 1, N], the env had not ended before.
+        actions: float32 [T, num_rows, act_size], as they were sent.
+    """
+
+    obs: NDArray[np.float32]
+    rewards: NDArray[np.float32]
+    over: NDArray[np.bool_]
+    there: NDArray[np.bool_]
+    actions: NDArray[np.float32]
+
+    def differs(self, other: Episode) -> list[int]:
+        """For each env the first step, 0 for the reset, in which the two are not equal to the bit; -1 for none."""
+        most = min(len(self.obs), len(other.obs))
+        said = []
+        for env in range(self.obs.shape[1]):
+            both = self.there[:most, env] & other.there[:most, env]
+            unlike = (self.obs[:most, env] != other.obs[:most, env]).any(axis=1)
+            unlike |= self.over[:most, env] != other.over[:most, env]
+            unlike[1:] |= self.rewards[1:most, env] != other.rewards[1:most, env]
+            found = np.flatnonzero(unlike & both)
+            said.append(int(found[0]) if len(found) else -1)
+        return said
+
+    def distance(self, other: Episode) -> float:
+        """The greatest difference between two numbers of observations, as a share of the greatest number."""
+        most = min(len(self.obs), len(other.obs))
+        both = (self.there[:most] & other.there[:most])[:, :, None]
+        one, two = (np.where(both, x.obs[:most], 0).astype(np.float64) for x in (self, other))
+        return float(np.abs(one - two).max(initial=0.0) / max(np.abs(one).max(initial=0.0), 1e-9))
+
+
+def seeds_of(bench: Bench, kind: int = 0) -> list[int]:
+    """One for each env; other ones for another `kind`."""
+    return [bench.options.seed + 1000 + 7919 * kind + 31 * env for env in range(bench.peer().spec.num_envs)]
+
+
+def replay(
+    bench: Bench, seeds: Sequence[int], steps: int, like: Episode | None = None, *, change: Change | None = None,
+    order: Sequence[int] | None = None, again: int | None = None,
+) -> Episode:  # fmt: skip
+    """Plays an episode of each env.
+
+    Args:
+        seeds: of the envs. steps: at most.
+        like: an episode whose actions are sent again; None: random ones.
+        change: (step, actions) -> other actions.
+        order: of the envs in each request; None: the usual one.
+        again: an env that is reset in the middle, with its seed.
+    """
+    spec = bench.peer().spec
+    ids = list(range(spec.num_envs)) if order is None else list(order)
+    kept = [bench.begin(None if order is None else ids, [seeds[env] for env in ids])]
+    over, there, actions = [np.zeros(spec.num_envs, np.bool_)], [np.ones(spec.num_envs, np.bool_)], []
+    for t in range(steps if like is None else min(steps, len(like.actions))):
+        ended = bench.over()
+        if again is not None and t == steps // 2:
+            bench.begin([again], [seeds[again]])
+            ended = bench.over()
+        if len(ended) == spec.num_envs:
+            break
+        chosen = bench.sampler.random(kept[-1]) if like is None else like.actions[t]
+        if change is not None:
+            chosen = change(t, chosen.copy())
+        there.append(there[-1] & ~over[-1])
+        kept.append(bench.play(chosen, None if order is None else [env for env in ids if env not in ended], ended))
+        actions.append(chosen)
+        flags = np.zeros(spec.num_envs, np.bool_)
+        flags[bench.over()] = True
+        over.append(flags)
+    return Episode(
+        np.array([_rows(states, spec.num_envs) for states in kept]),
+        np.array([states.rewards.reshape(spec.num_envs, -1).sum(axis=1) for states in kept]),
+        np.array(over), np.array(there), np.array(actions, np.float32).reshape(-1, spec.num_rows, spec.act_size),
+    )  # fmt: skip
+
+
+def _rows(states: States, envs: int) -> NDArray[np.float32]:
+    return np.where(states.present[:, None] != 0, states.obs, 0).reshape(envs, -1)

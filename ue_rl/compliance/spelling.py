@@ -1,0 +1,108 @@
+"""Other spellings of a request that the grammar allows. No I/O; see ue_rl.compliance.text_peer.Spelling."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+_NUMBER = re.compile(r"(?<=[=,])[+-]?[0-9][^,;|]*")
+_BYTEWISE = 2000  # bytes that are sent one by one; the rest of a longer line in one piece
+
+
+def two_pieces(line: str) -> Sequence[bytes]:
+    """The first third, and the rest."""
+    raw = line.encode() + b"\n"
+    return raw[: len(raw) // 3], raw[len(raw) // 3 :]
+
+
+def byte_by_byte(line: str) -> Sequence[bytes]:
+    """Each byte with a write of its own."""
+    raw = line.encode() + b"\n"
+    return [*(raw[at : at + 1] for at in range(min(len(raw) - 1, _BYTEWISE))), raw[min(len(raw) - 1, _BYTEWISE) :]]
+
+
+def crlf(line: str) -> Sequence[bytes]:
+    """With a carriage return before each line feed."""
+    return (line.replace("\n", "\r\n").encode() + b"\r\n",)
+
+
+def spaces(line: str) -> Sequence[bytes]:
+    """With spaces and tabs around each field and each equals sign."""
+    rows = [" ;\t".join(part.replace("=", " =\t") for part in row.split(";")) for row in line.split("||")]
+    return (f" {' || '.join(rows)}\t\n".encode(),)
+
+
+def lower_case(line: str) -> Sequence[bytes]:
+    """Keys and the word RESET in lower case."""
+    return (line.lower().encode() + b"\n",)
+
+
+def unknown_keys(line: str) -> Sequence[bytes]:
+    """With a field that nobody knows before ENV, and one at the end of each row."""
+    rows = [f"{row.replace(';ENV=', ';X_HINT=turn left;ENV=', 1)};X_NOTE=a=b" for row in line.split("||")]
+    return ("||".join(rows).encode() + b"\n",)
+
+
+def empty_lines(line: str) -> Sequence[bytes]:
+    """With empty lines before, and one behind."""
+    return (b"\n\n" + line.encode() + b"\n\n",)
+
+
+def longer(line: str, size: int) -> str:
+    """With zeros at the ends of its numbers, so that it has `size` bytes, its line feed included."""
+    numbers = [found for found in _NUMBER.finditer(line) if "e" not in found[0] and _is_action(line, found.start())]
+    if not numbers or len(line) >= size:
+        return line
+    extra, parts, at = size - 1 - len(line) - sum("." not in found[0] for found in numbers), [], 0
+    if extra <= 0:
+        return line
+    for n, found in enumerate(numbers):
+        zeros = extra // len(numbers) + (n < extra % len(numbers))
+        parts += [line[at : found.end()], "" if "." in found[0] else ".", "0" * zeros]
+        at = found.end()
+    return "".join([*parts, line[at:]])
+
+
+def numbers_otherwise(way: str, line: str) -> Sequence[bytes]:
+    """The same actions, each number in another spelling of the grammar; `way` is a key of WAYS."""
+
+    def spelled(found: re.Match[str]) -> str:
+        return WAYS[way](found[0]) if _is_action(line, found.start()) else found[0]
+
+    return (_NUMBER.sub(spelled, line).encode() + b"\n",)
+
+
+def _is_action(line: str, at: int) -> bool:
+    """Does a number stand in ACT, and not in ENV, AGENT or SEED? RLBASE has no keys."""
+    key = line.rfind("=", 0, at)
+    return key < 0 or line[:key].rstrip().upper().endswith("ACT")
+
+
+def _with_exponent(text: str) -> str:
+    sign, digits = ("-", text[1:]) if text[0] == "-" else ("", text)
+    whole, _, decimals = digits.partition(".")
+    if "e" in digits:
+        return text.replace("e", "E")
+    if len(decimals) == 1:  # 5e-1: whoever reads up to the e finds another number
+        return f"{sign}{(whole + decimals).lstrip('0') or '0'}e-1"
+    return f"{text}e0"
+
+
+def _with_plus(text: str) -> str:
+    return text if text[0] == "-" else f"+{text}"
+
+
+def _without_zero(text: str) -> str:
+    return re.sub(r"^(-?)0\.(?=\d)", r"\1.", text)
+
+
+def _with_point(text: str) -> str:
+    return text if "." in text or "e" in text else f"{text}."
+
+
+def _with_zeros(text: str) -> str:
+    return text if "e" in text else f"{text}00" if "." in text else f"{text}.00"
+
+
+# An example -> how to spell a number like it. Each gives a number of the same value.
+WAYS = {"+1": _with_plus, ".5": _without_zero, "1.": _with_point, "0.500": _with_zeros, "5e-1": _with_exponent}
