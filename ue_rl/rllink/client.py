@@ -17,7 +17,6 @@ from ue_rl.errors import (
     LearnerUnreachable,
     MalformedMessage,
     UnsupportedByEngine,
-    UnsupportedNetwork,
 )
 from ue_rl.rllink.link import DEFAULT_PORT, Link, open_link
 from ue_rl.rllink.messages import GET_CONFIG, GET_STATE, ServerConfig, ServerState
@@ -164,11 +163,6 @@ class RLlinkClient:
         if not isinstance(answer, ServerState):
             raise _unexpected("GET_STATE", answer)
         assert self.config is not None
-        if answer.weights is None:
-            raise UnsupportedNetwork(
-                "this server sends its policy as an ONNX file", fault="server", field="state",
-                expected="weights by name, as Ray 2.49 and later send them",
-            )  # fmt: skip
         self.policy = Policy.of(answer, self.config, self._transport.spec, self._flags.squashed)
 
 
