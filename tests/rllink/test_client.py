@@ -54,6 +54,19 @@ def test_every_episode_is_right(num_envs: int, action: str) -> None:
     assert {length for _, length in told} <= {3, 4, 5, 6}
 
 
+def test_the_other_dialect_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ue_rl.rllink.link._PAUSE", 0.1)  # RLlib's server does not listen for 5 seconds; this one does
+    with RLlinkServer(4, ACTIONS["multi_discrete"], dialect="json") as server, client(server) as player:
+        player.run(samples=3)
+    assert len(server.batches) == 3
+    assert server.clients == 2
+    assert "msgpack" not in "".join(server.mistakes[1:])
+    assert len(server.mistakes) == 1  # the PING in msgpack
+    with RLlinkServer(4, ACTIONS["box"], dialect="json") as server, client(server, dialect="json") as player:
+        player.run(samples=2)
+    assert server.mistakes == []
+
+
 def test_weights_are_those_that_came_last() -> None:
     with RLlinkServer(4, ACTIONS["box"], hidden=(16, 8, 8), activation="relu") as server, client(server) as player:
         player.run(samples=2)

@@ -6,6 +6,7 @@ sizes are opened before the file is loaded; the arithmetic has no place where on
 
 from __future__ import annotations
 
+import importlib
 from typing import Any
 
 import numpy as np
@@ -32,7 +33,8 @@ class OnnxNetwork:
     def __init__(self, file: bytes) -> None:
         try:
             import onnx
-            import onnxruntime
+
+            onnxruntime: Any = importlib.import_module("onnxruntime")  # it has no types
         except ImportError as error:
             raise ConfigurationError(
                 "RLlink with Ray 2.41 to 2.48 sends ONNX files", field="dialect", got=str(error),

@@ -12,6 +12,7 @@ from ue_rl.errors import UnsupportedNetwork
 from ue_rl.rllink.distributions import Distribution, distribution
 from ue_rl.rllink.messages import ServerConfig, ServerState
 from ue_rl.rllink.networks import Network, network
+from ue_rl.rllink.onnx_network import OnnxNetwork
 from ue_rl.spec import EnvSpec
 
 Array = NDArray[np.float32]
@@ -49,14 +50,14 @@ class Policy:
         seq: the server's number of these weights.
     """
 
-    net: Network
+    net: Network | OnnxNetwork
     how: Distribution
     explore: bool
     seq: int
 
     @classmethod
     def of(cls, state: ServerState, config: ServerConfig, spec: EnvSpec, squashed: bool | None) -> Policy:
-        """The policy in a state of dialect M.
+        """The policy in a state.
 
         Args:
             config: the server's, with the user's words in it. spec: of the engine. squashed: see Flags.
@@ -64,21 +65,14 @@ class Policy:
         Raises:
             UnsupportedNetwork: it cannot be rebuilt, or does not fit the engine; it says what is not known.
         """
-        if state.weights is None:
-            raise UnsupportedNetwork("the state has no weights", fault="server", field="state")
-        if config.activation is None:
-            raise UnsupportedNetwork(
-                "the server does not say which activation its network has, and weights do not either",
-                fault="server", field="activation", cure="say it: --activation tanh (RLlib's default)",
-            )  # fmt: skip
+        weights = state.weights or {}
         if squashed is None:
-            squashed = any(name.startswith("pi_encoder") for name in state.weights)
+            squashed = any(name.startswith("pi_encoder") for name in weights)
         how = distribution(
             spec.action_spec, squashed=squashed, normalize=config.normalize_actions is not False,
             clip=bool(config.clip_actions),
         )  # fmt: skip
-        gaussian = not spec.action_spec.counts
-        net = network(state.weights, config.activation, config.head_activation, gaussian=gaussian)
+        net = _network(state, config, gaussian=not spec.action_spec.counts)
         for what, expected, got in (
             ("OBS", net.obs_size, spec.obs_size),
             ("ACT_SPACE", how.num_logits, net.num_logits),
@@ -96,3 +90,14 @@ class Policy:
         logits = self.net(obs)
         actions, logp = self.how.draw(logits, rng) if self.explore else self.how.likeliest(logits)
         return actions, logits, logp
+
+
+def _network(state: ServerState, config: ServerConfig, *, gaussian: bool) -> Network | OnnxNetwork:
+    if state.onnx is not None:
+        return OnnxNetwork(state.onnx)
+    if config.activation is None:
+        raise UnsupportedNetwork(
+            "the server does not say which activation its network has, and weights do not either", fault="server",
+            field="activation", cure="say it: --activation tanh (RLlib's default)",
+        )  # fmt: skip
+    return network(state.weights or {}, config.activation, config.head_activation, gaussian=gaussian)

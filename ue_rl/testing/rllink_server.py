@@ -8,7 +8,10 @@ word. Source of the messages: ray.rllib.env.external (Ray 2.60) and, for JSON, R
 
 from __future__ import annotations
 
+import base64
 import contextlib
+import gzip
+import json
 import math
 import pickle
 import socket
@@ -67,6 +70,7 @@ class RLlinkServer:
     Args:
         obs_size, action: of the engine that will play. steps_per_sample: what a client must send at least.
         hidden: sizes of the encoder's layers. activation: behind each of them.
+        dialect: "msgpack", as Ray 2.49 and later speak it, or "json", as Ray 2.41 to 2.48 do.
         fault: what goes wrong; None: nothing. delay: seconds before each state, as a learner takes to learn.
         trap: the command of the fault TRAP.
 
@@ -80,6 +84,7 @@ class RLlinkServer:
     steps_per_sample: int = 200
     hidden: tuple[int, ...] = (32, 32)
     activation: str = "tanh"
+    dialect: str = "msgpack"
     fault: RLlinkFault | None = None
     delay: float = 0.0
     trap: str = "exit 1"
@@ -97,6 +102,7 @@ class RLlinkServer:
         self._states = 0
         self._open: dict[str, _Episode] = {}
         self._returns: dict[str, float] = {}
+        self._records = 0
         self._listener = socket.create_server(("127.0.0.1", 0), backlog=1)
         self._listener.settimeout(0.05)
         self.host, self.port = self._listener.getsockname()
@@ -169,7 +175,7 @@ class RLlinkServer:
             reader.feed(data)
             try:
                 while (body := reader.next_body()) is not None:
-                    if not self._answer(client, unpack(body)):
+                    if not self._answer(client, self._read(body)):
                         return
             except MalformedMessage as error:
                 self.mistakes.append(error.plain())
@@ -179,9 +185,9 @@ class RLlinkServer:
         """False: the connection is closed."""
         kind = message.get("type")
         if kind == PING:
-            client.sendall(frame(pack({"type": "PONG"})))
+            client.sendall(frame(self._write({"type": "PONG"})))
         elif kind == GET_CONFIG:
-            client.sendall(frame(pack({"type": "SET_CONFIG", "config": self.config()})))
+            client.sendall(frame(self._write(self._config_message())))
         elif kind == GET_STATE:
             return self._send_state(client)
         elif kind in (EPISODES, EPISODES_AND_GET_STATE):
@@ -194,6 +200,29 @@ class RLlinkServer:
             self.mistakes.append(f"a message of type {kind!r}, which a client does not send")
             return False
         return True
+
+    def _read(self, body: bytes) -> dict[str, Any]:
+        if self.dialect == "msgpack":
+            return unpack(body)
+        try:
+            message = json.loads(body)
+        except ValueError as error:
+            raise MalformedMessage("a message is no JSON", fault="trainer", got=body[:40]) from error
+        return message if isinstance(message, dict) else {}
+
+    def _write(self, message: dict[str, Any]) -> bytes:
+        return pack(message) if self.dialect == "msgpack" else json.dumps(message).encode()
+
+    def _config_message(self) -> dict[str, Any]:
+        if self.dialect == "msgpack":
+            return {"type": "SET_CONFIG", "config": self.config()}
+        return {"type": "SET_CONFIG", "env_steps_per_sample": self.steps_per_sample, "force_on_policy": True}
+
+    def _state_message(self, weights: dict[str, Any]) -> dict[str, Any]:
+        if self.dialect == "msgpack":
+            return {"type": "SET_STATE", "state": {"rl_module": weights, "weights_seq_no": self._seq}}
+        file = base64.b64encode(gzip.compress(onnx_of(self.network))).decode()
+        return {"type": "SET_STATE", "onnx_file": file, "weights_seq_no": self._seq}
 
     def _send_state(self, client: socket.socket) -> bool:
         self._states += 1
@@ -212,8 +241,7 @@ class RLlinkServer:
             weights["pi.net.mlp.0.bias"] = {
                 b"nd": True, b"type": "|O", b"kind": b"O", b"shape": [1], b"data": pickle.dumps(_Trap(self.trap)),
             }  # fmt: skip
-        body = pack({"type": "SET_STATE", "state": {"rl_module": weights, "weights_seq_no": self._seq}})
-        whole = frame(body)
+        whole = frame(self._write(self._state_message(weights)))
         if self.fault is RLlinkFault.NINE_DIGITS and again:
             whole = b"1" + whole
         if self.fault is RLlinkFault.GARBAGE and again:
@@ -237,6 +265,8 @@ class RLlinkServer:
 
     def _judge(self, episode: dict[str, Any]) -> int:
         """Notes what is wrong; how many steps it has."""
+        if self.dialect == "json":
+            episode = self._as_msgpack(episode)
         name = str(episode.get("id_"))
         missing = [key for key in _KEYS if key not in episode]
         if missing:
@@ -274,6 +304,20 @@ class RLlinkServer:
         else:
             self._returns[name] = total
         return steps
+
+    def _as_msgpack(self, episode: dict[str, Any]) -> dict[str, Any]:
+        """A record of JSON with the keys of the other dialect; it has no id, so that each stands alone."""
+        keys = {"obs": "observations", "actions": "actions", "rewards": "rewards"}
+        steps = len(episode.get("rewards", ()))
+        outputs = {key: {"data": episode[key]} for key in ("action_dist_inputs", "action_logp") if key in episode}
+        made = dict.fromkeys(_KEYS) | {keys[key]: {"data": episode[key]} for key in keys if key in episode}
+        made |= {key: episode.get(key) for key in ("is_terminated", "is_truncated")}
+        if any(made[key] is None for key in (*keys.values(), "is_terminated", "is_truncated")):
+            made = {key: value for key, value in made.items() if value is not None}
+        self._records += 1
+        infos: dict[str, Any] = {"data": [{}] * (steps + 1)}
+        whole = {"id_": f"{self._records}", "extra_model_outputs": outputs, "infos": infos, "t_started": 0, "t": steps}
+        return made | whole
 
     def _judge_order(self, name: str, episode: dict[str, Any], obs: NDArray[Any], steps: int) -> None:
         before = self._open.pop(name, None)
@@ -317,6 +361,25 @@ def _logp(action: ActionSpec, logits: NDArray[Any], actions: NDArray[Any]) -> ND
         total += np.log(odds[np.arange(len(rows)), rows[:, n].astype(int)] / odds.sum(axis=1))
         start += count
     return total
+
+
+def onnx_of(net: Network) -> bytes:
+    """An ONNX file as Ray 2.48 sends it: of one row, with an input that nobody would think of."""
+    from onnx import TensorProto, helper, numpy_helper
+
+    nodes, stored, last = [], [], "onnx::Gemm_0"
+    for n, (weight, bias) in enumerate([*net.encoder, *net.head]):
+        stored += [numpy_helper.from_array(weight, f"w{n}"), numpy_helper.from_array(bias, f"b{n}")]
+        nodes.append(helper.make_node("Gemm", [last, f"w{n}", f"b{n}"], [f"g{n}"]))
+        last = f"g{n}"
+        if n < len(net.encoder):
+            nodes.append(helper.make_node("Tanh", [last], [f"t{n}"]))
+            last = f"t{n}"
+    given = helper.make_tensor_value_info("onnx::Gemm_0", TensorProto.FLOAT, [1, net.obs_size])
+    out = helper.make_tensor_value_info(last, TensorProto.FLOAT, [1, net.num_logits])
+    graph = helper.make_graph(nodes, "main_graph", [given], [out], stored)
+    model: Any = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=10)
+    return bytes(model.SerializeToString())
 
 
 class _Trap:
