@@ -97,10 +97,13 @@ def array_of(**changes: Any) -> bytes:
 @pytest.mark.parametrize(
     "body",
     [
-        b"", b"\xc1", b"[]", b"\x90", b"\x81\xa4type\xa4PINK", b"\xdd\xff\xff\xff\xff", b"\x81" * 2000, array_of(kind=b"O"),
+        b"", b"\xc1", b"[]", b"\x90", b"\x81\xa4type\xa4PINK", b"\xdd\xff\xff\xff\xff", b"\x81" * 2000,
+        array_of(kind=b"O"),
         array_of(kind="O"), array_of(type="|O"), array_of(type="(3,)f4"), array_of(type="f4,f4"), array_of(type="<U9"),
-        array_of(shape=[3]), array_of(shape=[-1]), array_of(shape=[2**62, 2**62]), array_of(shape="2"), array_of(data="x"),
-        array_of(nd=False, data=b"\0"), msgpack.packb({"type": "SET_STATE"}), msgpack.packb({"type": "SET_STATE", "state": 3}),
+        array_of(shape=[3]), array_of(shape=[-1]), array_of(shape=[2**62, 2**62]), array_of(shape="2"),
+        array_of(data="x"),
+        array_of(nd=False, data=b"\0"), msgpack.packb({"type": "SET_STATE"}),
+        msgpack.packb({"type": "SET_STATE", "state": 3}),
         msgpack.packb({"type": "SET_CONFIG", "config": 3}), msgpack.packb({"type": "SET_CONFIG", "config": b"N."}),
     ],
 )  # fmt: skip
