@@ -52,19 +52,23 @@ class Options:
 class Bench:
     """One carrier's sessions.
 
-    Args:
-        carrier: SHARED, PER_ENV or MEMORY. peer: a session that is open. dial: makes a new transport; for MEMORY.
-        again: the engine has served a session before.
+        Args:
+            carrier: SHARED, PER_ENV or MEMORY. peer: a session that is open. dial: makes a new transport; for MEMORY.
+            again: the engine has served a session before.
 
-    Attributes:
-        check: the name of the check that runs, for its findings.
-        findings: of all checks so far.
-        states: of the last exchange here; None where there was none in this session.
-        speed: name -> number, for the report.
-        memo: what one check leaves for another. shared: the same, for all carriers of one run.
-        failed: the names of the mistakes that were a FAIL so far.
-        fell_silent: an answer did not come once; from the next session on none is waited for so long again.
-        losses: sessions that were lost for no reason that has a name.
+        Attributes:
+            check: the name of the check that runs, for its findings.
+            findings: of all checks so far.
+            states: of the last exchange here; None where there was none in this session.
+            speed: name -> number, for the report.
+            memo: what one check leaves for another. shared: the same, for all carriers of one run.
+    <<<<<<< HEAD
+            failed: the names of the mistakes that were a FAIL so far, over any carrier.
+    =======
+            failed: the names of the mistakes that were a FAIL so far.
+            fell_silent: an answer did not come once; from the next session on none is waited for so long again.
+            losses: sessions that were lost for no reason that has a name.
+    >>>>>>> h-wirecheck
     """
 
     def __init__(
@@ -80,10 +84,10 @@ class Bench:
         self._again = again or peer is not None
         self._sampler: Sampler | None = None
         self.states: States | None = None
-        self.failed: set[str] = set()
         self.fell_silent, self.losses = False, 0
         self._slowest = 0.0
         self.shared: dict[str, Any] = {} if shared is None else shared
+        self.failed: set[str] = self.shared.setdefault("failed", set())
         self._tape: Tape | None = None
 
     # -- the session
