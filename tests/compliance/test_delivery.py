@@ -35,7 +35,7 @@ NAMED = {
 
 
 def checked(url: str) -> Report:
-    return compliance.check(url, Options(timeout=0.5), only=DELIVERY)
+    return compliance.check(url, Options(timeout=1.5), only=DELIVERY)
 
 
 @pytest.mark.parametrize("way", NAMED)

@@ -34,7 +34,9 @@ _QUIET = 0.05  # seconds in which envs that were not asked are to be silent
 _MARGIN = 64  # bytes that a long line stays below the limit
 _LONG = (1100, 2300)  # bytes: beyond what engines read at once, 1024 and 2048
 # What a game does wrong shows itself in the effect of each request.
-_GAME = ("wrong-env-acted", "resets-all", "reset-ignored", "stale-reset", "resets-itself", "one-step-late")
+_GAME = (
+    "wrong-env-acted", "resets-all", "reset-ignored", "stale-reset", "resets-itself", "one-step-late", "same-trajectory",
+)  # fmt: skip
 
 
 # -- the checks
@@ -53,14 +55,14 @@ def byte_by_byte(bench: Bench) -> str:
 def joined(bench: Bench) -> str:
     """Each env in a line of its own, all lines in one write."""
     _need_shared(bench)
-    bench.needs_right("partial-batch", "unasked-env")
+    bench.needs_right("partial-batch", "unasked-env", *_GAME)
     return understood(bench, Manner("one-message-per-read", apart=True), "several lines in one write")
 
 
 def pipelined(bench: Bench) -> str:
     """Each env in a line and a write of its own, the second before the answer to the first."""
     _need_shared(bench)
-    bench.needs_right("partial-batch", "unasked-env")
+    bench.needs_right("partial-batch", "unasked-env", *_GAME)
     manner = Manner("one-request-at-a-time", _line_by_line, 0.1, apart=True)
     return understood(bench, manner, "resets and steps of one env while another one is open")
 
@@ -128,6 +130,7 @@ def numbers(bench: Bench) -> str:
 def backwards(bench: Bench) -> str:
     """The last env's row first."""
     _need_shared(bench)
+    bench.needs_right(*_GAME)
     return understood(bench, Manner("row-order", backwards=True), "rows in descending order")
 
 
