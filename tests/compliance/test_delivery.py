@@ -13,7 +13,8 @@ from ue_rl.testing.engines.mistaken import MistakenEngine
 DELIVERY = (
     "partial batches", "steps and resets together", "what partial batches do", "what steps and resets together do",
     "requests in two pieces", "requests byte by byte", "several lines in one write", "pipelined requests",
-    "rows in another order", "carriage returns", "empty lines", "spaces", "lower case", "unknown fields",
+    "rows in another order", "what rows in another order do", "carriage returns", "empty lines",
+    "spaces", "lower case", "unknown fields",
     "spellings of numbers", "long lines",
 )  # fmt: skip
 # A mistake in one of its ways -> what must be named, and nothing else.
@@ -30,6 +31,7 @@ NAMED = {
     "partial-batch:all-step": "partial-batch",
     "mixed-batch:resets": "mixed-batch",
     "mixed-batch:steps-ignored": "mixed-batch",
+    "row-order:refused": "row-order",
     "unasked-env:neighbour": "unasked-env",
 }
 

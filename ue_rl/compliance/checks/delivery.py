@@ -19,6 +19,7 @@ from ue_rl.compliance.manners import (
     asked,
     begin,
     does_right,
+    episode,
     first_actions,
     ids_of,
     mapped,
@@ -35,8 +36,14 @@ _MARGIN = 64  # bytes that a long line stays below the limit
 _LONG = (1100, 2300)  # bytes: beyond what engines read at once, 1024 and 2048
 # What a game does wrong shows itself in the effect of each request.
 _GAME = (
-    "wrong-env-acted", "resets-all", "reset-ignored", "stale-reset", "resets-itself", "one-step-late", "same-trajectory",
-)  # fmt: skip
+    "wrong-env-acted",
+    "resets-all",
+    "reset-ignored",
+    "stale-reset",
+    "resets-itself",
+    "one-step-late",
+    "same-trajectory",
+)
 
 
 # -- the checks
@@ -127,11 +134,21 @@ def numbers(bench: Bench) -> str:
     return said
 
 
+_BACKWARDS = Manner("row-order", backwards=True)
+
+
 def backwards(bench: Bench) -> str:
-    """The last env's row first."""
+    """The last env's row first: all are answered."""
     _need_shared(bench)
-    bench.needs_right(*_GAME)
-    return understood(bench, Manner("row-order", backwards=True), "rows in descending order")
+    mapped(bench, "row-order", lambda: episode(bench, _BACKWARDS))
+    return "rows in descending order are answered"
+
+
+def backwards_effect(bench: Bench) -> str:
+    """The last env's row first: each env gets its own."""
+    _need_shared(bench)
+    bench.needs_right("row-order", *_GAME)
+    return understood(bench, _BACKWARDS, "rows in descending order")
 
 
 def partial(bench: Bench) -> str:
@@ -201,7 +218,8 @@ def _together(bench: Bench) -> list[tuple[list[int], list[int], States]]:
     halves = ids_of(bench)[1::2], ids_of(bench)[0::2]
     for steps, resets in (halves, halves[::-1]):
         rows = peer.step_rows(first_actions(bench, begin(bench)), steps)
-        found.append((steps, resets, peer.exchange(rows | peer.reset_rows(resets, seeds_of(bench, resets)))))
+        rows |= peer.reset_rows(resets, seeds_of(bench, resets))
+        found.append((steps, resets, peer.exchange({env: rows[env] for env in ids_of(bench)})))
     bench.forget()
     return found
 
