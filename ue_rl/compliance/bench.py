@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -79,6 +80,7 @@ class Bench:
         self.shared: dict[str, Any] = {} if shared is None else shared
         self.failed: set[str] = self.shared.setdefault("failed", set())
         self._tape: Tape | None = None
+        self._paces: deque[float] = deque(maxlen=21)
 
     # -- the session
 
@@ -175,12 +177,18 @@ class Bench:
         self, actions: NDArray[np.float32], envs: Sequence[int] | None = None, resets: Sequence[int] = ()
     ) -> States:
         """Peer.step, noted."""
-        peer = self.peer()
+        peer, began = self.peer(), time.perf_counter()
         self.states = peer.step(actions, envs, resets)
         self._forget_flags(resets)
         ids = [env for env in range(peer.spec.num_envs) if env not in set(resets)] if envs is None else envs
         self.tape.add(self.states, self.over(), ids, resets, actions)
+        self._paces.append(time.perf_counter() - began)
         return self.states
+
+    @property
+    def pace(self) -> float:
+        """Seconds that an exchange takes at present, with what is done here about it."""
+        return sorted(self._paces)[len(self._paces) // 2] if self._paces else 0.1
 
     def step(self, actions: NDArray[np.float32] | None = None) -> States:
         """A step of all envs, random by default; those whose episode is over get a new one."""

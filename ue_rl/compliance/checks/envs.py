@@ -105,7 +105,8 @@ def _own_by_seeds(bench: Bench, known: Episode) -> str:
             _judge_order(bench, known, other, wrong)
             return ""
     idle = []
-    for env in sorted({0, spec.num_envs - 1, *range(min(_FEW, spec.num_envs))})[: _FEW + 1]:
+    few = _FEW if bench.shared.setdefault("first carrier", bench.carrier) == bench.carrier else 1
+    for env in sorted({spec.num_envs - 1, *range(min(few, spec.num_envs))}):
         changed = _changed(bench, known, [env])
         hit = [other for other, step in enumerate(changed) if step >= 0]
         first = [other for other in hit if changed[other] == _first(changed)]
