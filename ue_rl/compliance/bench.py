@@ -137,6 +137,11 @@ class Bench:
         if self._tape is not None:
             self._tape.cut()
 
+    def anew(self) -> States:
+        """New episodes of all envs, of which nothing is known; for a check that does not know what was asked before."""
+        self.tape.cut()
+        return self.reset()
+
     @property
     def tape(self) -> Tape:
         """Of all exchanges by `reset`, `begin`, `step` and `play`."""

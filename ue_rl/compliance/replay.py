@@ -83,6 +83,7 @@ def replay(
         again: an env that is reset in the middle, with its seed.
     """
     spec = bench.peer().spec
+    bench.tape.cut()
     ids = list(range(spec.num_envs)) if order is None else list(order)
     kept = [bench.begin(None if order is None else ids, [seeds[env] for env in ids])]
     over, there, actions = [np.zeros(spec.num_envs, np.bool_)], [np.ones(spec.num_envs, np.bool_)], []
