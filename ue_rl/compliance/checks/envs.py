@@ -226,11 +226,12 @@ def _arrive_by_seeds(bench: Bench, known: Episode) -> str:
     spec = bench.peer().spec
     everyone = range(spec.num_envs)
     changed = _changed(bench, known, everyone)
-    if len(known.actions) <= _ALIKE or (min(changed) < 0 and len(known.actions) < _LONGER):
+    if (not known.over.any() and len(known.actions) <= _ALIKE) or (min(changed) < 0 and len(known.actions) < _LONGER):
         known = replay(bench, seeds_of(bench), _LONGER)
         changed = _changed(bench, known, everyone)
-    lived, needed = known.there.sum(axis=0), max(_ALIKE, 4 * max(changed))
-    idle = [env for env in everyone if changed[env] < 0 and lived[env] > needed]
+    lived = known.there.sum(axis=0)
+    enough = [env for env in everyone if lived[env] > _ALIKE or (lived[env] > _FEW and known.over[:, env].any())]
+    idle = [env for env in enough if changed[env] < 0 and lived[env] > 4 * max(changed)]
     if idle:
         where = "in all envs" if max(changed) < 0 else f"in env {idle[0]}"
         text = f"with the same seeds {lived[idle[0]] - 1} steps with other actions were the same to the bit {where}"
@@ -242,7 +243,7 @@ def _arrive_by_seeds(bench: Bench, known: Episode) -> str:
         return ""
     later = _other(bench, everyone)
     after = known.differs(_again(bench, known, lambda t, actions: later(t, actions) if t else actions))
-    if max(lived) > _ALIKE and max(after) < 0:
+    if enough and max(after) < 0:
         text = (
             f"with the same seeds and first actions {max(lived) - 1} steps with other actions were the same to the bit"
         )
