@@ -62,10 +62,10 @@ struct Point {
         y = within(y + vy * 0.1f, 1.5f);
         steps++;
         const float dx = target_x - x, dy = target_y - y, distance = std::sqrt(dx * dx + dy * dy);
-        const bool near = distance < 0.15f;
-        arrived = near && max_steps;
-        late = !near && max_steps && steps >= max_steps;
-        return near ? 5.0f : distance * -0.1f;
+        const bool there = distance < 0.15f;
+        arrived = there && max_steps;
+        late = !there && max_steps && steps >= max_steps;
+        return there ? 5.0f : distance * -0.1f;
     }
 
     void observe(float* obs, int size) const {

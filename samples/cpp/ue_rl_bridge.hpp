@@ -12,7 +12,8 @@
 //
 // Nothing here throws. An exception of a callback ends the trainer's session, which is told why; the next trainer is
 // served. The header also compiles with exceptions off. Callbacks run in the thread that calls tick() or run().
-// Run on Linux with g++ and clang++. Written for macOS and Windows, not run there.
+// Run on Linux with g++ and clang++; text also on Windows, built by MinGW and run under Wine. Written for macOS, not
+// run there.
 #pragma once
 
 #include <algorithm>
@@ -35,6 +36,7 @@
 #include <string>
 #include <string_view>
 #include <thread>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -64,6 +66,30 @@
 #include <linux/futex.h>
 #include <sys/syscall.h>
 #endif
+
+// std::to_chars and std::from_chars of floats: libc++ came to them late, Apple's later. What takes their place below
+// gives the same numbers, more slowly. Define UE_RL_OWN_FLOATS to try it.
+#if defined(__cpp_lib_to_chars) && !defined(UE_RL_OWN_FLOATS)
+#define UE_RL_CHARS_READ 1
+#define UE_RL_CHARS_WRITE 1
+#elif defined(_LIBCPP_VERSION) && !defined(__APPLE__) && !defined(UE_RL_OWN_FLOATS)
+#define UE_RL_CHARS_READ (_LIBCPP_VERSION >= 200000)
+#define UE_RL_CHARS_WRITE (_LIBCPP_VERSION >= 14000)
+#else
+#define UE_RL_CHARS_READ 0
+#define UE_RL_CHARS_WRITE 0
+#endif
+#if !UE_RL_CHARS_READ
+#include <locale.h>
+#ifdef __APPLE__
+#include <xlocale.h>
+#endif
+#endif
+
+#pragma push_macro("min")  // of <windows.h>, where another header brought it in without NOMINMAX
+#pragma push_macro("max")
+#undef min
+#undef max
 
 namespace ue_rl {
 
@@ -241,13 +267,67 @@ inline std::string shown(View text) {
     return "'" + out + "'";
 }
 
-// -- numbers: std::to_chars and std::from_chars know no locale
-// ---------------------------------------------------------
+// -- numbers, whatever the locale
+// --------------------------------------------------------------------------------------
+
+// std::from_chars of a number that begins with a digit or a point, after its sign. nullptr: there is none.
+inline const char* parse_double(const char* first, const char* last, double& value, bool& out_of_range) {
+#if UE_RL_CHARS_READ
+    const auto result = std::from_chars(first, last, value);
+    out_of_range = result.ec == std::errc::result_out_of_range;
+    return result.ec == std::errc::invalid_argument ? nullptr : result.ptr;
+#else
+    const char* at = first + (*first == '-');
+    std::size_t digits = 0;
+    for (; at < last && digit(*at); at++) digits++;
+    if (at < last && *at == '.')
+        for (at++; at < last && digit(*at); at++) digits++;
+    if (!digits) return nullptr;
+    if (at < last && (*at == 'e' || *at == 'E')) {
+        const char* power = at + 1 + (at + 1 < last && (at[1] == '+' || at[1] == '-'));
+        if (power < last && digit(*power))
+            for (at = power; at < last && digit(*at);) at++;
+    }
+    const std::string text(first, at);
+#ifdef _WIN32
+    static const _locale_t neutral = _create_locale(LC_ALL, "C");
+    value = _strtod_l(text.c_str(), nullptr, neutral);
+#else
+    static const locale_t neutral = newlocale(LC_ALL_MASK, "C", nullptr);
+    value = strtod_l(text.c_str(), nullptr, neutral);
+#endif
+    out_of_range = !std::isfinite(value);
+    return at;
+#endif
+}
+
+#if !UE_RL_CHARS_WRITE
+// A text that reads back to the same number, nearly the shortest.
+template <class Number>
+inline std::size_t print_float(char* text, std::size_t room, Number value) {
+    for (int digits = std::numeric_limits<Number>::digits10;; digits++) {  // %g leaves zeros at the end out
+        const int size = std::snprintf(text, room, "%.*g", digits, static_cast<double>(value));
+        double back = 0;
+        bool unused = false;
+        for (int i = 0; i < size; i++)
+            if (!digit(text[i]) && !std::strchr("-+e", text[i])) text[i] = '.';  // a locale's decimal comma
+        parse_double(text, text + size, back, unused);
+        if (static_cast<Number>(back) == value || digits == std::numeric_limits<Number>::max_digits10)
+            return static_cast<std::size_t>(size);
+    }
+}
+#endif
 
 template <class Number>
 inline void append(std::string& out, Number value) {
     char text[40];
-    out.append(text, std::to_chars(text, text + sizeof text, value).ptr);
+#if !UE_RL_CHARS_WRITE
+    if constexpr (std::is_floating_point_v<Number>) {
+        out.append(text, print_float(text, sizeof text, value));
+        return;
+    } else
+#endif
+        out.append(text, std::to_chars(text, text + sizeof text, value).ptr);
 }
 
 template <class Number>
@@ -285,13 +365,14 @@ inline Read read_number(const char*& at, const char* end, double& value) {
     if (digits >= end) return Read::Malformed;
     if (!digit(*digits) && *digits != '.')
         return std::strchr("iInN", *digits) && *digits ? Read::NonFinite : Read::Malformed;
-    const auto result = std::from_chars(first, end, value);
-    if (result.ec == std::errc::invalid_argument) return Read::Malformed;
-    if (result.ec == std::errc::result_out_of_range || !std::isfinite(value)) {
-        if (is_huge(View(first, static_cast<std::size_t>(result.ptr - first)))) return Read::NonFinite;
+    bool out_of_range = false;
+    const char* behind = parse_double(first, end, value, out_of_range);
+    if (!behind) return Read::Malformed;
+    if (out_of_range || !std::isfinite(value)) {
+        if (is_huge(View(first, static_cast<std::size_t>(behind - first)))) return Read::NonFinite;
         value = 0;
     }
-    for (at = result.ptr; at < end && blank(*at);) at++;
+    for (at = behind; at < end && blank(*at);) at++;
     return Read::Ok;
 }
 
@@ -706,6 +787,10 @@ public:
     virtual void SessionBegan() {}
     virtual void SessionEnded(const std::string& /*why*/) {}
 
+    // In a callback, where a game has no exceptions: what follows from one, with this sentence.
+    void Fail(const std::string& why) { failure_ = why; }
+    std::string TakeFailure() { return std::exchange(failure_, std::string()); }
+
     // Follows what `inbox` asks as far as this tick comes, and marks the envs that are `answered`.
     virtual void Update(Inbox& inbox, States& states) = 0;
     // Whatever was asked is void: the trainer has gone.
@@ -713,6 +798,7 @@ public:
 
 private:
     std::vector<std::vector<double>> values_;
+    std::string failure_;
 };
 
 // A game of arrays: all envs that were asked in one call, answered in the tick that sees them. Also for agents.
@@ -765,32 +851,35 @@ public:
     virtual float CalculateRewardForEnv(int env, bool& done, bool& truncated) = 0;
     virtual void HandleResetForEnv(int env, const Reset& reset) = 0;
     virtual void HandleResponseActionsForEnv(int env, const float* actions) = 0;
+    // Asked in each tick until it says no; then the state is written.
     virtual bool IsActionRunningForEnv(int) { return false; }
+    virtual bool IsResetRunningForEnv(int) { return false; }
     virtual void CreateMaskForEnv(int, std::uint8_t* /*mask*/) {}  // all ones before
     virtual void CreateImageForEnv(int, std::uint8_t* /*pixels*/) {}
     virtual std::string CreateInfoForEnv(int) { return ""; }
 
     void Update(Inbox& inbox, States& states) override {
-        started_.resize(inbox.command.size());
-        for (std::size_t i = 0; i < inbox.command.size(); i++) {
+        const std::size_t envs = inbox.command.size();
+        started_.resize(envs);
+        for (std::size_t i = 0; i < envs; i++) {
             const int env = static_cast<int>(i);
-            if (inbox.command[i] == Inbox::Nothing || inbox.answered[i]) continue;
-            bool done = false, truncated = false;
-            float reward = 0;
-            if (inbox.command[i] == Inbox::ResetEnv) {
-                const auto options = inbox.options.find(env);
-                HandleResetForEnv(env, {env, inbox.seeds[i], options == inbox.options.end() ? "" : options->second});
-                started_[i] = 0;
-            } else {
-                if (!started_[i])
-                    HandleResponseActionsForEnv(env, &inbox.actions[i * static_cast<std::size_t>(spec.act_size)]);
-                started_[i] = 1;
-                if (IsActionRunningForEnv(env)) continue;
-                started_[i] = 0;
+            if (inbox.command[i] == Inbox::Nothing || inbox.answered[i] || started_[i]) continue;
+            started_[i] = 1;
+            if (inbox.command[i] == Inbox::Step) {
+                HandleResponseActionsForEnv(env, &inbox.actions[i * static_cast<std::size_t>(spec.act_size)]);
+                continue;
             }
+            const auto options = inbox.options.find(env);
+            HandleResetForEnv(env, {env, inbox.seeds[i], options == inbox.options.end() ? "" : options->second});
+        }
+        for (std::size_t i = 0; i < envs; i++) {
+            const int env = static_cast<int>(i);
+            const bool step = inbox.command[i] == Inbox::Step;
+            if (!started_[i] || (step ? IsActionRunningForEnv(env) : IsResetRunningForEnv(env))) continue;
+            started_[i] = 0;
+            bool done = false, truncated = false;
             CreateStateForEnv(env, states.obs + i * static_cast<std::size_t>(spec.obs_size));
-            if (inbox.command[i] == Inbox::Step) reward = CalculateRewardForEnv(env, done, truncated);
-            states.rewards[i] = reward;
+            states.rewards[i] = step ? CalculateRewardForEnv(env, done, truncated) : 0;
             states.dones[i] = done || truncated;
             states.truncateds[i] = truncated;
             states.present[i] = 1;
@@ -1150,18 +1239,21 @@ inline std::string answer_call(Bridge& bridge, View line, Problem& problem) {
     return refusal.empty() ? "OK" : refuse("CommandFailed", refusal);
 }
 
-// Calls `callback`; an exception of the game's becomes a sentence.
+// Calls `callback`; an exception of the game's, or its Fail(), becomes a sentence.
 template <class Callback>
-Problem guarded(Callback callback) {
+Problem guarded(Bridge& bridge, Callback callback) {
+    Problem problem;
 #if defined(__cpp_exceptions) || defined(_CPPUNWIND)
     try {
-        return callback();
-    } catch (const std::exception& error) {
-        return {"GameFailed", std::string("the game's code failed: ") + error.what()};
-    } catch (...) { return {"GameFailed", "the game's code failed"}; }
+        problem = callback();
+    } catch (const std::exception& error) { bridge.Fail(error.what()); } catch (...) {
+        bridge.Fail("an exception without a text");
+    }
 #else
-    return callback();
+    problem = callback();
 #endif
+    const std::string failure = bridge.TakeFailure();
+    return failure.empty() ? problem : Problem{"GameFailed", "the game's code failed: " + failure};
 }
 
 // -- the system
@@ -1833,8 +1925,8 @@ public:
     // Listens; false: error() says why not.
     bool start() {
         if (!bridge_.layout.problem.empty()) return fail(bridge_.layout.problem);
-        const bool small = options_.ring_size < 4096 || options_.ring_size % 8;
-        if (small) return fail("ring_size: a multiple of 8, 4096 or more, was expected");
+        if (options_.ring_size < 4096 || options_.ring_size % 8)
+            return fail("ring_size: a multiple of 8, 4096 or more, was expected");
         if (options_.shm_name.empty()) return listen();
         named_ = make_segment(options_.shm_name, error_);
         if (named_) named_->bind(states_, bridge_.layout);
@@ -1844,9 +1936,9 @@ public:
     int port() const { return port_; }
     bool serving() const { return named_ ? holder_ != 0 : !session_.empty(); }
 
-    // For a game with a loop of its own: takes what is asked, lets the game follow it, answers. It never blocks.
-    // True: a request was answered completely.
-    bool tick() { return turn(0); }
+    // For a game with a loop of its own: takes what is asked, lets the game follow it, answers. It never blocks, unless
+    // `wait_ms` says how long it may wait for something to do. True: a request was answered completely.
+    bool tick(int wait_ms = 0) { return turn(wait_ms); }
 
     // Serves until stop(), blocking: a request is answered as soon as it is there.
     void run() {
@@ -1994,7 +2086,7 @@ private:
     void greet(std::uint32_t pid) {
         holder_ = pid;
         holder_start_ = detail::process_start(pid);
-        const Problem problem = detail::guarded([&] { return bridge_.SessionBegan(), Problem{}; });
+        const Problem problem = detail::guarded(bridge_, [&] { return bridge_.SessionBegan(), Problem{}; });
         if (problem) end(problem.text);
     }
 
@@ -2015,7 +2107,7 @@ private:
     // The game follows what is asked, as far as this tick comes; what is answered is sent.
     bool advance() {
         const auto per_env = static_cast<std::size_t>(bridge_.layout.per_env);
-        const Problem problem = detail::guarded([&]() -> Problem {
+        const Problem problem = detail::guarded(bridge_, [&]() -> Problem {
             if (Problem wrong = detail::check_choices(bridge_, inbox_)) return wrong;
             for (const auto& [env, settings] : inbox_.settings)
                 for (const auto& [parameter, value] : settings) bridge_.SetParameter(parameter, value, env);
@@ -2177,7 +2269,7 @@ private:
     std::string answer_call(View line) {
         std::string answer;
         Problem refused;
-        const Problem failed = detail::guarded([&] {
+        const Problem failed = detail::guarded(bridge_, [&] {
             answer = detail::call_name(line).empty() ? std::string() : detail::answer_call(bridge_, line, refused);
             return answer.empty() && !refused ? Problem{"MalformedMessage", "not a call"} : Problem{};
         });
@@ -2282,7 +2374,7 @@ private:
                 std::snprintf(token, sizeof token, "%02x", offered_->header->token[i]), line += token;
         }
         session_[0]->send(line + "\n");
-        const Problem problem = detail::guarded([&] { return bridge_.SessionBegan(), Problem{}; });
+        const Problem problem = detail::guarded(bridge_, [&] { return bridge_.SessionBegan(), Problem{}; });
         if (problem) return end(problem.text);
         if (bridge_.spec.env_type != EnvType::RlBase) return;
         wiring_ = Wiring::Shared;  // the plugin sends a state that nobody asked for, which the trainer drops
@@ -2454,7 +2546,7 @@ private:
         states_.infos.clear();
         if (!served) return;
         const bool paused = std::exchange(paused_, false);
-        const Problem problem = detail::guarded([&] {
+        const Problem problem = detail::guarded(bridge_, [&] {
             if (paused) (void)bridge_.SetPaused(false);
             bridge_.Forget();
             bridge_.SessionEnded(why.empty() ? "the trainer has gone" : why);
@@ -2465,3 +2557,6 @@ private:
 };
 
 }  // namespace ue_rl
+
+#pragma pop_macro("min")
+#pragma pop_macro("max")

@@ -2,7 +2,8 @@
 // dependency. Copy it into a project, derive a class from UeRlGame, and call Tick() once a frame (docs/unity.md).
 //
 // Nothing is allocated per step once a session runs; resets with OPTIONS or SET, calls, infos and errors do allocate.
-// No text depends on the culture of the thread. Not in this file: shared memory and with it IMAGE, and RLBASE.
+// No text depends on the culture of the thread. Shared memory is a second file, UeRlSharedMemory.cs, which need not be
+// there. In neither: IMAGE and RLBASE.
 
 using System;
 using System.Collections.Generic;
@@ -948,7 +949,7 @@ namespace UeRl
     }
 
     /// <summary>Lines into rows, rows into lines. Without sockets.</summary>
-    internal sealed class UeRlCodec
+    internal sealed partial class UeRlCodec
     {
         internal enum Ask : byte { Nothing, Action, Reset, Running, Answered }
 
@@ -1032,7 +1033,7 @@ namespace UeRl
 
         // -- what the trainer says
 
-        private static UeRlProtocolException Broken(string why)
+        internal static UeRlProtocolException Broken(string why)
         {
             return new UeRlProtocolException("the trainer broke the protocol: " + why);
         }
@@ -1433,8 +1434,19 @@ namespace UeRl
 
         private int PutMask(byte[] into, int at, int env, int row, UeRlLayout layout, bool over)
         {
+            bool all = CheckMask(env, row, layout, over);
+            if (all) return at;
+            at = Put(into, at, ";MASK=");
+            for (int i = 0; i < layout.MaskSize; i++)
+                into[at++] = (byte)(Rows.Masks[row * Rows.MaskSize + i] != 0 ? '1' : '0');
+            return at;
+        }
+
+        /// <summary>Is every choice legal? InvalidOperationException: none is, of one number.</summary>
+        private bool CheckMask(int env, int row, UeRlLayout layout, bool over)
+        {
             byte[] masks = Rows.Masks;
-            int from = row * Rows.MaskSize, flag = from;
+            int flag = row * Rows.MaskSize;
             bool all = true;
             for (int i = 0; i < layout.IsChoice.Count; i++)
             {
@@ -1449,10 +1461,7 @@ namespace UeRl
                     throw new InvalidOperationException("the mask of env " + env + " leaves number " + i
                         + " without any choice");
             }
-            if (all) return at;
-            at = Put(into, at, ";MASK=");
-            for (int i = from; i < flag; i++) into[at++] = (byte)(masks[i] != 0 ? '1' : '0');
-            return at;
+            return all;
         }
 
         internal void EndLine()
@@ -1780,7 +1789,7 @@ namespace UeRl
     /// Serves a game over TCP, one trainer at a time, both wirings. All on the thread that calls Tick(), without
     /// blocking: Tick(), or Answer() and Receive(). Wait() blocks until a trainer wants something.
     /// </summary>
-    public sealed class UeRlBridge : IDisposable
+    public sealed partial class UeRlBridge : IDisposable
     {
         private const double Patience = 1.0; // seconds in which all env sockets should have been heard, once one was
         private const double Silence = 30.0; // a first connection that says nothing so long gives way to whoever waits
@@ -1849,6 +1858,14 @@ namespace UeRl
 
         private double Now { get { return _clock.Elapsed.TotalSeconds; } }
 
+        // What UeRlSharedMemory.cs fills in; without that file these calls are not compiled.
+        partial void Offer(ref string handshake);
+        partial void AcceptOffer(UeRlConnection one, int start, int end, ref bool taken);
+        partial void WaitForMemory(int milliseconds, ref bool waited);
+        partial void ReadMemory(ref bool mine);
+        partial void SendFrame(ref bool mine);
+        partial void LeaveMemory(string why, bool tell, ref bool mine);
+
         /// <summary>Once a frame: Answer(), then Receive(). True: actions run, simulate a step.</summary>
         public bool Tick()
         {
@@ -1891,8 +1908,10 @@ namespace UeRl
         /// <summary>Blocks for `milliseconds` at most, until there is something for Receive(). Call it while idle.</summary>
         public void Wait(int milliseconds)
         {
+            bool waited = false;
+            WaitForMemory(milliseconds, ref waited);
             double end = Now + milliseconds / 1000.0;
-            while (true)
+            while (!waited)
             {
                 if (_members.Count > 0 && _members[0].Gone) return;
                 foreach (UeRlConnection member in _members)
@@ -2069,7 +2088,9 @@ namespace UeRl
             _began = _lastWord = Now;
             _codec.Forget();
             Log("a trainer connected from " + first.Peer);
-            first.Send(_handshake);
+            string handshake = _handshake;
+            Offer(ref handshake);
+            first.Send(handshake);
             _game.OnSessionBegin(first.Peer);
         }
 
@@ -2080,7 +2101,9 @@ namespace UeRl
             Log("the session ended: " + why);
             UeRlConnection first = _members[0];
             bool full = Decided;
-            if (tell && !first.Gone) Leave(first, why);
+            bool inMemory = false;
+            LeaveMemory(why, tell && !first.Gone, ref inMemory);
+            if (tell && !first.Gone && !inMemory) Leave(first, why);
             else first.Close();
             for (int i = 1; i < _members.Count; i++) Leave(_members[i], null);
             _members.Clear();
@@ -2134,8 +2157,9 @@ namespace UeRl
 
         private void Read()
         {
-            if (_members.Count == 0) return;
-            UeRlConnection first = _members[0];
+            bool inMemory = false;
+            if (_members.Count > 0) ReadMemory(ref inMemory);
+            if (_members.Count == 0 || inMemory) return;
             bool clogged = false;
             for (int i = 0; i < _members.Count; i++)
             {
@@ -2178,6 +2202,9 @@ namespace UeRl
                     if (place == 0 && !_shared && !_perEnv && Spec.Channel != "PER_ENV") _meansShared = true;
                     continue;
                 }
+                bool taken = false;
+                AcceptOffer(one, start, end, ref taken);
+                if (taken) continue;
                 if (place == 0 && UeRlCodec.IsCall(one.In, start, end))
                 {
                     if (_codec.Open > 0)
@@ -2204,13 +2231,15 @@ namespace UeRl
         private void SendReady()
         {
             if (_codec.Ready == 0) return;
-            for (int env = 0; env < Spec.NumEnvs && _codec.Ready > 0; env++)
+            bool inMemory = false;
+            SendFrame(ref inMemory);
+            for (int env = 0; env < Spec.NumEnvs && _codec.Ready > 0 && !inMemory; env++)
             {
                 if (_codec.Asks[env] != UeRlCodec.Ask.Answered) continue;
                 _codec.Encode(env);
                 if (_perEnv) SendOut(_members[env + 1]);
             }
-            if (!_perEnv) SendOut(_members[0]);
+            if (!_perEnv && !inMemory) SendOut(_members[0]);
         }
 
         private void SendOut(UeRlConnection to)

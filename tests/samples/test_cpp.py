@@ -29,10 +29,12 @@ import pytest
 from numpy.typing import NDArray
 
 import ue_rl
+from ue_rl import compliance
 from ue_rl.bridges import VectorBridge, run_in_thread
 from ue_rl.connecting import open_transport
 from ue_rl.errors import CommandFailed, EngineDisconnected
 from ue_rl.spec import EnvSpec, Parameter
+from ue_rl.testing import WarmCli
 from ue_rl.testing.fuzzing.corpus import corpus, mutate
 from ue_rl.testing.raw_client import RawClient
 from ue_rl.wire.handshake import decode_handshake
@@ -82,6 +84,7 @@ def built() -> dict[str, Path]:
         "lab-asan": (sanitizer, SOURCES / "lab.cpp", SANITIZED),
         "vectors-asan": (sanitizer, SOURCES / "vectors.cpp", SANITIZED),
         "reach": ("g++", SAMPLE / "reach.cpp", ["-O2"]),
+        "vectors-own": ("g++", SOURCES / "vectors.cpp", ["-DUE_RL_OWN_FLOATS"]),  # as with libc++
     }
     with ThreadPoolExecutor(2) as pool:
         made = {name: pool.submit(cached, job[0], job[1], *job[2]) for name, job in jobs.items()}
@@ -135,6 +138,20 @@ def test_it_builds_without_exceptions_and_in_two_translation_units(tmp_path: Pat
         compile_("g++", tmp_path / f"{name}.cpp", tmp_path / f"{name}.o", *flags)
 
 
+@pytest.mark.parametrize(
+    "command",
+    [["clang++", "-stdlib=libc++"], ["x86_64-w64-mingw32-g++-posix", "-Wno-unknown-pragmas"]],
+    ids=["libc++", "MinGW"],
+)
+def test_other_systems_libraries_build_it(command: list[str], tmp_path: Path) -> None:
+    (tmp_path / "empty.cpp").write_text("#include <vector>\n")
+    try:
+        subprocess.run([*command, "-fsyntax-only", str(tmp_path / "empty.cpp")], check=True, capture_output=True)
+    except (OSError, subprocess.CalledProcessError):
+        pytest.skip("it is not installed")
+    compile_(command[0], SAMPLE / "reach.cpp", Path(os.devnull), *command[1:], "-fsyntax-only")
+
+
 def test_cmake_builds_it(tmp_path: Path) -> None:
     if shutil.which("cmake") is None:
         pytest.skip("cmake is not installed")
@@ -146,6 +163,23 @@ def test_cmake_builds_it(tmp_path: Path) -> None:
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stdout + done.stderr
     assert (tmp_path / "reach").is_file()
+
+
+def test_it_builds_beside_the_macros_of_engines_and_systems(tmp_path: Path) -> None:
+    """Unreal, <windows.h> and X11 have macros of names that anybody may use; the standard headers come before them."""
+    system = re.findall(r"^ *#include <[a-z_/0-9]+(?:\.h)?>$", (SAMPLE / "ue_rl_bridge.hpp").read_text("utf-8"), re.M)
+    system = [line for line in system if not re.search(r"win|ws2|xlocale", line)]
+    words = """
+        check verify ensure TEXT PI BIG_NUMBER INDEX_NONE unimplemented dynamic_cast LOCTEXT nil small near far
+        interface hyper ERROR IN OUT OPTIONAL DELETE NO_ERROR STRICT TRUE FALSE CALLBACK GetMessage GetObject Yield
+        None Bool Status Success Always True False min(a,b) max(a,b)
+    """
+    macros = [f"#define {word} this_macro_must_not_be_used +" for word in words.split()]
+    source = [*system, *macros, '#include "ue_rl_bridge.hpp"']
+    (tmp_path / "one.cpp").write_text("\n".join(source) + "\n")
+    for standard in ("-std=c++17", "-std=c++20"):
+        compile_("g++", tmp_path / "one.cpp", Path(os.devnull), standard, "-Wshadow", "-Wundef", "-fno-exceptions",
+                 "-fno-rtti", "-fsyntax-only")  # fmt: skip
 
 
 # -- the golden vectors
@@ -218,14 +252,16 @@ def german_locale(folder: Path) -> dict[str, str]:
     return {"LOCPATH": str(folder)} if made.returncode == 0 or (folder / "de_DE.UTF-8").is_dir() else {}
 
 
-@pytest.mark.parametrize("locale", ["C", "de_DE.UTF-8"])
-def test_golden_vectors(built: dict[str, Path], tmp_path: Path, locale: str) -> None:
+@pytest.mark.parametrize(
+    ("program", "locale"), [("vectors-asan", "C"), ("vectors-asan", "de_DE.UTF-8"), ("vectors-own", "de_DE.UTF-8")]
+)
+def test_golden_vectors(built: dict[str, Path], tmp_path: Path, program: str, locale: str) -> None:
     environment = german_locale(tmp_path) if locale != "C" else {"LC_ALL": "C"}
     if not environment:
         pytest.skip("localedef cannot make a German locale here")
     asked, wanted = vector_lines()
     done = subprocess.run(
-        [built["vectors-asan"], locale], input="\n".join(asked) + "\n", capture_output=True, text=True, check=False,
+        [built[program], locale], input="\n".join(asked) + "\n", capture_output=True, text=True, check=False,
         env={**os.environ, **environment, "ASAN_OPTIONS": "detect_leaks=0"},  # libc keeps its locale
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
@@ -506,6 +542,17 @@ def test_images(built: dict[str, Path]) -> None:
         env.close()
 
 
+# -- the checker
+
+
+@needs_shm
+@pytest.mark.parametrize("engine", ["reach", "single", "agents", "tree"])
+def test_the_checker_finds_nothing(built: dict[str, Path], engine: str) -> None:
+    with reach(built, "--shm", "--num-envs", "3") if engine == "reach" else lab(built, engine) as port:
+        report = compliance.check(f"tcp://127.0.0.1:{port}")
+    assert report.mistakes == [], report
+
+
 # -- trainers that misbehave, and games that do
 
 
@@ -677,14 +724,11 @@ def test_ppo_learns_to_reach(built: dict[str, Path]) -> None:
     assert float(np.mean(after)) > 3.0
 
 
-def test_train_launches_it(built: dict[str, Path], tmp_path: Path) -> None:
-    command = [
-        sys.executable, "-m", "ue_rl", "train", "--engine", f"{built['reach']} --port {{port}} --num-envs 4 --shm",
-        "--timesteps", "512", "--log-dir", str(tmp_path), "--n-steps", "64", "--batch-size", "64",
+def test_train_launches_it(built: dict[str, Path], tmp_path: Path, warm_cli: WarmCli) -> None:
+    words = [
+        "train", "--engine", f"{built['reach']} --port {{port}} --num-envs 4 --shm", "--timesteps", "512",
+        "--log-dir", str(tmp_path), "--n-steps", "64", "--batch-size", "64",
     ]  # fmt: skip
-    done = subprocess.run(
-        command, capture_output=True, text=True, check=False, timeout=120,
-        env={**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"},
-    )  # fmt: skip
-    assert done.returncode == 0, done.stdout + done.stderr
+    done = warm_cli.start(words, output=tmp_path / "out.txt", cwd=tmp_path)
+    assert done.wait(120) == 0, done.text
     assert list(tmp_path.rglob("model.zip"))

@@ -14,8 +14,8 @@ import shutil
 import socket
 import struct
 import subprocess
-import sys
-from collections.abc import Iterator, Sequence
+import time
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -29,14 +29,16 @@ from ue_rl.agents import GroupVecEnv
 from ue_rl.bridges import VectorBridge, run_in_thread
 from ue_rl.connecting import open_transport
 from ue_rl.envs.vec_env import UnrealVecEnv
-from ue_rl.errors import UeRlError, UnsupportedByEngine
+from ue_rl.errors import EngineDisconnected, UeRlError, UnsupportedByEngine
 from ue_rl.spec import Channel, EnvSpec
+from ue_rl.testing import WarmCli
 from ue_rl.testing.fuzzing.corpus import corpus, mutate
 from ue_rl.testing.golden import GoldenVector, load_golden
 from ue_rl.wire import decode_handshake
 
 ROOT = Path(__file__).resolve().parents[2]
 SAMPLE, OWN = ROOT / "samples" / "unity", Path(__file__).resolve().parent / "unity"
+BRIDGE = SAMPLE / "UeRlBridge.cs", SAMPLE / "UeRlSharedMemory.cs"
 PROTOCOL = ROOT / "docs" / "protocol.md"
 MONO, MCS = shutil.which("mono"), shutil.which("mcs")
 NUM_ENVS, MASK = 4, 2**64 - 1
@@ -61,12 +63,12 @@ def compiled(target: Path, *sources: Path) -> Path:
 @pytest.fixture(scope="module")
 def engine_exe(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("console")
-    return compiled(folder / "engine.exe", SAMPLE / "UeRlBridge.cs", *sorted((SAMPLE / "console").glob("*.cs")))
+    return compiled(folder / "engine.exe", *BRIDGE, *sorted((SAMPLE / "console").glob("*.cs")))
 
 
 @pytest.fixture(scope="module")
 def probe(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    sources = [SAMPLE / "UeRlBridge.cs", SAMPLE / "UeRlBehaviour.cs", SAMPLE / "console" / "ReachGame.cs"]
+    sources = [*BRIDGE, SAMPLE / "UeRlBehaviour.cs", SAMPLE / "console" / "ReachGame.cs"]
     return compiled(tmp_path_factory.mktemp("probe") / "probe.exe", *sources, *sorted(OWN.glob("*.cs")))
 
 
@@ -96,6 +98,18 @@ def reach(engine_exe: Path) -> Iterator[int]:
 @pytest.fixture(scope="module")
 def sink(probe: Path) -> Iterator[int]:
     with started([probe, "serve", "sink", "0", str(NUM_ENVS)], PROBE_CULTURE="comma") as port:
+        yield port
+
+
+@pytest.fixture(scope="module")
+def plain(probe: Path) -> Iterator[int]:
+    with started([probe, "serve", "plain", "0", str(NUM_ENVS)]) as port:
+        yield port
+
+
+@pytest.fixture(scope="module")
+def agents(probe: Path) -> Iterator[int]:
+    with started([probe, "serve", "agents", "0", "2"]) as port:
         yield port
 
 
@@ -407,10 +421,12 @@ def test_the_rollout_is_that_of_the_same_task_in_python_to_the_bit_on_both_wirin
         expected = rollout(connect(server.port, channel="shared"))
     assert rollout(connect(reach, channel="shared")) == expected
     assert rollout(connect(reach, channel="per_env")) == expected
+    assert rollout(connect(reach, transport="shm")) == expected
     # the MonoBehaviour in Unity's order of FixedUpdate, physics and Update: each step is exactly one physics tick
     with started([probe, "serve", "behaviour", "0", str(NUM_ENVS), "-port=0"]) as port:
         assert rollout(connect(port, channel="shared")) == expected
         assert rollout(connect(port, channel="per_env")) == expected
+        assert rollout(connect(port, transport="shm")) == expected
 
 
 def test_seeds_and_only_seeds_decide(reach: int) -> None:
@@ -499,8 +515,8 @@ def test_an_action_may_take_several_ticks(sink: int) -> None:
         assert "env%200%20was%20asked%20before%20its%20answer" in trainer.read()
 
 
-def test_agents_come_and_go(probe: Path) -> None:
-    with started([probe, "serve", "agents", "0", "2"]) as port, Trainer(port) as trainer:
+def test_agents_come_and_go(agents: int) -> None:
+    with Trainer(agents) as trainer:
         assert "CHANNEL=ANY;FEATURES=TRUNC,ERROR;AGENTS=hider:2,seeker:1;OBS.hider=2;" in trainer.handshake
         assert trainer.ask("ACT=RESET;ENV=1") == (
             "OBS=100,100;REW=0;DONE=0;ENV=1;AGENT=0||OBS=120,120,120;REW=0;DONE=0;ENV=1;AGENT=2"
@@ -511,15 +527,14 @@ def test_agents_come_and_go(probe: Path) -> None:
         third = trainer.ask(both + "||ACT=1,1;ENV=1;AGENT=1")
         assert third.endswith("||OBS=123,123,123;REW=2;DONE=1;ENV=1;AGENT=2")
         assert "agent%202%20of%20env%201%20is%20not%20there" in trainer.ask(both + "||ACT=1,1;ENV=1;AGENT=1")
-    with started([probe, "serve", "agents", "0", "2"]) as port:
-        env = GroupVecEnv(
-            open_transport(f"tcp://127.0.0.1:{port}", timeout=10),
-            "hider",
-            others={"seeker": lambda obs: np.ones(len(obs), np.float32)},
-        )
-        assert env.reset().shape == (4, 2)
-        env.step(np.zeros((4, 2), np.float32))
-        env.close()
+    env = GroupVecEnv(
+        open_transport(f"tcp://127.0.0.1:{agents}", timeout=10),
+        "hider",
+        others={"seeker": lambda obs: np.ones(len(obs), np.float32)},
+    )
+    assert env.reset().shape == (4, 2)
+    env.step(np.zeros((4, 2), np.float32))
+    env.close()
 
 
 @pytest.mark.parametrize(
@@ -637,7 +652,175 @@ def test_hostile_input_neither_crashes_it_nor_keeps_it_from_the_next(sink: int, 
         assert trainer.ask(f"{act};ENV=3").startswith("OBS=")
 
 
-@pytest.mark.parametrize("wiring", ["SHARED", "PER_ENV"])
+# -- shared memory
+
+
+@pytest.fixture(autouse=True)
+def no_segment_stays() -> Iterator[None]:
+    """An engine keeps none behind its session, whoever killed whom."""
+    before = segments()
+    yield
+    deadline = time.monotonic() + 10
+    while segments() - before and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert segments() <= before
+
+
+def segments() -> set[str]:
+    """Of this module's engines: others run meanwhile."""
+    mine = {path.name for path in Path("/dev/shm").glob("ue_rl_*_*")}
+    return {name for name in mine if Path(f"/proc/{name.split('_')[2]}/exe").resolve().name.startswith("mono")}
+
+
+def test_the_text_file_stands_alone(tmp_path: Path) -> None:
+    console = sorted((SAMPLE / "console").glob("*.cs"))
+    exe = compiled(tmp_path / "alone.exe", SAMPLE / "UeRlBridge.cs", *console)
+    with started([exe, "--port", "0", "--num-envs", "2"]) as port, Trainer(port) as trainer:
+        assert "SHM=" not in trainer.handshake
+        assert trainer.ask("ACT=RESET;ENV=1").startswith("OBS=")
+
+
+def test_an_offer_that_is_not_taken_is_withdrawn(reach: int) -> None:
+    with Trainer(reach) as trainer:
+        name = trainer.handshake.partition("SHM=")[2].partition(":")[0]
+        file = Path("/dev/shm", name)
+        assert file.stat().st_mode & 0o777 == 0o600
+        assert trainer.ask("ACT=RESET;ENV=0").startswith("OBS=")
+        assert not file.exists()
+    with Trainer(reach) as trainer:
+        assert trainer.ask("SHM=ACCEPT;PROOF=" + "0" * 32).startswith("SHM=REFUSED;WHY=the%20proof")
+        assert trainer.ask("ACT=RESET;ENV=0").startswith("OBS=")  # and it goes on in text
+
+
+def test_what_travels_in_text_alone_is_not_offered(sink: int) -> None:
+    env = connect(sink, transport="auto")
+    assert env.reset().shape == (NUM_ENVS, 4)
+    env.close()
+    with pytest.raises(UnsupportedByEngine, match="does not offer it"):
+        connect(sink, transport="shm")
+
+
+def trajectory(port: int, transport: str, steps: int = 45, **options: Any) -> list[list[Any]]:
+    """Of the sink: every array of the buffers, the masks among them, and actions that take several ticks."""
+    carrier = open_transport(f"tcp://127.0.0.1:{port}", transport, timeout=10, **options)
+    rng, seen = np.random.default_rng(5), []
+    carrier.reset(seeds=[1, 1000, 2, 1000])
+    for k in range(steps):
+        buffers = carrier.receive()
+        arrays = (buffers.obs, buffers.rewards, buffers.dones, buffers.truncated, buffers.masks)
+        seen.append([array.tolist() for array in arrays])
+        if k % 10 == 9:
+            carrier.reset([1, 3], seeds=[1000, 7])
+        else:
+            carrier.send_actions(rng.integers([-1, 0], 2, (NUM_ENVS, 2)).astype(np.float32))
+    carrier.receive()
+    carrier.close()
+    return seen
+
+
+def test_masks_partial_resets_and_long_actions_are_those_of_the_text(plain: int) -> None:
+    expected = trajectory(plain, "tcp", channel="shared")
+    assert trajectory(plain, "shm") == expected
+    assert {flag for step in expected for row in step[4] for flag in row} == {0, 1}
+    assert any(step[3][0] for step in expected)
+
+
+def test_agents_are_those_of_the_text(agents: int) -> None:
+    def history(transport: str) -> list[list[Any]]:
+        carrier = open_transport(f"tcp://127.0.0.1:{agents}", transport, timeout=10)
+        carrier.reset()
+        seen = []
+        for _ in range(6):
+            buffers = carrier.receive()
+            there = buffers.present.astype(bool)
+            arrays = (buffers.obs, buffers.rewards, buffers.dones, buffers.truncated)
+            seen.append([buffers.present.tolist(), *(array[there].tolist() for array in arrays)])
+            carrier.send_actions(np.tile(np.float32([[0.5, 1], [1, 1], [2, 0]]), (2, 1)))
+        carrier.receive()
+        carrier.close()
+        return seen
+
+    expected = history("tcp")
+    assert history("shm") == expected
+    assert [step[0][:3] for step in expected] == [[1, 0, 1], [1, 0, 1], [1, 1, 1], [1, 1, 1], [1, 1, 0], [1, 1, 0]]
+
+
+@pytest.mark.parametrize(
+    ("seed", "why"),
+    [
+        (1001, "the game cannot go on: the level is missing"),
+        (1002, "the game cannot go on: a bug of the game"),
+        (1003, "observation 2 of env 1 is NaN"),
+        (1004, "the mask of env 1 leaves number 0 without any choice"),
+    ],
+)
+def test_a_game_that_fails_says_why_in_memory_too(plain: int, seed: int, why: str) -> None:
+    carrier = open_transport(f"tcp://127.0.0.1:{plain}", "shm", timeout=10)
+    with pytest.raises(EngineDisconnected, match=why):
+        carrier.reset(seeds=[1, seed, 1, 1])
+        carrier.receive()
+        carrier.send_actions(np.zeros((NUM_ENVS, 2), np.float32))
+        carrier.receive()
+    carrier.close()
+    assert len(trajectory(plain, "shm", steps=1)) == 1
+
+
+Write = Callable[[Any], object]
+BROKEN: dict[str, tuple[Write, str]] = {
+    "an action that is not finite": (lambda memory: memory.actions.fill(np.nan), "ACT of env 0 is not a finite number"),
+    "no choice": (lambda memory: memory.actions.fill(0.5), "ACT of env 0 is no choice of -1 to 1"),
+    "ask": (lambda memory: memory.ask.fill(3), "ask of env 0 is neither 0, 1 nor 2"),
+    "twice": (lambda memory: memory.words.increment_u64(memory.buffer, 40), "it asked before its answer"),
+    "back": (lambda memory: memory.store_u64(40, 2**63 + 5), "it asked before its answer"),
+}
+
+
+@pytest.mark.parametrize("kind", BROKEN)
+def test_a_trainer_that_breaks_the_rules_in_memory_is_told(plain: int, kind: str) -> None:
+    write, why = BROKEN[kind]
+    carrier: Any = open_transport(f"tcp://127.0.0.1:{plain}", "shm", timeout=10)
+    memory = carrier.memory
+    memory.ask.fill(1)
+    write(memory)
+    memory.words.increment_u64(memory.buffer, 40)
+    pid, deadline = os.getpid(), time.monotonic() + 10
+    while not memory.end_of(pid) and time.monotonic() < deadline:
+        time.sleep(0.001)
+    assert memory.end_of(pid) == f"the trainer broke the protocol: {why}"
+    assert memory.load_u32(12) == 0  # freed
+    carrier.close()
+
+
+@pytest.mark.parametrize("kind", ["plain", "agents"])
+def test_a_hostile_trainer_in_memory_neither_crashes_it_nor_keeps_it_from_the_next(
+    plain: int, agents: int, kind: str
+) -> None:
+    """Random bytes all over what a trainer may write, the header too, and on the socket."""
+    rng, port = random.Random(kind), plain if kind == "plain" else agents
+    for _ in range(60):
+        carrier: Any = open_transport(f"tcp://127.0.0.1:{port}", "shm", timeout=10)
+        memory = carrier.memory
+        view, header = memoryview(memory.buffer).cast("B"), memory.header
+        places = [header.regions[name] for name in ("act", "ask", "resets", "seeds", "obs", "dones")] + [(0, 4096)]
+        for _ in range(rng.randrange(1, 6)):
+            at, size = rng.choice(places)
+            start = at + (0 if rng.random() < 0.3 else rng.randrange(size))
+            end = min(start + rng.choice((1, 4, 8, 64)), at + size)
+            view[start:end] = rng.randbytes(end - start)
+            if rng.random() < 0.7:
+                memory.words.increment_u64(memory.buffer, 40)
+            if rng.random() < 0.3:
+                with contextlib.suppress(OSError):
+                    carrier._held.link.sock.sendall(rng.randbytes(rng.choice((1, 100, 70_000))))
+        view.release()
+        carrier.close()
+    carrier = open_transport(f"tcp://127.0.0.1:{port}", "shm", timeout=10)
+    carrier.reset()
+    assert np.isfinite(carrier.receive().obs).all()
+    carrier.close()
+
+
+@pytest.mark.parametrize("wiring", ["SHARED", "PER_ENV", "MEMORY"])
 def test_steps_allocate_nothing(probe: Path, wiring: str) -> None:
     done = subprocess.run(
         [str(MONO), str(probe), "alloc", wiring, "10000", "8"], capture_output=True, text=True, timeout=60, check=True,
@@ -650,26 +833,12 @@ def test_steps_allocate_nothing(probe: Path, wiring: str) -> None:
 
 
 @pytest.mark.slow
-def test_ppo_learns_the_task_through_a_launched_engine(engine_exe: Path, tmp_path: Path) -> None:
+def test_ppo_learns_the_task_through_a_launched_engine(engine_exe: Path, tmp_path: Path, warm_cli: WarmCli) -> None:
     words = ["train", "--engine", f"{MONO} {engine_exe} --port {{port}} --num-envs {{num_envs}} --seed {{seed}}"]
-    words += [
-        "--num-envs",
-        "16",
-        "--timesteps",
-        "20480",
-        "--run-id",
-        "reach",
-        "--log-dir",
-        str(tmp_path),
-        "--seed",
-        "0",
-    ]
-    words += ["--n-steps", "64", "--batch-size", "128", "--learning-rate", "2e-3", "--set", "gamma=0.98"]
-    done = subprocess.run(
-        [sys.executable, "-m", "ue_rl", *words], capture_output=True, text=True, timeout=110, check=False, cwd=tmp_path,
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
-    )  # fmt: skip
-    assert done.returncode == 0, done.stdout + done.stderr
+    words += ["--num-envs", "16", "--timesteps", "20480", "--run-id", "reach", "--log-dir", str(tmp_path)]
+    words += ["--n-steps", "64", "--batch-size", "128", "--learning-rate", "2e-3", "--set", "gamma=0.98", "--seed", "0"]
+    done = warm_cli.start(words, output=tmp_path / "out.txt", cwd=tmp_path)
+    assert done.wait(110) == 0, done.text
     lines = (tmp_path / "reach" / "episodes.csv").read_text().splitlines()
     returns = [float(line.split(",")[lines[0].split(",").index("return")]) for line in lines[1:]]
     assert np.mean(returns[:50]) < 0

@@ -8,25 +8,31 @@ namespace UeRl.Tests
     /// <summary>Counts up. Masks, options, parameters and every call; by its options it throws, or sends NaN.</summary>
     public sealed class KitchenSink : UeRlGame
     {
+        /// <summary>Of the seeds from 1000 on, where there are no options.</summary>
+        private static readonly string[] Moods = { "slow", "fail at reset", "fail in step", "nan", "no choice" };
         private readonly int[] _steps;
         private readonly string[] _mood;
         private double _scale = 1;
         private bool _paused;
+        private readonly bool _plain;
 
-        public KitchenSink(int numEnvs)
+        public KitchenSink(int numEnvs, bool plain)
         {
+            _plain = plain;
             _steps = new int[numEnvs];
             _mood = new string[numEnvs];
         }
 
-        public static UeRlSpec Spec(int numEnvs)
+        /// <summary>Plain: without what travels in text alone, so that shared memory is on offer.</summary>
+        public static UeRlSpec Spec(int numEnvs, bool plain)
         {
             var spec = new UeRlSpec { ObsSize = 4, ActSize = 2, NumEnvs = numEnvs };
             spec.ActSpace = "MULTI_DISCRETE(-1:1,2)";
             spec.ObsSpace = "BOX(-inf:inf)";
             spec.ObsNames = new[] { "step", "gravity[m/s^2]", "sum of actions", "seed" };
-            spec.Features.AddRange(new[] { "SEED", "OPTIONS", "TRUNC", "INFO", "MASK", "PAUSE", "TIME_SCALE",
-                "RENDER", "GOAL_REWARD" });
+            spec.Features.AddRange(new[] { "SEED", "TRUNC", "MASK" });
+            if (plain) return spec;
+            spec.Features.AddRange(new[] { "OPTIONS", "INFO", "PAUSE", "TIME_SCALE", "RENDER", "GOAL_REWARD" });
             spec.Parameters.Add(new UeRlParameter("gravity", 9.8, 0, 20));
             spec.Parameters.Add(new UeRlParameter("top speed", 0.1));
             return spec;
@@ -35,7 +41,7 @@ namespace UeRl.Tests
         public override void OnReset(int env, long seed, string options)
         {
             _steps[env] = 0;
-            _mood[env] = options ?? "";
+            _mood[env] = options ?? (seed >= 1000 ? Moods[seed - 1000] : "");
             if (_mood[env].Contains("fail at reset")) throw new InvalidOperationException("the level is missing");
             Observe(env, seed);
         }
@@ -61,11 +67,13 @@ namespace UeRl.Tests
         private void Observe(int env, long seed)
         {
             Rows.Observations[4 * env] = _steps[env];
-            Rows.Observations[4 * env + 1] = (float)GetParameter("gravity", env);
-            Rows.Observations[4 * env + 2] = Rows.Actions[2 * env] + Rows.Actions[2 * env + 1];
+            Rows.Observations[4 * env + 1] = _plain ? 9.8f : (float)GetParameter("gravity", env);
+            float sum = Rows.Actions[2 * env] + Rows.Actions[2 * env + 1];
+            Rows.Observations[4 * env + 2] = _steps[env] == 0 ? 0 : sum;
             Rows.Observations[4 * env + 3] = seed;
             int choice = _steps[env] % 3; // this one is illegal
             Rows.Masks[5 * env + choice] = 0;
+            if (_mood[env].Contains("no choice") && _steps[env] > 0) Array.Clear(Rows.Masks, 5 * env, 3);
         }
 
         public override void OnTimeScale(double scale)

@@ -1,15 +1,16 @@
 // What the tests run in mono: engines of each kind, and the codec on lines from standard input.
 //
-//     probe.exe serve sink|agents|behaviour PORT ENVS       one line "listening .." first
+//     probe.exe serve sink|plain|agents|behaviour PORT ENVS one line "listening .." first
 //     probe.exe codec         each line: COMMAND TAB CONFIG TAB TEXT, answered by one line
 //     probe.exe floats FILE   float32 in, their texts out, one a line
 //     probe.exe parse FILE    texts in, the bits of double and float32 out
-//     probe.exe alloc SHARED|PER_ENV STEPS ENVS
+//     probe.exe alloc SHARED|PER_ENV|MEMORY STEPS ENVS
 
 using System;
 using System.Collections.Generic;
 using System.Globalization;
 using System.IO;
+using System.IO.MemoryMappedFiles;
 using System.Net;
 using System.Net.Sockets;
 using System.Text;
@@ -54,8 +55,9 @@ namespace UeRl.Tests
                 Loop(port, numEnvs);
                 return;
             }
-            UeRlGame game = kind == "sink" ? (UeRlGame)new KitchenSink(numEnvs) : new Agents(numEnvs);
-            UeRlSpec spec = kind == "sink" ? KitchenSink.Spec(numEnvs) : Agents.Spec(numEnvs);
+            UeRlGame game = kind == "agents" ? (UeRlGame)new Agents(numEnvs)
+                : new KitchenSink(numEnvs, kind == "plain");
+            UeRlSpec spec = kind == "agents" ? Agents.Spec(numEnvs) : KitchenSink.Spec(numEnvs, kind == "plain");
             using (var bridge = new UeRlBridge(spec, game))
             {
                 bridge.Start(port);
@@ -378,25 +380,65 @@ namespace UeRl.Tests
                 var sockets = new List<Socket> { Dial(bridge.Port) };
                 var buffer = new byte[1 << 20];
                 for (int i = 0; i < 20; i++) bridge.Tick();
-                ReadLines(sockets[0], buffer, bridge);
+                string handshake = Encoding.ASCII.GetString(buffer, 0, ReadLines(sockets[0], buffer, bridge));
                 bool shared = wiring == "SHARED";
+                if (wiring == "MEMORY")
+                {
+                    AllocationsInMemory(handshake, sockets[0], buffer, bridge, steps);
+                    return;
+                }
                 for (int env = 0; env < numEnvs && !shared; env++) sockets.Add(Dial(bridge.Port));
                 byte[][] resets = Lines("ACT=RESET", numEnvs, shared), actions = Lines("ACT=0.25,-1.5e-3", numEnvs,
                     shared);
                 Exchange(sockets, resets, buffer, bridge);
-                for (int i = 0; i < 200; i++) Exchange(sockets, actions, buffer, bridge);
-                GC.Collect();
-                int collections = GC.CollectionCount(0);
-                long before = GC.GetTotalMemory(false);
-                for (int i = 0; i < steps; i++) Exchange(sockets, i % 50 == 49 ? resets : actions, buffer, bridge);
-                int collected = GC.CollectionCount(0) - collections;
-                long used = GC.GetTotalMemory(false) - before;
-                // does the meter see small objects? The bytes of those that live, and of the ones collected
-                before = GC.GetTotalMemory(false);
-                var kept = new byte[20000][];
-                for (int i = 0; i < kept.Length; i++) kept[i] = new byte[64];
-                Console.WriteLine(collected + " " + used + " " + (GC.GetTotalMemory(false) - before));
-                GC.KeepAlive(kept);
+                Measure(steps, i => Exchange(sockets, i % 50 == 49 ? resets : actions, buffer, bridge));
+            }
+        }
+
+        private static void Measure(int steps, Action<int> step)
+        {
+            for (int i = 0; i < 200; i++) step(i);
+            GC.Collect();
+            int collections = GC.CollectionCount(0);
+            long before = GC.GetTotalMemory(false);
+            for (int i = 0; i < steps; i++) step(i);
+            int collected = GC.CollectionCount(0) - collections;
+            long used = GC.GetTotalMemory(false) - before;
+            // does the meter see small objects? The bytes of those that live, and of the ones collected
+            before = GC.GetTotalMemory(false);
+            var kept = new byte[20000][];
+            for (int i = 0; i < kept.Length; i++) kept[i] = new byte[64];
+            Console.WriteLine(collected + " " + used + " " + (GC.GetTotalMemory(false) - before));
+            GC.KeepAlive(kept);
+        }
+
+        /// <summary>The same with a trainer that has mapped the segment, and sleeps in each step, so that bells ring.</summary>
+        private static void AllocationsInMemory(string handshake, Socket socket, byte[] buffer, UeRlBridge bridge,
+            int steps)
+        {
+            string name = handshake.Substring(handshake.IndexOf("SHM=") + 4).Split(':')[0];
+            using (var file = MemoryMappedFile.CreateFromFile("/dev/shm/" + name))
+            using (var view = file.CreateViewAccessor())
+            {
+                string proof = "";
+                for (int i = 0; i < 16; i++) proof += view.ReadByte(240 + i).ToString("X2");
+                socket.Send(Encoding.ASCII.GetBytes("SHM=ACCEPT;PROOF=" + proof + "\n"));
+                ReadLines(socket, buffer, bridge); // SHM=READY
+                long ask = view.ReadInt64(296);
+                int envs = view.ReadInt32(20);
+                SocketError error;
+                Measure(steps, step =>
+                {
+                    for (int env = 0; env < envs; env++) view.Write(ask + env, (byte)(step % 50 == 0 ? 2 : 1));
+                    view.Write(268, 2);
+                    view.Write(40, view.ReadInt64(40) + 1);
+                    bridge.Wait(1);
+                    bridge.Tick();
+                    bridge.Answer();
+                    if (view.ReadInt64(32) != view.ReadInt64(40)) throw new InvalidOperationException("no answer");
+                    if (socket.Receive(buffer, 0, 64, SocketFlags.None, out error) != 1)
+                        throw new InvalidOperationException("not one doorbell");
+                });
             }
         }
 
@@ -422,7 +464,7 @@ namespace UeRl.Tests
             for (int i = 0; i < lines.Length; i++) ReadLines(sockets[first + i], buffer, bridge);
         }
 
-        private static void ReadLines(Socket socket, byte[] buffer, UeRlBridge bridge)
+        private static int ReadLines(Socket socket, byte[] buffer, UeRlBridge bridge)
         {
             SocketError error;
             while (!socket.Poll(0, SelectMode.SelectRead))
@@ -433,6 +475,7 @@ namespace UeRl.Tests
             int count = 0;
             do count += socket.Receive(buffer, count, buffer.Length - count, SocketFlags.None, out error);
             while (buffer[count - 1] != '\n');
+            return count;
         }
     }
 }

@@ -57,7 +57,9 @@ CHECKS: list[Check] = [
     Check("envs of their own", envs.own_states),
     Check("partial batches", delivery.partial, every_carrier=True, text_only=True),
     Check("steps and resets together", delivery.mixed, every_carrier=True, text_only=True),
-    Check("rows in another order", delivery.backwards, text_only=True),
+    # how long steps take
+    Check("speed", timing.speed, every_carrier=True),
+    Check("delayed pieces", timing.delays, every_carrier=True, text_only=True),
     # resets, episodes, seeds and actions
     Check("bounds and choices of actions", spaces.actions_taken, every_carrier=True),
     Check("reset of one env", resets.of_one, every_carrier=True),
@@ -78,10 +80,13 @@ CHECKS: list[Check] = [
     Check("steps behind an end", episodes.behind_the_end),
     Check("the same over each carrier", carriers.same, every_carrier=True),
     # how requests arrive
+    Check("what partial batches do", delivery.partial_effect, every_carrier=True, text_only=True),
+    Check("what steps and resets together do", delivery.mixed_effect, every_carrier=True, text_only=True),
     Check("requests in two pieces", delivery.in_two_pieces, every_carrier=True, text_only=True),
     Check("requests byte by byte", delivery.byte_by_byte, every_carrier=True, text_only=True),
     Check("several lines in one write", delivery.joined, text_only=True),
     Check("pipelined requests", delivery.pipelined, text_only=True),
+    Check("rows in another order", delivery.backwards, text_only=True),
     Check("carriage returns", delivery.crlf, every_carrier=True, text_only=True),
     Check("empty lines", delivery.empty_lines, every_carrier=True, text_only=True),
     Check("spaces", delivery.spaces, text_only=True),
@@ -89,9 +94,6 @@ CHECKS: list[Check] = [
     Check("unknown fields", delivery.unknown_keys, text_only=True),
     Check("spellings of numbers", delivery.numbers, text_only=True),
     Check("long lines", delivery.long_lines, every_carrier=True, text_only=True),
-    # how long they take
-    Check("speed", timing.speed, every_carrier=True),
-    Check("delayed pieces", timing.delays, every_carrier=True, text_only=True),
     # beside the steps
     Check("parameters", calls.parameters, text_only=True),
     Check("parameters of a reset", calls.parameters_of_a_reset, text_only=True),
