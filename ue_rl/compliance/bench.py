@@ -64,7 +64,7 @@ class Bench:
             speed: name -> number, for the report.
             memo: what one check leaves for another. shared: the same, for all carriers of one run.
                 failed: the names of the mistakes that were a FAIL so far, over any carrier.
-    
+
             failed: the names of the mistakes that were a FAIL so far.
             fell_silent: an answer did not come once; from the next session on none is waited for so long again.
             losses: sessions that were lost for no reason that has a name.
@@ -153,12 +153,11 @@ class Bench:
         if self._tape is not None:
             self._tape.cut()
 
-<<<<<<< HEAD
     def anew(self) -> States:
         """New episodes of all envs, of which nothing is known; for a check that does not know what was asked before."""
         self.tape.cut()
         return self.reset()
-=======
+
     def forget(self) -> None:
         """The envs are somewhere, by requests that were not made here: the next step begins new episodes."""
         self.states = None
