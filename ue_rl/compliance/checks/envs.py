@@ -129,11 +129,16 @@ def _judge_order(bench: Bench, known: Episode, other: Episode, wrong: list[int])
     env = int(np.argmax(np.array(wrong) >= 0))
     how = "over its own socket, asked in another order" if bench.carrier == PER_ENV else "with the rows reversed"
     text, seen = f"the same seeds and actions, {how}: env {env}", bench.peer().seen
-    if wrong[env] or (known.obs[0] == other.obs[0, ::-1]).all():
-        what = f"went elsewhere from step {wrong[env]} on" if wrong[env] else "began where another env had begun before"
-        bench.fail("wrong-env-acted", f"{text} {what}", seen, env)
+    if (known.obs[0] == other.obs[0, ::-1]).all():
+        bench.fail("wrong-env-acted", f"{text} began where another one had begun before", seen, env)
+        return
+    swapped = known.actions.reshape(len(known.actions), len(wrong), -1)[:, ::-1].reshape(known.actions.shape)
+    mirrored = _again(bench, known, lambda t, actions: swapped[t])
+    if (mirrored.obs[:2] == other.obs[:2]).all():
+        bench.fail("wrong-env-acted", f"{text} went where the actions of env {len(wrong) - 1 - env} lead", seen, env)
     else:
-        bench.fail("not-repeatable", f"{text} began elsewhere", seen, env)
+        what = f"went elsewhere from step {wrong[env]} on" if wrong[env] else "began elsewhere"
+        bench.fail("not-repeatable", f"{text} {what}", seen, env)
 
 
 def _changed(bench: Bench, known: Episode, envs: Sequence[int], numbers_of: int | None = None) -> list[int]:
