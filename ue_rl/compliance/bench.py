@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -17,9 +18,11 @@ from ue_rl.compliance.report import Finding, Outcome
 from ue_rl.compliance.sampling import Sampler
 from ue_rl.compliance.tape import Tape
 from ue_rl.compliance.text_peer import PER_ENV, SHARED, TextPeer
+from ue_rl.errors import UeRlError
 from ue_rl.transport import Transport
 
 _SHOWN = 600
+_HASTY = 0.5  # seconds for an answer, once the engine has fallen silent
 _LISTENS_AGAIN = 1.0  # seconds in which an engine may listen anew after a session
 # What the deployed plugin cannot do; with Options.base a WARN. docs/unreal.md, section 3.
 LIMITS_OF_BASE = frozenset(
@@ -50,17 +53,22 @@ class Options:
 class Bench:
     """One carrier's sessions.
 
-    Args:
-        carrier: SHARED, PER_ENV or MEMORY. peer: a session that is open. dial: makes a new transport; for MEMORY.
-        again: the engine has served a session before.
+        Args:
+            carrier: SHARED, PER_ENV or MEMORY. peer: a session that is open. dial: makes a new transport; for MEMORY.
+            again: the engine has served a session before.
 
-    Attributes:
-        check: the name of the check that runs, for its findings.
-        findings: of all checks so far.
-        states: of the last exchange here; None where there was none in this session.
-        speed: name -> number, for the report.
-        memo: what one check leaves for another. shared: the same, for all carriers of one run.
-        failed: the names of the mistakes that were a FAIL so far.
+        Attributes:
+            check: the name of the check that runs, for its findings.
+            findings: of all checks so far.
+            states: of the last exchange here; None where there was none in this session.
+            speed: name -> number, for the report.
+            memo: what one check leaves for another. shared: the same, for all carriers of one run.
+                failed: the names of the mistakes that were a FAIL so far, over any carrier.
+
+            failed: the names of the mistakes that were a FAIL so far.
+            fell_silent: an answer did not come once; from the next session on none is waited for so long again.
+            losses: sessions that were lost for no reason that has a name.
+    >>>>>>> h-wirecheck
     """
 
     def __init__(
@@ -76,9 +84,12 @@ class Bench:
         self._again = again or peer is not None
         self._sampler: Sampler | None = None
         self.states: States | None = None
-        self.failed: set[str] = set()
+        self.fell_silent, self.losses = False, 0
+        self._slowest = 0.0
         self.shared: dict[str, Any] = {} if shared is None else shared
+        self.failed: set[str] = self.shared.setdefault("failed", set())
         self._tape: Tape | None = None
+        self._paces: deque[float] = deque(maxlen=21)
 
     # -- the session
 
@@ -112,11 +123,17 @@ class Bench:
         """
         if self.carrier == MEMORY:
             assert self._dial is not None
-            return MemoryPeer(self._dial())
+            try:
+                return MemoryPeer(self._dial())
+            except UeRlError as error:
+                raise Wrong("shm-refused", error.plain()) from error
         until = time.perf_counter() + (_LISTENS_AGAIN if self._again else 0.0)
         while True:
             try:
-                return TextPeer(self.address, self.options.timeout, self.carrier, self._again)
+                peer = TextPeer(self.address, self.options.timeout, self.carrier, self._again)
+                if self.fell_silent:
+                    peer.timeout = min(peer.timeout, _HASTY + 3 * self._slowest)
+                return peer
             except OSError as error:
                 if time.perf_counter() > until:
                     name = "serves-once" if self._again else "not-listening"
@@ -130,10 +147,16 @@ class Bench:
     def drop(self) -> None:
         """Ends the session; the next `peer()` begins another one."""
         if self._peer is not None:
+            self._slowest = max(self._slowest, getattr(self._peer, "slowest", 0.0))
             self._peer.close()
         self._peer = self.states = None
         if self._tape is not None:
             self._tape.cut()
+
+    def anew(self) -> States:
+        """New episodes of all envs, of which nothing is known; for a check that does not know what was asked before."""
+        self.tape.cut()
+        return self.reset()
 
     def forget(self) -> None:
         """The envs are somewhere, by requests that were not made here: the next step begins new episodes."""
@@ -181,19 +204,26 @@ class Bench:
         self, actions: NDArray[np.float32], envs: Sequence[int] | None = None, resets: Sequence[int] = ()
     ) -> States:
         """Peer.step, noted."""
-        peer = self.peer()
+        peer, began = self.peer(), time.perf_counter()
         self.states = peer.step(actions, envs, resets)
         self._forget_flags(resets)
         ids = [env for env in range(peer.spec.num_envs) if env not in set(resets)] if envs is None else envs
         self.tape.add(self.states, self.over(), ids, resets, actions)
+        self._paces.append(time.perf_counter() - began)
         return self.states
+
+    @property
+    def pace(self) -> float:
+        """Seconds that an exchange takes at present, with what is done here about it."""
+        return sorted(self._paces)[len(self._paces) // 2] if self._paces else 0.1
 
     def step(self, actions: NDArray[np.float32] | None = None) -> States:
         """A step of all envs, random by default; those whose episode is over get a new one."""
         if self.states is None:
             return self.reset()
         over = self.over()
-        if len(over) == self.peer().spec.num_envs:
+        apart = bool(self.failed & {"mixed-batch", "partial-batch", "row-order"})
+        if len(over) == self.peer().spec.num_envs or (over and apart):
             return self.begin()
         return self.play(self.sampler.random(self.states) if actions is None else actions, resets=over)
 

@@ -10,7 +10,9 @@ from numpy.typing import NDArray
 
 from ue_rl.compliance.bench import Bench
 from ue_rl.compliance.peer import States
+from ue_rl.spec import EnvType
 
+_MOST = 64  # steps
 Change = Callable[[int, NDArray[np.float32]], NDArray[np.float32]]
 
 
@@ -51,6 +53,17 @@ class Episode:
         return float(np.abs(one - two).max(initial=0.0) / max(np.abs(one).max(initial=0.0), 1e-9))
 
 
+def takes_seeds(bench: Bench) -> bool:
+    """RLBASE has no field for a seed, whatever FEATURES say."""
+    spec = bench.peer().spec
+    return "SEED" in spec.features and spec.env_type is not EnvType.RLBASE
+
+
+def affordable(bench: Bench) -> int:
+    """How many steps an episode has that is played again and again."""
+    return int(np.clip(bench.options.patience / 15 / bench.pace, 8, _MOST))
+
+
 def seeds_of(bench: Bench, kind: int = 0) -> list[int]:
     """One for each env; other ones for another `kind`."""
     return [bench.options.seed + 1000 + 7919 * kind + 31 * env for env in range(bench.peer().spec.num_envs)]
@@ -70,6 +83,7 @@ def replay(
         again: an env that is reset in the middle, with its seed.
     """
     spec = bench.peer().spec
+    bench.tape.cut()
     ids = list(range(spec.num_envs)) if order is None else list(order)
     kept = [bench.begin(None if order is None else ids, [seeds[env] for env in ids])]
     over, there, actions = [np.zeros(spec.num_envs, np.bool_)], [np.ones(spec.num_envs, np.bool_)], []
