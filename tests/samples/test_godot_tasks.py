@@ -108,7 +108,9 @@ def test_an_env_that_is_not_asked_stands_still(task: tuple[str, Engine]) -> None
     assert run(disturbed=True) == run(disturbed=False)
 
 
-def play(engine: Engine, choose: Callable[[Rows], NDArray[Any]], steps: int) -> tuple[list[float], list[int], set[bool]]:
+def play(
+    engine: Engine, choose: Callable[[Rows], NDArray[Any]], steps: int
+) -> tuple[list[float], list[int], set[bool]]:
     """Returns and lengths of the episodes that a hand-written policy plays, and how they ended."""
     env = engine.connect()
     env.seed(1)
