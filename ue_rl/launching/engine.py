@@ -148,7 +148,7 @@ class LaunchedEngine:
         raise AssertionError("the last try raises")
 
     def last_words(self, within: float = 0.0) -> str:
-        """What became of its process and what it printed last; "" while it runs, and has not ended in so many seconds."""
+        """What became of its process and what it printed last; "" where it has not ended within so many seconds."""
         process, output = self._process, self._output
         if process is None or output is None or not process.ended.wait(within):
             return ""

@@ -11,6 +11,7 @@
     Leftovers                 is a process, a port, a segment or a temporary file left behind?
     WarmCli                   `ue-rl` as real processes that start at once
     RawClient                 a bare line socket with deadlines
+    RLlinkServer              an RLlink server as RLlib's, without Ray, that names what a client does wrong
     load_golden               the golden vectors of docs/protocol.md
 
 `ue_rl.testing.plugin` offers them as pytest fixtures. Names are imported when they are first used,
@@ -43,6 +44,8 @@ if TYPE_CHECKING:
     from ue_rl.testing.memory import MemoryTransport as MemoryTransport
     from ue_rl.testing.network import FaultyNetwork as FaultyNetwork
     from ue_rl.testing.raw_client import RawClient as RawClient
+    from ue_rl.testing.rllink_server import RLlinkFault as RLlinkFault
+    from ue_rl.testing.rllink_server import RLlinkServer as RLlinkServer
     from ue_rl.testing.task import TinyTask as TinyTask
     from ue_rl.testing.task import make_tiny_env as make_tiny_env
     from ue_rl.testing.warm_cli import WarmCli as WarmCli
@@ -63,6 +66,7 @@ __getattr__, __dir__, __all__ = lazy(
         "memory": "MemoryTransport",
         "network": "FaultyNetwork",
         "raw_client": "RawClient",
+        "rllink_server": "RLlinkFault RLlinkServer",
         "task": "TinyTask make_tiny_env",
         "warm_cli": "WarmCli WarmProcess",
     },

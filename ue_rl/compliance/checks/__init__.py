@@ -55,13 +55,13 @@ CHECKS: list[Check] = [
     Check("silence between requests", basics.silence, every_carrier=True),
     # who is asked
     Check("envs of their own", envs.own_states),
-    # what most checks ask
     Check("partial batches", delivery.partial, every_carrier=True, text_only=True),
     Check("steps and resets together", delivery.mixed, every_carrier=True, text_only=True),
     # how long steps take
     Check("speed", timing.speed, every_carrier=True),
     Check("delayed pieces", timing.delays, every_carrier=True, text_only=True),
     # resets, episodes, seeds and actions
+    Check("bounds and choices of actions", spaces.actions_taken, every_carrier=True),
     Check("reset of one env", resets.of_one, every_carrier=True),
     Check("ends of episodes", episodes.ends),
     Check("lengths of episodes", episodes.lengths),
@@ -73,7 +73,6 @@ CHECKS: list[Check] = [
     Check("empty options", seeds.options, every_carrier=True),
     Check("actions of the right env", envs.own_actions, every_carrier=True),
     Check("what actions do", envs.actions_arrive),
-    Check("bounds and choices of actions", spaces.actions_taken, every_carrier=True),
     Check("observations in their space", spaces.inside, every_carrier=True),
     Check("observations change", spaces.changing),
     Check("decimals of numbers", spaces.decimals),

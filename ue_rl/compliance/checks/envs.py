@@ -23,10 +23,12 @@ __all__ = ["actions_arrive", "own_actions", "own_states"]
 
 _FEW = 4  # envs, or numbers of an action, that are changed one by one
 _NUMBERS = 16
-_LONGER = 60  # steps, where a dozen show nothing
+_LONGER = 60  # steps, where a few show nothing
+_ALIKE = 15  # steps that are equal to the bit by no chance
 _STEPS = 150  # for each order of the rows, where there are no seeds
 _CERTAIN, _NOTHING = 6.5, 4.5  # standard deviations
 _ENOUGH = 60  # samples
+_BEFORE = ("reset-ignored", "stale-reset", "same-trajectory", "bound-refused", "choice-refused")
 
 
 def own_states(bench: Bench) -> str:
@@ -83,7 +85,7 @@ def _effect(reel: Reel, which: NDArray[np.bool_], env: int, of: int, late: int =
 def own_actions(bench: Bench) -> str:
     """The action of each env changes that env, and no other."""
     numbers(bench)
-    bench.needs_right("reset-ignored", "same-trajectory", "resets-all")
+    bench.needs_right("resets-all", *_BEFORE)
     spec = bench.peer().spec
     if spec.num_envs == 1:
         raise Skip("there is one env")
@@ -97,23 +99,18 @@ def _own_by_seeds(bench: Bench, known: Episode) -> str:
     spec, seeds = bench.peer().spec, seeds_of(bench)
     if bench.peer().partial:
         backwards = list(range(spec.num_envs))[::-1]
-        wrong = known.differs(replay(bench, seeds, len(known.actions), known, order=backwards))
+        other = replay(bench, seeds, len(known.actions), known, order=backwards)
+        wrong = known.differs(other)
         if max(wrong) >= 0:
-            env = int(np.argmax(np.array(wrong) >= 0))
-            what = "began elsewhere" if wrong[env] == 0 else f"went elsewhere from step {wrong[env]} on"
-            how = (
-                "over its own socket, asked in another order" if bench.carrier == PER_ENV else "with the rows reversed"
-            )
-            bench.fail(
-                "wrong-env-acted", f"the same seeds and actions, {how}: env {env} {what}", bench.peer().seen, env
-            )
+            _judge_order(bench, known, other, wrong)
             return ""
     idle = []
     for env in sorted({0, spec.num_envs - 1, *range(min(_FEW, spec.num_envs))})[: _FEW + 1]:
         changed = _changed(bench, known, [env])
         hit = [other for other, step in enumerate(changed) if step >= 0]
-        if hit and env not in hit:
-            text = f"another action for env {env} changed env {hit[0]} and not env {env}"
+        first = [other for other in hit if changed[other] == _first(changed)]
+        if hit and env not in first:  # what was hit first may have touched others later
+            text = f"another action for env {env} changed env {first[0]} and not env {env}"
             bench.fail("wrong-env-acted", text, bench.peer().seen, env)
             return ""
         if len(hit) > 1:
@@ -123,6 +120,18 @@ def _own_by_seeds(bench: Bench, known: Episode) -> str:
         if not hit:
             idle.append(env)
     return "another action for one env changes that env alone" + (f"; nothing changes env {idle}" if idle else "")
+
+
+def _judge_order(bench: Bench, known: Episode, other: Episode, wrong: list[int]) -> None:
+    """The same seeds and actions gave another episode when the envs were asked in reverse order."""
+    env = int(np.argmax(np.array(wrong) >= 0))
+    how = "over its own socket, asked in another order" if bench.carrier == PER_ENV else "with the rows reversed"
+    text, seen = f"the same seeds and actions, {how}: env {env}", bench.peer().seen
+    if wrong[env] or (known.obs[0] == other.obs[0, ::-1]).all():
+        what = f"went elsewhere from step {wrong[env]} on" if wrong[env] else "began where another env had begun before"
+        bench.fail("wrong-env-acted", f"{text} {what}", seen, env)
+    else:
+        bench.fail("not-repeatable", f"{text} began elsewhere", seen, env)
 
 
 def _changed(bench: Bench, known: Episode, envs: Sequence[int], numbers_of: int | None = None) -> list[int]:
@@ -203,7 +212,7 @@ def _cross(bench: Bench, reel: Reel, how: str) -> int:
 def actions_arrive(bench: Bench) -> str:
     """Actions change something, with each of their numbers, and in the step that they are sent with."""
     numbers(bench)
-    bench.needs_right("reset-ignored", "wrong-env-acted", "same-trajectory")
+    bench.needs_right("wrong-env-acted", *_BEFORE)
     known = bench.memo.get("replayed")
     if isinstance(known, Episode):
         return _arrive_by_seeds(bench, known)
@@ -217,18 +226,24 @@ def _arrive_by_seeds(bench: Bench, known: Episode) -> str:
     if min(changed) < 0 and len(known.actions) < _LONGER:
         known = replay(bench, seeds_of(bench), _LONGER)
         changed = _changed(bench, known, everyone)
-    idle = [env for env in everyone if changed[env] < 0 and known.there[-1, env]]
-    how = f"with the same seeds {len(known.actions)} steps with other actions were the same to the bit"
-    if idle and (len(idle) == spec.num_envs or len(known.actions) >= _LONGER):
-        which = "" if len(idle) == spec.num_envs else f" in env {idle[0]}"
-        bench.fail("action-ignored", f"{how}{which}", shown(known.obs[-1, idle[:1]]), idle[0])
+    lived, needed = known.there.sum(axis=0), max(_ALIKE, 4 * max(changed))
+    idle = [env for env in everyone if changed[env] < 0 and lived[env] > needed]
+    if idle:
+        where = "in all envs" if max(changed) < 0 else f"in env {idle[0]}"
+        text = f"with the same seeds {lived[idle[0]] - 1} steps with other actions were the same to the bit {where}"
+        bench.fail("action-ignored", text, shown(known.obs[-1, idle[:1]]), idle[0])
         return ""
+    if max(changed) < 0:
+        raise Skip(f"actions changed nothing in {len(known.actions)} steps: too few to say anything")
     if _late(bench, known):
         return ""
     later = _other(bench, everyone)
     after = known.differs(_again(bench, known, lambda t, actions: later(t, actions) if t else actions))
-    if len(known.actions) > 2 and max(after) < 0 and not idle:
-        bench.fail("action-ignored", f"{how}, if only the first one was the same", shown(known.obs[-1, :1]))
+    if max(lived) > _ALIKE and max(after) < 0:
+        text = (
+            f"with the same seeds and first actions {max(lived) - 1} steps with other actions were the same to the bit"
+        )
+        bench.fail("action-ignored", text, shown(known.obs[-1, :1]))
         return ""
     if spec.groups or spec.mask_size or not 1 < spec.act_size <= _NUMBERS:
         return "other actions give other episodes"
@@ -257,6 +272,10 @@ def _late(bench: Bench, known: Episode) -> bool:
 
 def _again(bench: Bench, known: Episode, change: Change) -> Episode:
     return replay(bench, seeds_of(bench), len(known.actions), known, change=change)
+
+
+def _first(steps: list[int]) -> int:
+    return min((step for step in steps if step >= 0), default=-1)
 
 
 def _idle(bench: Bench, idle: list[int], how: str) -> str:

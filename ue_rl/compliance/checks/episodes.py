@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from ue_rl.compliance.bench import Bench
 from ue_rl.compliance.checks.resets import JUMP, SURE, goes_on, numbers, shown
 from ue_rl.compliance.peer import Skip, Wrong
-from ue_rl.compliance.tape import Reel
+from ue_rl.compliance.tape import RESET, Reel
 
 __all__ = ["behind_the_end", "ends", "last_observations", "lengths"]
 
@@ -59,6 +59,8 @@ def lengths(bench: Bench) -> str:
         everything += [steps for steps, ended in episodes if ended]
         first = next((n for n, (_, ended) in enumerate(episodes) if ended), len(episodes))
         later = episodes[first + 1 :]
+        if _goes_on_behind(bench, reel, env):
+            return ""
         if len(later) >= _ENOUGH and all(one == (1, True) for one in later[:-1]) and max(episodes[: first + 1])[0] > 1:
             bench.fail("done-after-reset", f"since its first end {len(later)} episodes of env {env} were over with "
                                            "their first step", env_id=env)  # fmt: skip
@@ -72,6 +74,18 @@ def lengths(bench: Bench) -> str:
     if not everything:
         raise Skip("none ended")
     return f"{min(everything)} to {max(everything)} steps, {np.mean(everything):.1f} on average"
+
+
+def _goes_on_behind(bench: Bench, reel: Reel, env: int) -> bool:
+    """Is the env after a reset where its episode had ended?"""
+    at = [t for t in np.flatnonzero(reel.kinds[:, env] == RESET) if t and reel.follows[t] and reel.over[t - 1, env]]
+    before, answer = reel.obs[np.array(at, np.intp) - 1, env], reel.obs[at, env]
+    steady = [t for t in at if t + 1 < len(reel.obs) and reel.steps[t + 1, env] and reel.over[t + 1, env]]
+    if len(steady) < _ENOUGH or not goes_on(reel, before, answer, env):
+        return False
+    seen = f"with DONE=1 {shown(before[-1:])}; answer to the reset {shown(answer[-1:])}"
+    bench.fail("reset-ignored", f"in {len(at)} of {len(at)} resets after an end it stayed at the end", seen, env)
+    return True
 
 
 def last_observations(bench: Bench) -> str:

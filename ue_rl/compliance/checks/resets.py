@@ -74,6 +74,7 @@ class Try:
 def of_one(bench: Bench) -> str:
     """Resets of one env in the middle of an episode: it begins anew, and the others go on."""
     numbers(bench)
+    bench.needs_right("same-trajectory")
     if bench.states is None or bench.over():
         bench.reset()
     tries = []

@@ -19,7 +19,9 @@ def _seeded(bench: Bench) -> None:
     if "SEED" not in bench.peer().spec.features:
         raise Skip("FEATURES has no SEED")
     numbers(bench)
-    bench.needs_right("reset-ignored", "stale-reset", "done-after-reset", "seed-refused")
+    bench.needs_right(
+        "reset-ignored", "stale-reset", "done-after-reset", "resets-all", "wrong-env-acted", "seed-refused"
+    )
 
 
 def repeat(bench: Bench) -> str:
