@@ -256,7 +256,7 @@ void UUeRlBridgeComponent::WaitForAction(FUeRlServer& Serving)
 			Known = Open;
 			Gathered = Now + GatherSeconds;
 		}
-		if (Open > 0 && (Open == NumEnvs || !Serving.Game.HasNewAction() || Now > Gathered))
+		if (Open > 0 && (Open == Serving.Game.spec.num_envs || !Serving.Game.HasNewAction() || Now > Gathered))
 		{
 			break;
 		}
@@ -321,7 +321,8 @@ double UUeRlBridgeComponent::GetParameterForEnv(const FString& Name, int32 EnvId
 		UE_LOG(LogUeRl, Error, TEXT("there is no parameter %s"), *Name);
 		return 0.0;
 	}
-	return Server && EnvId >= 0 && EnvId < NumEnvs ? Server->Game.GetParameter(Index, EnvId) : Parameters[Index].Value;
+	const bool bKnown = Server && EnvId >= 0 && EnvId < Server->Game.spec.num_envs;
+	return bKnown ? Server->Game.GetParameter(Index, EnvId) : Parameters[Index].Value;
 }
 
 int32 UUeRlBridgeComponent::GetListeningPort() const
