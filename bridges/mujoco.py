@@ -181,7 +181,7 @@ class MujocoBridge(VectorBridge):
         now = physics.now if ids is None else physics.now.rows(ids)
         over = task.terminated(now)
         self._steps[rows] += 1
-        if unstable.any():
+        if unstable is not None and unstable.any():
             self._stop_unstable(env_ids, unstable, before, given, now)
         else:
             out.obs[rows] = task.observe(now)

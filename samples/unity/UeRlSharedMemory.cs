@@ -1,8 +1,8 @@
-// Shared memory for UeRlBridge.cs (docs/shared-memory.md): copy this file beside it, and each trainer on the same machine
-// is offered it in the handshake. A trainer that does not take it speaks text, as without this file.
+// Shared memory for UeRlBridge.cs (docs/shared-memory.md): copy this file beside it, and each trainer on the same
+// machine is offered it in the handshake. A trainer that does not take it speaks text, as without this file.
 //
-// Without `unsafe` and without a dependency: a memory-mapped file, Marshal.Copy for the arrays and Marshal.Read/Write for
-// the words of the header, each between memory barriers. Only in a process of 64 bits: 32 bits tear the counters in two.
+// Without `unsafe` and without a dependency: a memory-mapped file, Marshal.Copy for the arrays and Marshal.Read/Write
+// for the words of the header, each between memory barriers. Only in a process of 64 bits: 32 tear the counters in two.
 // Not in this file: command rings. So nothing is offered where the spec has OPTIONS, INFO, parameters or calls, which
 // travel in them, and everything goes over text.
 
@@ -139,7 +139,7 @@ namespace UeRl
 
         private void RingBell()
         {
-            SocketError error; // a full socket is full of doorbells already; one that is closed is found when it is read
+            SocketError error; // a full socket is full of doorbells already; that one is closed shows when it is read
             if (_segment.PeerSleeps()) _members[0].Socket.Send(Bell, 0, 1, SocketFlags.None, out error);
         }
 
@@ -365,7 +365,7 @@ namespace UeRl
             string template = Path.Combine(memory ? "/dev/shm" : Path.GetTempPath(), name) + "XXXXXX\0";
             byte[] path = Encoding.UTF8.GetBytes(template);
             int descriptor = MakeFile(path);
-            if (descriptor < 0) throw new IOException("no file can be made in /dev/shm: " + Marshal.GetLastWin32Error());
+            if (descriptor < 0) throw new IOException("no file in /dev/shm: " + Marshal.GetLastWin32Error());
             _path = Encoding.UTF8.GetString(path, 0, path.Length - 1);
             CloseFile(descriptor); // mono takes no descriptors; what counts is that the file is this user's alone
             var stream = new FileStream(_path, FileMode.Open, FileAccess.ReadWrite);

@@ -34,6 +34,7 @@ from ue_rl.bridges import VectorBridge, run_in_thread
 from ue_rl.connecting import open_transport
 from ue_rl.errors import CommandFailed, EngineDisconnected
 from ue_rl.spec import EnvSpec, Parameter
+from ue_rl.testing import WarmCli
 from ue_rl.testing.fuzzing.corpus import corpus, mutate
 from ue_rl.testing.raw_client import RawClient
 from ue_rl.wire.handshake import decode_handshake
@@ -723,14 +724,11 @@ def test_ppo_learns_to_reach(built: dict[str, Path]) -> None:
     assert float(np.mean(after)) > 3.0
 
 
-def test_train_launches_it(built: dict[str, Path], tmp_path: Path) -> None:
-    command = [
-        sys.executable, "-m", "ue_rl", "train", "--engine", f"{built['reach']} --port {{port}} --num-envs 4 --shm",
-        "--timesteps", "512", "--log-dir", str(tmp_path), "--n-steps", "64", "--batch-size", "64",
+def test_train_launches_it(built: dict[str, Path], tmp_path: Path, warm_cli: WarmCli) -> None:
+    words = [
+        "train", "--engine", f"{built['reach']} --port {{port}} --num-envs 4 --shm", "--timesteps", "512",
+        "--log-dir", str(tmp_path), "--n-steps", "64", "--batch-size", "64",
     ]  # fmt: skip
-    done = subprocess.run(
-        command, capture_output=True, text=True, check=False, timeout=120,
-        env={**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"},
-    )  # fmt: skip
-    assert done.returncode == 0, done.stdout + done.stderr
+    done = warm_cli.start(words, output=tmp_path / "out.txt", cwd=tmp_path)
+    assert done.wait(120) == 0, done.text
     assert list(tmp_path.rglob("model.zip"))

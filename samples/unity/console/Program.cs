@@ -1,4 +1,4 @@
-// A console engine: the reach task, as fast as a trainer asks. With UeRlSharedMemory.cs among the sources it offers that.
+// A console engine: the reach task, as fast as a trainer asks; in shared memory with UeRlSharedMemory.cs.
 //
 //     mcs -out:samples/unity/build/engine.exe samples/unity/UeRl{Bridge,SharedMemory}.cs samples/unity/console/*.cs
 //     mono samples/unity/build/engine.exe --port 7777 --num-envs 16 --seed 1
@@ -11,11 +11,12 @@ namespace UeRl.Samples
 {
     public static class Program
     {
-        private const string Usage = "usage: engine.exe [--port N] [--num-envs N] [--per-env] [--seed N]";
+        private const string Usage = "usage: engine.exe [--port N] [--num-envs N] [--obs-size N] [--max-steps N] "
+            + "[--per-env] [--seed N]";
 
         public static int Main(string[] arguments)
         {
-            long port = 7777, numEnvs = 8, seed = 0;
+            long port = 7777, numEnvs = 8, seed = 0, obsSize = 6, maxSteps = 60;
             bool perEnv = false;
             for (int i = 0; i < arguments.Length; i++)
             {
@@ -23,6 +24,8 @@ namespace UeRl.Samples
                 if (arguments[i] == "--per-env") perEnv = true;
                 else if (number && arguments[i] == "--port" && Integer(arguments[i + 1], 65535, out port)) i++;
                 else if (number && arguments[i] == "--num-envs" && Integer(arguments[i + 1], 65536, out numEnvs)) i++;
+                else if (number && arguments[i] == "--obs-size" && Integer(arguments[i + 1], 4096, out obsSize)) i++;
+                else if (number && arguments[i] == "--max-steps" && Integer(arguments[i + 1], 65536, out maxSteps)) i++;
                 else if (number && arguments[i] == "--seed" && Integer(arguments[i + 1], long.MaxValue, out seed)) i++;
                 else
                 {
@@ -30,8 +33,13 @@ namespace UeRl.Samples
                     return 2;
                 }
             }
-            var game = new ReachGame((int)numEnvs, seed);
-            UeRlSpec spec = ReachGame.Spec((int)numEnvs, perEnv ? "PER_ENV" : "ANY");
+            if (obsSize < 6 || numEnvs < 1)
+            {
+                Console.Error.WriteLine(Usage);
+                return 2;
+            }
+            var game = new ReachGame((int)numEnvs, seed, (int)obsSize, (int)maxSteps);
+            UeRlSpec spec = ReachGame.Spec((int)numEnvs, perEnv ? "PER_ENV" : "ANY", (int)obsSize);
             using (var bridge = new UeRlBridge(spec, game))
             {
                 try

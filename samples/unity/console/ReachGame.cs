@@ -6,19 +6,22 @@ using System;
 namespace UeRl.Samples
 {
     /// <summary>
-    /// Observation: position, velocity, target minus position (6 numbers). Action: acceleration in [-1, 1]^2. Reward:
-    /// minus a tenth of the distance, 5 for arriving. An episode ends at the target, or is truncated after 60 steps.
+    /// Observation: position, velocity, target minus position (6 numbers; any beyond them are half of the one six
+    /// before). Action: acceleration in [-1, 1]^2. Reward: minus a tenth of the distance, 5 for arriving. An episode
+    /// ends at the target, or is truncated after maxSteps; 0: no episode ends, to measure.
     /// </summary>
     public sealed class ReachGame : UeRlGame
     {
         private const double Radius = 0.15;
-        private const int MaxSteps = 60;
+        private readonly int _obsSize, _maxSteps;
         private readonly double[] _x, _y, _vx, _vy, _targetX, _targetY;
         private readonly int[] _steps;
         private readonly ulong[] _random;
 
-        public ReachGame(int numEnvs, long seed)
+        public ReachGame(int numEnvs, long seed, int obsSize = 6, int maxSteps = 60)
         {
+            _obsSize = obsSize;
+            _maxSteps = maxSteps;
             _x = new double[numEnvs];
             _y = new double[numEnvs];
             _vx = new double[numEnvs];
@@ -30,10 +33,10 @@ namespace UeRl.Samples
             for (int env = 0; env < numEnvs; env++) _random[env] = (ulong)seed + (ulong)env;
         }
 
-        public static UeRlSpec Spec(int numEnvs, string channel)
+        public static UeRlSpec Spec(int numEnvs, string channel, int obsSize = 6)
         {
-            var spec = new UeRlSpec { ObsSize = 6, ActSize = 2, NumEnvs = numEnvs, Channel = channel };
-            spec.ObsNames = new[] { "x", "y", "vx", "vy", "dx", "dy" };
+            var spec = new UeRlSpec { ObsSize = obsSize, ActSize = 2, NumEnvs = numEnvs, Channel = channel };
+            if (obsSize == 6) spec.ObsNames = new[] { "x", "y", "vx", "vy", "dx", "dy" };
             spec.Features.AddRange(new[] { "SEED", "TRUNC" });
             return spec;
         }
@@ -66,8 +69,8 @@ namespace UeRl.Samples
             double distance = Math.Sqrt(dx * dx + dy * dy);
             bool arrived = distance < Radius;
             Rows.Rewards[env] = arrived ? 5f : (float)(-distance * 0.1);
-            Rows.Terminated[env] = arrived;
-            Rows.Truncated[env] = !arrived && _steps[env] >= MaxSteps;
+            Rows.Terminated[env] = arrived && _maxSteps > 0;
+            Rows.Truncated[env] = !arrived && _maxSteps > 0 && _steps[env] >= _maxSteps;
             Observe(env);
             return true;
         }
@@ -75,13 +78,14 @@ namespace UeRl.Samples
         private void Observe(int env)
         {
             float[] into = Rows.Observations;
-            int at = 6 * env;
+            int at = _obsSize * env;
             into[at] = (float)_x[env];
             into[at + 1] = (float)_y[env];
             into[at + 2] = (float)_vx[env];
             into[at + 3] = (float)_vy[env];
             into[at + 4] = (float)(_targetX[env] - _x[env]);
             into[at + 5] = (float)(_targetY[env] - _y[env]);
+            for (int i = at + 6; i < at + _obsSize; i++) into[i] = into[i - 6] * 0.5f;
         }
 
         private static double Clip(double value, double most)
