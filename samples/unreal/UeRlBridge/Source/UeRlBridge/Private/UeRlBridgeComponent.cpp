@@ -28,8 +28,9 @@ public:
 		: ue_rl::MultiEnvBridge(InSpec)
 		, Owner(InOwner)
 	{
-		Began.Init(-1, InSpec.num_envs);
-		for (int32 EnvId = 0; EnvId < InSpec.num_envs; EnvId++)
+		const int32 Count = static_cast<int32>(layout.envs);
+		Began.Init(-1, Count);
+		for (int32 EnvId = 0; EnvId < Count; EnvId++)
 		{
 			FirstSeeds.Add(Owner.Seed < 0 ? -1 : Owner.Seed + EnvId);
 		}
@@ -196,7 +197,7 @@ void UUeRlBridgeComponent::BeginPlay()
 	FParse::Value(FCommandLine::Get(), TEXT("UERLPort="), Port);
 	FParse::Value(FCommandLine::Get(), TEXT("UERLNumEnvs="), NumEnvs);
 	FParse::Value(FCommandLine::Get(), TEXT("UERLSeed="), Seed);
-	InitializeEnvironments(NumEnvs);
+	InitializeEnvironments(FMath::Max(NumEnvs, 0));
 	Server = MakeShared<FUeRlServer>(*this);
 	if (!Server->Server.start())
 	{
