@@ -497,7 +497,7 @@ def test_agents_come_and_go(built: dict[str, Path], transport: str) -> None:
     with lab(built, "agents") as port:
         carrier: Any = open_transport(f"tcp://127.0.0.1:{port}", transport, timeout=20)
         assert carrier.spec.agent_names == ("hunter_0", "hunter_1", "prey")
-        carrier.reset(seeds=[1, 2])
+        carrier.reset()
         assert carrier.receive().present.tolist() == [1] * 6
         history = []
         actions = np.tile(np.array([[1, 2], [3, 4], [2, 0]], np.float32), (2, 1))
