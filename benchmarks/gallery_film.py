@@ -128,7 +128,7 @@ def small(picture: Image.Image) -> Image.Image:
 
 def label(picture: Image.Image, text: str) -> Image.Image:
     """With a word in the upper left corner."""
-    ImageDraw.Draw(picture).text((6, 4), text, INK, font=ImageFont.load_default(11))
+    ImageDraw.Draw(picture).text((6, 4), text, INK, font=ImageFont.load_default(11), stroke_width=2, stroke_fill=PAPER)
     return picture
 
 
