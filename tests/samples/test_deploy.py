@@ -29,7 +29,7 @@ import pytest
 import torch as th
 from gymnasium import spaces
 from numpy.typing import NDArray
-from sb3_contrib import RecurrentPPO
+from sb3_contrib import MaskablePPO, RecurrentPPO
 from stable_baselines3 import PPO
 from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize
 
@@ -223,6 +223,23 @@ def test_a_dict_observation_as_one_row(onnx_demo: list[str], tmp_path: Path) -> 
     keyed = exported(tmp_path / "keyed.onnx", env)
     said = run([*onnx_demo, keyed, "5", "2"], text(rows), 1).stderr
     assert "the model's inputs are a, b, not obs alone: export a Dict observation with flat_input=True" in said
+
+
+def test_an_image_as_the_engine_has_it(onnx_demo: list[str], tmp_path: Path) -> None:
+    pixels = spaces.Box(0, 255, (8, 6, 3), np.uint8)
+    file = exported(tmp_path / "image.onnx", Game(spaces.Box(-1, 1, (2,)), pixels))
+    rows = np.random.default_rng(0).integers(0, 256, (4, 8 * 6 * 3)).astype(np.float32)
+    done = run([*onnx_demo, file, "144", "2"], text(rows))
+    assert same_bits(floats(done.stdout), OnnxInference(file).run_inference(rows.reshape(4, 8, 6, 3)))
+
+
+def test_a_model_that_could_take_masks_has_every_choice(onnx_demo: list[str], tmp_path: Path) -> None:
+    file = exported(tmp_path / "masked.onnx", Game(spaces.MultiDiscrete([3, 4])), algorithm=MaskablePPO)
+    policy = OnnxInference(file)
+    assert policy.takes_masks
+    rows = observations(8)
+    done = run([*onnx_demo, file, str(OBS), "2"], text(rows))
+    assert same_bits(floats(done.stdout), policy.run_inference(rows))
 
 
 def test_files_that_do_not_fit_are_refused_in_a_sentence(
