@@ -24,6 +24,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 import numpy as np
 import torch
 from stable_baselines3 import DQN, PPO, SAC
+from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.evaluation import evaluate_policy
 from stable_baselines3.common.vec_env import VecMonitor, VecNormalize
 
@@ -78,8 +79,20 @@ TASKS = {
 }  # fmt: skip
 
 
-def run(name: str, channel: str, seed: int) -> tuple[float, float]:
-    """(mean return of the trained policy, seconds of training)."""
+class Enough(BaseCallback):
+    """Stops a run once its last 20 episodes, with their exploration, earned the target."""
+
+    def __init__(self, target: float) -> None:
+        super().__init__()
+        self._target = target
+
+    def _on_step(self) -> bool:
+        last = list(self.model.ep_info_buffer or ())[-20:]
+        return len(last) < 20 or float(np.mean([episode["r"] for episode in last])) < self._target
+
+
+def run(name: str, channel: str, seed: int, enough: bool = False) -> tuple[float, float]:
+    """(mean return of the trained policy, seconds of training). enough: not longer than it takes."""
     torch.set_num_threads(1)
     task = TASKS[name]
     with run_in_process(task.bridge) as server:
@@ -88,7 +101,7 @@ def run(name: str, channel: str, seed: int) -> tuple[float, float]:
             env = VecNormalize(env, norm_reward=True)
         model = task.algorithm("MlpPolicy", env, seed=seed, device="cpu", **task.options)
         begun = time.perf_counter()
-        model.learn(task.timesteps)
+        model.learn(task.timesteps, callback=Enough(task.target) if enough else None)
         seconds = time.perf_counter() - begun
         if task.normalize:
             env.training = False

@@ -25,7 +25,8 @@ _log = logging.getLogger("ue_rl.bridges")
 Ids = NDArray[np.intp] | None  # which envs, ascending; None: all
 _ENVS_PER_THREAD = 16  # fewer are stepped before a second thread has woken
 _NO_STAGE = int(mj.mjtStage.mjSTAGE_NONE)
-_UNSTABLE = [int(getattr(mj.mjtWarning, f"mjWARN_BAD{what}")) for what in ("QPOS", "QVEL", "QACC", "CTRL")]  # 3 to 6, side by side
+_UNSTABLE = [int(getattr(mj.mjtWarning, f"mjWARN_BAD{what}")) for what in ("QPOS", "QVEL", "QACC", "CTRL")]
+assert max(_UNSTABLE) - min(_UNSTABLE) == 3, "MuJoCo's warnings of bad numbers stand side by side"
 
 
 def load(model: Any, task: MujocoTask | type[MujocoTask] | None) -> tuple[Any, MujocoTask, str]:

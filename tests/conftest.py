@@ -7,11 +7,15 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import ModuleType
+from typing import TYPE_CHECKING
 
 import pytest
+
+if TYPE_CHECKING:
+    from ue_rl.testing import WarmCli
 
 # Before torch is imported: with as many workers as cores, torch's threads would only wait for each other.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -46,6 +50,17 @@ def load_script() -> Callable[[Path], ModuleType]:
         return module
 
     return load
+
+
+@pytest.fixture(scope="session")
+def warm_cli() -> Iterator[WarmCli]:
+    """`ue-rl` as processes forked from one that has imported torch: that import is 2 to 5 s of each test without it."""
+    if not hasattr(os, "fork"):
+        pytest.skip("WarmCli forks")
+    from ue_rl.testing import WarmCli
+
+    with WarmCli() as warm:
+        yield warm
 
 
 @pytest.fixture(scope="session")

@@ -132,16 +132,10 @@ def _until(condition: Callable[[], bool], what: str, trainer: WarmProcess | None
         time.sleep(0.002)
 
 
-@pytest.fixture(scope="session")
-def cli() -> Iterator[WarmCli]:
-    with WarmCli() as warm:
-        yield warm
-
-
 @pytest.fixture(params=["tcp", "shm"])
-def stage(cli: WarmCli, leftovers: Leftovers, tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Stage]:
+def stage(warm_cli: WarmCli, leftovers: Leftovers, tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Stage]:
     """Over both carriers; at the end nothing may be left of what was started."""
-    made = Stage(cli, tmp_path, request.param)
+    made = Stage(warm_cli, tmp_path, request.param)
     yield made
     if made.trainer is not None and not made.trainer.ended.is_set():
         made.trainer.signal(signal.SIGKILL)

@@ -7,6 +7,7 @@ import io
 import json
 import logging
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -23,6 +24,7 @@ from ue_rl.cli.logs import JsonFormatter, use_text
 from ue_rl.engines.lifecycle import Life, LifeState
 from ue_rl.errors import EngineDisconnected, RestartsSpent
 from ue_rl.saving.stopping import Stopped
+from ue_rl.testing import WarmCli
 from ue_rl.training.directory import RunDirectory
 from ue_rl.training.fleet import Fleet
 from ue_rl.training.report import Outcome
@@ -218,38 +220,38 @@ def test_a_terminal_that_is_closed_stops_the_run_and_it_is_saved(tmp_path: Path)
     assert int(last.split("_")[1]) > 0
 
 
-def test_a_stop_before_the_first_step_has_its_exit_code_and_says_what_is_left(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "ue_rl", "train", "--engine", "sleep 60 {port}", "--log-dir", str(tmp_path)]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    assert process.stdout is not None
-    assert process.stdout.readline() == f"run: {tmp_path / 'ppo-sleep-1'}\n"
-    process.send_signal(signal.SIGTERM)
-    shown, told = process.communicate(timeout=30)
-    assert process.returncode == 128 + signal.SIGTERM
-    assert "stopped by SIGTERM" in told
-    assert f"nothing was learnt, and {tmp_path / 'ppo-sleep-1'} is not kept" in shown
-    assert list(tmp_path.iterdir()) == []
+def test_a_stop_before_the_first_step_has_its_exit_code_and_says_what_is_left(
+    tmp_path: Path, warm_cli: WarmCli
+) -> None:
+    logs = tmp_path / "logs"
+    logs.mkdir()
+    words = ["train", "--engine", "sleep 60 {port}", "--log-dir", str(logs)]
+    process = warm_cli.start(words, output=tmp_path / "out.txt")
+    process.wait_for(f"^run: {re.escape(str(logs / 'ppo-sleep-1'))}\n")
+    process.signal(signal.SIGTERM)
+    assert process.wait(30) == 128 + signal.SIGTERM
+    assert "stopped by SIGTERM" in process.text
+    assert f"nothing was learnt, and {logs / 'ppo-sleep-1'} is not kept" in process.text
+    assert list(logs.iterdir()) == []
 
 
-def test_what_the_screen_says_is_said_once(tmp_path: Path) -> None:
+def test_what_the_screen_says_is_said_once(tmp_path: Path, warm_cli: WarmCli) -> None:
     words = ["--timesteps", "512", "--num-envs", "2", "--n-steps", "32", "--eval-episodes", "0", "--no-export"]
     lost = [*words, "--learning-rate", "1e30", "--log-dir", str(tmp_path), "--run-id", "r"]
-    done = subprocess.run(
-        [sys.executable, "-m", "ue_rl", "train", *lost], capture_output=True, text=True, check=False
-    )  # fmt: skip
-    shown = done.stdout + done.stderr
-    assert done.returncode == 1, shown
+    done = warm_cli.start(["train", *lost], output=tmp_path / "out.txt")
+    assert done.wait(60) == 1, done.text
+    shown = done.text
     assert "ue_rl.training" not in shown
     assert shown.count("ValueError: ") == 1
     assert "[nan, nan]" not in shown
     assert "ERROR ue_rl.training.learner: stopped after" in (tmp_path / "r" / "run.log").read_text()
 
 
-def test_an_engine_that_does_not_start_is_told_without_a_file_that_is_gone(tmp_path: Path) -> None:
+def test_an_engine_that_does_not_start_is_told_without_a_file_that_is_gone(tmp_path: Path, warm_cli: WarmCli) -> None:
     program = "import sys; sys.exit('no map of that name')"
     engine = f'{sys.executable} -c "{program}" {{port}}'
-    command = [sys.executable, "-m", "ue_rl", "train", "--engine", engine, "--log-dir", str(tmp_path), "--run-id", "r"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert done.returncode == 1
-    assert "no map of that name" in done.stderr
-    assert "engine-0.log" not in done.stderr
+    words = ["train", "--engine", engine, "--log-dir", str(tmp_path), "--run-id", "r"]
+    done = warm_cli.start(words, output=tmp_path / "out.txt")
+    assert done.wait(60) == 1
+    assert "no map of that name" in done.text
+    assert "engine-0.log" not in done.text

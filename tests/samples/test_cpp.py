@@ -29,10 +29,12 @@ import pytest
 from numpy.typing import NDArray
 
 import ue_rl
+from ue_rl import compliance
 from ue_rl.bridges import VectorBridge, run_in_thread
 from ue_rl.connecting import open_transport
 from ue_rl.errors import CommandFailed, EngineDisconnected
 from ue_rl.spec import EnvSpec, Parameter
+from ue_rl.testing import WarmCli
 from ue_rl.testing.fuzzing.corpus import corpus, mutate
 from ue_rl.testing.raw_client import RawClient
 from ue_rl.wire.handshake import decode_handshake
@@ -134,6 +136,20 @@ def test_it_builds_without_exceptions_and_in_two_translation_units(tmp_path: Pat
         (tmp_path / f"{name}.cpp").write_text(f'#include "ue_rl_bridge.hpp"\nint {name}() {{ return 0; }}\n')
         flags = ["-fno-exceptions", "-fno-rtti", "-c", "-fsyntax-only" if name == "one" else "-O0"]
         compile_("g++", tmp_path / f"{name}.cpp", tmp_path / f"{name}.o", *flags)
+
+
+@pytest.mark.parametrize(
+    "command",
+    [["clang++", "-stdlib=libc++"], ["x86_64-w64-mingw32-g++-posix", "-Wno-unknown-pragmas"]],
+    ids=["libc++", "MinGW"],
+)
+def test_other_systems_libraries_build_it(command: list[str], tmp_path: Path) -> None:
+    (tmp_path / "empty.cpp").write_text("#include <vector>\n")
+    try:
+        subprocess.run([*command, "-fsyntax-only", str(tmp_path / "empty.cpp")], check=True, capture_output=True)
+    except (OSError, subprocess.CalledProcessError):
+        pytest.skip("it is not installed")
+    compile_(command[0], SAMPLE / "reach.cpp", Path(os.devnull), *command[1:], "-fsyntax-only")
 
 
 def test_cmake_builds_it(tmp_path: Path) -> None:
@@ -526,6 +542,17 @@ def test_images(built: dict[str, Path]) -> None:
         env.close()
 
 
+# -- the checker
+
+
+@needs_shm
+@pytest.mark.parametrize("engine", ["reach", "single", "agents", "tree"])
+def test_the_checker_finds_nothing(built: dict[str, Path], engine: str) -> None:
+    with reach(built, "--shm", "--num-envs", "3") if engine == "reach" else lab(built, engine) as port:
+        report = compliance.check(f"tcp://127.0.0.1:{port}")
+    assert report.mistakes == [], report
+
+
 # -- trainers that misbehave, and games that do
 
 
@@ -697,14 +724,11 @@ def test_ppo_learns_to_reach(built: dict[str, Path]) -> None:
     assert float(np.mean(after)) > 3.0
 
 
-def test_train_launches_it(built: dict[str, Path], tmp_path: Path) -> None:
-    command = [
-        sys.executable, "-m", "ue_rl", "train", "--engine", f"{built['reach']} --port {{port}} --num-envs 4 --shm",
-        "--timesteps", "512", "--log-dir", str(tmp_path), "--n-steps", "64", "--batch-size", "64",
+def test_train_launches_it(built: dict[str, Path], tmp_path: Path, warm_cli: WarmCli) -> None:
+    words = [
+        "train", "--engine", f"{built['reach']} --port {{port}} --num-envs 4 --shm", "--timesteps", "512",
+        "--log-dir", str(tmp_path), "--n-steps", "64", "--batch-size", "64",
     ]  # fmt: skip
-    done = subprocess.run(
-        command, capture_output=True, text=True, check=False, timeout=120,
-        env={**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"},
-    )  # fmt: skip
-    assert done.returncode == 0, done.stdout + done.stderr
+    done = warm_cli.start(words, output=tmp_path / "out.txt", cwd=tmp_path)
+    assert done.wait(120) == 0, done.text
     assert list(tmp_path.rglob("model.zip"))

@@ -14,7 +14,6 @@ import shutil
 import socket
 import struct
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
@@ -32,6 +31,7 @@ from ue_rl.connecting import open_transport
 from ue_rl.envs.vec_env import UnrealVecEnv
 from ue_rl.errors import EngineDisconnected, UeRlError, UnsupportedByEngine
 from ue_rl.spec import Channel, EnvSpec
+from ue_rl.testing import WarmCli
 from ue_rl.testing.fuzzing.corpus import corpus, mutate
 from ue_rl.testing.golden import GoldenVector, load_golden
 from ue_rl.wire import decode_handshake
@@ -833,26 +833,12 @@ def test_steps_allocate_nothing(probe: Path, wiring: str) -> None:
 
 
 @pytest.mark.slow
-def test_ppo_learns_the_task_through_a_launched_engine(engine_exe: Path, tmp_path: Path) -> None:
+def test_ppo_learns_the_task_through_a_launched_engine(engine_exe: Path, tmp_path: Path, warm_cli: WarmCli) -> None:
     words = ["train", "--engine", f"{MONO} {engine_exe} --port {{port}} --num-envs {{num_envs}} --seed {{seed}}"]
-    words += [
-        "--num-envs",
-        "16",
-        "--timesteps",
-        "20480",
-        "--run-id",
-        "reach",
-        "--log-dir",
-        str(tmp_path),
-        "--seed",
-        "0",
-    ]
-    words += ["--n-steps", "64", "--batch-size", "128", "--learning-rate", "2e-3", "--set", "gamma=0.98"]
-    done = subprocess.run(
-        [sys.executable, "-m", "ue_rl", *words], capture_output=True, text=True, timeout=110, check=False, cwd=tmp_path,
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
-    )  # fmt: skip
-    assert done.returncode == 0, done.stdout + done.stderr
+    words += ["--num-envs", "16", "--timesteps", "20480", "--run-id", "reach", "--log-dir", str(tmp_path)]
+    words += ["--n-steps", "64", "--batch-size", "128", "--learning-rate", "2e-3", "--set", "gamma=0.98", "--seed", "0"]
+    done = warm_cli.start(words, output=tmp_path / "out.txt", cwd=tmp_path)
+    assert done.wait(110) == 0, done.text
     lines = (tmp_path / "reach" / "episodes.csv").read_text().splitlines()
     returns = [float(line.split(",")[lines[0].split(",").index("return")]) for line in lines[1:]]
     assert np.mean(returns[:50]) < 0

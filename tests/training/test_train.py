@@ -6,8 +6,6 @@ import csv
 import os
 import re
 import signal
-import subprocess
-import sys
 import time
 from collections.abc import Mapping
 from contextlib import closing
@@ -27,12 +25,13 @@ from ue_rl.bridges import GymnasiumBridge, run_in_process, run_in_thread
 from ue_rl.cli import cli
 from ue_rl.inference import ExportReport
 from ue_rl.saving.durable import write_whole
-from ue_rl.testing import Fault, FaultKind, FaultyEngine, Script
+from ue_rl.testing import Fault, FaultKind, FaultyEngine, Script, WarmCli
 from ue_rl.training import Report, TrainOptions, models
 from ue_rl.training.directory import RunDirectory
 from ue_rl.training.options import parse_setting, read_config, resolve, schedule, tuned_for
 
 TINY = ["--timesteps", "512", "--num-envs", "2", "--n-steps", "32", "--batch-size", "32", "--eval-episodes", "2"]
+TINY += ["--set", "n_epochs=1"]
 
 
 def train(*arguments: str, **options: Any) -> Any:
@@ -82,7 +81,7 @@ def test_a_run_leaves_everything_in_one_directory(tmp_path: Path) -> None:
 def test_an_export_that_only_rounding_tells_apart_is_said_to_be_equal(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    common = [*TINY[:-2], "--eval-episodes", "0", "--log-dir", str(tmp_path)]
+    common = [*TINY, "--eval-episodes", "0", "--log-dir", str(tmp_path)]
 
     def shown() -> str:
         return " ".join(ok(*common).replace("│", " ").split())
@@ -174,15 +173,14 @@ def test_wrong_arguments_are_refused_by_name_and_leave_nothing(tmp_path: Path, a
     assert list(tmp_path.iterdir()) == []
 
 
-def test_no_engine_listening_is_one_readable_line(tmp_path: Path) -> None:
-    out = subprocess.run(
-        [sys.executable, "-m", "ue_rl", "train", "--port", "1", "--log-dir", str(tmp_path)],
-        capture_output=True, text=True, check=False, timeout=60,
-    )  # fmt: skip
-    assert out.returncode == 1
-    assert "nothing listens on 127.0.0.1:1" in out.stderr
-    assert "Traceback" not in out.stderr
-    assert list(tmp_path.iterdir()) == []
+def test_no_engine_listening_is_one_readable_line(tmp_path: Path, warm_cli: WarmCli) -> None:
+    logs = tmp_path / "logs"
+    logs.mkdir()
+    run = warm_cli.start(["train", "--port", "1", "--log-dir", str(logs)], output=tmp_path / "out.txt")
+    assert run.wait(60) == 1
+    assert "nothing listens on 127.0.0.1:1" in run.text
+    assert "Traceback" not in run.text
+    assert list(logs.iterdir()) == []
 
 
 def test_trains_in_a_running_engine(tmp_path: Path) -> None:
@@ -415,27 +413,21 @@ def test_a_file_is_on_the_disk_before_it_takes_the_old_ones_place(
 
 
 @pytest.mark.skipif(os.name != "posix", reason="sends SIGINT as a terminal would")
-def test_ctrl_c_saves_the_model(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "ue_rl", "train", "--timesteps", "100000000"]
-    process = subprocess.Popen(
-        [*command, "--log-dir", str(tmp_path), "--run-id", "c"],
-        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True,
-    )  # fmt: skip
-    try:
-        deadline = time.monotonic() + 60
-        episodes = tmp_path / "c" / "episodes.csv"
-        while not (episodes.exists() and episodes.stat().st_size > 1500):  # beyond the first rollout
-            assert process.poll() is None, process.stdout.read() if process.stdout else ""
-            assert time.monotonic() < deadline
-            time.sleep(0.05)
-        process.send_signal(signal.SIGINT)
-        output, _ = process.communicate(timeout=60)
-    finally:
-        if process.poll() is None:
-            process.kill()
-    assert process.returncode == 130, output
-    assert "stopped by Ctrl-C" in output
-    assert "Traceback" not in output
+def test_ctrl_c_saves_the_model(tmp_path: Path, warm_cli: WarmCli) -> None:
+    words = ["train", "--timesteps", "100000000", "--n-steps", "32", "--batch-size", "64", "--set", "n_epochs=1"]
+    process = warm_cli.start(
+        [*words, "--log-dir", str(tmp_path), "--run-id", "c"], output=tmp_path / "out.txt", cwd=tmp_path
+    )
+    deadline = time.monotonic() + 60
+    episodes = tmp_path / "c" / "episodes.csv"
+    while not (episodes.exists() and episodes.stat().st_size > 1500):  # beyond the first rollout
+        assert not process.ended.is_set(), process.text
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    process.signal(signal.SIGINT)
+    assert process.wait(60) == 130, process.text
+    assert "stopped by Ctrl-C" in process.text
+    assert "Traceback" not in process.text
     log = (tmp_path / "c" / "run.log").read_text()
     assert re.search(r"WARNING .*stopped by Ctrl-C after \d+ env-steps", log), log
     assert "ERROR" not in log

@@ -101,12 +101,13 @@ def _cut(text: str, room: int) -> Iterator[str]:
     """Lines of at most so many characters, cut behind blanks, and in a message behind its separators."""
     line = ""
     for piece in re.findall(r"[^\s;,|]*[;,|]*\s*", text):
-        while len(line) + len(piece.rstrip()) > room:
-            if not line:
-                line, piece = piece[:room], piece[room:]
+        if line and len(line) + len(piece.rstrip()) > room:
             yield line.rstrip()
             line = ""
         line += piece
+        while len(line.rstrip()) > room:
+            yield line[:room]
+            line = line[room:]
     yield line.rstrip()
 
 

@@ -60,7 +60,7 @@ class Bench:
         states: of the last exchange here; None where there was none in this session.
         speed: name -> number, for the report.
         memo: what one check leaves for another. shared: the same, for all carriers of one run.
-        failed: the names of the mistakes that were a FAIL so far.
+        failed: the names of the mistakes that were a FAIL so far, over any carrier.
     """
 
     def __init__(
@@ -76,8 +76,8 @@ class Bench:
         self._again = again or peer is not None
         self._sampler: Sampler | None = None
         self.states: States | None = None
-        self.failed: set[str] = set()
         self.shared: dict[str, Any] = {} if shared is None else shared
+        self.failed: set[str] = self.shared.setdefault("failed", set())
         self._tape: Tape | None = None
 
     # -- the session

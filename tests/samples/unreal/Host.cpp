@@ -1,6 +1,6 @@
 // Plays a world with one component, and prints "PORT n".
 //
-//   host carts|lab [free] [noplayer] [forgets] [reset-ticks] [action-ticks] [any] [bad-space] [-UERLNumEnvs=N] ..
+//   host carts|lab [free] [noplayer] [forgets] [reset-ticks] [action-ticks] [any] [patient] [bad-space] [-UERLNumEnvs=N] ..
 //
 // Frames follow each other without a pause where the time step is fixed; else one comes in a millisecond.
 #include "CartBridge.h"
@@ -55,6 +55,7 @@ int main(int Count, char** Words)
 		Component.ResetTicks += Word == "reset-ticks" ? 2 : 0;
 		Component.ActionTicks += Word == "action-ticks" ? 3 : 0;
 		Component.Channel = Word == "any" ? EUeRlChannel::Any : Component.Channel;
+		Component.GatherSeconds = Word == "patient" ? 0.2f : Component.GatherSeconds;  // for a busy machine
 		Component.ActionSpace = Word == "bad-space" ? FString(TEXT("DISCRETE")) : Component.ActionSpace;
 		FCommandLine::StandInLine += StandIn::ToUtf16((" " + Word).c_str());
 	}

@@ -1,4 +1,4 @@
-// A game with what the README's carts leave out. An env's observation is its position, and the ticks of the world.
+// A game with what the README's carts leave out. An env observes its position, and the world's ticks since its reset.
 #pragma once
 
 #include "Engine/World.h"
@@ -28,16 +28,19 @@ public:
 	bool bForgetsNumbers = false;  // gives one number too few, at the third step
 	TArray<double> Position;
 	TArray<int32> Steps, Waits;
+	TArray<int64> Began;
 
 	virtual void InitializeEnvironments_Implementation(int32 Count) override
 	{
 		Position.Init(0.0, Count);
 		Steps.Init(0, Count);
 		Waits.Init(0, Count);
+		Began.Init(0, Count);
 	}
 	virtual void HandleResetForEnv_Implementation(int32 EnvId, int64 EpisodeSeed) override
 	{
-		Position[EnvId] = static_cast<double>(EpisodeSeed);
+		Position[EnvId] = EpisodeSeed < 0 ? EnvId : static_cast<double>(EpisodeSeed % 1000003);
+		Began[EnvId] = GetWorld()->StandInTicks;
 		Steps[EnvId] = 0;
 	}
 	virtual void HandleResponseActionsForEnv_Implementation(int32 EnvId, const TArray<float>& Actions) override
@@ -52,13 +55,13 @@ public:
 		State.Add(static_cast<float>(Position[EnvId]));
 		if (!bForgetsNumbers || Steps[EnvId] < 3)
 		{
-			State.Add(static_cast<float>(GetWorld()->StandInTicks));
+			State.Add(static_cast<float>(GetWorld()->StandInTicks - Began[EnvId]));
 		}
 	}
 	virtual float CalculateRewardForEnv_Implementation(int32 EnvId, bool& bDone, bool& bTruncated) override
 	{
-		bDone = Position[EnvId] >= 1000.0;
-		bTruncated = !bDone && Steps[EnvId] >= 50;
+		bDone = false;
+		bTruncated = Steps[EnvId] >= 50;
 		return static_cast<float>(Position[EnvId]);
 	}
 	virtual void CreateMaskForEnv_Implementation(int32 EnvId, TArray<bool>& Mask) override

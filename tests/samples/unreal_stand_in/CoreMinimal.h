@@ -223,6 +223,7 @@ inline const FRotator FRotator::ZeroRotator;
 class FRandomStream
 {
 public:
+	explicit FRandomStream(int32 InSeed) { Initialize(InSeed); }
 	void Initialize(int32 InSeed) { Seed = static_cast<uint32>(InSeed); }
 	float FRandRange(float Low, float High)
 	{

@@ -53,18 +53,19 @@ CHECKS: list[Check] = [
     Check("resets in a row", resets.in_a_row),
     Check("steps of all envs", basics.steps_of_all, every_carrier=True, fundamental=True),
     Check("silence between requests", basics.silence, every_carrier=True),
-    # what most checks ask
+    # who is asked
+    Check("envs of their own", envs.own_states),
     Check("partial batches", delivery.partial, every_carrier=True, text_only=True),
     Check("steps and resets together", delivery.mixed, every_carrier=True, text_only=True),
     # how long steps take
     Check("speed", timing.speed, every_carrier=True),
     Check("delayed pieces", timing.delays, every_carrier=True, text_only=True),
     # resets, episodes, seeds and actions
+    Check("bounds and choices of actions", spaces.actions_taken, every_carrier=True),
     Check("reset of one env", resets.of_one, every_carrier=True),
     Check("ends of episodes", episodes.ends),
     Check("lengths of episodes", episodes.lengths),
     Check("last observations", episodes.last_observations),
-    Check("envs of their own", envs.own_states),
     Check("a seed twice", seeds.repeat, every_carrier=True),
     Check("other seeds", seeds.other_seeds),
     Check("a seed for one env", seeds.one_alone),
@@ -72,11 +73,11 @@ CHECKS: list[Check] = [
     Check("empty options", seeds.options, every_carrier=True),
     Check("actions of the right env", envs.own_actions, every_carrier=True),
     Check("what actions do", envs.actions_arrive),
-    Check("bounds and choices of actions", spaces.actions_taken, every_carrier=True),
     Check("observations in their space", spaces.inside, every_carrier=True),
     Check("observations change", spaces.changing),
     Check("decimals of numbers", spaces.decimals),
     Check("rewards", spaces.rewards),
+    Check("steps behind an end", episodes.behind_the_end),
     Check("the same over each carrier", carriers.same, every_carrier=True),
     # how requests arrive
     Check("what partial batches do", delivery.partial_effect, every_carrier=True, text_only=True),

@@ -20,7 +20,7 @@ from ue_rl.testing.engines.unusual import UNUSUAL
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ue_rl.testing.engines.ways import Way
+from ue_rl.testing.engines.ways import Way
 
 __all__ = ["UNUSUAL", "WAYS", "find"]
 

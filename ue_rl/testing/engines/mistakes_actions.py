@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
+from ue_rl.testing.engines.right import Answer, Ask, Refused, RightEngine
 from ue_rl.testing.engines.ways import Way, collector
-
-if TYPE_CHECKING:
-    from ue_rl.testing.engines.mistaken import Answer, Ask, MistakenEngine
 
 WAYS: list[Way] = []
 way = collector(WAYS)
 
 
 @way("one-step-late", "obs", "the observation is the one before the action", also=("action-ignored",))
-def _(engine: MistakenEngine) -> None:
+def _(engine: RightEngine) -> None:
     one = engine.one
 
     def late(ask: Ask) -> Answer:
@@ -27,7 +24,7 @@ def _(engine: MistakenEngine) -> None:
 
 
 @way("one-step-late", "action", "the action before is applied", certain=False)
-def _(engine: MistakenEngine) -> None:
+def _(engine: RightEngine) -> None:
     act, before = engine.act, [[0.0, 0.0]] * engine.num_envs
     begin = engine.begin
 
@@ -44,7 +41,7 @@ def _(engine: MistakenEngine) -> None:
 
 
 @way("wrong-env-acted", "next", "the env behind it")
-def _(engine: MistakenEngine) -> None:
+def _(engine: RightEngine) -> None:
     act = engine.act
 
     def perform(asks: list[Ask]) -> list[Answer]:
@@ -59,7 +56,7 @@ def _(engine: MistakenEngine) -> None:
 
 
 @way("wrong-env-acted", "swapped", "envs 0 and 1")
-def _(engine: MistakenEngine) -> None:
+def _(engine: RightEngine) -> None:
     def perform(asks: list[Ask]) -> list[Answer]:
         for ask in asks:
             if ask.action is None:
@@ -72,13 +69,13 @@ def _(engine: MistakenEngine) -> None:
 
 
 @way("wrong-env-acted", "first", "env 0 alone, whichever is named", also=("action-ignored",))
-def _(engine: MistakenEngine) -> None:
+def _(engine: RightEngine) -> None:
     act = engine.act
     engine.act = lambda ask: act(replace(ask, env=0))
 
 
 @way("wrong-env-acted", "position", "by the row's place in the line", also=("row-order", "partial-batch"))
-def _(engine: MistakenEngine) -> None:
+def _(engine: RightEngine) -> None:
     def perform(asks: list[Ask]) -> list[Answer]:
         for place, ask in enumerate(asks):
             if ask.action is None:
@@ -96,7 +93,7 @@ def _(engine: MistakenEngine) -> None:
     "resets go by the row's place",
     also=("row-order", "partial-batch", "mixed-batch", "resets-all", "reset-ignored"),
 )
-def _(engine: MistakenEngine) -> None:
+def _(engine: RightEngine) -> None:
     def perform(asks: list[Ask]) -> list[Answer]:
         for place, ask in enumerate(asks):
             if ask.action is None:
@@ -114,15 +111,13 @@ def _(engine: MistakenEngine) -> None:
     "rows are read by place, and answered so",
     also=("unasked-env", "wrong-env-acted", "partial-batch"),
 )
-def _(engine: MistakenEngine) -> None:
+def _(engine: RightEngine) -> None:
     perform = engine.perform
     engine.perform = lambda asks: perform([replace(ask, env=place) for place, ask in enumerate(asks)])
 
 
 @way("row-order", "refused", "rows must come in order")
-def _(engine: MistakenEngine) -> None:
-    from ue_rl.testing.engines.mistaken import Refused
-
+def _(engine: RightEngine) -> None:
     parse = engine.parse
 
     def strictly(data: bytes, own: int | None) -> list[Ask]:
@@ -135,13 +130,13 @@ def _(engine: MistakenEngine) -> None:
 
 
 @way("action-ignored", "all", "nothing moves by it")
-def _(engine: MistakenEngine) -> None:
+def _(engine: RightEngine) -> None:
     act = engine.act
     engine.act = lambda ask: act(replace(ask, action=[0.3, 0.3]))
 
 
 @way("action-ignored", "drift", "the point moves by itself, as its seed says")
-def _(engine: MistakenEngine) -> None:
+def _(engine: RightEngine) -> None:
     act = engine.act
 
     def own(ask: Ask) -> None:
@@ -152,13 +147,13 @@ def _(engine: MistakenEngine) -> None:
 
 
 @way("action-ignored", "env-2", "in env 2")
-def _(engine: MistakenEngine) -> None:
+def _(engine: RightEngine) -> None:
     act = engine.act
     engine.act = lambda ask: act(replace(ask, action=[0.3, 0.3]) if ask.env == 2 else ask)
 
 
 @way("action-ignored", "first", "the first action of an episode is repeated")
-def _(engine: MistakenEngine) -> None:
+def _(engine: RightEngine) -> None:
     act, held = engine.act, {}
 
     def acts(ask: Ask) -> None:
@@ -170,24 +165,24 @@ def _(engine: MistakenEngine) -> None:
 
 
 @way("action-order", "first-only", "the second number is not read", also=("action-ignored",))
-def _(engine: MistakenEngine) -> None:
+def _(engine: RightEngine) -> None:
     act = engine.act
     engine.act = lambda ask: act(replace(ask, action=[(ask.action or [0.0])[0], 0.0]))
 
 
 @way("action-order", "first-twice", "the first number is used twice", also=("action-ignored",))
-def _(engine: MistakenEngine) -> None:
+def _(engine: RightEngine) -> None:
     act = engine.act
     engine.act = lambda ask: act(replace(ask, action=[(ask.action or [0.0])[0]] * 2))
 
 
 @way("same-trajectory", "one-state", "all envs share one state", also=("wrong-env-acted", "resets-all"))
-def _(engine: MistakenEngine) -> None:
+def _(engine: RightEngine) -> None:
     engine.points = [engine.points[0]] * engine.num_envs
 
 
 @way("same-trajectory", "first-answers", "all answer with env 0's state", also=("wrong-env-acted", "action-ignored"))
-def _(engine: MistakenEngine) -> None:
+def _(engine: RightEngine) -> None:
     observe = engine.observe
 
     def perform(asks: list[Ask]) -> list[Answer]:
@@ -199,14 +194,14 @@ def _(engine: MistakenEngine) -> None:
 
 
 @way("same-trajectory", "one-generator", "all envs have the same seed, and begin alike", certain=False)
-def _(engine: MistakenEngine) -> None:
+def _(engine: RightEngine) -> None:
     from ue_rl.testing.engines.point import Point
 
     engine.points = [Point(0) for _ in range(engine.num_envs)]
     _unseeded(engine)
 
 
-def _unseeded(engine: MistakenEngine) -> None:
+def _unseeded(engine: RightEngine) -> None:
     engine.config = engine.config.replace("OPTIONS,SEED", "OPTIONS")
     begin = engine.begin
     engine.begin = lambda ask: begin(replace(ask, seed=None))

@@ -5,56 +5,56 @@ from __future__ import annotations
 import socket
 from typing import TYPE_CHECKING, Any
 
+from ue_rl.testing.engines.right import Answer, Ask, Refused, RightEngine
 from ue_rl.testing.engines.ways import Way, collector, refuse_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from ue_rl.testing.engines.mistaken import Answer, Ask, MistakenEngine
 
 WAYS: list[Way] = []
 way = collector(WAYS)
 
 
-def _only(engine: MistakenEngine, cond: Callable[[Ask], bool]) -> None:
+def _only(engine: RightEngine, cond: Callable[[Ask], bool]) -> None:
     """Rows for which `cond` does not hold are not answered."""
     perform = engine.perform
     engine.perform = lambda asks: perform([ask for ask in asks if cond(ask)])
 
 
 @way("no-answer", "never", "nothing is ever answered")
-def _(engine: MistakenEngine) -> None:
+def _(engine: RightEngine) -> None:
     _only(engine, lambda ask: False)
 
 
 @way("no-answer", "steps", "resets alone are answered", also=("env-never-answered",))
-def _(engine: MistakenEngine) -> None:
+def _(engine: RightEngine) -> None:
     _only(engine, lambda ask: ask.action is None)
 
 
 @way("no-answer", "tenth", "from the tenth step of an episode on", also=("env-never-answered",))
-def _(engine: MistakenEngine) -> None:
+def _(engine: RightEngine) -> None:
     _only(engine, lambda ask: ask.action is None or engine.points[ask.env].steps < 10)
 
 
 @way("env-never-answered", "env-1", "env 1")
-def _(engine: MistakenEngine) -> None:
+def _(engine: RightEngine) -> None:
     _only(engine, lambda ask: ask.env != 1)
 
 
 @way("env-never-answered", "last-steps", "the last one, in steps")
-def _(engine: MistakenEngine) -> None:
+def _(engine: RightEngine) -> None:
     _only(engine, lambda ask: ask.env != 2 or ask.action is None)
 
 
 @way("env-never-answered", "done", "one whose episode has ended", also=("no-answer",))
-def _(engine: MistakenEngine) -> None:
+def _(engine: RightEngine) -> None:
     perform = engine.perform
     engine.perform = lambda asks: [answer for answer in perform(asks) if not answer.done]
 
 
 @way("env-never-answered", "second-episode", "env 0, once its first episode is over", also=("no-answer",))
-def _(engine: MistakenEngine) -> None:
+def _(engine: RightEngine) -> None:
     resets = [0] * engine.num_envs
 
     def once(ask: Ask) -> bool:
@@ -64,7 +64,7 @@ def _(engine: MistakenEngine) -> None:
     _only(engine, once)
 
 
-def _twice(engine: MistakenEngine, when: Callable[[Answer], bool]) -> None:
+def _twice(engine: RightEngine, when: Callable[[Answer], bool]) -> None:
     perform = engine.perform
     engine.perform = lambda asks: [
         each for answer in perform(asks) for each in ([answer, answer] if when(answer) else [answer])
@@ -72,18 +72,18 @@ def _twice(engine: MistakenEngine, when: Callable[[Answer], bool]) -> None:
 
 
 @way("two-answers", "rows", "each row comes twice in the line")
-def _(engine: MistakenEngine) -> None:
+def _(engine: RightEngine) -> None:
     _twice(engine, lambda answer: True)
 
 
 @way("two-answers", "lines", "the line comes twice")
-def _(engine: MistakenEngine) -> None:
+def _(engine: RightEngine) -> None:
     join = engine.join
     engine.join = lambda rows: join(rows) * 2
 
 
 @way("two-answers", "late", "the line comes again after 50 ms")
-def _(engine: MistakenEngine) -> None:
+def _(engine: RightEngine) -> None:
     deliver = engine.deliver
 
     def twice(sock: socket.socket, data: bytes) -> None:
@@ -95,26 +95,26 @@ def _(engine: MistakenEngine) -> None:
 
 
 @way("two-answers", "done", "at an episode's end")
-def _(engine: MistakenEngine) -> None:
+def _(engine: RightEngine) -> None:
     _twice(engine, lambda answer: answer.done)
 
 
 @way("two-answers", "done-line", "at an episode's end, in a line of its own")
-def _(engine: MistakenEngine) -> None:
+def _(engine: RightEngine) -> None:
     _extra_line(engine, lambda answer: answer.done, again=True)
 
 
 @way("two-answers", "reset", "after a reset")
-def _(engine: MistakenEngine) -> None:
+def _(engine: RightEngine) -> None:
     _twice(engine, lambda answer: answer.reset)
 
 
 @way("two-answers", "env-0", "env 0 alone")
-def _(engine: MistakenEngine) -> None:
+def _(engine: RightEngine) -> None:
     _twice(engine, lambda answer: answer.env == 0)
 
 
-def _extra_line(engine: MistakenEngine, when: Callable[[Answer], bool], again: bool) -> None:
+def _extra_line(engine: RightEngine, when: Callable[[Answer], bool], again: bool) -> None:
     perform, deliver, join = engine.perform, engine.deliver, engine.join
     extra: list[str] = []
 
@@ -140,14 +140,12 @@ def _extra_line(engine: MistakenEngine, when: Callable[[Answer], bool], again: b
     "the next episode's first state comes by itself behind the last one",
     also=("two-answers", "resets-itself"),
 )
-def _(engine: MistakenEngine) -> None:
+def _(engine: RightEngine) -> None:
     _extra_line(engine, lambda answer: answer.done, again=False)
 
 
 @way("unasked", "free-running", "states come every 20 ms, asked or not", also=("two-answers",))
-def _(engine: MistakenEngine) -> None:
-    from ue_rl.testing.engines.mistaken import Ask
-
+def _(engine: RightEngine) -> None:
     greet = engine.greet
 
     def ticking(sock: socket.socket) -> None:
@@ -164,15 +162,13 @@ def _(engine: MistakenEngine) -> None:
 
 
 @way("unasked", "debug", "a line of the game's log comes between them", also=("malformed-row", "missing-field"))
-def _(engine: MistakenEngine) -> None:
+def _(engine: RightEngine) -> None:
     join = engine.join
     engine.join = lambda rows: join(rows) + b"LogTemp: stepped\n"
 
 
 @way("unasked-env", "all", "all envs answer, whichever are asked")
-def _(engine: MistakenEngine) -> None:
-    from ue_rl.testing.engines.mistaken import Ask
-
+def _(engine: RightEngine) -> None:
     perform = engine.perform
 
     def everybody(asks: list[Ask]) -> list[Answer]:
@@ -184,9 +180,7 @@ def _(engine: MistakenEngine) -> None:
 
 
 @way("unasked-env", "neighbour", "the next env answers, too")
-def _(engine: MistakenEngine) -> None:
-    from ue_rl.testing.engines.mistaken import Ask
-
+def _(engine: RightEngine) -> None:
     perform = engine.perform
 
     def and_next(asks: list[Ask]) -> list[Answer]:
@@ -197,18 +191,16 @@ def _(engine: MistakenEngine) -> None:
 
 
 @way("ends-session", "third-step", "at an env's third step")
-def _(engine: MistakenEngine) -> None:
+def _(engine: RightEngine) -> None:
     _close_when(engine, lambda answer: answer.steps == 3)
 
 
 @way("ends-session", "done", "when an episode ends")
-def _(engine: MistakenEngine) -> None:
+def _(engine: RightEngine) -> None:
     _close_when(engine, lambda answer: answer.done)
 
 
-def _close_when(engine: MistakenEngine, cond: Callable[[Answer], bool]) -> None:
-    from ue_rl.testing.engines.mistaken import Refused
-
+def _close_when(engine: RightEngine, cond: Callable[[Answer], bool]) -> None:
     perform = engine.perform
 
     def performed(asks: list[Ask]) -> list[Answer]:
@@ -225,7 +217,7 @@ def _close_when(engine: MistakenEngine, cond: Callable[[Answer], bool]) -> None:
 
 
 @way("partial-batch", "waits", "it waits until all envs have been asked", also=("no-answer", "env-never-answered"))
-def _(engine: MistakenEngine) -> None:
+def _(engine: RightEngine) -> None:
     perform, asked = engine.perform, dict[int, Any]()
     engine.forget = asked.clear
 
@@ -243,9 +235,7 @@ def _(engine: MistakenEngine) -> None:
 
 
 @way("partial-batch", "refused", "it ends the session")
-def _(engine: MistakenEngine) -> None:
-    from ue_rl.testing.engines.mistaken import Refused
-
+def _(engine: RightEngine) -> None:
     parse = engine.parse
 
     def strictly(data: bytes, own: int | None) -> list[Ask]:
@@ -263,7 +253,7 @@ def _(engine: MistakenEngine) -> None:
     "the envs that are not named repeat their last action",
     also=("wrong-env-acted", "unasked-env"),
 )
-def _(engine: MistakenEngine) -> None:
+def _(engine: RightEngine) -> None:
     perform = engine.perform
 
     def stepping(asks: list[Ask]) -> list[Answer]:
@@ -276,7 +266,7 @@ def _(engine: MistakenEngine) -> None:
 
 
 @way("mixed-batch", "resets", "one reset makes all rows resets", also=("resets-all",))
-def _(engine: MistakenEngine) -> None:
+def _(engine: RightEngine) -> None:
     parse = engine.parse
 
     def alike(data: bytes, own: int | None) -> list[Ask]:
@@ -290,7 +280,7 @@ def _(engine: MistakenEngine) -> None:
 
 
 @way("mixed-batch", "steps-lost", "steps beside a reset are not answered", also=("env-never-answered",))
-def _(engine: MistakenEngine) -> None:
+def _(engine: RightEngine) -> None:
     perform = engine.perform
 
     def performed(asks: list[Ask]) -> list[Answer]:
@@ -301,12 +291,12 @@ def _(engine: MistakenEngine) -> None:
 
 
 @way("mixed-batch", "refused", "it ends the session")
-def _(engine: MistakenEngine) -> None:
+def _(engine: RightEngine) -> None:
     refuse_text(engine, rb"RESET.*\|\|ACT=[-\d]|ACT=[-\d].*RESET", "steps and resets at once")
 
 
 @way("mixed-batch", "steps-ignored", "steps beside a reset do nothing", also=("action-ignored",))
-def _(engine: MistakenEngine) -> None:
+def _(engine: RightEngine) -> None:
     perform = engine.perform
 
     def performed(asks: list[Ask]) -> list[Answer]:

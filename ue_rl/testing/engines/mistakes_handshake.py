@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ue_rl.testing.engines.right import Answer, Ask, RightEngine
 from ue_rl.testing.engines.ways import (
     Change,
     Way,
@@ -15,28 +16,24 @@ from ue_rl.testing.engines.ways import (
 if TYPE_CHECKING:
     import socket
 
-    from ue_rl.testing.engines.mistaken import Answer, MistakenEngine
-
 
 @made("no-handshake", "never", "nothing comes")
-def _no_handshake(engine: MistakenEngine) -> None:
+def _no_handshake(engine: RightEngine) -> None:
     engine.greet = lambda sock: None
 
 
 @made("no-handshake", "closes", "the connection is closed at once")
-def _closes(engine: MistakenEngine) -> None:
+def _closes(engine: RightEngine) -> None:
     engine.greet = lambda sock: engine._close_clients()
 
 
 @made("no-handshake", "state-first", "the first line is a state")
-def _state_first(engine: MistakenEngine) -> None:
-    from ue_rl.testing.engines.mistaken import Ask
-
+def _state_first(engine: RightEngine) -> None:
     engine.greet = lambda sock: engine.deliver(sock, engine.join([engine.write(engine.observe(Ask(0, None)))]))
 
 
 @made("late-handshake", "after-request", "it comes after the first request, with its answer")
-def _late_handshake(engine: MistakenEngine) -> None:
+def _late_handshake(engine: RightEngine) -> None:
     greet, cut = engine.greet, engine.cut
     engine.greet = lambda sock: None
     greeted: set[socket.socket] = set()
@@ -51,9 +48,7 @@ def _late_handshake(engine: MistakenEngine) -> None:
 
 
 @made("unasked", "at-once", "a state comes right behind the handshake")
-def _answer_before_asked(engine: MistakenEngine) -> None:
-    from ue_rl.testing.engines.mistaken import Ask
-
+def _answer_before_asked(engine: RightEngine) -> None:
     greet = engine.greet
 
     def and_a_state(sock: socket.socket) -> None:
@@ -65,7 +60,7 @@ def _answer_before_asked(engine: MistakenEngine) -> None:
 
 
 def _only_greeting(edit: bytes) -> Change:
-    def change(engine: MistakenEngine) -> None:
+    def change(engine: RightEngine) -> None:
         engine.greet = lambda sock: engine.deliver(sock, engine.config.encode() + edit)
 
     return change
@@ -77,7 +72,7 @@ _nul_greeting = made("no-newline", "nul", "a NUL ends each message")(_only_greet
 
 
 @made("handshake-again", "each-reset", "before the answer to each reset")
-def _again(engine: MistakenEngine) -> None:
+def _again(engine: RightEngine) -> None:
     join = engine.join
     resets: list[bool] = []
     write = engine.write

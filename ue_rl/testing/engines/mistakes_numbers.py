@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
 
+from ue_rl.testing.engines.right import Answer
 from ue_rl.testing.engines.ways import (
     Way,
     config,
@@ -15,9 +15,6 @@ from ue_rl.testing.engines.ways import (
     sometimes,
     with_numbers,
 )
-
-if TYPE_CHECKING:
-    from ue_rl.testing.engines.mistaken import Answer
 
 _REAL = re.compile(r"(?<=[=,])-?\d[\d.e+-]*")
 

@@ -5,51 +5,51 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from ue_rl.testing.engines.right import Answer, Ask, RightEngine
 from ue_rl.testing.engines.ways import Way, collector
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from ue_rl.testing.engines.mistaken import Answer, Ask, MistakenEngine
 
 WAYS: list[Way] = []
 way = collector(WAYS)
 
 
-def _unless(engine: MistakenEngine, cond: Callable[[Ask], bool]) -> None:
+def _unless(engine: RightEngine, cond: Callable[[Ask], bool]) -> None:
     """Resets for which `cond` holds do nothing."""
     begin = engine.begin
     engine.begin = lambda ask: None if cond(ask) else begin(ask)
 
 
 @way("reset-ignored", "state", "the answer is the present state")
-def _(engine: MistakenEngine) -> None:
+def _(engine: RightEngine) -> None:
     engine.begin = lambda ask: None
 
 
 @way("reset-ignored", "zero-step", "a step with zeros is taken")
-def _(engine: MistakenEngine) -> None:
+def _(engine: RightEngine) -> None:
     engine.begin = lambda ask: engine.points[ask.env].step([0.0, 0.0])
 
 
 @way("reset-ignored", "no-answer", "nothing comes", also=("no-answer", "env-never-answered"))
-def _(engine: MistakenEngine) -> None:
+def _(engine: RightEngine) -> None:
     perform = engine.perform
     engine.perform = lambda asks: perform([ask for ask in asks if ask.action is not None])
 
 
 @way("reset-ignored", "mid-episode", "unless the episode is over")
-def _(engine: MistakenEngine) -> None:
+def _(engine: RightEngine) -> None:
     _unless(engine, lambda ask: engine.points[ask.env].steps > 0 and not engine.points[ask.env].done)
 
 
 @way("reset-ignored", "env-1", "in env 1")
-def _(engine: MistakenEngine) -> None:
+def _(engine: RightEngine) -> None:
     _unless(engine, lambda ask: ask.env == 1)
 
 
 @way("reset-ignored", "flag-only", "DONE is cleared, and the point stays where it is")
-def _(engine: MistakenEngine) -> None:
+def _(engine: RightEngine) -> None:
     def begin(ask: Ask) -> None:
         point = engine.points[ask.env]
         point.done = point.truncated = False
@@ -59,7 +59,7 @@ def _(engine: MistakenEngine) -> None:
 
 
 @way("resets-all", "all", "all envs begin anew")
-def _(engine: MistakenEngine) -> None:
+def _(engine: RightEngine) -> None:
     def perform(asks: list[Ask]) -> list[Answer]:
         if any(ask.action is None for ask in asks):
             for point in engine.points:
@@ -70,7 +70,7 @@ def _(engine: MistakenEngine) -> None:
 
 
 @way("resets-all", "next", "the next env begins anew, too")
-def _(engine: MistakenEngine) -> None:
+def _(engine: RightEngine) -> None:
     begin = engine.begin
 
     def both(ask: Ask) -> None:
@@ -80,7 +80,7 @@ def _(engine: MistakenEngine) -> None:
     engine.begin = both
 
 
-def self_reset(engine: MistakenEngine, shows_next: bool) -> None:
+def _self_reset(engine: RightEngine, shows_next: bool) -> None:
     """The next episode begins right behind the last state; the RESET that comes then changes nothing."""
     observe = engine.observe
     fresh = [False] * engine.num_envs
@@ -106,12 +106,17 @@ def self_reset(engine: MistakenEngine, shows_next: bool) -> None:
 
 
 @way("resets-itself", "shows-next", "the last state has the next episode's first observation, as vector envs do")
-def _(engine: MistakenEngine) -> None:
-    self_reset(engine, shows_next=True)
+def _(engine: RightEngine) -> None:
+    _self_reset(engine, shows_next=True)
+
+
+@way("resets-itself", "silently", "right behind the last state; the RESET that comes then changes nothing")
+def _(engine: RightEngine) -> None:
+    _self_reset(engine, shows_next=False)
 
 
 @way("resets-itself", "twice", "and once more when the RESET comes")
-def _(engine: MistakenEngine) -> None:
+def _(engine: RightEngine) -> None:
     observe = engine.observe
 
     def seen(ask: Ask) -> Answer:
@@ -125,7 +130,7 @@ def _(engine: MistakenEngine) -> None:
 
 
 @way("stale-reset", "all", "the observation is the one before the reset")
-def _(engine: MistakenEngine) -> None:
+def _(engine: RightEngine) -> None:
     one = engine.one
 
     def stale(ask: Ask) -> Answer:
@@ -137,7 +142,7 @@ def _(engine: MistakenEngine) -> None:
 
 
 @way("stale-reset", "velocity", "some numbers are those from before the reset")
-def _(engine: MistakenEngine) -> None:
+def _(engine: RightEngine) -> None:
     one = engine.one
 
     def stale(ask: Ask) -> Answer:
@@ -149,7 +154,7 @@ def _(engine: MistakenEngine) -> None:
 
 
 @way("done-after-reset", "for-ever", "DONE stays 1")
-def _(engine: MistakenEngine) -> None:
+def _(engine: RightEngine) -> None:
     observe, ever = engine.observe, [False] * engine.num_envs
 
     def seen(ask: Ask) -> Answer:
@@ -161,7 +166,7 @@ def _(engine: MistakenEngine) -> None:
 
 
 @way("done-after-reset", "one-step", "until the first step has been answered")
-def _(engine: MistakenEngine) -> None:
+def _(engine: RightEngine) -> None:
     observe, over = engine.observe, [False] * engine.num_envs
 
     def seen(ask: Ask) -> Answer:
@@ -175,7 +180,7 @@ def _(engine: MistakenEngine) -> None:
 
 
 @way("done-after-reset", "counter", "the count of steps goes on, so that every step is the last one")
-def _(engine: MistakenEngine) -> None:
+def _(engine: RightEngine) -> None:
     steps = [0] * engine.num_envs
     observe = engine.observe
 
@@ -189,13 +194,13 @@ def _(engine: MistakenEngine) -> None:
 
 
 @way("done-after-reset", "always", "DONE is 1 in every step", certain=False)
-def _(engine: MistakenEngine) -> None:
+def _(engine: RightEngine) -> None:
     observe = engine.observe
     engine.observe = lambda ask: replace(observe(ask), done=True)
 
 
 @way("never-done", "all", "DONE is always 0", certain=False)
-def _(engine: MistakenEngine) -> None:
+def _(engine: RightEngine) -> None:
     act = engine.act
 
     def acts(ask: Ask) -> None:

@@ -4,24 +4,21 @@ from __future__ import annotations
 
 import re
 import socket
-from typing import TYPE_CHECKING
 
+from ue_rl.testing.engines.right import Answer, Ask, RightEngine
 from ue_rl.testing.engines.ways import Way, collector
-
-if TYPE_CHECKING:
-    from ue_rl.testing.engines.mistaken import Answer, Ask, MistakenEngine
 
 WAYS: list[Way] = []
 way = collector(WAYS)
 
 
 @way("serves-once", "listener", "nobody listens any more")
-def _(engine: MistakenEngine) -> None:
+def _(engine: RightEngine) -> None:
     engine.forget = engine.die
 
 
 @way("serves-once", "silent", "the next connection is accepted, and gets nothing", also=("no-handshake",))
-def _(engine: MistakenEngine) -> None:
+def _(engine: RightEngine) -> None:
     greet, greeted = engine.greet, list[int]()
 
     def once(sock: socket.socket) -> None:
@@ -33,7 +30,7 @@ def _(engine: MistakenEngine) -> None:
 
 
 @way("serves-once", "busy", "the next one is told BUSY for ever", also=("busy",))
-def _(engine: MistakenEngine) -> None:
+def _(engine: RightEngine) -> None:
     greet, greeted = engine.greet, list[int]()
 
     def once(sock: socket.socket) -> None:
@@ -47,7 +44,7 @@ def _(engine: MistakenEngine) -> None:
 
 
 @way("session-leaks", "partial", "an unfinished line stays in the buffer")
-def _(engine: MistakenEngine) -> None:
+def _(engine: RightEngine) -> None:
     buffer = [b""]
 
     def one_buffer(sock: socket.socket, data: bytes) -> list[bytes]:
@@ -63,7 +60,7 @@ def _(engine: MistakenEngine) -> None:
     "an answer that the last trainer did not wait for goes to the next one",
     also=("unasked", "two-answers"),
 )
-def _(engine: MistakenEngine) -> None:
+def _(engine: RightEngine) -> None:
     deliver, left = engine.deliver, list[bytes]()
     greet = engine.greet
 
@@ -86,7 +83,7 @@ def _(engine: MistakenEngine) -> None:
     "an env that was asked and not answered counts as asked",
     also=("no-answer", "ends-session", "env-never-answered", "serves-once"),
 )
-def _(engine: MistakenEngine) -> None:
+def _(engine: RightEngine) -> None:
     asked: set[int] = set()
     answer = engine._answer
 
@@ -106,12 +103,12 @@ def _(engine: MistakenEngine) -> None:
 
 
 @way("dies-of-garbage", "dies", "it ends")
-def _(engine: MistakenEngine) -> None:
+def _(engine: RightEngine) -> None:
     engine.refuse = lambda sock, sentence: engine.die()
 
 
 @way("dies-of-garbage", "hangs", "it does nothing from then on")
-def _(engine: MistakenEngine) -> None:
+def _(engine: RightEngine) -> None:
     def hang(sock: socket.socket, sentence: str) -> None:
         engine.greet = lambda sock: None
         engine.deliver = lambda sock, data: None
@@ -120,7 +117,7 @@ def _(engine: MistakenEngine) -> None:
 
 
 @way("dies-of-disconnect", "reset", "a connection that is reset ends it", also=("serves-once",))
-def _(engine: MistakenEngine) -> None:
+def _(engine: RightEngine) -> None:
     gone = engine._gone
 
     def ends(sock: socket.socket) -> None:
@@ -133,7 +130,7 @@ def _(engine: MistakenEngine) -> None:
 
 
 @way("dies-of-disconnect", "mid-request", "one that ends within a line")
-def _(engine: MistakenEngine) -> None:
+def _(engine: RightEngine) -> None:
     gone = engine._gone
 
     def ends(sock: socket.socket) -> None:
@@ -146,7 +143,7 @@ def _(engine: MistakenEngine) -> None:
 
 
 @way("dies-of-disconnect", "early", "one that ends before its first request")
-def _(engine: MistakenEngine) -> None:
+def _(engine: RightEngine) -> None:
     gone = engine._gone
 
     def ends(sock: socket.socket) -> None:
@@ -159,30 +156,30 @@ def _(engine: MistakenEngine) -> None:
 
 
 @way("no-busy", "silent", "nothing is said to a second trainer", certain=False)
-def _(engine: MistakenEngine) -> None:
+def _(engine: RightEngine) -> None:
     engine.busy = lambda sock: None
 
 
 @way("bad-call", "silent", "GET is not answered", parameters=True)
-def _(engine: MistakenEngine) -> None:
+def _(engine: RightEngine) -> None:
     deliver = engine.deliver
     engine.deliver = lambda sock, data: None if data.startswith(b"VALUES") else deliver(sock, data)
 
 
 @way("bad-call", "ok", "SET is answered with OK", parameters=True)
-def _(engine: MistakenEngine) -> None:
+def _(engine: RightEngine) -> None:
     call = engine.call
     engine.call = lambda data: "OK" if data.startswith(b"SET") else call(data)
 
 
 @way("bad-call", "not-set", "SET sets nothing", parameters=True)
-def _(engine: MistakenEngine) -> None:
+def _(engine: RightEngine) -> None:
     call = engine.call
     engine.call = lambda data: call(data.replace(b"SET=", b"GET=").split(b":")[0])
 
 
 @way("bad-call", "state", "GET is answered with a state", parameters=True)
-def _(engine: MistakenEngine) -> None:
+def _(engine: RightEngine) -> None:
     engine.call = lambda data: "OBS=0,0,0,0,0,0;REW=0;DONE=0;ENV=0"
 
 
@@ -190,7 +187,7 @@ def _(engine: MistakenEngine) -> None:
 
 
 @way("nagle", "two-writes", "two writes for each message, without TCP_NODELAY")
-def _(engine: MistakenEngine) -> None:
+def _(engine: RightEngine) -> None:
     engine.nodelay = False
     deliver = engine.deliver
 
@@ -202,7 +199,7 @@ def _(engine: MistakenEngine) -> None:
 
 
 @way("nagle", "newline", "the line feed has a write of its own")
-def _(engine: MistakenEngine) -> None:
+def _(engine: RightEngine) -> None:
     engine.nodelay = False
     deliver = engine.deliver
 
@@ -214,7 +211,7 @@ def _(engine: MistakenEngine) -> None:
 
 
 @way("slow", "50-ms", "a step takes 50 ms", certain=False)
-def _(engine: MistakenEngine) -> None:
+def _(engine: RightEngine) -> None:
     perform = engine.perform
 
     def slowly(asks: list[Ask]) -> list[Answer]:

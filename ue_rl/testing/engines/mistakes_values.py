@@ -7,12 +7,12 @@ import time
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from ue_rl.testing.engines.right import Answer, Ask, Refused, RightEngine
 from ue_rl.testing.engines.ways import Change, Way, collector, config, made, number
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from ue_rl.testing.engines.mistaken import Answer, Ask, MistakenEngine
 
 WAYS: list[Way] = []
 way = collector(WAYS)
@@ -22,25 +22,25 @@ way = collector(WAYS)
 
 
 @way("seed-ignored", "random", "every episode begins somewhere")
-def _(engine: MistakenEngine) -> None:
+def _(engine: RightEngine) -> None:
     begin = engine.begin
     engine.begin = lambda ask: begin(replace(ask, seed=None))
 
 
 @way("seed-ignored", "fixed", "every episode begins at the same place")
-def _(engine: MistakenEngine) -> None:
+def _(engine: RightEngine) -> None:
     begin = engine.begin
     engine.begin = lambda ask: begin(replace(ask, seed=1))
 
 
 @way("seed-ignored", "clock", "the time is the seed")
-def _(engine: MistakenEngine) -> None:
+def _(engine: RightEngine) -> None:
     begin = engine.begin
     engine.begin = lambda ask: begin(replace(ask, seed=time.perf_counter_ns()))
 
 
 @way("seed-ignored", "first-only", "only the first one counts")
-def _(engine: MistakenEngine) -> None:
+def _(engine: RightEngine) -> None:
     begin, seeded = engine.begin, set[int]()
 
     def begins(ask: Ask) -> None:
@@ -54,7 +54,7 @@ def _(engine: MistakenEngine) -> None:
 
 
 @way("seed-ignored", "env-0", "only env 0 is seeded")
-def _(engine: MistakenEngine) -> None:
+def _(engine: RightEngine) -> None:
     begin = engine.begin
     engine.begin = lambda ask: begin(ask if ask.env == 0 else replace(ask, seed=None))
 
@@ -65,7 +65,7 @@ def _(engine: MistakenEngine) -> None:
     "one generator for all envs, seeded by each reset",
     also=("not-repeatable", "carriers-differ"),
 )
-def _(engine: MistakenEngine) -> None:
+def _(engine: RightEngine) -> None:
     for point in engine.points:
         point.rng = engine.points[0].rng
 
@@ -86,7 +86,7 @@ def _(engine: MistakenEngine) -> None:
 
 
 @way("seed-ignored", "late", "it counts from the next episode on")
-def _(engine: MistakenEngine) -> None:
+def _(engine: RightEngine) -> None:
     def begins(ask: Ask) -> None:
         engine.points[ask.env].reset()
         if ask.seed is not None:
@@ -96,7 +96,7 @@ def _(engine: MistakenEngine) -> None:
 
 
 @way("not-repeatable", "noise", "the dynamics have noise of their own", also=("seed-ignored",))
-def _(engine: MistakenEngine) -> None:
+def _(engine: RightEngine) -> None:
     act, rng = engine.act, random.Random()
 
     def acts(ask: Ask) -> None:
@@ -107,7 +107,7 @@ def _(engine: MistakenEngine) -> None:
 
 
 @way("not-repeatable", "clock", "a step is as long as the time since the last one", also=("seed-ignored",))
-def _(engine: MistakenEngine) -> None:
+def _(engine: RightEngine) -> None:
     act, last = engine.act, [time.perf_counter()]
 
     def acts(ask: Ask) -> None:
@@ -120,7 +120,7 @@ def _(engine: MistakenEngine) -> None:
 
 
 @way("not-repeatable", "length", "the episode's length is not seeded", also=("seed-ignored",))
-def _(engine: MistakenEngine) -> None:
+def _(engine: RightEngine) -> None:
     begin, rng = engine.begin, random.Random()
 
     def begins(ask: Ask) -> None:
@@ -133,7 +133,7 @@ def _(engine: MistakenEngine) -> None:
 @way(
     "not-repeatable", "velocity", "the velocity outlives a reset", also=("seed-ignored", "reset-ignored", "stale-reset")
 )
-def _(engine: MistakenEngine) -> None:
+def _(engine: RightEngine) -> None:
     begin = engine.begin
 
     def begins(ask: Ask) -> None:
@@ -148,9 +148,7 @@ def _(engine: MistakenEngine) -> None:
 
 
 def _refusing(says: str, wrong: Callable[[list[float]], bool]) -> Change:
-    def change(engine: MistakenEngine) -> None:
-        from ue_rl.testing.engines.mistaken import Refused
-
+    def change(engine: RightEngine) -> None:
         act = engine.act
 
         def acts(ask: Ask) -> None:
@@ -164,7 +162,7 @@ def _refusing(says: str, wrong: Callable[[list[float]], bool]) -> Change:
 
 
 def _dropping(wrong: Callable[[list[float]], bool]) -> Change:
-    def change(engine: MistakenEngine) -> None:
+    def change(engine: RightEngine) -> None:
         perform = engine.perform
         engine.perform = lambda asks: perform([ask for ask in asks if ask.action is None or not wrong(ask.action)])
 
@@ -211,9 +209,7 @@ _TABLE: list[Way] = [
 
 
 @way("options-refused", "session", "the session ends")
-def _(engine: MistakenEngine) -> None:
-    from ue_rl.testing.engines.mistaken import Refused
-
+def _(engine: RightEngine) -> None:
     parse = engine.parse
 
     def strictly(data: bytes, own: int | None) -> list[Ask]:
@@ -225,7 +221,7 @@ def _(engine: MistakenEngine) -> None:
 
 
 @way("options-refused", "silent", "nothing comes", also=("no-answer",))
-def _(engine: MistakenEngine) -> None:
+def _(engine: RightEngine) -> None:
     perform = engine.perform
     engine.perform = lambda asks: perform([ask for ask in asks if "OPTIONS" not in ask.fields])
 

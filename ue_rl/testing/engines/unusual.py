@@ -4,20 +4,16 @@ from __future__ import annotations
 
 import re
 import socket
-from typing import TYPE_CHECKING
 
-from ue_rl.testing.engines.mistakes_resets import self_reset
+from ue_rl.testing.engines.right import Answer, Ask, RightEngine
 from ue_rl.testing.engines.ways import Way, line, made, number, row
 
-if TYPE_CHECKING:
-    from ue_rl.testing.engines.mistaken import Answer, Ask, MistakenEngine
 
-
-def _same(engine: MistakenEngine) -> None:
+def _same(engine: RightEngine) -> None:
     """Nothing is changed."""
 
 
-def _pieces(engine: MistakenEngine) -> None:
+def _pieces(engine: RightEngine) -> None:
     deliver = engine.deliver
 
     def in_pieces(sock: socket.socket, data: bytes) -> None:
@@ -27,16 +23,16 @@ def _pieces(engine: MistakenEngine) -> None:
     engine.deliver = in_pieces
 
 
-def _backwards(engine: MistakenEngine) -> None:
+def _backwards(engine: RightEngine) -> None:
     perform = engine.perform
     engine.perform = lambda asks: perform(asks)[::-1]
 
 
-def _one_line_each(engine: MistakenEngine) -> None:
+def _one_line_each(engine: RightEngine) -> None:
     engine.join = lambda rows: "".join(f"{row}\n" for row in rows).encode()
 
 
-def _later(engine: MistakenEngine) -> None:
+def _later(engine: RightEngine) -> None:
     """Env 1 answers 5 ms after the others."""
     perform, deliver = engine.perform, engine.deliver
     held: list[Answer] = []
@@ -75,7 +71,6 @@ UNUSUAL: list[Way] = [
     made("", "per-env", "env sockets alone", channel="PER_ENV")(_same),
     made("", "choices", "a discrete action space, and masks", choices=True)(_same),
     made("", "parameters", "parameters and infos", parameters=True)(_same),
-    made("", "prepared", "the next episode is there before the RESET comes")(lambda e: self_reset(e, shows_next=False)),
     made("", "pieces", "messages in pieces")(_pieces),
     made("", "backwards", "rows in another order")(_backwards),
     made("", "one-line-each", "a line for each row")(_one_line_each),

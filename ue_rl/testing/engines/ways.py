@@ -1,14 +1,13 @@
-"""Way: how a mistake is made, as a change of a MistakenEngine's hooks; and short forms for what most ways change."""
+"""Way: how a mistake is made, as a change of a RightEngine's hooks; and short forms for what most ways change."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    from ue_rl.testing.engines.mistaken import Answer, Ask, MistakenEngine
+from ue_rl.testing.engines.right import Answer, Ask, Refused, RightEngine
 
 __all__ = [
     "Change",
@@ -26,7 +25,7 @@ __all__ = [
     "with_numbers",
 ]
 
-Change = Callable[["MistakenEngine"], None]
+Change = Callable[["RightEngine"], None]
 Edit = Callable[[str, "Answer"], str]
 
 
@@ -80,7 +79,7 @@ def collector(table: list[Way]) -> Callable[..., Callable[[Change], Change]]:
 def row(mistake: str, way: str, says: str, edit: Edit, **more: Any) -> Way:
     """Edits the text of a row."""
 
-    def change(engine: MistakenEngine) -> None:
+    def change(engine: RightEngine) -> None:
         before = engine.write
         engine.write = lambda answer: edit(before(answer), answer)
 
@@ -90,7 +89,7 @@ def row(mistake: str, way: str, says: str, edit: Edit, **more: Any) -> Way:
 def number(mistake: str, way: str, says: str, edit: Callable[[Answer], dict[str, Any]], **more: Any) -> Way:
     """Edits an answer before it is written: `edit` gives the fields that are others."""
 
-    def change(engine: MistakenEngine) -> None:
+    def change(engine: RightEngine) -> None:
         before = engine.observe
 
         def edited(ask: Ask) -> Answer:
@@ -105,7 +104,7 @@ def number(mistake: str, way: str, says: str, edit: Callable[[Answer], dict[str,
 def line(mistake: str, way: str, says: str, edit: Callable[[bytes], bytes], **more: Any) -> Way:
     """Edits all that is sent but the handshake."""
 
-    def change(engine: MistakenEngine) -> None:
+    def change(engine: RightEngine) -> None:
         before = engine.join
         engine.join = lambda rows: edit(before(rows))
 
@@ -115,7 +114,7 @@ def line(mistake: str, way: str, says: str, edit: Callable[[bytes], bytes], **mo
 def config(mistake: str, way: str, says: str, edit: Callable[[str], str], **more: Any) -> Way:
     """Edits the handshake."""
 
-    def change(engine: MistakenEngine) -> None:
+    def change(engine: RightEngine) -> None:
         engine.config = edit(engine.config)
 
     return made(mistake, way, says, **more)(change)
@@ -141,10 +140,8 @@ def field_of(text: str, key: str) -> str:
     return next(part for part in text.split(";") if part.startswith(f"{key}="))
 
 
-def refuse_text(engine: MistakenEngine, pattern: bytes, says: str) -> None:
+def refuse_text(engine: RightEngine, pattern: bytes, says: str) -> None:
     """Lines in which `pattern` is found end the session."""
-    from ue_rl.testing.engines.mistaken import Refused  # it knows this module
-
     parse = engine.parse
 
     def strictly(data: bytes, own: int | None) -> list[Ask]:

@@ -37,8 +37,11 @@ public:
 
 	int64 Ticks = 0;
 
-	/** Must the world move before all that was asked can be answered? */
-	bool NeedsTicks() const { return Open > 0; }
+	/** How many envs have a request that the world must move for. */
+	int32 NumOpen() const { return Open; }
+
+	/** Has an action begun since the world moved last? */
+	bool HasNewAction() const { return LastAction == Ticks; }
 
 	virtual void HandleResetForEnv(int EnvId, const ue_rl::Reset& Reset) override
 	{
@@ -142,7 +145,8 @@ static ue_rl::Spec SpecOf(const UUeRlBridgeComponent& Component)
 	Spec.obs_size = Component.ObservationSize;
 	Spec.act_size = Component.ActionSize;
 	Spec.num_envs = Component.NumEnvs;
-	Spec.channel = Channels[static_cast<int32>(Component.Channel)];
+	const bool bTogether = Component.bLockStep && Component.NumEnvs > 1;  // else the world's ticks depend on who is first
+	Spec.channel = bTogether ? Channels[0] : Channels[static_cast<int32>(Component.Channel)];
 	Spec.act_space = ToUtf8(Component.ActionSpace);
 	Spec.obs_space = ToUtf8(Component.ObservationSpace);
 	if (Component.bSeeds)
@@ -232,16 +236,29 @@ void UUeRlBridgeComponent::HandleWorldTickStart(UWorld* World, ELevelTick, float
 	bWorldMoves = !UGameplayStatics::IsGamePaused(this);  // the engine looks when this has returned
 }
 
-/** Until an action has begun or the trainer has left. */
+/** Until the world has something to move for, or the trainer has left. */
 void UUeRlBridgeComponent::WaitForAction(FUeRlServer& Serving)
 {
 	const double Deadline = FPlatformTime::Seconds() + MaxWaitSeconds;
-	while (Server && bAsked && !Serving.Game.NeedsTicks())
+	double Gathered = 0.0;
+	int32 Known = 0;
+	while (Server && bAsked)
 	{
-		if (FPlatformTime::Seconds() > Deadline || IsEngineExitRequested())
+		const int32 Open = Serving.Game.NumOpen();
+		const double Now = FPlatformTime::Seconds();
+		if (Open == 0 && (Now > Deadline || IsEngineExitRequested()))
 		{
 			Hold();
 			return;
+		}
+		if (Open != Known)
+		{
+			Known = Open;
+			Gathered = Now + GatherSeconds;
+		}
+		if (Open > 0 && (Open == NumEnvs || !Serving.Game.HasNewAction() || Now > Gathered))
+		{
+			break;
 		}
 		Serving.Server.tick(5);
 	}

@@ -8,7 +8,7 @@
 UENUM(BlueprintType)
 enum class EUeRlChannel : uint8
 {
-	/** One connection for all envs: a request for all of them arrives at once. Needed for lock-step with several envs. */
+	/** One connection for all envs: a request for all of them arrives at once. */
 	Shared,
 	/** A connection for each env. */
 	PerEnv,
@@ -94,6 +94,7 @@ public:
 	UPROPERTY(EditAnywhere, BlueprintReadWrite, Category = "UeRl")
 	TArray<FUeRlParameter> Parameters;
 
+	/** In lock-step with several envs it is Shared, whatever stands here. */
 	UPROPERTY(EditAnywhere, BlueprintReadWrite, Category = "UeRl")
 	EUeRlChannel Channel = EUeRlChannel::Shared;
 
@@ -128,6 +129,13 @@ public:
 	UFUNCTION(BlueprintNativeEvent, Category = "UeRl")
 	void InitializeEnvironments(int32 Count);
 	virtual void InitializeEnvironments_Implementation(int32 Count);
+
+	/**
+	 * In lock-step the world moves when each env has a request. Where some have none (a trainer that steps a part of the
+	 * envs) it moves when no other one has come for so long.
+	 */
+	UPROPERTY(EditAnywhere, BlueprintReadWrite, Category = "UeRl|Time", meta = (ClampMin = "0"))
+	float GatherSeconds = 0.01f;
 
 	/** Begin a new episode. Seed: of the env's random numbers; -1: go on with those that it has. */
 	UFUNCTION(BlueprintNativeEvent, Category = "UeRl")
