@@ -64,6 +64,7 @@ class Sample:
         needs: programs.
         before: shown and run before the command, with the checkout as its folder.
         agents: the envs hold agents.
+        crop: left, top, right, bottom of what is shown of a picture, in parts of it; it is also made brighter.
         note: about the picture.
     """
 
@@ -79,6 +80,7 @@ class Sample:
     needs: tuple[str, ...] = ()
     before: tuple[str, ...] = ()
     agents: bool = False
+    crop: tuple[float, float, float, float] | None = None
     note: str = ""
 
 
@@ -120,7 +122,8 @@ SAMPLES = {
     "godot_catcher": Sample(
         "Catcher, Godot 3", "godot:samples/godot --task=catcher",
         "--num-envs 16 --timesteps 150000 --n-steps 64 --batch-size 256 --learning-rate lin_0.001 --set gamma=0.98",
-        10, "1 for each ball that is caught, -1 for each that is missed", "text", "catcher", 1 / 15, needs=("godot3-server",), note=DRAWN,
+        10, "1 for each ball that is caught, -1 for each that is missed", "text", "catcher", 1 / 15,
+        needs=("godot3-server",), note=DRAWN,
     ),
     "pendulum": Sample(
         "InvertedPendulum, MuJoCo", f"ue-rl serve --mujoco InvertedPendulum {PLACES} --shm",
@@ -128,15 +131,15 @@ SAMPLES = {
         "--set gae_lambda=0.9 --set gamma=0.98",
         950, "1000 is the most", "shared memory", step=0.04,
         filming=f"ue-rl serve --mujoco InvertedPendulum {PLACES} --kwargs '{{\"picture\": [240, 320]}}'",
-        note="MuJoCo's own picture; 200 of 1000 steps",
+        crop=(0, 0.15, 1, 0.75), note="MuJoCo's own picture, made brighter; 200 of 1000 steps",
     ),
     "reacher": Sample(
         "Reacher, MuJoCo", f"ue-rl serve --mujoco Reacher {PLACES} --shm",
         "--num-envs 16 --timesteps 120000 --n-steps 64 --batch-size 256 --learning-rate 0.001 --normalize "
         "--set gae_lambda=0.9 --set gamma=0.98",
         -7, "about -4 with the best known policies", "shared memory", step=0.04,
-        filming=f"ue-rl serve --mujoco Reacher {PLACES} --kwargs '{{\"picture\": [240, 240]}}'",
-        note="MuJoCo's own picture",
+        filming=f"ue-rl serve --mujoco Reacher {PLACES} --kwargs '{{\"picture\": [480, 480]}}'",
+        crop=(0.25, 0.34, 0.75, 0.69), note="MuJoCo's own picture, a part of it, made brighter",
     ),
     "cover": Sample(
         "Cover, two agents with one policy", f"python samples/agents/cover.py {PLACES}",
@@ -189,7 +192,7 @@ def play(sample: Sample, model: Path, num_envs: int, episodes: int, film: list[I
         while left.any():
             if film is not None:
                 if pictures:
-                    frame = small(Image.fromarray(env.get_images()[0]))
+                    frame = small(Image.fromarray(env.get_images()[0]), sample.crop)
                 else:
                     frame = DRAWINGS[sample.film](observations[0])
                 film.append(label(frame, f"episode {number}"))
