@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ue_rl.compliance.bench import PER_ENV, Bench
-from ue_rl.compliance.peer import Skip, States, Wrong
+from ue_rl.compliance.peer import SILENT, Skip, States, Wrong
 from ue_rl.compliance.sampling import Sampler, limits, one_specs
 from ue_rl.compliance.text_peer import Spelling, plain
 from ue_rl.spec import EnvSpec
@@ -24,12 +24,10 @@ T = TypeVar("T")
 Episode = list[States]
 
 _STEPS = 2
-_HASTY = 0.5  # seconds for an answer, once the engine has fallen silent in another manner
 _MOST_SECONDS = 4.0  # for all checks that ask so; an engine with 20 steps/s needs 3
 # What an engine does that has not understood a request. Anything else is a mistake of its own, and told as such.
-_SILENT = ("no-answer", "env-never-answered", "no-newline")
 _NOT_UNDERSTOOD = (
-    *_SILENT, "ends-session", "unknown-env", "env-off-by-one", "two-answers", "unasked",
+    *SILENT, "ends-session", "unknown-env", "env-off-by-one", "two-answers", "unasked",
     "malformed-row", "missing-field", "missing-env", "handshake-again", "wrong-socket",
 )  # fmt: skip
 _NOISY = ("two-answers", "unasked", "session-leaks")  # then nobody knows what an answer belongs to
@@ -62,14 +60,13 @@ class _Memory:
     Args:
         usual: the episode as everybody asks for it; empty: not asked yet. repeats: a second one was the same.
         pace: seconds of a step. spent: seconds of all checks.
-        silent: the engine has fallen silent once. broke_off: the session before this one did.
+        broke_off: the session before this one did.
     """
 
     usual: Episode = field(default_factory=list)
     repeats: bool = False
     pace: float = 0.0
     spent: float = 0.0
-    silent: bool = False
     broke_off: bool = False
 
 
@@ -216,18 +213,15 @@ def mapped(bench: Bench, mistake: str, ask: Callable[[], T]) -> T:
         Wrong: of this mistake, where the engine did not understand what it was asked.
     """
     peer, memory, began = bench.text(), _memory(bench), time.perf_counter()
-    if memory.silent:
-        peer.timeout = min(peer.timeout, _HASTY + 5 * memory.pace)
     try:
         return ask()
     except Wrong as wrong:
         memory.broke_off = True
         if wrong.mistake not in _NOT_UNDERSTOOD:
             raise
-        memory.silent = memory.silent or wrong.mistake in _SILENT
+        bench.fell_silent = bench.fell_silent or wrong.mistake in SILENT
         raise Wrong(mistake, wrong.text, wrong.seen or peer.seen, wrong.env_id) from wrong
     finally:
-        peer.timeout = bench.options.timeout
         memory.spent += time.perf_counter() - began
 
 

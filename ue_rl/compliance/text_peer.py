@@ -105,6 +105,7 @@ class TextPeer:
         arrivals: the lines of the last answer, with their times.
         handshake: the line as it came, and `greeted`, the seconds until it did.
         joined: a line came in which nothing separates two fields, b"" for none.
+        slowest: seconds of the answer that took longest.
 
     Raises:
         Wrong, OSError.
@@ -116,7 +117,7 @@ class TextPeer:
         self.timeout, self.pause = timeout, 0.0
         self.spell: Spelling = plain
         self.wires = [Wire(address, timeout)]
-        self.joined = b""
+        self.joined, self.slowest = b"", 0.0
         try:
             self.spec, self.handshake, self.greeted = greet(self.wires[0], timeout, not again)
             self.carrier = carrier or first_carrier(self.spec)
@@ -216,7 +217,9 @@ class TextPeer:
         began = time.perf_counter()
         self.ask(rows, apart)
         self._collect(set(rows))
-        return States.of(self._buffers, time.perf_counter() - began)
+        took = time.perf_counter() - began
+        self.slowest = max(self.slowest, took)
+        return States.of(self._buffers, took)
 
     def ask(self, rows: Mapping[int, Sequence[str]], apart: bool = False) -> None:
         """Sends a request without waiting; see `exchange`."""

@@ -42,7 +42,7 @@ def speed(bench: Bench) -> str:
         "env_steps_per_s": round(steps * envs, 1),
     }  # fmt: skip
     said = f"p50 {p50 * 1e3:.2f} ms, p99 {p99 * 1e3:.2f} ms, {steps:.0f} steps/s, {steps * envs:.0f} env-steps/s"
-    if rate := _tick(taken):
+    if rate := ticks_of(taken):
         said += f"; evenly, as of a tick of {rate:g} a second"
         bench.speed["ticks_per_s"] = rate
     if p50 > _SLOW:
@@ -90,7 +90,7 @@ def _acknowledge(bench: Bench, late: bool) -> None:
         wire.acknowledges_late = late
 
 
-def _tick(taken: list[float]) -> float:
+def ticks_of(taken: list[float]) -> float:
     """Ticks per second that steps of such lengths suggest; 0.0: none do."""
     low, p50, high = np.percentile(taken, (10, 50, 90))
     if p50 < _TICKED or high > 1.3 * low:
