@@ -115,14 +115,14 @@ SAMPLES = {
     ),
     "godot_rolling_ball": Sample(
         "Rolling ball, Godot 3", "godot:samples/godot --task=rolling_ball",
-        "--num-envs 16 --timesteps 150000 --n-steps 64 --batch-size 256 --learning-rate lin_0.001 --set gamma=0.98",
+        "--num-envs 16 --timesteps 130000 --n-steps 64 --batch-size 256 --learning-rate lin_0.001 --set gamma=0.98",
         4, "1 for each target; how many depends on where they come up", "text", "rolling_ball", 1 / 15,
         needs=("godot3-server",), note=f"from above, {DRAWN}. Red: what its rays hit",
     ),
     "godot_catcher": Sample(
         "Catcher, Godot 3", "godot:samples/godot --task=catcher",
-        "--num-envs 16 --timesteps 150000 --n-steps 64 --batch-size 256 --learning-rate lin_0.001 --set gamma=0.98",
-        10, "1 for each ball that is caught, -1 for each that is missed", "text", "catcher", 1 / 15,
+        "--num-envs 16 --timesteps 130000 --n-steps 128 --batch-size 256 --learning-rate lin_0.002 --set gamma=0.98",
+        5, "1 for each ball that is caught, -1 for each that is missed", "text", "catcher", 1 / 15,
         needs=("godot3-server",), note=DRAWN,
     ),
     "pendulum": Sample(
