@@ -236,7 +236,7 @@ def draw_curve(episodes: Path, sample: Sample, target: Path) -> None:
     axes.plot(steps, returns, ".", markersize=2, alpha=0.2, color="tab:blue", rasterized=True)
     mean = np.convolve(returns, np.ones(window) / window, "valid")
     axes.plot(steps[window - 1 :], mean, color="tab:blue", linewidth=1.8, label=f"mean of {window} episodes")
-    axes.axhline(sample.target, color="tab:green", linewidth=1, linestyle="--", label=f"must reach: {sample.target:g}")
+    axes.axhline(sample.target, color="tab:green", linewidth=1, linestyle="--", label=f"goal: {sample.target:g}")
     axes.set_xlabel("env-steps")
     axes.set_ylabel("return")
     axes.set_title(sample.title, fontsize=10)
@@ -287,7 +287,7 @@ def page(results: dict[str, dict[str, Any]]) -> str:
         "Agents that were trained on the samples of this repository, each by the one command that stands below it. The",
         "return is that of the exported ONNX file, played in a new engine with seeds that training has not seen. One",
         "script makes this page and all its pictures: `python benchmarks/gallery.py`.", "",
-        "| sample | over | env-steps | seed | time | return of the ONNX file | must reach |",
+        "| sample | over | env-steps | seed | time | return | goal |",
         "|---|---|---|---|---|---|---|",
     ]  # fmt: skip
     for name in shown:
