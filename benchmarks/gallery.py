@@ -26,7 +26,7 @@ import tempfile
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("MUJOCO_GL", "egl")
@@ -36,11 +36,9 @@ import numpy as np
 from PIL import Image
 
 from benchmarks.gallery_film import DRAWINGS, label, small, write_gif
-from ue_rl.agents import GroupVecEnv
-from ue_rl.connecting import launched
-from ue_rl.engines.transport import EnginesTransport
-from ue_rl.envs.vec_env import UnrealVecEnv
-from ue_rl.inference import OnnxInference
+
+if TYPE_CHECKING:
+    from ue_rl.envs.vec_env import UnrealVecEnv
 
 ROOT = Path(__file__).resolve().parents[1]
 FOLDER, PAGE = ROOT / "docs" / "gallery", ROOT / "docs" / "gallery.md"
@@ -169,6 +167,11 @@ def train(name: str, folder: Path) -> float:
 
 def open_env(sample: Sample, command: str, num_envs: int, pictures: bool) -> UnrealVecEnv:
     """A new engine with seeds that training has not seen."""
+    from ue_rl.agents import GroupVecEnv
+    from ue_rl.connecting import launched
+    from ue_rl.engines.transport import EnginesTransport
+    from ue_rl.envs.vec_env import UnrealVecEnv  # torch: a test reads the samples without it
+
     transport = EnginesTransport(launched(command, num_envs=num_envs, seed=10_000))
     if sample.agents:
         env: UnrealVecEnv = GroupVecEnv(transport)
@@ -180,6 +183,8 @@ def open_env(sample: Sample, command: str, num_envs: int, pictures: bool) -> Unr
 
 def play(sample: Sample, model: Path, num_envs: int, episodes: int, film: list[Image.Image] | None) -> list[float]:
     """The returns of `episodes` episodes, each env the same number of them; the first env's go to `film`."""
+    from ue_rl.inference import OnnxInference
+
     policy = OnnxInference(model)
     pictures = film is not None and not sample.film
     command = sample.filming if (pictures or not sample.engine) else sample.engine
