@@ -42,7 +42,7 @@ def open_engine(
 
     Raises:
         ConfigurationError: an invalid argument. UnsupportedByEngine: transport="shm" without shared memory here.
-        Also what Transport.connect raises.
+            Also what Transport.connect raises.
     """
     if transport not in TRANSPORTS:
         raise ConfigurationError(

@@ -29,6 +29,7 @@ MAY_SEE = {
     "ue_rl/engines": {"ue_rl/wire"},
     "ue_rl/launching": {"ue_rl/engines", "ue_rl/shm"},
     "ue_rl/saving": {"ue_rl/envs", "ue_rl/engines"},
+    "ue_rl/rllink": set[str](),
 }
 
 

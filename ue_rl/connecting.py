@@ -150,8 +150,9 @@ def connect(
             with each ue_rl.engines.lifecycle.Change).
 
     Raises:
-        ConfigurationError, EngineUnreachable, EngineTimeout, EngineDisconnected, HandshakeError, SegmentInvalid,
-        UnsupportedByEngine.
+        ConfigurationError: a wrong argument.
+        EngineUnreachable, EngineTimeout, EngineDisconnected, HandshakeError, SegmentInvalid, UnsupportedByEngine: see
+            docs/troubleshooting.md, by error.
     """
     from ue_rl.envs.vec_env import UnrealVecEnv  # Stable-Baselines3, which `open_transport` does not need
 
@@ -288,7 +289,7 @@ def launch(
 
     Raises:
         ConfigurationError: a wrong argument or command. EngineNotStarted: with what an engine printed last.
-        Also what `connect` raises.
+            Also what `connect` raises.
     """
     from ue_rl.engines.restarts import Restarts
     from ue_rl.engines.transport import EnginesTransport

@@ -10,6 +10,9 @@
     │   ├── RingFull                the other side does not read its commands (also a TimeoutError)
     │   ├── EngineNotStarted        a command that we started ended, or did not listen, before its deadline
     │   ├── RestartsSpent           an engine was lost more often than the run allows
+    │   ├── LearnerUnreachable      no RLlink server listens                 (also a ConnectionError)
+    │   ├── LearnerTimeout          the RLlink server did not answer in time (also a TimeoutError)
+    │   ├── LearnerDisconnected     the RLlink server went away              (also a ConnectionError)
     │   └── ConnectionUnusable      used after close() or after a failure
     ├── ProtocolError               the peer sent something that docs/protocol.md does not allow
     │   ├── HandshakeError          the CONFIG line is missing or malformed, or its values are not allowed
@@ -25,6 +28,7 @@
     ├── ActionError                 the policy's actions have a wrong shape, dtype or value  (also a ValueError)
     ├── UnsupportedByEngine         the engine does not offer what was asked for  (also an AttributeError)
     ├── SaveFailed                  a checkpoint could not be written: the disk is full, or the folder is not ours
+    ├── UnsupportedNetwork          a policy that RLlib has sent cannot be rebuilt here
     ├── ExportError                 a policy that cannot be exported, or whose file differs from predict()
     └── InferenceError              a model that cannot be loaded or run
         ├── ModelLoadError          not a readable ONNX policy
@@ -173,6 +177,18 @@ class RestartsSpent(TransportError):
     """An engine was lost more often than the run allows."""
 
 
+class LearnerUnreachable(TransportError, ConnectionError):
+    """No RLlink server listens at the address."""
+
+
+class LearnerTimeout(TransportError, TimeoutError):
+    """The RLlink server did not answer within the deadline."""
+
+
+class LearnerDisconnected(TransportError, ConnectionError):
+    """The RLlink server closed the connection or died."""
+
+
 class ConnectionUnusable(TransportError):
     """The connection was used after close() or after a failure."""
 
@@ -231,6 +247,10 @@ class UnsupportedByEngine(UeRlError, AttributeError):
 
 class SaveFailed(UeRlError):
     """A checkpoint could not be written; the last good one is as it was."""
+
+
+class UnsupportedNetwork(UeRlError):
+    """A policy that RLlib has sent cannot be rebuilt here."""
 
 
 class ExportError(UeRlError):

@@ -1,23 +1,36 @@
-# Builds --envs=N cart-poles and hands them to the bridge.
+# Builds --envs=N envs of --task=NAME and hands them to the bridge.
 extends Node
 
 const Bridge = preload("res://addons/ue_rl/ue_rl_bridge.gd")
-const CartPole = preload("res://cart_pole/cart_pole.tscn")
+const TASKS = {
+	"cart_pole": preload("res://cart_pole/cart_pole.tscn"),
+	"rolling_ball": preload("res://rolling_ball/rolling_ball.tscn"),
+	"catcher": preload("res://catcher/catcher.tscn"),
+}
 
 
 func _ready() -> void:
 	var bridge = Bridge.new()
+	var task = bridge.argument("task", "cart_pole")
+	if not TASKS.has(task):
+		printerr("--task is one of %s, not %s" % [PoolStringArray(TASKS.keys()).join(", "), task])
+		get_tree().quit(1)
+		return
+	var first_seed = int(bridge.argument("seed", "0"))
 	var envs = []
 	for i in int(bridge.argument("envs", "8")):
 		# A world of its own for each env: nothing can collide with the neighbours, and one env's physics can
 		# stand still while another's moves.
 		var world = Viewport.new()
 		world.world_2d = World2D.new()
+		world.world = World.new()
 		world.render_target_update_mode = Viewport.UPDATE_DISABLED
-		var env = CartPole.instance()
-		env.first_seed = i
+		var env = TASKS[task].instance()
+		env.first_seed = first_seed + i
 		world.add_child(env)
 		add_child(world)
 		envs.append(env)
+	envs[0].describe(bridge)
+	bridge.lock_step = bridge.argument("lock-step", "1") == "1"
 	add_child(bridge)
-	bridge.start(envs, 4, 1)
+	bridge.start(envs, bridge.obs_size, bridge.act_size)

@@ -14,7 +14,7 @@ from ue_rl import errors
 from ue_rl.cli import cli
 
 ROOT = Path(__file__).resolve().parents[2]
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 ERRORS = {name for name, kind in vars(errors).items() if isinstance(kind, type) and issubclass(kind, errors.UeRlError)}
 
 
@@ -129,7 +129,15 @@ def slug(heading: str) -> str:
 def test_every_page_is_in_the_readme() -> None:
     text = PAGES[0].read_text("utf-8")
     linked = set(re.findall(r"\(docs/([\w-]+\.md)\)", text))
-    assert {page.name for page in PAGES[1:]} - linked == set()
+    assert {page.name for page in (ROOT / "docs").glob("*.md")} - linked == set()
+
+
+def test_every_page_has_its_place_on_the_site() -> None:
+    nav = (ROOT / "mkdocs.yml").read_text("utf-8").partition("\nnav:\n")[2]
+    named = re.findall(r"^ +- ([\w/-]+\.md)$", nav, re.M)
+    assert len(named) == len(set(named))
+    pages = {page.relative_to(ROOT / "docs").as_posix() for page in PAGES[1:]}
+    assert set(named) == pages | {"index.md"}  # README.md, see docs/hooks.py
 
 
 def test_every_error_has_its_entry_in_troubleshooting() -> None:

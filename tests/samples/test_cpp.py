@@ -29,6 +29,7 @@ import pytest
 from numpy.typing import NDArray
 
 import ue_rl
+from ue_rl import compliance
 from ue_rl.bridges import VectorBridge, run_in_thread
 from ue_rl.connecting import open_transport
 from ue_rl.errors import CommandFailed, EngineDisconnected
@@ -135,6 +136,20 @@ def test_it_builds_without_exceptions_and_in_two_translation_units(tmp_path: Pat
         (tmp_path / f"{name}.cpp").write_text(f'#include "ue_rl_bridge.hpp"\nint {name}() {{ return 0; }}\n')
         flags = ["-fno-exceptions", "-fno-rtti", "-c", "-fsyntax-only" if name == "one" else "-O0"]
         compile_("g++", tmp_path / f"{name}.cpp", tmp_path / f"{name}.o", *flags)
+
+
+@pytest.mark.parametrize(
+    "command",
+    [["clang++", "-stdlib=libc++"], ["x86_64-w64-mingw32-g++-posix", "-Wno-unknown-pragmas"]],
+    ids=["libc++", "MinGW"],
+)
+def test_other_systems_libraries_build_it(command: list[str], tmp_path: Path) -> None:
+    (tmp_path / "empty.cpp").write_text("#include <vector>\n")
+    try:
+        subprocess.run([*command, "-fsyntax-only", str(tmp_path / "empty.cpp")], check=True, capture_output=True)
+    except (OSError, subprocess.CalledProcessError):
+        pytest.skip("it is not installed")
+    compile_(command[0], SAMPLE / "reach.cpp", Path(os.devnull), *command[1:], "-fsyntax-only")
 
 
 def test_cmake_builds_it(tmp_path: Path) -> None:
@@ -525,6 +540,17 @@ def test_images(built: dict[str, Path]) -> None:
         assert obs["image"].shape == (2, 4, 5, 3)
         assert obs["image"][1, 3, 4, 2] == obs["image"][1, 0, 0, 0] > 0
         env.close()
+
+
+# -- the checker
+
+
+@needs_shm
+@pytest.mark.parametrize("engine", ["reach", "single", "agents", "tree"])
+def test_the_checker_finds_nothing(built: dict[str, Path], engine: str) -> None:
+    with reach(built, "--shm", "--num-envs", "3") if engine == "reach" else lab(built, engine) as port:
+        report = compliance.check(f"tcp://127.0.0.1:{port}")
+    assert report.mistakes == [], report
 
 
 # -- trainers that misbehave, and games that do

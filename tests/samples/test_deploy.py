@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import shutil
 import socket
 import subprocess
@@ -38,6 +39,7 @@ from ue_rl.inference.server.server import PolicyServer
 ROOT = Path(__file__).resolve().parents[2]
 SAMPLE, STAND_INS = ROOT / "samples" / "deploy", Path(__file__).resolve().parent / "deploy"
 STRICT = ["-std=c++17", "-Wall", "-Wextra", "-Wpedantic", "-Werror"]
+PAGE = ROOT / "docs" / "deploy.md"
 LIBRARY = next(Path(onnxruntime.__file__).parent.glob("capi/libonnxruntime.so.*"), None)
 HEADERS = os.environ.get("UE_RL_ORT_INCLUDE")
 NEEDS = {"C++": ("g++",), "C#": ("mcs", "mono"), "C++, official header": ("g++",)}
@@ -109,26 +111,37 @@ def programs(tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[str, str], 
     """(language, demo) -> its command. Built without a warning, two at a time."""
     folder = tmp_path_factory.mktemp("programs")
     jobs: dict[tuple[str, str], list[str]] = {}
+    pages = {}
+    for ending, kind, source in re.findall(r"```(cpp|csharp) (\w+)\n(.*?)```", PAGE.read_text("utf-8"), re.S):
+        pages[ending, kind] = folder / f"page_{kind}.{ending}"
+        pages[ending, kind].write_text(source, "utf-8")
+    assert set(pages) == {("cpp", "onnx"), ("cpp", "client"), ("csharp", "onnx"), ("csharp", "client")}
+    own = ["-I", str(SAMPLE / "cpp")]
     for language, headers in (("C++", str(STAND_INS)), ("C++, official header", HEADERS)):
         if shutil.which("g++") is None or headers is None:
             continue
         if headers != HEADERS:
             jobs[language, "client"] = ["g++", *STRICT, str(SAMPLE / "cpp" / "client_demo.cpp")]
+            jobs[language, "page's client"] = ["g++", *STRICT, *own, str(pages["cpp", "client"])]
         if LIBRARY is not None:
             for name in ("libonnxruntime.so", "libonnxruntime.so.1"):
                 (folder / name).unlink(missing_ok=True)
                 (folder / name).symlink_to(LIBRARY)
             onnx_flags = ["-isystem" if headers == HEADERS else "-I", headers, "-L", str(folder), "-lonnxruntime"]
             jobs[language, "onnx"] = ["g++", *STRICT, str(SAMPLE / "cpp" / "onnx_demo.cpp"), *onnx_flags]
+            jobs[language, "page's onnx"] = ["g++", *STRICT, *own, str(pages["cpp", "onnx"]), *onnx_flags]
     if all(map(shutil.which, NEEDS["C#"])):
         mcs = ["mcs", "-langversion:7", "-optimize+", "-warn:4", "-warnaserror+"]
         csharp = SAMPLE / "csharp"
-        jobs["C#", "client"] = [*mcs, *map(str, (csharp / "PolicyClient.cs", csharp / "ClientDemo.cs"))]
-        sources = (csharp / "OnnxPolicy.cs", csharp / "OnnxDemo.cs", STAND_INS / "OnnxRuntimeStandIn.cs")
-        jobs["C#", "onnx"] = [*mcs, *map(str, sources)]
+        client = [*mcs, str(csharp / "PolicyClient.cs")]
+        onnx_policy = [*mcs, str(csharp / "OnnxPolicy.cs"), str(STAND_INS / "OnnxRuntimeStandIn.cs")]
+        jobs["C#", "client"] = [*client, str(csharp / "ClientDemo.cs")]
+        jobs["C#", "page's client"] = [*client, str(pages["csharp", "client"])]
+        jobs["C#", "onnx"] = [*onnx_policy, str(csharp / "OnnxDemo.cs")]
+        jobs["C#", "page's onnx"] = [*onnx_policy, str(pages["csharp", "onnx"])]
 
     def build(key: tuple[str, str]) -> list[str]:
-        target = folder / f"{key[0]}-{key[1]}.exe".replace(" ", "")
+        target = folder / f"{key[0]}-{key[1]}.exe".translate({ord(" "): None, ord("'"): None, ord(","): None})
         command = [*jobs[key], f"-out:{target}"] if key[0] == "C#" else [*jobs[key], "-o", str(target)]
         done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
         assert done.returncode == 0, done.stdout + done.stderr
@@ -375,3 +388,36 @@ def test_a_server_that_is_silent_or_speaks_nonsense(client_demo: list[str], answ
             told = done.result(20)
     assert said in told.stderr
     assert told.stdout == ("" if said else "1 2 3 4\n")
+
+
+# -- docs/deploy.md
+
+
+@pytest.fixture(scope="module")
+def page_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    sizes = spaces.Box(-2, 2, (1,)), spaces.Box(-9, 9, (3,))
+    return exported(tmp_path_factory.mktemp("page") / "policy.onnx", Game(*sizes))
+
+
+def shown(model: Path, lines: str) -> None:
+    rows = np.array([[1, 0, 0.5], [0, 1, -0.5]], np.float32)
+    assert [float(word) for word in lines.split()] == pytest.approx(
+        OnnxInference(model).run_inference(rows)[:, 0], 1e-5
+    )
+
+
+@pytest.mark.parametrize("language", ["C++", "C#"])
+def test_the_page_s_onnxruntime(language: str, programs: dict[tuple[str, str], list[str]], page_model: Path) -> None:
+    skip_without_tools(language)
+    if LIBRARY is None:
+        pytest.skip("this onnxruntime wheel has no libonnxruntime.so of its own")
+    command = ["env", "-C", str(page_model.parent), *programs[language, "page's onnx"]]
+    shown(page_model, run(command, "").stdout.replace(",", "."))
+
+
+@pytest.mark.parametrize("language", ["C++", "C#"])
+def test_the_page_s_client(language: str, programs: dict[tuple[str, str], list[str]], page_model: Path) -> None:
+    skip_without_tools(language)
+    with serving(page_model) as server:
+        done = run([*programs[language, "page's client"], str(server.port)], "")
+    shown(page_model, done.stdout.replace(",", "."))

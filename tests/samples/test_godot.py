@@ -7,92 +7,31 @@ from __future__ import annotations
 
 import contextlib
 import math
-import os
-import shutil
 import signal
 import socket
 import struct
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from urllib.parse import unquote
 
 import numpy as np
 import pytest
 
-import ue_rl
+from tests.samples.godot_engine import GODOT, PROJECT, Engine, godot_environment, needs_godot, read_line, running
 from ue_rl.buffers import ActionBatch
 from ue_rl.compiled import load
 from ue_rl.envs.vec_env import UnrealVecEnv
 from ue_rl.spec import Channel, EnvSpec, EnvType
 from ue_rl.wire import Codec
 
-GODOT = shutil.which("godot3-server")
-PROJECT = Path(__file__).resolve().parents[2] / "samples" / "godot"
-BRIDGE = "res://addons/ue_rl/ue_rl_bridge.gd"
+TEXT = "res://addons/ue_rl/ue_rl_text.gd"
 NUM_ENVS = 4
 # From the scaled observation to metres, m/s, radians, rad/s.
 UNITS = np.array([2.4, 3.0, math.pi / 15, 3.0])
 
-pytestmark = pytest.mark.skipif(GODOT is None, reason="godot3-server is not installed")
-
-
-@dataclass
-class Engine:
-    process: subprocess.Popen[bytes]
-    port: int
-    log: Path
-
-    def connect(self, channel: str = "auto", **options: Any) -> UnrealVecEnv:
-        return ue_rl.connect(f"tcp://127.0.0.1:{self.port}", channel=channel, timeout=10, wait=10, **options)
-
-    def dial(self) -> socket.socket:
-        """A bare socket that has read the handshake."""
-        end = time.monotonic() + 10
-        while True:
-            try:
-                sock = socket.create_connection(("127.0.0.1", self.port), timeout=10)
-                break
-            except ConnectionRefusedError:
-                assert time.monotonic() < end, self.log.read_text()
-        assert read_line(sock).startswith("CONFIG:OBS=4;ACT=1;")
-        return sock
-
-
-def read_line(sock: socket.socket) -> str:
-    data = b""
-    while not data.endswith(b"\n"):
-        chunk = sock.recv(65536)
-        if not chunk:
-            return data.decode()
-        data += chunk
-    return data.decode()
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as sock:
-        return int(sock.getsockname()[1])
-
-
-def godot_environment(home: Path) -> dict[str, str]:
-    return {**os.environ, "HOME": str(home), "XDG_DATA_HOME": str(home), "XDG_CONFIG_HOME": str(home), "LANG": "en_US"}
-
-
-@contextlib.contextmanager
-def running(home: Path, num_envs: int = NUM_ENVS) -> Iterator[Engine]:
-    port = free_port()
-    log = home / f"godot-{port}.log"
-    command = [str(GODOT), "--path", str(PROJECT), "--fixed-fps", "60", f"--port={port}", f"--envs={num_envs}"]
-    with log.open("wb") as out:
-        process = subprocess.Popen(command, stdout=out, stderr=subprocess.STDOUT, env=godot_environment(home))
-    try:
-        yield Engine(process, port, log)
-    finally:
-        process.kill()
-        process.wait(10)
+pytestmark = needs_godot
 
 
 @pytest.fixture(scope="module")
@@ -124,7 +63,7 @@ def test_handshake_and_steps(engine: Engine, channel: str) -> None:
     spec = env.engine_spec
     assert (spec.obs_size, spec.act_size, spec.num_envs, spec.version) == (4, 1, NUM_ENVS, 1)
     assert spec.channel is Channel.ANY
-    assert spec.features == {"SEED", "TRUNC"}
+    assert spec.features == {"SEED", "TRUNC", "ERROR", "TIME_SCALE", "PAUSE"}
     assert env.reset().shape == (NUM_ENVS, 4)
     obs, rewards, dones, _ = env.step(np.zeros((NUM_ENVS, 1), np.float32))
     assert np.isfinite(obs).all()
@@ -305,6 +244,9 @@ def test_wrong_input_ends_the_session_and_is_said(engine: Engine, line: bytes, s
         with contextlib.suppress(ConnectionError):
             sock.sendall(line if b"ACT=111" in line else line + b"\n")
         with contextlib.suppress(ConnectionResetError):  # where it closed with our bytes still unread
+            error = read_line(sock)
+            assert error.startswith("ERROR=")
+            assert said in unquote(error)
             assert read_line(sock) == ""
     assert said in engine.log.read_text()[before:]
     with engine.dial() as sock:
@@ -398,7 +340,12 @@ def test_a_trainer_that_speaks_and_goes_is_not_taken_for_the_next(
         assert read_line(following).startswith("OBS=")
 
 
-def test_numbers_keep_their_float32(tmp_path: Path) -> None:
+def digits(text: str) -> str:
+    """The significant digits of a number: of 0.0120 and 1.2e-2 they are 12."""
+    return text.lstrip("-").split("e")[0].replace(".", "").strip("0")
+
+
+def test_numbers_are_the_shortest_that_keep_their_float32(tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     bits = rng.integers(0, 2**32, 3000, dtype=np.uint64).astype(np.uint32)
     values = np.concatenate(
@@ -410,12 +357,11 @@ def test_numbers_keep_their_float32(tmp_path: Path) -> None:
     script.write_text(f"""extends SceneTree
 
 func _init():
-	var bridge = load("{BRIDGE}").new()
+	var text = load("{TEXT}")
 	var file = File.new()
 	file.open("{tmp_path / "values.bin"}", File.READ)
 	for i in {len(values)}:
-		print("x ", bridge._number(file.get_float()))
-	bridge.free()
+		print("x ", text.number(file.get_float()))
 	quit()
 """)
     done = subprocess.run(
@@ -426,6 +372,8 @@ func _init():
     assert len(texts) == len(values), done.stderr
     back = np.array([struct.unpack("f", struct.pack("f", float(text)))[0] for text in texts], np.float32)
     np.testing.assert_array_equal(back, values)
+    shortest = [np.format_float_scientific(value, unique=True) for value in values]
+    assert [len(digits(text)) for text in texts] == [len(digits(text)) for text in shortest]
 
 
 def test_a_taken_port_is_said(engine: Engine, tmp_path: Path) -> None:

@@ -52,7 +52,7 @@ class UnrealParallelEnv(ParallelEnv[str, Any, Any]):
     def reset(
         self, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
-        """Begins an episode; see AgentsEnv.reset. infos[agent]["action_mask"] where the engine sends masks."""
+        """Begins an episode; see AgentsEnv.reset. `infos[agent]["action_mask"]` where the engine sends masks."""
         answer = self._env.reset(seed, options)
         self.agents = list(self._env.agents)
         return answer

@@ -34,6 +34,7 @@ COMMANDS = {
     "export": "Turn a trained model into a verified ONNX file.",
     "play": "Let a trained policy act in an engine and report its returns.",
     "policy-server": "Serve an ONNX policy to engines that cannot run it themselves.",
+    "rllink": "Play for an RLlib learner, over RLlink.",
 }
 
 

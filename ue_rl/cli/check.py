@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from ue_rl.cli.check_view import View
     from ue_rl.launching.engine import LaunchedEngine
 
+_DYING = 0.5  # seconds that an engine whose session has ended may take to end itself
+
 
 @click.command(short_help="Say what an engine's side does wrong.")
 @click.argument("url", default="127.0.0.1:7777", metavar="[URL]")
@@ -98,7 +100,7 @@ def _run(address: str, options: Options, view: View | None, engine: LaunchedEngi
         raise
     finally:
         if stopped or report is not so_far:
-            words = engine.last_words() if engine is not None else ""
+            words = "" if engine is None else engine.last_words(_DYING if report.exit_code else 0.0)
             if view is not None:
                 view.ends(report, words, stopped)
             else:

@@ -17,9 +17,11 @@ from ue_rl.compliance.report import Finding, Outcome
 from ue_rl.compliance.sampling import Sampler
 from ue_rl.compliance.tape import Tape
 from ue_rl.compliance.text_peer import PER_ENV, SHARED, TextPeer
+from ue_rl.errors import UeRlError
 from ue_rl.transport import Transport
 
 _SHOWN = 600
+_HASTY = 0.5  # seconds for an answer, once the engine has fallen silent
 _LISTENS_AGAIN = 1.0  # seconds in which an engine may listen anew after a session
 # What the deployed plugin cannot do; with Options.base a WARN. docs/unreal.md, section 3.
 LIMITS_OF_BASE = frozenset(
@@ -50,17 +52,23 @@ class Options:
 class Bench:
     """One carrier's sessions.
 
-    Args:
-        carrier: SHARED, PER_ENV or MEMORY. peer: a session that is open. dial: makes a new transport; for MEMORY.
-        again: the engine has served a session before.
+        Args:
+            carrier: SHARED, PER_ENV or MEMORY. peer: a session that is open. dial: makes a new transport; for MEMORY.
+            again: the engine has served a session before.
 
-    Attributes:
-        check: the name of the check that runs, for its findings.
-        findings: of all checks so far.
-        states: of the last exchange here; None where there was none in this session.
-        speed: name -> number, for the report.
-        memo: what one check leaves for another. shared: the same, for all carriers of one run.
-        failed: the names of the mistakes that were a FAIL so far.
+        Attributes:
+            check: the name of the check that runs, for its findings.
+            findings: of all checks so far.
+            states: of the last exchange here; None where there was none in this session.
+            speed: name -> number, for the report.
+            memo: what one check leaves for another. shared: the same, for all carriers of one run.
+    <<<<<<< HEAD
+            failed: the names of the mistakes that were a FAIL so far, over any carrier.
+    =======
+            failed: the names of the mistakes that were a FAIL so far.
+            fell_silent: an answer did not come once; from the next session on none is waited for so long again.
+            losses: sessions that were lost for no reason that has a name.
+    >>>>>>> h-wirecheck
     """
 
     def __init__(
@@ -76,8 +84,10 @@ class Bench:
         self._again = again or peer is not None
         self._sampler: Sampler | None = None
         self.states: States | None = None
-        self.failed: set[str] = set()
+        self.fell_silent, self.losses = False, 0
+        self._slowest = 0.0
         self.shared: dict[str, Any] = {} if shared is None else shared
+        self.failed: set[str] = self.shared.setdefault("failed", set())
         self._tape: Tape | None = None
 
     # -- the session
@@ -112,11 +122,17 @@ class Bench:
         """
         if self.carrier == MEMORY:
             assert self._dial is not None
-            return MemoryPeer(self._dial())
+            try:
+                return MemoryPeer(self._dial())
+            except UeRlError as error:
+                raise Wrong("shm-refused", error.plain()) from error
         until = time.perf_counter() + (_LISTENS_AGAIN if self._again else 0.0)
         while True:
             try:
-                return TextPeer(self.address, self.options.timeout, self.carrier, self._again)
+                peer = TextPeer(self.address, self.options.timeout, self.carrier, self._again)
+                if self.fell_silent:
+                    peer.timeout = min(peer.timeout, _HASTY + 3 * self._slowest)
+                return peer
             except OSError as error:
                 if time.perf_counter() > until:
                     name = "serves-once" if self._again else "not-listening"
@@ -130,8 +146,15 @@ class Bench:
     def drop(self) -> None:
         """Ends the session; the next `peer()` begins another one."""
         if self._peer is not None:
+            self._slowest = max(self._slowest, getattr(self._peer, "slowest", 0.0))
             self._peer.close()
         self._peer = self.states = None
+        if self._tape is not None:
+            self._tape.cut()
+
+    def forget(self) -> None:
+        """The envs are somewhere, by requests that were not made here: the next step begins new episodes."""
+        self.states = None
         if self._tape is not None:
             self._tape.cut()
 

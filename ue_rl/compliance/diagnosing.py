@@ -79,7 +79,7 @@ def _name(error: UeRlError, line: bytes, spec: EnvSpec, asked: set[int], answere
         if isinstance(error, UnknownEnv):
             return "unknown-env" if max(ids) > spec.num_envs else "wrong-socket"
     if isinstance(error, RepeatedEnv):
-        return "two-answers" if not ids or set(ids) & asked else "unasked-env"
+        return "unasked-env" if set(ids) - asked else "two-answers"
     if joined_fields(line):
         return "missing-separator"
     if isinstance(error, MalformedMessage) and _SINGLE_BAR.search(line):

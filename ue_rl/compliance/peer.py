@@ -12,6 +12,9 @@ from numpy.typing import NDArray
 from ue_rl.buffers import StepBuffers
 from ue_rl.spec import EnvSpec
 
+# What a trainer sees of an engine that does not answer.
+SILENT = ("no-answer", "env-never-answered", "no-newline")
+
 
 class Wrong(Exception):
     """The engine did something that is not right; it ends the session.

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from ue_rl.compliance.bench import Bench
 from ue_rl.compliance.peer import States
 
+_MOST = 64  # steps
 Change = Callable[[int, NDArray[np.float32]], NDArray[np.float32]]
 
 
@@ -49,6 +50,12 @@ class Episode:
         both = (self.there[:most] & other.there[:most])[:, :, None]
         one, two = (np.where(both, x.obs[:most], 0).astype(np.float64) for x in (self, other))
         return float(np.abs(one - two).max(initial=0.0) / max(np.abs(one).max(initial=0.0), 1e-9))
+
+
+def affordable(bench: Bench) -> int:
+    """How many steps an episode has that is played again and again."""
+    seconds = bench.states.seconds if bench.states is not None else 1.0
+    return int(np.clip(bench.options.patience / 12 / max(seconds, 1e-6), 8, _MOST))
 
 
 def seeds_of(bench: Bench, kind: int = 0) -> list[int]:

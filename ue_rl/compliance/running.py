@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
 from ue_rl.compliance.bench import MEMORY, PER_ENV, Bench, Options
 from ue_rl.compliance.checks import CHECKS, Check
-from ue_rl.compliance.peer import Skip, Wrong
+from ue_rl.compliance.peer import SILENT, Skip, Wrong
 from ue_rl.compliance.report import Finding, Outcome, Report
 from ue_rl.connecting import SHM, open_transport, parse_tcp
+from ue_rl.errors import ConfigurationError
 from ue_rl.spec import Channel
 
 __all__ = ["Options", "check"]
@@ -20,6 +21,7 @@ __all__ = ["Options", "check"]
 Progress = Callable[[Finding], None]
 # There is nothing more to check then.
 _GONE = ("not-listening", "no-handshake", "busy", "serves-once", "dies-of-disconnect", "dies-of-garbage")
+_MOST_LOSSES = 4  # of sessions, without a reason that has a name of its own
 _LOOPBACK = ("127.", "localhost", "::1")
 
 
@@ -31,24 +33,31 @@ class _Run:
     options: Options
     report: Report
     progress: Progress | None
+    checks: list[Check]
     shared: dict[str, Any] = field(default_factory=dict)
 
 
-def check(url: str, options: Options | None = None, *, progress: Progress | None = None) -> Report:
+def check(
+    url: str, options: Options | None = None, *, progress: Progress | None = None, only: Collection[str] = ()
+) -> Report:
     """Connects to an engine again and again, and says what it does wrong.
 
     Args:
         url: tcp://HOST:PORT, or shm://NAME for an engine that serves shared memory alone.
         options: see Options. progress: called with each finding, as soon as it is there.
+        only: names of checks (ue_rl/compliance/checks); they run, and those that all others need. None: all run.
 
     Raises:
-        ConfigurationError: not such a URL.
+        ConfigurationError: not such a URL, or no such check.
     """
     options, began = options or Options(), time.perf_counter()
-    run = _Run(url, options, Report(url), progress)
+    if unknown := sorted(set(only) - {each.name for each in CHECKS}):
+        raise ConfigurationError("no such check", field="only", got=unknown[0])
+    checks = [each for each in CHECKS if not only or each.fundamental or each.name in only]
+    run = _Run(url, options, Report(url), progress, checks)
     if url.startswith(SHM):
         dial = partial(open_transport, url, timeout=options.timeout)
-        _carrier(run, Bench(("", 0), options, MEMORY, dial=dial, shared=run.shared), CHECKS)
+        _carrier(run, Bench(("", 0), options, MEMORY, dial=dial, shared=run.shared), checks)
     else:
         _text(run, parse_tcp(url))
     run.report.seconds = time.perf_counter() - began
@@ -69,10 +78,10 @@ def _text(run: _Run, address: tuple[str, int]) -> None:
     run.report.handshake = peer.handshake.decode("ascii", "backslashreplace").strip()
     bench.passes(f"came after {peer.greeted * 1e3:.1f} ms: {run.report.handshake}")
     _take(run, bench)
-    checks, gone = CHECKS, ""
+    checks, gone = run.checks, ""
     if spec.image is None:
         gone = _carrier(run, Bench(address, run.options, peer.carrier, peer=peer, shared=run.shared), checks)
-        checks = [check for check in CHECKS if check.every_carrier]
+        checks = [each for each in run.checks if each.every_carrier]
         if spec.channel is Channel.ANY and not spec.groups:
             gone = _carrier(run, Bench(address, run.options, PER_ENV, again=True, shared=run.shared), checks, gone)
     peer.close()
@@ -98,7 +107,10 @@ def _carrier(run: _Run, bench: Bench, checks: list[Check], gone: str = "") -> st
         bench.skips(f"the engine serves no further session: {gone}")
         _take(run, bench)
         return gone
-    checks = [check for check in checks if not check.text_only or bench.carrier != MEMORY]
+    if bench.carrier == MEMORY:
+        checks = [each for each in checks if not each.text_only]
+        if not _attached(run, bench):
+            return ""
     for each in checks:
         bench.check = each.name
         before = len(bench.findings)
@@ -111,6 +123,19 @@ def _carrier(run: _Run, bench: Bench, checks: list[Check], gone: str = "") -> st
         _take(run, bench)
     bench.drop()
     return broken if broken in _GONE else ""
+
+
+def _attached(run: _Run, bench: Bench) -> bool:
+    """Can shared memory be used?"""
+    bench.check = "shared memory"
+    try:
+        bench.peer()
+    except Wrong as wrong:
+        in_text = any(found.carrier for found in run.report.findings)  # a trainer goes on so
+        (bench.warn if in_text else bench.fail)(wrong.mistake, wrong.text, wrong.seen)
+        _take(run, bench)
+        return False
+    return True
 
 
 def _one(bench: Bench, each: Check) -> str:
@@ -126,8 +151,13 @@ def _one(bench: Bench, each: Check) -> str:
     except Wrong as wrong:
         bench.drop()
         bench.fail(wrong.mistake, wrong.text, wrong.seen, wrong.env_id)
+        bench.fell_silent = bench.fell_silent or wrong.mistake in SILENT
         if wrong.mistake in _GONE:
             return wrong.mistake
+        if wrong.mistake in (*SILENT, "ends-session"):
+            bench.losses += 1
+            if bench.losses == _MOST_LOSSES:
+                return f"{wrong.mistake}, the {_MOST_LOSSES}th time that the session was lost"
     return ""
 
 

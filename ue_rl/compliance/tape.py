@@ -74,10 +74,15 @@ class Reel:
 
     def jump(self, change: Floats) -> NDArray[np.float64]:
         """How many times the usual step a change [.., D] is, in the number where it is the most; [..]."""
+        farthest: NDArray[np.float64] = self.jumps(change).max(axis=-1, initial=0.0)
+        return farthest
+
+    def jumps(self, change: Floats) -> NDArray[np.float64]:
+        """How many times its usual step each number of a change went, [.., D]."""
         scale = np.abs(self.obs).max(axis=(0, 1), initial=0.0) * _FLOOR + 1e-30
         usual = np.maximum(self.usual(), scale)
         change = np.where(np.abs(change) <= scale, 0, np.abs(change))
-        times: NDArray[np.float64] = (change.astype(np.float64) / usual).max(axis=-1, initial=0.0)
+        times: NDArray[np.float64] = change.astype(np.float64) / usual
         return times
 
     def starts(self, env: int) -> Floats:

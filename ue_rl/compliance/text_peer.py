@@ -105,6 +105,7 @@ class TextPeer:
         arrivals: the lines of the last answer, with their times.
         handshake: the line as it came, and `greeted`, the seconds until it did.
         joined: a line came in which nothing separates two fields, b"" for none.
+        slowest: seconds of the answer that took longest.
 
     Raises:
         Wrong, OSError.
@@ -116,7 +117,7 @@ class TextPeer:
         self.timeout, self.pause = timeout, 0.0
         self.spell: Spelling = plain
         self.wires = [Wire(address, timeout)]
-        self.joined = b""
+        self.joined, self.slowest = b"", 0.0
         try:
             self.spec, self.handshake, self.greeted = greet(self.wires[0], timeout, not again)
             self.carrier = carrier or first_carrier(self.spec)
@@ -189,8 +190,10 @@ class TextPeer:
             try:
                 came = wire.quiet(max(deadline - time.perf_counter(), 0.0))
             except Ended as error:
-                raise Wrong("ends-session", "the engine closed the connection between two requests", error.unread) \
-                    from None  # fmt: skip
+                name, text = "ends-session", "the engine closed the connection between two requests"
+                if not self._sent and self._says("ERROR"):
+                    name, text = "empty-line-refused", "where FEATURES has ERROR one comes behind the handshake"
+                raise Wrong(name, text, error.unread) from None
             if came:
                 return came
         return b""
@@ -214,7 +217,9 @@ class TextPeer:
         began = time.perf_counter()
         self.ask(rows, apart)
         self._collect(set(rows))
-        return States.of(self._buffers, time.perf_counter() - began)
+        took = time.perf_counter() - began
+        self.slowest = max(self.slowest, took)
+        return States.of(self._buffers, took)
 
     def ask(self, rows: Mapping[int, Sequence[str]], apart: bool = False) -> None:
         """Sends a request without waiting; see `exchange`."""
@@ -375,5 +380,5 @@ class TextPeer:
 
 
 def numbers(row: NDArray[np.float32]) -> str:
-    """`0.5,-1,1e-05`: the shortest text that reads back to the same float32."""
-    return ",".join(str(np.float32(x)).removesuffix(".0") for x in row)
+    """`0.5,-1,0.00001`: the shortest text that reads back to the same float32, without an exponent."""
+    return ",".join(np.format_float_positional(x, trim="-") for x in row)

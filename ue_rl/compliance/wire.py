@@ -53,13 +53,14 @@ class Wire:
 
     Attributes:
         log: the last messages: (">", sent) and ("<", received).
-        acknowledges_late: as a peer may; Nagle's algorithm shows itself then, and not without. Linux only.
+        acknowledges_late: as a peer may; Nagle's algorithm shows itself then, and not without. Linux only; elsewhere
+            it is as the system likes.
 
     Raises:
         OSError: nobody listens.
     """
 
-    acknowledges_late = True
+    acknowledges_late = False
 
     def __init__(self, address: tuple[str, int], timeout: float) -> None:
         self.sock = socket.create_connection(address, timeout=timeout)

@@ -61,7 +61,7 @@ class UnrealVecEnv(EngineControls, Resumable, VecEnv):
         journal: what an exact resume needs, see `keep_journal`; None as a rule.
         on_failure: called with what is about to escape from a step or a reset; None as a rule.
 
-    With FEATURES=MASK infos[i]["action_mask"], int8 [mask_size], says what is legal in the observation that stands
+    With FEATURES=MASK `infos[i]["action_mask"]`, int8 [mask_size], says what is legal in the observation that stands
     beside it, and `env_method("action_masks")` says it to sb3-contrib's MaskablePPO.
 
     Raises:

@@ -147,10 +147,10 @@ class LaunchedEngine:
                 life.to(LifeState.CLEANUP)
         raise AssertionError("the last try raises")
 
-    def last_words(self) -> str:
-        """What became of its process and what it printed last; "" while it runs."""
+    def last_words(self, within: float = 0.0) -> str:
+        """What became of its process and what it printed last; "" where it has not ended within so many seconds."""
         process, output = self._process, self._output
-        if process is None or output is None or not process.ended.is_set():
+        if process is None or output is None or not process.ended.wait(within):
             return ""
         return f"the engine {exit_words(process.exit_code)}; {output.last_lines()}"
 

@@ -2,6 +2,7 @@
 
     TinyTask, make_tiny_env   a deterministic task, and the same task in process as the reference
     PluginStandIn             the deployed Unreal plugin's behaviour on the wire, quirk by quirk
+    MistakenEngine            an engine that makes one mistake of those that engines' authors make, or none
     FaultyEngine              an engine that follows the protocol and then fails as its Script says
     Lab                       a bridge with everything that a game may offer beside its callbacks
     MemoryTransport           a Transport over a bridge in the same process, without a socket
@@ -10,6 +11,7 @@
     Leftovers                 is a process, a port, a segment or a temporary file left behind?
     WarmCli                   `ue-rl` as real processes that start at once
     RawClient                 a bare line socket with deadlines
+    RLlinkServer              an RLlink server as RLlib's, without Ray, that names what a client does wrong
     load_golden               the golden vectors of docs/protocol.md
 
 `ue_rl.testing.plugin` offers them as pytest fixtures. Names are imported when they are first used,
@@ -30,6 +32,7 @@ if TYPE_CHECKING:
     from ue_rl.testing.engines.faulty import FaultKind as FaultKind
     from ue_rl.testing.engines.faulty import FaultyEngine as FaultyEngine
     from ue_rl.testing.engines.faulty import Script as Script
+    from ue_rl.testing.engines.mistaken import MistakenEngine as MistakenEngine
     from ue_rl.testing.engines.plugin_stand_in import ObsFormat as ObsFormat
     from ue_rl.testing.engines.plugin_stand_in import PluginStandIn as PluginStandIn
     from ue_rl.testing.engines.shm_faulty import ShmFaultyEngine as ShmFaultyEngine
@@ -41,6 +44,8 @@ if TYPE_CHECKING:
     from ue_rl.testing.memory import MemoryTransport as MemoryTransport
     from ue_rl.testing.network import FaultyNetwork as FaultyNetwork
     from ue_rl.testing.raw_client import RawClient as RawClient
+    from ue_rl.testing.rllink_server import RLlinkFault as RLlinkFault
+    from ue_rl.testing.rllink_server import RLlinkServer as RLlinkServer
     from ue_rl.testing.task import TinyTask as TinyTask
     from ue_rl.testing.task import make_tiny_env as make_tiny_env
     from ue_rl.testing.warm_cli import WarmCli as WarmCli
@@ -52,6 +57,7 @@ __getattr__, __dir__, __all__ = lazy(
         "chaos_engine": "ChaosEngine chaos_command",
         "engines.chaos": "Record",
         "engines.faulty": "Fault FaultKind FaultyEngine Script",
+        "engines.mistaken": "MistakenEngine",
         "engines.plugin_stand_in": "ObsFormat PluginStandIn",
         "engines.shm_faulty": "ShmFaultyEngine",
         "golden": "GoldenVector find_protocol load_golden",
@@ -60,6 +66,7 @@ __getattr__, __dir__, __all__ = lazy(
         "memory": "MemoryTransport",
         "network": "FaultyNetwork",
         "raw_client": "RawClient",
+        "rllink_server": "RLlinkFault RLlinkServer",
         "task": "TinyTask make_tiny_env",
         "warm_cli": "WarmCli WarmProcess",
     },

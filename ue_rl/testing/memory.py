@@ -59,7 +59,7 @@ class MemoryTransport(BaseTransport):
     Attributes:
         ticks: ticks so far.
         lines: the messages, when they went through the codec, as (direction, line): ">" to the engine, "<"
-        back.
+            back.
     """
 
     carries = "arrays in memory"

@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import functools
-import json
 import random
-import re
-import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -18,8 +15,8 @@ from ue_rl.engines.restarts import Restarts
 from ue_rl.engines.source import EngineSource
 from ue_rl.engines.transport import EnginesTransport
 from ue_rl.envs.vec_env import UnrealVecEnv
-from ue_rl.errors import ConfigurationError, nearest
 from ue_rl.training.checks import has_port
+from ue_rl.training.embedded import serve_command
 from ue_rl.training.options import DEFAULT_ENV, TrainOptions
 from ue_rl.transport import Transport
 
@@ -97,32 +94,6 @@ def engines_of(options: TrainOptions, output: Path, on_change: Listener | None =
         again = o.max_restarts > 0
     restarts = Restarts(o.max_restarts, o.restart_window) if again else None
     return EnginesTransport(sources, restarts=restarts, on_change=on_change)
-
-
-def serve_command(env: str, kwargs: dict[str, Any]) -> list[str]:
-    """What hosts a Gymnasium env in a process of its own, as LaunchedEngine takes it.
-
-    Raises:
-        ConfigurationError: Gymnasium does not know the env.
-    """
-    import gymnasium
-
-    try:
-        gymnasium.spec(env)
-    except (gymnasium.error.Error, ImportError) as error:
-        name = env.rpartition(":")[2]
-        raise ConfigurationError(
-            f"Gymnasium cannot make {env!r}", field="env", got=str(error),
-            cure=nearest(name, gymnasium.registry) or "MODULE:ID imports the module that registers it",
-        ) from error  # fmt: skip
-    words = [sys.executable, "-m", "ue_rl", "serve", "--env", _as_text(env), "--num-envs", "{num_envs}"]
-    given = ["--kwargs", _as_text(json.dumps(kwargs))] if kwargs else []
-    return [*words, "--port", "{port}", "--shm", *given]
-
-
-def _as_text(word: str) -> str:
-    """`word` for a command in which {name} is a placeholder."""
-    return re.sub(r"\{([A-Za-z_]\w*)\}", r"{{\1}}", word)
 
 
 def _uses(placeholder: str, command: str | Sequence[str]) -> bool:

@@ -38,6 +38,14 @@ func _ready() -> void:
 	rl_reset(-1)
 
 
+# What the trainer is told.
+static func describe(bridge: Node) -> void:
+	bridge.obs_size = 4
+	bridge.act_size = 1
+	bridge.observation_names = ["x", "speed", "angle", "turn"]
+	bridge.action_names = ["push"]
+
+
 # A new episode; `episode_seed` >= 0 fixes how it begins.
 func rl_reset(episode_seed: int) -> void:
 	if episode_seed >= 0:

@@ -7,11 +7,10 @@ import numpy as np
 from ue_rl.compliance.bench import Bench
 from ue_rl.compliance.checks.resets import numbers, shown
 from ue_rl.compliance.peer import Skip
-from ue_rl.compliance.replay import Episode, replay, seeds_of
+from ue_rl.compliance.replay import Episode, affordable, replay, seeds_of
 
 __all__ = ["same"]
 
-_STEPS = 12
 _ROUNDING = 1e-4
 
 
@@ -21,14 +20,17 @@ def same(bench: Bench) -> str:
     spec = bench.peer().spec
     if "SEED" not in spec.features:
         raise Skip("FEATURES has no SEED")
-    bench.needs_right("reset-ignored", "seed-ignored", "not-repeatable", "seed-refused")
+    bench.needs_right(
+        "reset-ignored", "seed-ignored", "not-repeatable", "seed-refused", "done-after-reset", "stale-reset",
+        "resets-all", "wrong-env-acted", "same-trajectory",
+    )  # fmt: skip
     first, known = bench.shared.get("episode", ("", None))
     if not isinstance(known, Episode):
         if bench.memo.get("repeats") is False:
             raise Skip("episodes do not repeat")
-        bench.shared["episode"] = bench.carrier, replay(bench, seeds_of(bench), _STEPS)
-        raise Skip("it is the first one")
-    here = replay(bench, seeds_of(bench), _STEPS, known)
+        bench.shared["episode"] = bench.carrier, replay(bench, seeds_of(bench), affordable(bench))
+        return "an episode to compare the others with"
+    here = replay(bench, seeds_of(bench), len(known.actions), known)
     wrong = known.differs(here)
     if max(wrong) >= 0:
         env = int(np.argmax(np.array(wrong) >= 0))

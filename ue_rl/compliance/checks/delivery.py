@@ -1,60 +1,41 @@
 """How requests arrive: in pieces, joined, long, and in every spelling that the grammar allows.
 
-Each check asks for a new episode and a few steps in its own manner. Where the engine repeats an episode (the same
-seeds, where it takes some, and the same actions, asked twice), the episode must be the same in that manner, too: a key
-that was skipped, or an action taken for another one, shows itself so. Elsewhere it counts that the engine answers.
+Each check asks for a new episode and a few steps in its own manner (ue_rl/compliance/manners.py). A key that was
+skipped, or an action that was taken for another one, shows itself where the engine repeats an episode; elsewhere it
+counts that the engine answers.
 """
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import TypeVar
+from collections.abc import Sequence
 
 import numpy as np
 
+from ue_rl.compliance import spelling
 from ue_rl.compliance.bench import PER_ENV, Bench
-from ue_rl.compliance.checks import spelling
+from ue_rl.compliance.manners import (
+    Episode,
+    Manner,
+    asked,
+    begin,
+    does_right,
+    first_actions,
+    ids_of,
+    mapped,
+    reference,
+    seeds_of,
+    understood,
+)
 from ue_rl.compliance.peer import Skip, States, Wrong
-from ue_rl.compliance.sampling import Sampler
-from ue_rl.compliance.text_peer import Spelling, TextPeer, plain
+from ue_rl.compliance.text_peer import TextPeer, plain
 from ue_rl.spec import EnvType
 
-T = TypeVar("T")
-Episode = list[States]
-
-_STEPS = 2
 _QUIET = 0.05  # seconds in which envs that were not asked are to be silent
-_HASTY = 0.5  # seconds for an answer, once the engine has fallen silent in another manner
 _MARGIN = 64  # bytes that a long line stays below the limit
 _LONG = (1100, 2300)  # bytes: beyond what engines read at once, 1024 and 2048
-# What an engine does that has not understood a request. Anything else is a mistake of its own, and told as such.
-_SILENT = ("no-answer", "env-never-answered", "no-newline")
-_NOT_UNDERSTOOD = (
-    *_SILENT, "ends-session", "unasked-env", "unknown-env", "env-off-by-one", "two-answers", "unasked",
-    "malformed-row", "missing-field", "missing-env", "handshake-again", "wrong-socket",
-)  # fmt: skip
-
-
-@dataclass(frozen=True)
-class _Manner:
-    """How requests are asked.
-
-    Args:
-        mistake: of an engine that does not understand it.
-        spell: see TextPeer. pause: between the pieces, in steps of the engine; 0: none.
-        apart, backwards: each env in a line of its own; the last env first.
-    """
-
-    mistake: str
-    spell: Spelling = plain
-    pause: float = 0.0
-    apart: bool = False
-    backwards: bool = False
-
-
-_PLAIN = _Manner("no-answer")
+# What a game does wrong shows itself in the effect of each request.
+_GAME = ("wrong-env-acted", "resets-all", "reset-ignored", "stale-reset", "resets-itself", "one-step-late")
 
 
 # -- the checks
@@ -62,39 +43,40 @@ _PLAIN = _Manner("no-answer")
 
 def in_two_pieces(bench: Bench) -> str:
     """A request that arrives in two pieces."""
-    return _understood(bench, _Manner("one-read-one-message", spelling.two_pieces, 1.5), "requests in two pieces")
+    return understood(bench, Manner("one-read-one-message", spelling.two_pieces, 1.5), "requests in two pieces")
 
 
 def byte_by_byte(bench: Bench) -> str:
     """A request that arrives one byte at a time."""
-    return _understood(bench, _Manner("one-read-one-message", spelling.byte_by_byte), "requests byte by byte")
+    return understood(bench, Manner("one-read-one-message", spelling.byte_by_byte), "requests byte by byte")
 
 
 def joined(bench: Bench) -> str:
     """Each env in a line of its own, all lines in one write."""
     _need_shared(bench)
-    return _understood(bench, _Manner("one-message-per-read", apart=True), "several lines in one write")
+    bench.needs_right("partial-batch", "unasked-env")
+    return understood(bench, Manner("one-message-per-read", apart=True), "several lines in one write")
 
 
 def pipelined(bench: Bench) -> str:
     """Each env in a line and a write of its own, the second before the answer to the first."""
     _need_shared(bench)
-    manner = _Manner("one-request-at-a-time", _line_by_line, 0.1, apart=True)
-    return _understood(bench, manner, "resets and steps of one env while another one is open")
+    bench.needs_right("partial-batch", "unasked-env")
+    manner = Manner("one-request-at-a-time", _line_by_line, 0.1, apart=True)
+    return understood(bench, manner, "resets and steps of one env while another one is open")
 
 
 def long_lines(bench: Bench) -> str:
     """Lines of more bytes than engines read at once."""
     peer = bench.text()
-    if "numbers-not-read" in _failed(bench):
-        raise Skip("they are long by the digits of their numbers, which the engine does not read")
+    bench.needs_right("numbers-not-read")  # they are long by the digits of their numbers
     most = peer.max_line - _MARGIN
     sizes = sorted({min(size, most) for size in _LONG if min(size, most) > _LONG[0] - _MARGIN})
     if not sizes:
         raise Skip(f"this engine's lines have at most {peer.max_line} bytes")
-    usual, _ = _reference(bench)
+    usual, _ = reference(bench)
     for size in sizes:
-        came, same = _asked(bench, _Manner("short-reads", functools.partial(_padded, size)))
+        came, same = asked(bench, Manner("short-reads", functools.partial(_padded, size)))
         if not same:
             return ""
         if bench.options.base and _slower(came, usual):
@@ -107,181 +89,133 @@ def crlf(bench: Bench) -> str:
     """Lines that end as Windows ends them."""
     if bench.options.base and _rlbase(bench):
         raise Skip("the plugin's RLBASE knows the word RESET alone, without a carriage return")
-    return _understood(bench, _Manner("no-crlf", spelling.crlf), "lines that end in a carriage return and a line feed")
+    return understood(bench, Manner("no-crlf", spelling.crlf), "lines that end in a carriage return and a line feed")
 
 
 def empty_lines(bench: Bench) -> str:
     """Empty lines around a request."""
-    return _understood(bench, _Manner("empty-line-refused", spelling.empty_lines), "empty lines around requests")
+    return understood(bench, Manner("empty-line-refused", spelling.empty_lines), "empty lines around requests")
 
 
 def spaces(bench: Bench) -> str:
     """Spaces and tabs around fields."""
     _need_keys(bench)
-    return _understood(bench, _Manner("no-spaces", spelling.spaces), "spaces and tabs around fields")
+    return understood(bench, Manner("no-spaces", spelling.spaces), "spaces and tabs around fields")
 
 
 def lower_case(bench: Bench) -> str:
     """Keys in lower case."""
     _need_keys(bench)
-    return _understood(bench, _Manner("no-lower-case", spelling.lower_case), "keys in lower case")
+    return understood(bench, Manner("no-lower-case", spelling.lower_case), "keys in lower case")
 
 
 def unknown_keys(bench: Bench) -> str:
     """Fields that nobody knows."""
     _need_keys(bench)
-    return _understood(bench, _Manner("unknown-key-refused", spelling.unknown_keys), "unknown fields")
+    return understood(bench, Manner("unknown-key-refused", spelling.unknown_keys), "unknown fields")
 
 
 def numbers(bench: Bench) -> str:
     """Numbers in other spellings."""
-    manner = _Manner("numbers-not-read", spelling.numbers_otherwise)
-    return _understood(bench, manner, "numbers as +1, 1e0, 1., .5 and 0.50")
+    for way in spelling.WAYS:
+        said = understood(
+            bench, Manner("numbers-not-read", functools.partial(spelling.numbers_otherwise, way)), f"numbers as {way}"
+        )
+        if "numbers-not-read" in bench.failed:
+            return ""
+    return said.replace(f"numbers as {way}", f"numbers as {', '.join(spelling.WAYS)}")
 
 
 def backwards(bench: Bench) -> str:
     """The last env's row first."""
     _need_shared(bench)
-    return _understood(bench, _Manner("row-order", backwards=True), "rows in descending order")
+    return understood(bench, Manner("row-order", backwards=True), "rows in descending order")
 
 
 def partial(bench: Bench) -> str:
-    """Requests that name some envs."""
-    peer = bench.text()
-    ids = _ids(bench)
-    if len(ids) < 2:
-        raise Skip("there is one env")
+    """Requests that name some envs: nobody else answers."""
+    _need_two(bench)
+    mapped(bench, "partial-batch", lambda: _in_parts(bench))
+    return "some envs, then the others: nobody else answered"
 
-    def ask() -> None:
-        states = bench.reset()
-        for envs in (ids[1::2], ids[0::2]):
-            states = peer.step(bench.sampler.random(states), envs)
-            _silent(peer)
-        bench.states = peer.reset(ids[-1:])
+
+def partial_effect(bench: Bench) -> str:
+    """Requests that name some envs: the others stay where they are."""
+    _need_two(bench)
+    bench.needs_right("partial-batch", *_GAME)
+
+    def ask() -> bool:
+        usual = reference(bench)[0]
+        return len(usual) < 2 or all(_equal_rows(bench, states, usual[1], envs) for envs, states in _in_parts(bench))
+
+    if not does_right(bench, "partial-batch", ask):
+        bench.fail("partial-batch", "envs that the request did not name went on, too", bench.text().seen)
+    return _compared(bench)
+
+
+def _in_parts(bench: Bench) -> list[tuple[list[int], States]]:
+    """(the envs, what they answered) of a step of every other env, then of the rest; then one env is reset."""
+    peer, found = bench.text(), []
+    halves = ids_of(bench)[1::2], ids_of(bench)[0::2]
+    actions = first_actions(bench, begin(bench))
+    for envs in halves:
+        found.append((envs, peer.step(actions, envs)))
         _silent(peer)
-
-    _mapped(bench, "partial-batch", ask)
-    return f"{len(ids[1::2])} of {len(ids)} envs, then the others: nobody else answered"
+    peer.reset(halves[0][-1:])
+    _silent(peer)
+    bench.forget()
+    return found
 
 
 def mixed(bench: Bench) -> str:
-    """Steps and resets in one request."""
-    peer = bench.text()
-    ids = _ids(bench)
-    if len(ids) < 2:
-        raise Skip("there is one env")
-
-    def ask() -> None:
-        states = bench.reset()
-        for resets in (ids[1::2], ids[0::2]):
-            states = bench.states = peer.step(bench.sampler.random(states), resets=resets)
-            if bench.over():
-                return
-
-    _mapped(bench, "mixed-batch", ask)
+    """Steps and resets in one request: all of them are answered."""
+    _need_two(bench)
+    bench.needs_right("partial-batch")
+    mapped(bench, "mixed-batch", lambda: _together(bench))
     return "a step of some envs and a reset of the others in one request"
 
 
-# -- how they ask
+def mixed_effect(bench: Bench) -> str:
+    """Steps and resets in one request: each env does its own."""
+    _need_two(bench)
+    bench.needs_right("mixed-batch", "partial-batch", *_GAME)
+
+    def ask() -> bool:
+        usual = reference(bench)[0]
+        return all(
+            _equal_rows(bench, states, usual[0], resets)
+            and (len(usual) < 2 or _equal_rows(bench, states, usual[1], steps))
+            for steps, resets, states in _together(bench)
+        )
+
+    if not does_right(bench, "mixed-batch", ask):
+        bench.fail("mixed-batch", "it is answered as if something else had been asked", bench.text().seen)
+    return _compared(bench)
 
 
-def _understood(bench: Bench, manner: _Manner, what: str) -> str:
-    _, same = _asked(bench, manner)
-    _, repeats = _reference(bench)
-    return f"{what}: the same episode" if same and repeats else f"{what}: answered"
+def _together(bench: Bench) -> list[tuple[list[int], list[int], States]]:
+    """(envs that were stepped, envs that were reset, what they answered), twice, each env once of either."""
+    peer, found = bench.text(), []
+    halves = ids_of(bench)[1::2], ids_of(bench)[0::2]
+    for steps, resets in (halves, halves[::-1]):
+        rows = peer.step_rows(first_actions(bench, begin(bench)), steps)
+        found.append((steps, resets, peer.exchange(rows | peer.reset_rows(resets, seeds_of(bench, resets)))))
+    bench.forget()
+    return found
 
 
-def _asked(bench: Bench, manner: _Manner) -> tuple[Episode, bool]:
-    """(the episode, it is as it should be, as far as that can be said); what is wrong is in the findings.
-
-    Raises:
-        Wrong: the session is over.
-    """
-    usual, repeats = _reference(bench)
-    came = _mapped(bench, manner.mistake, lambda: _episode(bench, manner))
-    if not repeats or _equal(came, usual):
-        return came, True
-    shown = bench.text().seen
-    # Once more each, so that an engine whose episodes repeat by chance alone is not blamed.
-    plainly = _episode(bench, _PLAIN)
-    again = _mapped(bench, manner.mistake, lambda: _episode(bench, manner))
-    if not _equal(plainly, usual) or _equal(again, usual):
-        bench.memo["episode"] = usual, False
-        return came, True
-    _failed(bench).add(manner.mistake)
-    bench.fail(manner.mistake, "it is answered as if something else had been asked", shown)
-    return came, False
+def _compared(bench: Bench) -> str:
+    return (
+        "the same episode as all at once" if reference(bench)[1] else "its episodes do not repeat, so nothing is seen"
+    )
 
 
-def _episode(bench: Bench, manner: _Manner) -> Episode:
-    """A reset and some steps of all envs, fewer where an episode ends; always the same actions."""
-    peer = bench.text()
-    sampler = Sampler(peer.spec, bench.options.seed + 1)
-    ids = _ids(bench)[::-1] if manner.backwards else _ids(bench)
-    seeds = [bench.options.seed + 2000 + env for env in ids] if "SEED" in peer.spec.features else None
-    peer.spell, peer.pause = manner.spell, _pause(bench, manner.pause)
-    try:
-        bench.states = peer.exchange(_turned(peer.reset_rows(ids, seeds), manner), manner.apart)
-        came = [bench.states]
-        for _ in range(_STEPS):
-            if bench.over() or (bench.states.dones != 0).any():
-                break
-            rows = _turned(peer.step_rows(sampler.random(bench.states), ids), manner)
-            bench.states = peer.exchange(rows, manner.apart)
-            came.append(bench.states)
-        if manner is not _PLAIN and (early := peer.stray(0.01)):
-            raise Wrong("unasked", "something came behind the answer", f"{peer.seen}\n< {early!r}")
-        return came
-    finally:
-        peer.spell, peer.pause = plain, 0.0
-
-
-def _turned(rows: dict[int, list[str]], manner: _Manner) -> dict[int, list[str]]:
-    """An env's rows, those of its agents, stand backwards, too."""
-    return {env: texts[::-1] for env, texts in rows.items()} if manner.backwards else rows
-
-
-def _reference(bench: Bench) -> tuple[Episode, bool]:
-    """(the episode as everybody asks for it, a second one was the same)."""
-    if "episode" not in bench.memo:
-        first, second = _episode(bench, _PLAIN), _episode(bench, _PLAIN)
-        bench.memo["episode"] = first, _equal(first, second)
-    known: tuple[Episode, bool] = bench.memo["episode"]
-    return known
-
-
-def _mapped(bench: Bench, mistake: str, ask: Callable[[], T]) -> T:
-    """What `ask` returns.
-
-    Raises:
-        Wrong: of this mistake, where the engine did not understand what it was asked.
-    """
-    peer = bench.text()
-    if bench.memo.get("silent"):
-        peer.timeout = min(peer.timeout, _HASTY + 5 * max(states.seconds for states in _reference(bench)[0]))
-    try:
-        return ask()
-    except Wrong as wrong:
-        if wrong.mistake not in _NOT_UNDERSTOOD:
-            raise
-        bench.memo["silent"] = bench.memo.get("silent") or wrong.mistake in _SILENT
-        _failed(bench).add(mistake)
-        raise Wrong(mistake, wrong.text, wrong.seen or peer.seen, wrong.env_id) from wrong
-    finally:
-        peer.timeout = bench.options.timeout
+# -- helpers
 
 
 def _silent(peer: TextPeer) -> None:
     if early := peer.stray(_QUIET):
         raise Wrong("unasked-env", "envs answered that were not asked", f"{peer.seen}\n< {early!r}")
-
-
-def _pause(bench: Bench, steps: float) -> float:
-    """Seconds between two pieces: longer than a tick, where that is not too long."""
-    if not steps or bench.states is None:
-        return 0.0
-    wires = bench.text().spec.num_envs if bench.carrier == PER_ENV else 1
-    return min(max(0.02 * steps / 1.5, steps * bench.states.seconds), 0.1) / wires
 
 
 def _padded(size: int, text: str) -> Sequence[bytes]:
@@ -292,10 +226,10 @@ def _line_by_line(text: str) -> Sequence[bytes]:
     return [line.encode() + b"\n" for line in text.split("\n")]
 
 
-def _equal(one: Episode, other: Episode) -> bool:
-    return len(one) == len(other) and all(
-        np.array_equal(a.obs, b.obs) and np.array_equal(a.dones, b.dones) for a, b in zip(one, other, strict=True)
-    )
+def _equal_rows(bench: Bench, one: States, other: States, envs: Sequence[int]) -> bool:
+    per_env = bench.peer().spec.agents_per_env
+    rows = [env * per_env + agent for env in envs for agent in range(per_env)]
+    return np.array_equal(one.obs[rows], other.obs[rows])
 
 
 def _slower(came: Episode, usual: Episode) -> bool:
@@ -303,15 +237,6 @@ def _slower(came: Episode, usual: Episode) -> bool:
     return len(came) == len(usual) > 1 and all(
         a.seconds > 1.5 * b.seconds + 0.005 for a, b in zip(came[1:], usual[1:], strict=True)
     )
-
-
-def _failed(bench: Bench) -> set[str]:
-    found: set[str] = bench.memo.setdefault("failed", set())
-    return found
-
-
-def _ids(bench: Bench) -> list[int]:
-    return list(range(bench.peer().spec.num_envs))
 
 
 def _rlbase(bench: Bench) -> bool:
@@ -323,9 +248,13 @@ def _need_keys(bench: Bench) -> None:
         raise Skip("RLBASE has no keys")
 
 
-def _need_shared(bench: Bench) -> None:
-    bench.text()
-    if len(_ids(bench)) < 2:
+def _need_two(bench: Bench) -> TextPeer:
+    if len(ids_of(bench)) < 2:
         raise Skip("there is one env")
+    return bench.text()
+
+
+def _need_shared(bench: Bench) -> None:
+    _need_two(bench)
     if bench.carrier == PER_ENV:
         raise Skip("an env's socket carries one request at a time")

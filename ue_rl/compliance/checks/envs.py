@@ -23,30 +23,43 @@ __all__ = ["actions_arrive", "own_actions", "own_states"]
 
 _FEW = 4  # envs, or numbers of an action, that are changed one by one
 _NUMBERS = 16
-_LONGER = 60  # steps, where a dozen show nothing
+_LONGER = 60  # steps, where a few show nothing
+_ALIKE = 15  # steps that are equal to the bit by no chance
 _STEPS = 150  # for each order of the rows, where there are no seeds
 _CERTAIN, _NOTHING = 6.5, 4.5  # standard deviations
 _ENOUGH = 60  # samples
+_BEFORE = ("reset-ignored", "stale-reset", "same-trajectory", "bound-refused", "choice-refused")
 
 
 def own_states(bench: Bench) -> str:
     """Envs that get different actions do not all show the same."""
     numbers(bench)
-    bench.needs_right("same-trajectory", "reset-ignored")
+    bench.needs_right("same-trajectory")
     spec = bench.peer().spec
     if spec.num_envs == 1:
         raise Skip("there is one env")
+    since = len(bench.tape)
+    for n in bench.while_there_is_time(bench.options.patience, _STEPS):
+        bench.step()
+        if n >= 10 and not _all_alike(bench.tape.reel(since)).all():
+            return "envs with different actions have different observations"
     reel = bench.tape.reel()
+    alike = _all_alike(reel)
+    if len(alike) < _FEW:
+        raise Skip(f"only {len(alike)} steps of all envs together were seen")
+    if alike.all() and _follows_actions(reel):
+        text = f"in {len(alike)} of {len(alike)} steps with different actions all envs had the same observation"
+        bench.fail("same-trajectory", text, shown(reel.obs[-1][:3]))
+    return "observations are alike, and follow no action"
+
+
+def _all_alike(reel: Reel) -> NDArray[np.bool_]:
+    """Of each step of all envs with different actions: did all of them show the same?"""
     together = reel.steps.all(axis=1)
     together &= (reel.actions != reel.actions[:, :1]).any(axis=(1, 2))
     obs = reel.obs[together]
-    if len(obs) < 10:
-        raise Skip(f"only {len(obs)} steps of all envs together were seen")
-    same = (obs == obs[:, :1]).all(axis=(1, 2))
-    text = f"in {same.sum()} of {len(obs)} steps with different actions all envs had the same observation"
-    if same.all() and (obs != obs[0]).any() and _follows_actions(reel):
-        bench.fail("same-trajectory", text, shown(obs[-1][:3]))
-    return text
+    same: NDArray[np.bool_] = (obs == obs[:, :1]).all(axis=(1, 2))
+    return same
 
 
 def _follows_actions(reel: Reel) -> bool:
@@ -72,11 +85,11 @@ def _effect(reel: Reel, which: NDArray[np.bool_], env: int, of: int, late: int =
 def own_actions(bench: Bench) -> str:
     """The action of each env changes that env, and no other."""
     numbers(bench)
-    bench.needs_right("reset-ignored", "same-trajectory", "resets-all")
+    bench.needs_right("resets-all", *_BEFORE)
     spec = bench.peer().spec
     if spec.num_envs == 1:
         raise Skip("there is one env")
-    known = bench.memo.get("episode")
+    known = bench.memo.get("replayed")
     if isinstance(known, Episode):
         return _own_by_seeds(bench, known)
     return _own_by_chance(bench)
@@ -86,23 +99,18 @@ def _own_by_seeds(bench: Bench, known: Episode) -> str:
     spec, seeds = bench.peer().spec, seeds_of(bench)
     if bench.peer().partial:
         backwards = list(range(spec.num_envs))[::-1]
-        wrong = known.differs(replay(bench, seeds, len(known.actions), known, order=backwards))
+        other = replay(bench, seeds, len(known.actions), known, order=backwards)
+        wrong = known.differs(other)
         if max(wrong) >= 0:
-            env = int(np.argmax(np.array(wrong) >= 0))
-            what = "began elsewhere" if wrong[env] == 0 else f"went elsewhere from step {wrong[env]} on"
-            how = (
-                "over its own socket, asked in another order" if bench.carrier == PER_ENV else "with the rows reversed"
-            )
-            bench.fail(
-                "wrong-env-acted", f"the same seeds and actions, {how}: env {env} {what}", bench.peer().seen, env
-            )
+            _judge_order(bench, known, other, wrong)
             return ""
     idle = []
     for env in sorted({0, spec.num_envs - 1, *range(min(_FEW, spec.num_envs))})[: _FEW + 1]:
         changed = _changed(bench, known, [env])
         hit = [other for other, step in enumerate(changed) if step >= 0]
-        if hit and env not in hit:
-            text = f"another action for env {env} changed env {hit[0]} and not env {env}"
+        first = [other for other in hit if changed[other] == _first(changed)]
+        if hit and env not in first:  # what was hit first may have touched others later
+            text = f"another action for env {env} changed env {first[0]} and not env {env}"
             bench.fail("wrong-env-acted", text, bench.peer().seen, env)
             return ""
         if len(hit) > 1:
@@ -114,13 +122,24 @@ def _own_by_seeds(bench: Bench, known: Episode) -> str:
     return "another action for one env changes that env alone" + (f"; nothing changes env {idle}" if idle else "")
 
 
+def _judge_order(bench: Bench, known: Episode, other: Episode, wrong: list[int]) -> None:
+    """The same seeds and actions gave another episode when the envs were asked in reverse order."""
+    env = int(np.argmax(np.array(wrong) >= 0))
+    how = "over its own socket, asked in another order" if bench.carrier == PER_ENV else "with the rows reversed"
+    text, seen = f"the same seeds and actions, {how}: env {env}", bench.peer().seen
+    if wrong[env] or (known.obs[0] == other.obs[0, ::-1]).all():
+        what = f"went elsewhere from step {wrong[env]} on" if wrong[env] else "began where another env had begun before"
+        bench.fail("wrong-env-acted", f"{text} {what}", seen, env)
+    else:
+        bench.fail("not-repeatable", f"{text} began elsewhere", seen, env)
+
+
 def _changed(bench: Bench, known: Episode, envs: Sequence[int], numbers_of: int | None = None) -> list[int]:
     """In which step each env differs when these get other actions; one number of them, or all."""
-    change = _other(bench, envs, numbers_of)
-    return known.differs(replay(bench, seeds_of(bench), len(known.actions), known, change=change))
+    return known.differs(_again(bench, known, _other(bench, envs, numbers_of)))
 
 
-def _other(bench: Bench, envs: Sequence[int], number: int | None = None, only: int | None = None) -> Change:
+def _other(bench: Bench, envs: Sequence[int], number: int | None = None) -> Change:
     """Actions of these envs as far from what they were as they may be; with masks, random ones."""
     spec = bench.peer().spec
     low, high = bench.sampler.at(0), bench.sampler.at(1)
@@ -128,8 +147,6 @@ def _other(bench: Bench, envs: Sequence[int], number: int | None = None, only: i
     which = slice(None) if number is None else slice(number, number + 1)
 
     def change(step: int, actions: NDArray[np.float32]) -> NDArray[np.float32]:
-        if only is not None and step != only:
-            return actions
         drawn = bench.sampler.random(bench.states)
         for row in rows:
             far = np.where(np.abs(actions[row] - low[row]) > np.abs(high[row] - actions[row]), low[row], high[row])
@@ -195,8 +212,8 @@ def _cross(bench: Bench, reel: Reel, how: str) -> int:
 def actions_arrive(bench: Bench) -> str:
     """Actions change something, with each of their numbers, and in the step that they are sent with."""
     numbers(bench)
-    bench.needs_right("reset-ignored", "wrong-env-acted", "same-trajectory")
-    known = bench.memo.get("episode")
+    bench.needs_right("wrong-env-acted", *_BEFORE)
+    known = bench.memo.get("replayed")
     if isinstance(known, Episode):
         return _arrive_by_seeds(bench, known)
     return _arrive_by_chance(bench)
@@ -205,31 +222,56 @@ def actions_arrive(bench: Bench) -> str:
 def _arrive_by_seeds(bench: Bench, known: Episode) -> str:
     spec = bench.peer().spec
     everyone = range(spec.num_envs)
-    first = _first(_changed(bench, known, everyone))
-    if first < 0:
+    changed = _changed(bench, known, everyone)
+    if min(changed) < 0 and len(known.actions) < _LONGER:
         known = replay(bench, seeds_of(bench), _LONGER)
-        first = _first(_changed(bench, known, everyone))
-        if first < 0:
-            text = f"with the same seeds {len(known.actions)} steps with other actions were the same to the bit"
-            bench.fail("action-ignored", text, shown(known.obs[-1, :1]))
-            return ""
-    if first > 1 and _first(_changed_once(bench, known)) > 1:
-        text = f"another first action showed nothing in its own step, and changed step {first}"
-        bench.warn("one-step-late", text, shown(known.obs[: first + 1, 0]))
+        changed = _changed(bench, known, everyone)
+    lived, needed = known.there.sum(axis=0), max(_ALIKE, 4 * max(changed))
+    idle = [env for env in everyone if changed[env] < 0 and lived[env] > needed]
+    if idle:
+        where = "in all envs" if max(changed) < 0 else f"in env {idle[0]}"
+        text = f"with the same seeds {lived[idle[0]] - 1} steps with other actions were the same to the bit {where}"
+        bench.fail("action-ignored", text, shown(known.obs[-1, idle[:1]]), idle[0])
+        return ""
+    if max(changed) < 0:
+        raise Skip(f"actions changed nothing in {len(known.actions)} steps: too few to say anything")
+    if _late(bench, known):
+        return ""
+    later = _other(bench, everyone)
+    after = known.differs(_again(bench, known, lambda t, actions: later(t, actions) if t else actions))
+    if max(lived) > _ALIKE and max(after) < 0:
+        text = (
+            f"with the same seeds and first actions {max(lived) - 1} steps with other actions were the same to the bit"
+        )
+        bench.fail("action-ignored", text, shown(known.obs[-1, :1]))
         return ""
     if spec.groups or spec.mask_size or not 1 < spec.act_size <= _NUMBERS:
         return "other actions give other episodes"
-    idle = [a for a in range(spec.act_size) if _first(_changed(bench, known, everyone, a)) < 0]
-    if idle:
+    unread = [a for a in range(spec.act_size) if max(_changed(bench, known, everyone, a)) < 0]
+    if unread and len(known.actions) < _LONGER:
         longer = replay(bench, seeds_of(bench), _LONGER)
-        idle = [a for a in idle if _first(_changed(bench, longer, everyone, a)) < 0]
-    return _idle(bench, idle, f"in {_LONGER} steps with the same seeds")
+        unread = [a for a in unread if max(_changed(bench, longer, everyone, a)) < 0]
+    return _idle(bench, unread, f"in {max(len(known.actions), _LONGER)} steps with the same seeds")
 
 
-def _changed_once(bench: Bench, known: Episode) -> list[int]:
-    """In which step each env differs when only its first action is another."""
-    change = _other(bench, range(bench.peer().spec.num_envs), only=0)
-    return known.differs(replay(bench, seeds_of(bench), len(known.actions), known, change=change))
+def _late(bench: Bench, known: Episode) -> bool:
+    """Does the first action show itself in the observation of the second step, and in no env in that of the first?"""
+    first = _other(bench, range(bench.peer().spec.num_envs))
+    other = _again(bench, known, lambda t, actions: actions if t else first(t, actions))
+    if len(other.obs) < 3 or len(known.obs) < 3 or (known.obs[1] != other.obs[1]).any():
+        return False
+    both = known.there[2] & other.there[2]
+    if not (known.obs[2] != other.obs[2])[both].any():
+        return False
+    text = "another first action changed the observation of the second step, and not that of the first"
+    if (known.obs[1] == known.obs[0]).all():
+        text += ", which was that of the reset"
+    bench.warn("one-step-late", text, shown(known.obs[:3, 0]))
+    return True
+
+
+def _again(bench: Bench, known: Episode, change: Change) -> Episode:
+    return replay(bench, seeds_of(bench), len(known.actions), known, change=change)
 
 
 def _first(steps: list[int]) -> int:

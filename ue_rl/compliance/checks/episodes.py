@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import numpy as np
+from numpy.typing import NDArray
 
 from ue_rl.compliance.bench import Bench
 from ue_rl.compliance.checks.resets import JUMP, SURE, goes_on, numbers, shown
-from ue_rl.compliance.peer import Skip
-from ue_rl.compliance.tape import Reel
+from ue_rl.compliance.peer import Skip, Wrong
+from ue_rl.compliance.tape import RESET, Reel
 
-__all__ = ["ends", "last_observations", "lengths"]
+__all__ = ["behind_the_end", "ends", "last_observations", "lengths"]
 
 _MOST = 4000  # steps
 _SHORT, _MIDDLE = 200, 500  # steps after which it is enough that each env has ended twice, or once
@@ -48,33 +51,41 @@ def lengths(bench: Bench) -> str:
     """An episode does not begin with its end."""
     bench.needs_right("reset-ignored")
     reel = bench.tape.reel()
-    short = others = whole = 0
-    longer = False
+    everything: list[int] = []
+    after_long: list[bool] = []
+    after_short: list[bool] = []
     for env in range(bench.tape.envs):
-        episodes = reel.episodes(env)
+        episodes = [one for one in reel.episodes(env) if one[0]]
+        everything += [steps for steps, ended in episodes if ended]
         first = next((n for n, (_, ended) in enumerate(episodes) if ended), len(episodes))
-        later = [steps for steps, ended in episodes[first + 1 :] if ended]
-        short += later.count(1)
-        others += sum(steps > 1 for steps, _ in episodes[first + 1 :])
-        longer = longer or any(steps > 1 for steps, _ in episodes[: first + 1])
-        whole += len(later)
-    if whole < _ENOUGH:
-        raise Skip(f"only {whole} episodes began after an end")
-    if short == whole and not others:
-        text = f"after the first end {short} of {short} episodes were over with their first step"
-        if longer:
-            bench.fail("done-after-reset", text)
-        else:
-            bench.warn("done-after-reset", f"{text}, and no episode was ever longer")
-    elif short >= 5 and short > 0.3 * whole and not _has_short(reel):
-        bench.warn("done-after-reset", f"{short} of {whole} episodes were over with their first step, and none "
-                                       "with the second or third")  # fmt: skip
-    found = [steps for env in range(bench.tape.envs) for steps, ended in reel.episodes(env) if ended]
-    return f"{min(found)} to {max(found)} steps, {np.mean(found):.1f} on average" if found else "none ended"
+        later = episodes[first + 1 :]
+        if _goes_on_behind(bench, reel, env):
+            return ""
+        if len(later) >= _ENOUGH and all(one == (1, True) for one in later[:-1]) and max(episodes[: first + 1])[0] > 1:
+            bench.fail("done-after-reset", f"since its first end {len(later)} episodes of env {env} were over with "
+                                           "their first step", env_id=env)  # fmt: skip
+            return ""
+        for (steps, ended), (then, whole) in pairwise(episodes):
+            if whole or then > 1:
+                (after_long if ended and steps > 1 else after_short).append(then == 1)
+    if len(after_long) >= _ENOUGH and all(after_long) and len(after_short) >= _ENOUGH and not any(after_short):
+        text = f"{len(after_long)} of {len(after_long)} times the episode behind an end was over with its first step, "
+        bench.fail("done-after-reset", f"{text}and none of {len(after_short)} others")
+    if not everything:
+        raise Skip("none ended")
+    return f"{min(everything)} to {max(everything)} steps, {np.mean(everything):.1f} on average"
 
 
-def _has_short(reel: Reel) -> bool:
-    return any(ended and steps in (2, 3) for env in range(reel.obs.shape[1]) for steps, ended in reel.episodes(env))
+def _goes_on_behind(bench: Bench, reel: Reel, env: int) -> bool:
+    """Is the env after a reset where its episode had ended?"""
+    at = [t for t in np.flatnonzero(reel.kinds[:, env] == RESET) if t and reel.follows[t] and reel.over[t - 1, env]]
+    before, answer = reel.obs[np.array(at, np.intp) - 1, env], reel.obs[at, env]
+    steady = [t for t in at if t + 1 < len(reel.obs) and reel.steps[t + 1, env] and reel.over[t + 1, env]]
+    if len(steady) < _ENOUGH or not goes_on(reel, before, answer, env):
+        return False
+    seen = f"with DONE=1 {shown(before[-1:])}; answer to the reset {shown(answer[-1:])}"
+    bench.fail("reset-ignored", f"in {len(at)} of {len(at)} resets after an end it stayed at the end", seen, env)
+    return True
 
 
 def last_observations(bench: Bench) -> str:
@@ -106,11 +117,9 @@ def _resets_itself(bench: Bench, reel: Reel, found: list[tuple[int, int]]) -> bo
     if _same_start(reel, found):
         bench.fail("resets-itself", f"{text}, each with the observation that episodes begin with", seen, env)
         return True
-    margin = 0.5 * (starts.max(axis=0) - starts.min(axis=0))
-    inside = ((last >= starts.min(axis=0) - margin) & (last <= starts.max(axis=0) + margin)).all(axis=1)
-    ordinary = reel.steps & ~reel.over
-    tail = reel.obs[ordinary]
-    usually = ((tail >= starts.min(axis=0) - margin) & (tail <= starts.max(axis=0) + margin)).all(axis=1).mean()
+    inside = _near_starts(reel, last)
+    ordinary = reel.obs[reel.steps & ~reel.over]
+    usually = _near_starts(reel, ordinary).mean() if len(ordinary) else 1.0
     jumps = reel.jump(last - before) > JUMP
     would = np.mean(reel.jump(answer - before) > JUMP)
     if would >= 0.3 and jumps.sum() >= 3 and jumps.mean() >= 0.6 * would and inside.mean() >= 0.9:
@@ -139,18 +148,60 @@ def _same_start(reel: Reel, found: list[tuple[int, int]]) -> bool:
 
 def _stays(bench: Bench, reel: Reel, found: list[tuple[int, int]]) -> None:
     """Does the reset after an end begin anything? Said here only of engines that reset in the middle of an episode."""
-    pairs = [(t, reel.next_reset(t, env), env) for t, env in found]
-    last = np.array([reel.obs[t, env] for t, _, env in pairs])
-    answer = np.array([reel.obs[then, env] for _, then, env in pairs])
-    if not goes_on(reel, last, answer, np.array([env for _, _, env in pairs])):
+    for env in sorted({env for _, env in found}):
+        pairs = [(t, reel.next_reset(t, env)) for t, e in found if e == env]
+        last = np.array([reel.obs[t, env] for t, _ in pairs])
+        answer = np.array([reel.obs[then, env] for _, then in pairs])
+        if not goes_on(reel, last, answer, env):
+            continue
+        later = [then + 1 for _, then in pairs if then + 1 < len(reel.obs) and reel.steps[then + 1, env]]
+        change = reel.obs[later, env] - reel.obs[np.array(later, np.intp) - 1, env]
+        stale = len(later) > 0 and float(np.mean(reel.jump(change) > JUMP)) >= 0.5
+        seen = f"with DONE=1 {shown(last[-1:])}; answer to the reset {shown(answer[-1:])}"
+        name = "stale-reset" if stale else "reset-ignored"
+        bench.fail(name, f"in {len(pairs)} of {len(pairs)} resets after an end", seen, env)
         return
-    later = [
-        reel.obs[n + 1, env] - reel.obs[n, env]
-        for _, n, env in pairs
-        if n + 1 < len(reel.obs) and reel.steps[n + 1, env]
-    ]
-    stale = bool(later) and float(np.mean(reel.jump(np.array(later)) > JUMP)) >= 0.5
-    env = pairs[-1][2]
-    seen = f"with DONE=1 {shown(last[-1:])}; answer to the reset {shown(answer[-1:])}"
-    name = "stale-reset" if stale else "reset-ignored"
-    bench.fail(name, f"in {len(pairs)} of {len(pairs)} resets after an end", seen, env)
+
+
+def behind_the_end(bench: Bench) -> str:
+    """A step where a reset should come: the env is still where its episode ended."""
+    numbers(bench)
+    bench.needs_right("reset-ignored", "stale-reset", "done-after-reset", "resets-itself", "never-done")
+    spec, found = bench.peer().spec, []
+    if spec.groups:
+        raise Skip("agents come and go at different times")
+    usual = [steps for env in range(bench.tape.envs) for steps, ended in bench.tape.reel().episodes(env) if ended]
+    if not usual or np.mean(usual) > _SHORT:
+        raise Skip("episodes are too long")
+    try:
+        for _ in bench.while_there_is_time(bench.options.patience / 2, _MOST):
+            over = [env for env in bench.over() if env < bench.tape.envs]
+            if over and bench.states is not None:
+                bench.play(bench.sampler.random(bench.states))
+                found += [(len(bench.tape) - 1, env) for env in over]
+                bench.reset()
+            bench.step()
+            if len(found) >= _ENDS:
+                break
+    except Wrong as wrong:
+        bench.drop()
+        raise Skip(f"the engine takes no step behind an end: {wrong.text}") from wrong
+    if len(found) < _ENOUGH:
+        raise Skip(f"only {len(found)} episodes ended")
+    reel = bench.tape.reel()
+    t, env = np.array(found).T
+    jumps = reel.jump(reel.obs[t, env] - reel.obs[t - 1, env]) > JUMP
+    near = _near_starts(reel, reel.obs[t, env])
+    if jumps.mean() >= 0.5 and near.mean() >= 0.9:
+        text = f"a step behind DONE=1 began from another start, {jumps.sum()} of {len(found)} times"
+        bench.fail("resets-itself", text, shown(np.array([reel.obs[t[-1] - 1, env[-1]], reel.obs[t[-1], env[-1]]])))
+    return f"{len(found)} steps behind an end went on from there"
+
+
+def _near_starts(reel: Reel, rows: NDArray[np.float32]) -> NDArray[np.bool_]:
+    """Which of these observations, [n, D], are where episodes begin, or half that width beside it."""
+    starts = np.concatenate([reel.starts(env) for env in range(reel.obs.shape[1])])
+    low, high = starts.min(axis=0), starts.max(axis=0)
+    margin = 0.5 * (high - low)
+    inside: NDArray[np.bool_] = ((rows >= low - margin) & (rows <= high + margin)).all(axis=-1)
+    return inside

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,10 +16,14 @@ from ue_rl.compliance.tape import RESET, Reel
 __all__ = ["JUMP", "SURE", "goes_on", "in_a_row", "numbers", "of_one", "shown"]
 
 _IN_A_ROW = 6
-_ROUNDS = 16
-_WALKS = (3, 8, 5, 10)  # steps before a reset
+_FIRST = (2, 1, 3, 2, 4, 2, 3)  # steps before a reset of env 0; few, so that its episode is not over
+_LATER = (3, 8, 2, 5, 10, 3)  # steps before a reset of one of the others
+_OTHERS = 3
 JUMP = 1.25  # times the usual step: farther is no step
 SURE = 1e-4
+_UNLIKELY = 3e-3  # beside another sign
+_ENOUGH, _ENOUGH_NEAR = 3, 6  # resets of an env
+_MOST = 100
 
 
 def numbers(bench: Bench) -> None:
@@ -45,7 +50,7 @@ def in_a_row(bench: Bench) -> str:
     starts = reel.obs[together]
     equal = (starts == starts[:, :1]).all(axis=(1, 2))
     kinds = len(np.unique(starts[:, 0], axis=0))
-    if equal.all() and kinds > 2 and by_chance(starts[:, 0], starts[:, 0], len(starts)) < SURE:
+    if equal.all() and kinds > 2 and by_chance(starts[:, 0], len(starts) * (spec.num_envs - 1)) < SURE:
         text = f"{len(starts)} times all {spec.num_envs} envs were reset: they began in {kinds} different places, each "
         text += "time all in the same one"
         bench.fail("same-trajectory", text, shown(starts[-1][:3]))
@@ -69,32 +74,41 @@ class Try:
 def of_one(bench: Bench) -> str:
     """Resets of one env in the middle of an episode: it begins anew, and the others go on."""
     numbers(bench)
-    tries = []
-    if bench.states is None:
+    bench.needs_right("same-trajectory")
+    if bench.states is None or bench.over():
         bench.reset()
-    for n in bench.while_there_is_time(bench.options.patience, _ROUNDS):
-        made = _try(bench, n)
+    tries = []
+    for n, (env, steps) in zip(bench.while_there_is_time(bench.options.patience, _MOST), _plan(bench), strict=False):
+        made = _try(bench, n, env, steps)
         if made is not None:
             tries.append(made)
     if not tries:
         raise Skip("each episode was over before one could be reset")
     reel = bench.tape.reel()
-    moved = [one for one in tries if _moved(reel, one.t - 1, one.env)]
-    if not moved:
+    if not any(_moved(reel, one.t - 1, one.env) for one in tries):
         raise Skip("no observation changed between two resets")
-    _judge_own(bench, reel, moved)
+    for env in sorted({one.env for one in tries}):
+        if _judge_own(bench, reel, [one for one in tries if one.env == env and _moved(reel, one.t - 1, one.env)]):
+            return ""
     _judge_others(bench, reel, tries)
     return f"{len(tries)} times one env was reset in the middle of its episode"
 
 
-def _try(bench: Bench, n: int) -> Try | None:
+def _plan(bench: Bench) -> Iterator[tuple[int, int]]:
+    """(env to reset, steps before that)."""
+    last = bench.tape.envs - 1
+    others = sorted({1, last // 2, last} - {0})[:_OTHERS] or [0]
+    yield from ((0, steps) for steps in _FIRST)
+    for steps in _LATER:
+        yield from ((env, steps) for env in others if env <= last)
+
+
+def _try(bench: Bench, n: int, env: int, steps: int) -> Try | None:
     """Some steps, a reset of one env, and a step."""
     held = bench.sampler.random(bench.states) if n % 2 and not bench.peer().spec.mask_size else None
-    for _ in range(_WALKS[n % len(_WALKS)]):
+    for _ in range(steps):
         bench.step(held)
-    over, envs = set(bench.over()), sorted({0, bench.tape.envs - 1})
-    env = envs[n // 2 % len(envs)]
-    if env in over:
+    if env in bench.over():
         return None
     t = len(bench.tape)
     bench.begin([env])
@@ -110,37 +124,47 @@ def _moved(reel: Reel, t: int, env: int) -> bool:
     return start >= 0 and bool((reel.obs[t, env] != reel.obs[start, env]).any())
 
 
-def _judge_own(bench: Bench, reel: Reel, tries: list[Try]) -> None:
+def _judge_own(bench: Bench, reel: Reel, tries: list[Try]) -> bool:
+    """Of the resets of one env: does the episode before go on?"""
+    if len(tries) < _ENOUGH:
+        return False
     before = np.array([reel.obs[one.t - 1, one.env] for one in tries])
     answer = np.array([reel.obs[one.t, one.env] for one in tries])
     after = np.array([reel.obs[one.then, one.env] for one in tries])
-    envs = np.array([one.env for one in tries])
-    if not goes_on(reel, before, answer, envs):
-        return
-    later = np.mean(reel.jump(after - answer) > JUMP)
+    env, times = tries[0].env, f"in {len(tries)} of {len(tries)} resets"
     seen = f"before {shown(before[-1:])}; answer to the reset {shown(answer[-1:])}; a step later {shown(after[-1:])}"
-    env = int(envs[-1])
-    if later >= 0.5:
-        text = f"in {len(tries)} of {len(tries)} resets; the new episode shows itself a step later"
+    jumps = reel.jumps(after - answer) > JUMP
+    if goes_on(reel, before, answer, env):
+        if jumps.any(axis=1).mean() >= 0.5:
+            bench.fail("stale-reset", f"{times}; the new episode shows itself a step later", seen, env)
+        else:
+            bench.fail("reset-ignored", f"{times} the env was where it had been before, and went on there", seen, env)
+        return True
+    # Some numbers may be old, and the others new.
+    old = [
+        d for d in range(before.shape[1])
+        if (before[:, d] == answer[:, d]).all() and jumps[:, d].mean() >= 0.5
+        and by_chance(reel.obs[:, env, d, None], len(before)) < SURE
+    ]  # fmt: skip
+    if old:
+        text = f"{times} the numbers {old[:8]} were those before it, and jumped a step later"
         bench.fail("stale-reset", text, seen, env)
-    else:
-        text = (
-            f"in {len(tries)} of {len(tries)} resets the answer was what the env was like before, and it went on there"
-        )
-        bench.fail("reset-ignored", text, seen, env)
+    return bool(old)
 
 
-def goes_on(reel: Reel, before: NDArray[np.float32], answer: NDArray[np.float32], envs: NDArray[np.intp]) -> bool:
-    """Are the answers to resets, [n, D], states that follow those before them?
+def goes_on(reel: Reel, before: NDArray[np.float32], answer: NDArray[np.float32], env: int) -> bool:
+    """Are the answers to an env's resets, [n, D], states that follow those before them?
 
     Either each is equal to the one before, which cannot be chance; or each is as near to it as a step goes, and nearer
-    than to the ones before other resets of the same env.
+    than to the ones before other resets.
     """
-    if len(before) >= 3 and (before == answer).all():
-        return by_chance(before, answer, len(before)) < SURE
-    if len(before) < 6 or (reel.jump(answer - before) > 1).any():
+    if len(before) < _ENOUGH:
         return False
-    return paired_by_chance(before, answer, envs, reel.usual()) < SURE * 10
+    if (before == answer).all():
+        return by_chance(reel.obs[:, env], len(before)) < SURE
+    if len(before) < _ENOUGH_NEAR or (reel.jump(answer - before) > 1).any():
+        return False
+    return paired_by_chance(before, answer, reel.usual()) < _UNLIKELY
 
 
 def _judge_others(bench: Bench, reel: Reel, tries: list[Try]) -> None:

@@ -7,11 +7,10 @@ import numpy as np
 from ue_rl.compliance.bench import Bench
 from ue_rl.compliance.checks.resets import numbers, shown
 from ue_rl.compliance.peer import Skip, Wrong
-from ue_rl.compliance.replay import Episode, replay, seeds_of
+from ue_rl.compliance.replay import Episode, affordable, replay, seeds_of
 
 __all__ = ["large", "one_alone", "options", "other_seeds", "repeat"]
 
-_STEPS = 12
 _ROUNDING = 1e-5
 _LARGEST = 2**63 - 1
 
@@ -20,15 +19,17 @@ def _seeded(bench: Bench) -> None:
     if "SEED" not in bench.peer().spec.features:
         raise Skip("FEATURES has no SEED")
     numbers(bench)
-    bench.needs_right("reset-ignored", "stale-reset", "seed-refused")
+    bench.needs_right(
+        "reset-ignored", "stale-reset", "done-after-reset", "resets-all", "wrong-env-acted", "seed-refused"
+    )
 
 
 def repeat(bench: Bench) -> str:
     """The same seeds and actions twice: the same episodes to the bit."""
     _seeded(bench)
     seeds = seeds_of(bench)
-    one = replay(bench, seeds, _STEPS)
-    two = replay(bench, seeds, _STEPS, one)
+    one = replay(bench, seeds, affordable(bench))
+    two = replay(bench, seeds, len(one.actions), one)
     again = one.differs(two)
     bench.memo["repeats"] = max(again) < 0
     if max(again) >= 0:
@@ -49,7 +50,7 @@ def repeat(bench: Bench) -> str:
         else:
             bench.fail("not-repeatable", text, seen, env)
         return ""
-    bench.memo["episode"] = one
+    bench.memo["replayed"] = one
     return f"{len(one.actions)} steps of {len(seeds)} envs twice, equal to the bit"
 
 
@@ -57,14 +58,17 @@ def other_seeds(bench: Bench) -> str:
     """Other seeds: other episodes, unless nothing in the game is random."""
     _seeded(bench)
     one = _known(bench)
-    kinds = [replay(bench, seeds_of(bench, kind), _STEPS, one) for kind in (1, 2, 3)]
+    kinds = [replay(bench, seeds_of(bench, kind), len(one.actions), one) for kind in (1, 2, 3)]
     bench.memo["random starts"] = all((one.obs[0] != other.obs[0]).any() for other in kinds)
     if any(max(one.differs(other)) >= 0 for other in kinds):
         return _own_seeds(bench, [one, *kinds])
+    seen = f"each began with {shown(one.obs[0, :1])}"
     if _random_without_seeds(bench, one):
-        text = "four seeds gave the same episode, and without a seed episodes differ"
-        bench.warn("seed-ignored", text, f"each began with {shown(one.obs[0, :1])}", 0)
-    return "nothing in the game is random"
+        bench.fail("seed-ignored", "four seeds gave the same episode, and without a seed episodes differ", seen, 0)
+    else:
+        text = "four seeds gave the same episode; where nothing in a game is random, leave SEED out of FEATURES"
+        bench.warn("seed-ignored", text, seen, 0)
+    return ""
 
 
 def _own_seeds(bench: Bench, episodes: list[Episode]) -> str:
@@ -144,7 +148,7 @@ def _known(bench: Bench) -> Episode:
     Raises:
         Skip: it was another one the second time.
     """
-    one = bench.memo.get("episode")
+    one = bench.memo.get("replayed")
     if not isinstance(one, Episode):
         raise Skip("episodes do not repeat")
     return one

@@ -103,6 +103,7 @@ def _all_of(values: NDArray[np.float64], unit: float) -> bool:
 def actions_taken(bench: Bench) -> str:
     """Every choice of each number, and the bounds of each BOX, are taken."""
     spec = bench.peer().spec
+    bench.needs_right("bound-refused", "choice-refused")
     if bench.states is None:
         bench.reset()
     taken, masked = 0, spec.mask_size > 0

@@ -29,9 +29,11 @@ _RATES = (10, 15, 20, 24, 25, 30, 40, 50, 60, 72, 75, 90, 100, 120, 144, 165, 20
 def speed(bench: Bench) -> str:
     """Steps of all envs, one after the other: how long each takes, as this checker sees it (it is no fast trainer)."""
     bench.step()
+    _acknowledge(bench, late=True)  # as it is where trainers wait for whole answers
     began, taken = time.perf_counter(), []
     for _ in bench.while_there_is_time(_SECONDS, _STEPS):
         taken.append(bench.step().seconds)
+    _acknowledge(bench, late=False)
     steps = len(taken) / (time.perf_counter() - began)
     p50, p99 = np.percentile(taken, (50, 99)).tolist()
     envs = bench.peer().spec.num_envs
@@ -40,7 +42,7 @@ def speed(bench: Bench) -> str:
         "env_steps_per_s": round(steps * envs, 1),
     }  # fmt: skip
     said = f"p50 {p50 * 1e3:.2f} ms, p99 {p99 * 1e3:.2f} ms, {steps:.0f} steps/s, {steps * envs:.0f} env-steps/s"
-    if rate := _tick(taken):
+    if rate := ticks_of(taken):
         said += f"; evenly, as of a tick of {rate:g} a second"
         bench.speed["ticks_per_s"] = rate
     if p50 > _SLOW:
@@ -69,8 +71,7 @@ def delays(bench: Bench) -> str:
 
 def _gaps(bench: Bench, peer: TextPeer, acknowledge_late: bool) -> float:
     """Seconds between two pieces of one answer: the longest of each step, the median of the steps."""
-    for wire in peer.wires:
-        wire.acknowledges_late = acknowledge_late
+    _acknowledge(bench, acknowledge_late)
     found = []
     for _ in range(_LOOKS):
         bench.step()
@@ -79,12 +80,17 @@ def _gaps(bench: Bench, peer: TextPeer, acknowledge_late: bool) -> float:
         if bench.carrier != PER_ENV:  # there each line has a socket of its own
             gaps += [b.began - a.ended for a, b in pairwise(lines)]
         found.append(max(gaps))
-    for wire in peer.wires:
-        wire.acknowledges_late = True
+    _acknowledge(bench, late=False)
     return float(np.median(found))
 
 
-def _tick(taken: list[float]) -> float:
+def _acknowledge(bench: Bench, late: bool) -> None:
+    peer = bench.peer()
+    for wire in peer.wires if isinstance(peer, TextPeer) else []:
+        wire.acknowledges_late = late
+
+
+def ticks_of(taken: list[float]) -> float:
     """Ticks per second that steps of such lengths suggest; 0.0: none do."""
     low, p50, high = np.percentile(taken, (10, 50, 90))
     if p50 < _TICKED or high > 1.3 * low:

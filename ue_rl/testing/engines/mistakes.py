@@ -4,17 +4,38 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ue_rl.testing.engines import mistakes_game, mistakes_rows, mistakes_session
+from ue_rl.testing.engines import (
+    mistakes_actions,
+    mistakes_answers,
+    mistakes_handshake,
+    mistakes_numbers,
+    mistakes_reading,
+    mistakes_resets,
+    mistakes_rows,
+    mistakes_session,
+    mistakes_values,
+)
 from ue_rl.testing.engines.unusual import UNUSUAL
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ue_rl.testing.engines.ways import Way
+from ue_rl.testing.engines.ways import Way
 
 __all__ = ["UNUSUAL", "WAYS", "find"]
 
-WAYS: list[Way] = [*mistakes_rows.WAYS, *mistakes_session.WAYS, *mistakes_game.WAYS]
+_MODULES = (
+    mistakes_handshake,
+    mistakes_rows,
+    mistakes_numbers,
+    mistakes_answers,
+    mistakes_reading,
+    mistakes_session,
+    mistakes_resets,
+    mistakes_actions,
+    mistakes_values,
+)
+WAYS: list[Way] = [way for module in _MODULES for way in module.WAYS]
 
 
 def find(name: str, ways: Sequence[Way] = WAYS) -> Way:

@@ -1,8 +1,8 @@
 """Point: a small continuous task for engines of the harness: a point that should come to a goal. Standard library only.
 
-Observation: position (2), velocity (2), goal (2), all within -5..5. Action: a push (2), from -1 to 1 and from -2 to 2; or
-one of four directions. An episode begins somewhere in -1..1, ends at the goal or far away, and is truncated after 20
-to 60 steps, as was drawn at its start.
+Observation: position (2), velocity (2), goal (2), all within -5..5. Action: a push (2), from -1 to 1 and from -2 to 2;
+or one of four directions. An episode begins somewhere in -1..1, ends at the goal or far away, and is truncated after
+20 to 60 steps, as was drawn at its start.
 """
 
 from __future__ import annotations

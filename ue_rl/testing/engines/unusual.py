@@ -4,19 +4,16 @@ from __future__ import annotations
 
 import re
 import socket
-from typing import TYPE_CHECKING
 
+from ue_rl.testing.engines.right import Answer, Ask, RightEngine
 from ue_rl.testing.engines.ways import Way, line, made, number, row
 
-if TYPE_CHECKING:
-    from ue_rl.testing.engines.mistaken import Answer, Ask, MistakenEngine
 
-
-def _same(engine: MistakenEngine) -> None:
+def _same(engine: RightEngine) -> None:
     """Nothing is changed."""
 
 
-def _pieces(engine: MistakenEngine) -> None:
+def _pieces(engine: RightEngine) -> None:
     deliver = engine.deliver
 
     def in_pieces(sock: socket.socket, data: bytes) -> None:
@@ -26,16 +23,16 @@ def _pieces(engine: MistakenEngine) -> None:
     engine.deliver = in_pieces
 
 
-def _backwards(engine: MistakenEngine) -> None:
+def _backwards(engine: RightEngine) -> None:
     perform = engine.perform
     engine.perform = lambda asks: perform(asks)[::-1]
 
 
-def _one_line_each(engine: MistakenEngine) -> None:
+def _one_line_each(engine: RightEngine) -> None:
     engine.join = lambda rows: "".join(f"{row}\n" for row in rows).encode()
 
 
-def _later(engine: MistakenEngine) -> None:
+def _later(engine: RightEngine) -> None:
     """Env 1 answers 5 ms after the others."""
     perform, deliver = engine.perform, engine.deliver
     held: list[Answer] = []
@@ -60,7 +57,7 @@ def _later(engine: MistakenEngine) -> None:
         answer(sock, line)
         _flush(sock)
 
-    engine.perform, engine.deliver = without, answer_later
+    engine.perform, engine.deliver, engine.forget = without, answer_later, held.clear
     engine._answer = answers  # type: ignore[method-assign]
 
 
@@ -82,11 +79,36 @@ UNUSUAL: list[Way] = [
     line("", "empty-lines", "an empty line behind each message", lambda data: data + b"\n"),
     row("", "spaces", "spaces around everything", lambda t, a: t.replace(";", " ; ").replace("=", " = ")),
     row("", "lower-case", "keys in lower case", lambda t, a: t.lower()),
-    row("", "semicolons", "semicolons between the numbers", lambda t, a: t[: t.index("REW")].replace(",", ";") + t[t.index("REW") :]),
-    row("", "six-decimals", "numbers with nine decimals", lambda t, a: re.sub(r"-?\d+\.\d+(e-?\d+)?", lambda n: f"{float(n[0]):.9f}", t)),
-    row("", "exponents", "numbers with exponents", lambda t, a: re.sub(r"-?\d+\.\d+(e-?\d+)?", lambda n: f"{float(n[0]):.8e}", t)),
+    row(
+        "",
+        "semicolons",
+        "semicolons between the numbers",
+        lambda t, a: t[: t.index("REW")].replace(",", ";") + t[t.index("REW") :],
+    ),
+    row(
+        "",
+        "six-decimals",
+        "numbers with nine decimals",
+        lambda t, a: re.sub(r"-?\d+\.\d+(e-?\d+)?", lambda n: f"{float(n[0]):.9f}", t),
+    ),
+    row(
+        "",
+        "exponents",
+        "numbers with exponents",
+        lambda t, a: re.sub(r"-?\d+\.\d+(e-?\d+)?", lambda n: f"{float(n[0]):.8e}", t),
+    ),
     row("", "trunc-0", "TRUNC=0 in every row", lambda t, a: t if a.truncated else f"{t};TRUNC=0"),
-    row("", "other-order", "ENV behind OBS", lambda t, a: t.replace(f";ENV={a.env}", "").replace(";REW", f";ENV={a.env};REW", 1)),
-    number("", "done-after-reset", "DONE=1 and a reward in the answer to a reset, where they mean nothing", lambda a: {"done": True, "reward": 3.5} if a.reset else {}),
-    number("", "short-episodes", "episodes of one step", lambda a: {"done": True, "truncated": False} if not a.reset else {}),
-]  # fmt: skip
+    row(
+        "",
+        "other-order",
+        "ENV behind OBS",
+        lambda t, a: t.replace(f";ENV={a.env}", "").replace(";REW", f";ENV={a.env};REW", 1),
+    ),
+    number(
+        "",
+        "done-after-reset",
+        "DONE=1 and a reward in the answer to a reset, where they mean nothing",
+        lambda a: {"done": True, "reward": 3.5} if a.reset else {},
+    ),
+    number("", "short-episodes", "episodes of two steps", lambda a: {"done": a.steps >= 2, "truncated": False}),
+]

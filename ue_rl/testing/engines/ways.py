@@ -1,17 +1,31 @@
-"""Way: how a mistake is made, as a change of a MistakenEngine's hooks; and short forms for what most ways change."""
+"""Way: how a mistake is made, as a change of a RightEngine's hooks; and short forms for what most ways change."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    from ue_rl.testing.engines.mistaken import Answer, MistakenEngine
+from ue_rl.testing.engines.right import Answer, Ask, Refused, RightEngine
 
-__all__ = ["Change", "Way", "collector", "config", "line", "made", "number", "row", "sometimes"]
+__all__ = [
+    "Change",
+    "Way",
+    "collector",
+    "config",
+    "field_of",
+    "line",
+    "made",
+    "number",
+    "numbers_of",
+    "refuse_text",
+    "row",
+    "sometimes",
+    "with_numbers",
+]
 
-Change = Callable[["MistakenEngine"], None]
+Change = Callable[["RightEngine"], None]
 Edit = Callable[[str, "Answer"], str]
 
 
@@ -65,7 +79,7 @@ def collector(table: list[Way]) -> Callable[..., Callable[[Change], Change]]:
 def row(mistake: str, way: str, says: str, edit: Edit, **more: Any) -> Way:
     """Edits the text of a row."""
 
-    def change(engine: MistakenEngine) -> None:
+    def change(engine: RightEngine) -> None:
         before = engine.write
         engine.write = lambda answer: edit(before(answer), answer)
 
@@ -75,9 +89,14 @@ def row(mistake: str, way: str, says: str, edit: Edit, **more: Any) -> Way:
 def number(mistake: str, way: str, says: str, edit: Callable[[Answer], dict[str, Any]], **more: Any) -> Way:
     """Edits an answer before it is written: `edit` gives the fields that are others."""
 
-    def change(engine: MistakenEngine) -> None:
+    def change(engine: RightEngine) -> None:
         before = engine.observe
-        engine.observe = lambda ask: (lambda answer: replace(answer, **edit(answer)))(before(ask))
+
+        def edited(ask: Ask) -> Answer:
+            answer = before(ask)
+            return replace(answer, **edit(answer))
+
+        engine.observe = edited
 
     return made(mistake, way, says, **more)(change)
 
@@ -85,7 +104,7 @@ def number(mistake: str, way: str, says: str, edit: Callable[[Answer], dict[str,
 def line(mistake: str, way: str, says: str, edit: Callable[[bytes], bytes], **more: Any) -> Way:
     """Edits all that is sent but the handshake."""
 
-    def change(engine: MistakenEngine) -> None:
+    def change(engine: RightEngine) -> None:
         before = engine.join
         engine.join = lambda rows: edit(before(rows))
 
@@ -95,7 +114,7 @@ def line(mistake: str, way: str, says: str, edit: Callable[[bytes], bytes], **mo
 def config(mistake: str, way: str, says: str, edit: Callable[[str], str], **more: Any) -> Way:
     """Edits the handshake."""
 
-    def change(engine: MistakenEngine) -> None:
+    def change(engine: RightEngine) -> None:
         engine.config = edit(engine.config)
 
     return made(mistake, way, says, **more)(change)
@@ -104,3 +123,30 @@ def config(mistake: str, way: str, says: str, edit: Callable[[str], str], **more
 def sometimes(edit: Edit, when: Callable[[Answer], bool]) -> Edit:
     """An edit of some rows only."""
     return lambda text, answer: edit(text, answer) if when(answer) else text
+
+
+def numbers_of(text: str) -> str:
+    """The observation's numbers in a row's text."""
+    return text[4 : text.index(";REW")]
+
+
+def with_numbers(text: str, numbers: str) -> str:
+    """A row's text with others."""
+    return f"OBS={numbers}{text[text.index(';REW') :]}"
+
+
+def field_of(text: str, key: str) -> str:
+    """A field of a row's text, such as "REW=0.5"."""
+    return next(part for part in text.split(";") if part.startswith(f"{key}="))
+
+
+def refuse_text(engine: RightEngine, pattern: bytes, says: str) -> None:
+    """Lines in which `pattern` is found end the session."""
+    parse = engine.parse
+
+    def strictly(data: bytes, own: int | None) -> list[Ask]:
+        if re.search(pattern, data):
+            raise Refused(says)
+        return parse(data, own)
+
+    engine.parse = strictly

@@ -1,92 +1,78 @@
-# ue_rl_bridge.gd: lets a trainer drive this game over TCP, in lock-step. Copy this one file into your project.
+# UeRlBridge: lets a trainer drive this game over TCP. Copy the folder addons/ue_rl into your project.
 #
 #     var bridge = preload("res://addons/ue_rl/ue_rl_bridge.gd").new()
+#     bridge.action_space = "DISCRETE(3)"
 #     add_child(bridge)
 #     bridge.start(envs, 4, 1)          # the env nodes, numbers per observation, numbers per action
 #
+# or put the node into a scene, set it up in the inspector, and the env nodes into the group named in `env_group`.
+#
 # An env is any object with
 #     rl_reset(episode_seed: int)       # a new episode; a seed < 0: none was given
-#     rl_apply(action: Array)           # `act_size` floats; they hold for the tick that follows
+#     rl_apply(action: Array)           # `act_size` numbers (choices are ints); they hold for the ticks that follow
 #     rl_observe() -> Array             # `obs_size` floats, right at once, after a reset too
-#     rl_result(observation) -> Array   # once per tick: [reward: float, terminated: bool, truncated: bool]
-#     rl_freeze(frozen: bool)           # optional: stop just this env's physics. Without it a tick for
-#                                       # one env is a tick for all; a lone env needs none.
+#     rl_result(observation) -> Array   # when the action has ended: [reward: float, terminated: bool, truncated: bool]
+# and, only if it wants them,
+#     rl_freeze(frozen: bool)           # stop just this env's physics. Without it a tick for one env is one for all
+#     rl_options(options: Dictionary)   # comes before rl_reset, where a trainer sent OPTIONS
+#     rl_set(name: String, value: float)  # a parameter has changed, see `parameters`
+#     rl_mask() -> Array                # a bool for each choice: is it legal now?
+#     rl_info() -> Dictionary           # what else the trainer should see after a step; {}: nothing
 #
-# Lock-step: _physics_process waits for a request, applies it, and returns; Godot does one physics tick; the
-# next _physics_process answers. While nobody asks, the tree is paused. Run the game with --fixed-fps 60 (your
-# physics rate): Godot then ticks as fast as requests come. Arguments: --port=7777 --host=127.0.0.1
+# Lock-step: _physics_process waits for a request, applies it, and returns; Godot does a physics tick; the next
+# _physics_process answers. While nobody asks, the tree is paused. Run the game with --fixed-fps 60 (your physics
+# rate): Godot then ticks as fast as requests come. Without lock-step the game goes on in real time, a request is
+# applied in the next tick, and nothing is waited for.
 #
-# The protocol (both wirings, seeds, truncation) is ue_rl's docs/protocol.md. Whatever does not fit it ends the
-# session with a line on stderr; the next trainer can connect then.
+# The protocol is ue_rl's docs/protocol.md. Whatever does not fit it ends the session with a line on stderr, which
+# the trainer gets too; the next trainer can connect then.
 extends Node
 
-const CONFIG = "CONFIG:OBS=%d;ACT=%d;ENV_TYPE=MULTI;ENV_COUNT=%d;VERSION=1;CHANNEL=ANY;ACT_SPACE=%s;FEATURES=SEED,TRUNC"
+const Link = preload("ue_rl_link.gd")
+const Text = preload("ue_rl_text.gd")
+const Grammar = preload("ue_rl_grammar.gd")
+const Calls = preload("ue_rl_calls.gd")
+
 const SPIN_USEC = 60  # spin for so long after the last message: the shortest sleep takes as long
 const BREATHE_USEC = 50000  # hand the frame back to Godot so often while the trainer is busy learning
 const GATHER_USEC = 400  # per-env sockets: wait so long for the other envs' lines before a tick
-const MAX_FLOAT32 = 3.4028235e38
-const MAX_INTEGER = "9223372036854775807"  # 2^63 - 1: Godot's own int() makes another number of a greater one
+const CONNECT_USEC = 5000000  # a trainer must have opened all its env sockets within this time of the last one
+const MOST_WAITING = 16  # trainers that were told BUSY
+const MOST_LINES = 64  # of one connection at once, where they ask for no tick: a flood must not stop the game
+const MOST_UNSENT = 1 << 20  # bytes, and two lines more: a trainer that does not read its answers is dropped then
 
-var action_space = "BOX(-1:1)"  # set it before start(); "DISCRETE(3)" and the others of docs/protocol.md
+export var host = "127.0.0.1"  # "0.0.0.0" opens the game to the network. --host=.. on the command line comes first
+export var port = 7777  # --port=..
+export var lock_step = true
+export var ticks_per_action = 1  # an action holds for so many physics ticks
+export var repeatable = true  # announce SEED: the same seed and actions give the same episode
+export var action_space = "BOX(-1:1)"  # "DISCRETE(3)" and the others: docs/protocol.md, section 3
+export var observation_space = ""  # bounds, if they are known: "BOX(-1:1,0:inf,..)"
+export(PoolStringArray) var observation_names = PoolStringArray()  # for people: "speed[m/s]"
+export(PoolStringArray) var action_names = PoolStringArray()
+export var parameters = {}  # what a trainer may set: {"gravity": [9.8, 0.0, 20.0]}, value now, lowest, highest
+export var env_group = ""  # start by itself with the nodes of this group and the two sizes below
+export var obs_size = 0
+export var act_size = 0
 
 var _server = TCP_Server.new()
 var _envs = []
-var _obs_size = 0
-var _act_size = 0
-var _links = []  # the session's sockets: [the first] or [admin, env 0, env 1, ..]; empty without a trainer
-var _shared = false  # the first socket has spoken: it carries everything
-var _asked = {}  # env -> true: answered after this tick
+var _grammar = null
+var _calls = null
+var _handshake = ""
+var _line_limit = 0
+var _links = []  # the session's connections: [the first] or [the first, env 0, env 1, ..]; empty without a trainer
+var _waiting = []  # connections of other trainers, who were told so
+var _shared = false  # the first connection carries everything
+var _began = 0  # the session, in usec
+var _asked = {}  # env -> so many ticks until it is answered
 var _frozen = []
 var _last_news = 0
-var _line_limit = 0
-
-
-# One socket and the text that has come but was not yet given out.
-class Link:
-	const CHUNK = 65536  # bytes taken at once; what else has come waits in the system, which then slows its sender
-
-	var peer: StreamPeerTCP
-	var text = ""
-	var searched = 0  # so many characters of `text` hold no newline
-
-	func _init(p: StreamPeerTCP) -> void:
-		peer = p
-		peer.set_no_delay(true)  # else Nagle's algorithm may hold an answer back for 40 ms
-
-	# The next line, or null while there is none; empty lines are skipped. More is taken from the socket only where
-	# no whole line is left over. What can never become a request comes back as a line that _parse refuses: bytes
-	# that are not UTF-8 or a NUL, which would end a String early, and a line that is too long.
-	func read_line(limit: int):
-		var end = text.find("\n", searched)
-		if end < 0:
-			var count = int(min(peer.get_available_bytes(), CHUNK))
-			if count > 0:
-				var chunk = peer.get_data(count)[1].get_string_from_utf8()
-				if chunk.length() != count:
-					return "(bytes that are no text)"
-				searched = text.length()
-				text = text + chunk if searched > 0 else chunk.lstrip(" \t\r\n")
-				end = text.find("\n", searched)
-		if (text.length() if end < 0 else end) > limit:
-			return "(no newline within %d bytes)" % limit
-		if end < 0:
-			searched = text.length()
-			return null
-		var line = text.left(end)
-		text = text.substr(end + 1).lstrip(" \t\r\n")
-		searched = 0
-		return line
-
-	# The end of a socket shows only where nothing is left to read.
-	func discard() -> void:
-		var _bytes = peer.get_data(int(min(peer.get_available_bytes(), CHUNK)))
-
-	# Has it sent what was not yet looked at?
-	func has_news() -> bool:
-		return peer.get_available_bytes() > 0
-
-	func alive() -> bool:
-		return peer.get_status() == StreamPeerTCP.STATUS_CONNECTED
+var _looked = 0
+var halted = false  # by PAUSE=1
+var _tick_usec = 0  # lock-step: no tick is shorter; 0: as fast as it goes
+var _next_tick = 0
+var _physics_fps = Engine.iterations_per_second
 
 
 # The value of --name=value on the command line.
@@ -97,75 +83,179 @@ static func argument(name: String, default: String) -> String:
 	return default
 
 
-func start(envs: Array, obs_size: int, act_size: int) -> void:
+func _ready() -> void:
+	if env_group != "":
+		# The envs are ready when the scene is.
+		call_deferred("_start_group")
+
+
+func _start_group() -> void:
+	start(get_tree().get_nodes_in_group(env_group), obs_size, act_size)
+
+
+# Listens. `envs` stay the same from now on.
+func start(envs: Array, numbers_per_observation: int, numbers_per_action: int) -> void:
 	_envs = envs
-	_obs_size = obs_size
-	_act_size = act_size
-	_line_limit = 1024 + envs.size() * (65536 + 48 * act_size)
+	obs_size = numbers_per_observation
+	act_size = numbers_per_action
+	_grammar = Grammar.new(action_space, act_size)
+	_grammar.parameters = parameters
+	_grammar.options = envs[0].has_method("rl_options")
+	_calls = Calls.new(self, envs, _grammar)
 	for _env in envs:
 		_frozen.append(false)
-	var port = int(argument("port", "7777"))
-	var host = argument("host", "127.0.0.1")
-	if _server.listen(port, host) != OK:
-		printerr("ue_rl: cannot listen on %s:%d; is another game using the port?" % [host, port])
+	_handshake = _describe()
+	var address = argument("host", host)
+	var number = int(argument("port", str(port)))
+	var fault = _grammar.fault()
+	if fault == "" and _server.listen(number, address) != OK:
+		fault = "cannot listen on %s:%d; is another game using the port?" % [address, number]
+	if fault != "":
+		printerr("ue_rl: " + fault)
 		get_tree().quit(1)
 		return
-	print("ue_rl: %d envs wait for a trainer on %s:%d" % [envs.size(), host, port])
+	print("ue_rl: %d envs wait for a trainer on %s:%d" % [envs.size(), address, number])
 	pause_mode = PAUSE_MODE_PROCESS
 	process_priority = -1000  # before the game's own nodes: they see the new action in the same tick
-	get_tree().paused = true
+	get_tree().paused = lock_step
+
+
+func _describe() -> String:
+	var features = PoolStringArray(["TRUNC", "ERROR", "TIME_SCALE", "PAUSE"])
+	if repeatable:
+		features.append("SEED")
+	for pair in [["rl_options", "OPTIONS"], ["rl_info", "INFO"], ["rl_mask", "MASK"]]:
+		if _envs[0].has_method(pair[0]):
+			features.append(pair[1])
+	var wide = "INFO" in features or "OPTIONS" in features or not parameters.empty()
+	var row = 48 * int(max(obs_size + 1, act_size)) + (65536 if wide else 64) + _grammar.mask_size
+	_line_limit = 1024 + _envs.size() * row
+	var fields = PoolStringArray(["OBS=%d" % obs_size, "ACT=%d" % act_size, "ENV_TYPE=MULTI"])
+	fields.append_array(["ENV_COUNT=%d" % _envs.size(), "VERSION=1", "CHANNEL=ANY", "ACT_SPACE=" + action_space])
+	fields.append("FEATURES=" + features.join(","))
+	if observation_space != "":
+		fields.append("OBS_SPACE=" + observation_space)
+	if not observation_names.empty():
+		fields.append("OBS_NAMES=" + Text.names(observation_names))
+	if not action_names.empty():
+		fields.append("ACT_NAMES=" + Text.names(action_names))
+	if not parameters.empty():
+		fields.append("PARAMS=" + _calls.describe())
+	return "CONFIG:" + fields.join(";")
+
+
+# -- time
 
 
 func _physics_process(_delta: float) -> void:
 	if not _server.is_listening():
 		return
-	if not _asked.empty():
-		var envs = _asked.keys()
-		_asked.clear()
-		_answer(envs, true)
-	var entered = OS.get_ticks_usec()
-	while not _tick_is_due():
-		var quiet = OS.get_ticks_usec() - _last_news
-		if OS.get_ticks_usec() - entered > BREATHE_USEC:
-			break
-		# Short sleeps first: on a busy machine the trainer may need this very core.
-		if quiet > SPIN_USEC or not _wired():
-			if quiet > 2000:
-				_drop_the_dead()
-			OS.delay_usec(1 if quiet < 2000 else 50 if quiet < 20000 else 1000)
-	get_tree().paused = _asked.empty()
-	if not _asked.empty():
-		_freeze_all_but_asked()
+	var ended = []
+	for env in _asked:
+		_asked[env] -= 1
+		if _asked[env] == 0:
+			ended.append(env)
+	for env in ended:
+		_asked.erase(env)
+	if not ended.empty():
+		_answer(ended, true)
+	var running = not _asked.empty()
+	var due = _poll()
+	if lock_step:
+		var entered = OS.get_ticks_usec()
+		while not (due or running or OS.get_ticks_usec() - entered > BREATHE_USEC):
+			_sleep(OS.get_ticks_usec() - _last_news)
+			due = _poll()
+		if _tick_usec > 0 and not _asked.empty():
+			_pace()
+	get_tree().paused = _asked.empty() and (lock_step or halted)
+	_freeze_all_but_asked()
+
+
+# Short sleeps first: on a busy machine the trainer may need this very core.
+func _sleep(quiet: int) -> void:
+	if quiet > SPIN_USEC or not _wired():
+		OS.delay_usec(1 if quiet < 2000 else 50 if quiet < 20000 else 1000)
+
+
+func _pace() -> void:
+	var now = OS.get_ticks_usec()
+	if now < _next_tick:
+		OS.delay_usec(_next_tick - now)
+	_next_tick = int(max(now, _next_tick)) + _tick_usec
 
 
 func _freeze_all_but_asked() -> void:
+	if not _envs[0].has_method("rl_freeze") or (lock_step and _asked.empty()):
+		return  # nothing moves in a paused tree
 	for env in _envs.size():
-		var freeze = not _asked.has(env)
-		if _frozen[env] != freeze and _envs[env].has_method("rl_freeze"):
+		var freeze = lock_step and not _asked.has(env)
+		if _frozen[env] != freeze:
 			_envs[env].rl_freeze(freeze)
 			_frozen[env] = freeze
 
 
-# Takes what has come; true when the envs in _asked should move.
-func _tick_is_due() -> bool:
-	if _links.size() == 1:
+# How fast game time goes, 1 is real time; why not, or "".
+func scale_time(scale: float) -> String:
+	if scale < 0.01 or scale > 1000.0:
+		return "the time scale is from 0.01 to 1000"
+	_tick_usec = int(1e6 / (_physics_fps * scale))
+	if not lock_step:
+		# Both: the time scale alone would make each tick longer, which is other physics.
+		Engine.iterations_per_second = int(max(1, round(_physics_fps * scale)))
+		Engine.time_scale = Engine.iterations_per_second / float(_physics_fps)
+	return ""
+
+
+# -- connections
+
+
+# Takes what has come, without waiting; true when the envs in _asked should move.
+func _poll() -> bool:
+	var now = OS.get_ticks_usec()
+	if not _wired() or now - _looked > BREATHE_USEC:
+		_looked = now
+		_look_around(now)
+	if _links.empty():
+		return false
+	for _i in MOST_LINES:
+		if _links.empty() or (_shared and _asked.size() == _envs.size()):
+			break
 		var line = _links[0].read_line(_line_limit)
-		if line:
+		if not _links[0].flush():
+			_end_session()
+		elif line != null:
+			_take_from_first(line)
+		elif _links.size() == 1 and _links[0].blank:
 			_shared = true
-			_take(line, 0, _envs.size())
-		if _shared:
-			return not _asked.empty()
-	if not _wired() and _server.is_connection_available():
-		_accept()
-	if not _wired():
-		return false  # as in the Unreal plugin: silence until all env sockets are there
+		if line == null:
+			break
+	if _shared or not _wired():
+		return not _asked.empty()
 	for env in _envs.size():
 		if not _asked.has(env) and not _links.empty():
-			var line = _links[env + 1].read_line(_line_limit)
-			if line:
+			var link = _links[env + 1]
+			if not link.flush():
+				_end_session()
+				return false
+			var line = link.read_line(_line_limit)
+			if line != null:
 				_take(line, env, 1)
 	var waited = OS.get_ticks_usec() - _last_news
 	return _asked.size() == _envs.size() or (not _asked.empty() and waited > GATHER_USEC)
+
+
+func _take_from_first(line: String) -> void:
+	if _grammar.is_call(line):
+		_last_news = OS.get_ticks_usec()
+		if _asked.empty():
+			_send(_links[0], _calls.answer(line))
+		else:
+			_refuse("a call while a request is open", line)
+	elif _links.size() == 1:
+		_shared = true
+		_take(line, 0, _envs.size())
+	# Beside env sockets the first connection has nothing else to say.
 
 
 # Is the wiring settled, and all sockets there?
@@ -173,19 +263,74 @@ func _wired() -> bool:
 	return _shared or _links.size() > _envs.size()
 
 
-# Takes all that wait, and at once: no more than 8 can, and a trainer's system tries a refused one a second later.
-func _accept() -> void:
-	while not _wired() and _server.is_connection_available():
-		if _links.size() == 1 and _links[0].has_news():
+# Who has gone, and who has come? Takes all that wait at once, as no more than 8 can.
+func _look_around(now: int) -> void:
+	for link in _links:
+		if not link.alive():
+			_end_session()
+			break
+	for link in _waiting.duplicate():
+		if not link.alive():
+			_waiting.erase(link)
+	while _links.empty() and not _waiting.empty():
+		_admit(_waiting.pop_front())
+	while _server.is_connection_available():
+		if _links.size() == 1 and not _shared and _links[0].has_news():
 			return  # to be read first: a line means the shared wiring, and a dead trainer's last words hide its end
-		if _links.size() > 1:
-			_links[0].discard()  # the admin socket has nothing to say
+		if _links.size() > 1 and not _wired():
+			_links[0].discard()
 		if not _links.empty() and not _links[0].alive():
 			_end_session()  # else a dead trainer's successor would become its env socket
-		_links.append(Link.new(_server.take_connection()))
-		_last_news = OS.get_ticks_usec()
-		if _links.size() == 1:
-			_send(_links[0], CONFIG % [_obs_size, _act_size, _envs.size(), action_space])
+		var link = Link.new(_server.take_connection())
+		if _wired() or (not _links.empty() and link.host != _links[0].host):
+			_tell_busy(link, now)
+		else:
+			_admit(link)
+	if _links.size() > 1 and not _wired() and now - _last_news > CONNECT_USEC:
+		_refuse("not all env sockets were opened", "%d of %d" % [_links.size() - 1, _envs.size()])
+
+
+func _admit(link) -> void:
+	_last_news = OS.get_ticks_usec()
+	_links.append(link)
+	if _links.size() == 1:
+		_began = _last_news
+		_send(link, _handshake)
+
+
+func _tell_busy(link, now: int) -> void:
+	var since = Text.double(stepify((now - _began) / 1e6, 0.1))
+	var told = link.send("BUSY;SINCE=%s;PEER=%s" % [since, _links[0].host], MOST_UNSENT)
+	if told and _waiting.size() < MOST_WAITING:
+		_waiting.append(link)
+	else:
+		link.close()
+
+
+func _send(link, line: String) -> void:
+	if not link.send(line, MOST_UNSENT + 2 * _line_limit):
+		if link.alive():
+			printerr("ue_rl: the trainer does not read its answers. It is disconnected.")
+		_end_session()
+
+
+func _refuse(why: String, row: String) -> void:
+	printerr("ue_rl: %s: '%s'. The trainer is disconnected." % [why, row.left(120)])
+	if not _links.empty():
+		var _told = _links[0].send("ERROR=" + ("%s: '%s'" % [why, row.left(120)]).percent_encode(), MOST_UNSENT)
+	_end_session()
+
+
+func _end_session() -> void:
+	for link in _links:
+		link.close()
+	_links.clear()
+	_asked.clear()
+	_shared = false
+	halted = false
+
+
+# -- requests and answers
 
 
 # One line: `count` envs from `first` on may be meant; nothing is done before all of it is understood.
@@ -193,94 +338,45 @@ func _take(line: String, first: int, count: int) -> void:
 	_last_news = OS.get_ticks_usec()
 	var resets = {}
 	var actions = {}
-	for row in line.split("||"):
-		var ask = _parse(row)
+	for text in line.split("||"):
+		var ask = _grammar.row(text)
 		if ask.has("fault"):
-			_refuse(ask.fault, row)
+			_refuse(ask.fault, text)
 			return
 		var env = ask.get("ENV", first if count == 1 else -1)
 		if env < first or env >= first + count:
-			_refuse("ENV is missing or not one of this socket's", row)
+			_refuse("ENV is missing or not one of this socket's", text)
 			return
-		if resets.has(env) or actions.has(env):
-			_refuse("an env asked twice", row)
+		if resets.has(env) or actions.has(env) or _asked.has(env):
+			_refuse("an env asked twice", text)
 			return
 		if ask.ACT == null:
-			resets[env] = ask.get("SEED", -1)
+			resets[env] = ask
 		else:
 			actions[env] = ask.ACT
 	for env in actions:
 		_envs[env].rl_apply(actions[env])
-		_asked[env] = true
+		_asked[env] = ticks_per_action
 	for env in resets:
-		_envs[env].rl_reset(resets[env])
+		var ask = resets[env]
+		if ask.has("SET") and not parameters.empty():
+			_calls.set_values(ask.SET, [env])
+		if ask.has("OPTIONS"):
+			_envs[env].rl_options(ask.OPTIONS)
+		_envs[env].rl_reset(ask.get("SEED", -1))
 	if not resets.empty():
 		_answer(resets.keys(), false)  # a reset takes no time: the other envs are in mid-episode
 
 
-# {"ACT": [floats] or null for a reset, "ENV": int, "SEED": int}, the latter two only if given; or {"fault": why}.
-func _parse(row: String) -> Dictionary:
-	var ask = {}
-	for field in row.split(";"):
-		var at = field.find("=")
-		var key = field.left(at).strip_edges().to_upper()
-		var value = field.substr(at + 1).strip_edges()
-		if at < 1:
-			return {"fault": "a field without key=value"}
-		if ask.has(key):
-			return {"fault": key + " given twice"}
-		if key == "ENV" or key == "SEED":
-			if not value.is_valid_integer() or value.begins_with("-") or value.begins_with("+"):
-				return {"fault": key + " is not a number of 0 or more"}
-			var digits = value.lstrip("0")
-			var longer = digits.length() - MAX_INTEGER.length()
-			if longer > 0 or (longer == 0 and digits > MAX_INTEGER):
-				return {"fault": key + " is beyond 2^63 - 1"}
-			ask[key] = int(digits)
-		elif key == "ACT" and value.to_upper() == "RESET":
-			ask[key] = null
-		elif key == "ACT":
-			var numbers = []
-			for text in value.split(","):
-				var number = _read_number(text.strip_edges())
-				if number == null or abs(number) > MAX_FLOAT32:
-					return {"fault": "ACT holds something that is not a finite number"}
-				numbers.append(number)
-			if numbers.size() != _act_size:
-				return {"fault": "ACT holds %d numbers, not %d" % [numbers.size(), _act_size]}
-			ask[key] = numbers
-	return ask if ask.has("ACT") else {"fault": "no ACT"}
-
-
-# The number in `text`, null where it is none. Godot's is_valid_float() takes "1e" and refuses "1E0", and its float()
-# ends the process on a power of 2^31 and reads others modulo 2^32: nine digits of a power are as good as more.
-static func _read_number(text: String):
-	var at = text.findn("e")
-	if at < 0:
-		return float(text) if text.is_valid_float() else null
-	var mantissa = text.left(at)
-	var power = text.substr(at + 1)
-	if not mantissa.is_valid_float() or not power.is_valid_integer():
-		return null
-	var sign_of_power = "-" if power.begins_with("-") else ""
-	var number = float(mantissa + "e" + sign_of_power + "0" + power.lstrip("+-0").left(9))
-	return 0.0 if is_nan(number) else number  # Godot's 0e999 is zero times infinity
-
-
-# Sends the states of `envs`; after a tick with its result, after a reset without.
-func _answer(envs: Array, ticked: bool) -> void:
+# Sends the states of `envs`; after an action with its result, after a reset without.
+func _answer(envs: Array, acted: bool) -> void:
 	var rows = PoolStringArray()
 	for env in envs:
 		var observation = _envs[env].rl_observe()
-		var result = _envs[env].rl_result(observation) if ticked else [0.0, false, false]
-		var numbers = PoolStringArray()
-		for x in observation:
-			numbers.append(_number(x))
-		var row = "OBS=%s;REW=%s;DONE=%d;ENV=%d" % [
-			numbers.join(","), _number(result[0]), int(result[1] or result[2]), env]
-		if result[2] and not result[1]:
-			row += ";TRUNC=1"
-		rows.append(row)
+		if not observation is Array or observation.size() != obs_size:
+			_refuse("rl_observe() must return %d numbers" % obs_size, "env %d: %s" % [env, observation])
+			return
+		rows.append(_row(env, observation, _envs[env].rl_result(observation) if acted else [0.0, false, false], acted))
 	if _shared:
 		_send(_links[0], rows.join("||"))
 		return
@@ -290,40 +386,20 @@ func _answer(envs: Array, ticked: bool) -> void:
 		_send(_links[envs[i] + 1], rows[i])
 
 
-# Text that reads back as the same float32. Godot 3's str() keeps six digits, too few; "%f" has any number of
-# decimals up to 16, so a small number is written as mantissa and power of ten.
-func _number(x: float) -> String:
-	if abs(x) >= 0.001 or x == 0.0 or is_nan(x):
-		return "%.12f" % x
-	var power = 0
-	while abs(x) < 1.0:
-		x *= 1000.0
-		power -= 3
-	return "%.9fe%d" % [x, power]
-
-
-func _send(link: Link, line: String) -> void:
-	if link.peer.put_data((line + "\n").to_ascii()) != OK:
-		_end_session()
-
-
-func _drop_the_dead() -> void:
-	if _links.size() > 1:
-		_links[0].discard()
-	for link in _links:
-		if not link.alive():
-			_end_session()
-			return
-
-
-func _refuse(why: String, row: String) -> void:
-	printerr("ue_rl: %s: '%s'. The trainer is disconnected." % [why, row.left(120)])
-	_end_session()
-
-
-func _end_session() -> void:
-	for link in _links:
-		link.peer.disconnect_from_host()
-	_links.clear()
-	_asked.clear()
-	_shared = false
+func _row(env: int, observation: Array, result: Array, acted: bool) -> String:
+	var numbers = PoolStringArray()
+	for x in observation:
+		numbers.append(Text.number(x))
+	var row = "OBS=%s;REW=%s;DONE=%d;ENV=%d" % [
+		numbers.join(","), Text.number(result[0]), int(result[1] or result[2]), env]
+	if result[2] and not result[1]:
+		row += ";TRUNC=1"
+	if _envs[env].has_method("rl_mask"):
+		row += ";MASK="
+		for legal in _envs[env].rl_mask():
+			row += "1" if legal else "0"
+	if acted and _envs[env].has_method("rl_info"):
+		var info = _envs[env].rl_info()
+		if not info.empty():
+			row += ";INFO=" + to_json(info).percent_encode()
+	return row

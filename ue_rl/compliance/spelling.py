@@ -63,16 +63,11 @@ def longer(line: str, size: int) -> str:
     return "".join([*parts, line[at:]])
 
 
-def numbers_otherwise(line: str) -> Sequence[bytes]:
-    """The same actions, each number in another spelling of the grammar."""
-    count = -1
+def numbers_otherwise(way: str, line: str) -> Sequence[bytes]:
+    """The same actions, each number in another spelling of the grammar; `way` is a key of WAYS."""
 
     def spelled(found: re.Match[str]) -> str:
-        nonlocal count
-        if not _is_action(line, found.start()):
-            return found[0]
-        count += 1
-        return _otherwise(found[0], count)
+        return WAYS[way](found[0]) if _is_action(line, found.start()) else found[0]
 
     return (_NUMBER.sub(spelled, line).encode() + b"\n",)
 
@@ -83,16 +78,31 @@ def _is_action(line: str, at: int) -> bool:
     return key < 0 or line[:key].rstrip().upper().endswith("ACT")
 
 
-def _otherwise(text: str, n: int) -> str:
-    """A number of the same value; the n-th way of it."""
-    sign, digits = ("-", text[1:]) if text[0] == "-" else ("", text.lstrip("+"))
-    if "e" in digits.lower():
-        return ("-" if sign else "+") + digits.replace("e", "E")
-    way = n % 4
-    if way == 0:
-        return ("-" if sign else "+") + digits
-    if way == 1:
-        return f"{sign}{digits}e0"
-    if way == 2:
-        return f"{sign}{digits}0" if "." in digits else f"{sign}{digits}."
-    return f"{sign}{digits[1:]}" if digits.startswith("0.") else f"{sign}0{digits}"
+def _with_exponent(text: str) -> str:
+    sign, digits = ("-", text[1:]) if text[0] == "-" else ("", text)
+    whole, _, decimals = digits.partition(".")
+    if "e" in digits:
+        return text.replace("e", "E")
+    if len(decimals) == 1:  # 5e-1: whoever reads up to the e finds another number
+        return f"{sign}{(whole + decimals).lstrip('0') or '0'}e-1"
+    return f"{text}e0"
+
+
+def _with_plus(text: str) -> str:
+    return text if text[0] == "-" else f"+{text}"
+
+
+def _without_zero(text: str) -> str:
+    return re.sub(r"^(-?)0\.(?=\d)", r"\1.", text)
+
+
+def _with_point(text: str) -> str:
+    return text if "." in text or "e" in text else f"{text}."
+
+
+def _with_zeros(text: str) -> str:
+    return text if "e" in text else f"{text}00" if "." in text else f"{text}.00"
+
+
+# An example -> how to spell a number like it. Each gives a number of the same value.
+WAYS = {"+1": _with_plus, ".5": _without_zero, "1.": _with_point, "0.500": _with_zeros, "5e-1": _with_exponent}

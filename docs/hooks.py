@@ -1,0 +1,187 @@
+"""What MkDocs does to the pages, so that the same files can be read in an editor, in the repository and on the site.
+
+- README.md is the first page.
+- A link to a file outside docs/, such as ../samples/cpp, leads to a page that shows this file or folder.
+- Python-Markdown wants four blanks where CommonMark is content with two or three.
+- `<!-- names of ue_rl.bridges -->` becomes the reference of what this package offers.
+
+A page whose lists, tables or code blocks would be others than CommonMark's is a warning, and `--strict` fails.
+"""
+
+from __future__ import annotations
+
+import ast
+import logging
+import posixpath
+import re
+import subprocess
+from pathlib import Path
+from typing import Any
+
+from markdown_it import MarkdownIt
+from mkdocs.structure.files import File, Files
+from mkdocs.structure.pages import Page
+
+log = logging.getLogger("mkdocs.hooks")
+ROOT = Path(__file__).resolve().parents[1]
+LINK = re.compile(r"(\]\()([^)\s]+)(\))")
+FENCE = re.compile(r" *(`{3,}|~{3,})")
+NAMES = re.compile(r"^<!-- names of ([\w.]+) -->$", re.M)
+LANGUAGES = {
+    ".py": "python", ".c": "c", ".h": "c", ".hpp": "cpp", ".cpp": "cpp", ".cs": "csharp", ".gd": "gdscript",
+    ".yaml": "yaml", ".json": "json", ".fbs": "text", ".txt": "cmake",
+}  # fmt: skip
+homes: dict[str, str] = {"index.md": "README.md"}  # page of the site -> file of the repository that it shows
+
+
+def on_files(files: Files, config: Any) -> Files:
+    """Adds README.md, and what the pages link to outside of docs/."""
+    files.append(File.generated(config, "index.md", content=(ROOT / "README.md").read_text("utf-8")))
+    waiting = [("README.md", (ROOT / "README.md").read_text("utf-8"))]
+    waiting += [(f"docs/{file.src_uri}", file.content_string) for file in files.documentation_pages()]
+    while waiting:
+        home, text = waiting.pop()
+        for target in outside(home, text):
+            uri = page_of(target)
+            if uri in homes:
+                continue
+            homes[uri] = f"{target}/README.md" if (ROOT / target).is_dir() else target
+            content = shown(target)
+            files.append(File.generated(config, uri, content=content))
+            if (ROOT / target).is_dir():
+                waiting.append((homes[uri], content))
+    return files
+
+
+def on_page_markdown(markdown: str, page: Page, config: Any, files: Files) -> str:
+    """Links, fences, indents and names."""
+    uri = page.file.src_uri
+    home = homes.get(uri, f"docs/{uri}")
+    if uri not in homes or Path(home).name == "README.md":
+        markdown = "\n".join(indented(rewritten(markdown, home, uri)))
+    return NAMES.sub(lambda found: reference(found[1]), markdown)
+
+
+def on_page_content(html: str, page: Page, config: Any, files: Files) -> str:
+    """Compares the page with what CommonMark makes of it."""
+    uri = page.file.src_uri
+    if uri in homes or uri.startswith("api/"):
+        return html
+    expected = MarkdownIt("commonmark").enable("table").render(page.file.content_string)
+    for tag in ("li", "pre", "table", "h2", "h3", "img"):
+        mine, theirs = (len(re.findall(rf"<{tag}\b", text)) for text in (html, expected))
+        if mine != theirs:
+            log.warning("docs/%s: %d <%s> on the site, %d in CommonMark", uri, mine, tag, theirs)
+    return html
+
+
+def outside(home: str, text: str) -> list[str]:
+    """The files and folders outside docs/ that a file links to."""
+    found = []
+    for line, code in lines_of(text):
+        for link in [] if code else LINK.findall(line):
+            target = resolved(home, link[1])
+            if target is not None and not target.startswith("docs/") and target != "README.md":
+                found.append(target)
+    return found
+
+
+def resolved(home: str, link: str) -> str | None:
+    """What a relative link means, from the repository's root; None: it is no such link."""
+    if "://" in link or link.startswith(("#", "mailto:")):
+        return None
+    target = posixpath.normpath(posixpath.join(posixpath.dirname(home), link.partition("#")[0]))
+    return target if (ROOT / target).exists() else None
+
+
+def page_of(target: str) -> str:
+    """The page of the site that shows a file of the repository."""
+    if target == "README.md":
+        return "index.md"
+    if target.startswith("docs/"):
+        return target.removeprefix("docs/")
+    return f"source/{target}/index.md" if (ROOT / target).is_dir() else f"source/{target}.md"
+
+
+def shown(target: str) -> str:
+    """A page that shows a file, or a folder with its README."""
+    path, head = ROOT / target, "---\nsearch:\n  exclude: true\n---\n\n"
+    if not path.is_dir():
+        text = path.read_text("utf-8")
+        if path.suffix == ".md":
+            return head + text
+        fence = "`" * 5
+        return f"{head}# {target}\n\n{fence}{LANGUAGES.get(path.suffix, 'text')}\n{text}\n{fence}\n"
+    listed = subprocess.run(["git", "ls-files", target], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    names = [name[len(target) + 1 :] for name in listed.split("\n") if Path(name).suffix in LANGUAGES]
+    readme = path / "README.md"
+    text = readme.read_text("utf-8") if readme.exists() else f"# {target}\n"
+    return head + text + "\n## Files\n\n" + "".join(f"- [{name}]({name})\n" for name in sorted(names))
+
+
+def rewritten(text: str, home: str, uri: str) -> list[str]:
+    """The lines, with links for the site, and fences that say the language alone."""
+
+    def link(found: re.Match[str]) -> str:
+        target = resolved(home, found[2])
+        if target is None:
+            return found[0]
+        relative = posixpath.relpath(page_of(target), posixpath.dirname(uri) or ".")
+        anchor = "".join(found[2].partition("#")[1:])
+        return f"{found[1]}{relative}{anchor}{found[3]}"
+
+    out = []
+    for line, code in lines_of(text):
+        if not code:
+            out.append(LINK.sub(link, line))
+        elif fence := re.fullmatch(r"( *```\w+) (\w+)", line):
+            out.append(f'{fence[1]} title="test vector"' if fence[2] == "golden" else fence[1])
+        else:
+            out.append(line)
+    return out
+
+
+def indented(lines: list[str]) -> list[str]:
+    """What stands within a list's item, with four blanks; a blank line before a list."""
+    out: list[str] = []
+    within, code = 0, False
+    for line in lines:
+        fence = FENCE.match(line) is not None
+        item = None if code or fence else re.match(r"([-*]|\d+\.) +", line)
+        if item:
+            if not within and out and out[-1].strip():
+                out.append("")
+            within = len(item[0])
+        elif within and line.strip() and not line.startswith(" " * within):
+            within = 0
+        elif within and line.strip():
+            line = "    " + line[within:]  # noqa: PLW2901 - as it goes on
+        code ^= fence
+        out.append(line)
+    return out
+
+
+def lines_of(text: str) -> list[tuple[str, bool]]:
+    """(line, whether it is code or a fence)."""
+    out, code = [], False
+    for line in text.splitlines():
+        fence = FENCE.match(line) is not None
+        out.append((line, code or fence))
+        code ^= fence
+    return out
+
+
+def reference(package: str) -> str:
+    """Directives of mkdocstrings for all public names: a package imports them as `X as X`, or lists them."""
+    init = ROOT.joinpath(*package.split("."), "__init__.py")
+    tree = ast.parse(init.read_text("utf-8"))
+    imports = [alias for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) for alias in node.names]
+    names = [alias.name for alias in imports if alias.asname == alias.name] or [
+        name
+        for node in tree.body
+        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "__all__"
+        for name in ast.literal_eval(node.value)
+    ]
+    if not names:
+        log.warning("%s offers no name that docs/hooks.py finds", package)
+    return "\n\n".join(f"::: {package}.{name}" for name in sorted(names, key=str.lower))

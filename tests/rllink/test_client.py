@@ -1,0 +1,154 @@
+"""The client against a server that checks every episode, and against servers that misbehave."""
+
+from __future__ import annotations
+
+import socket
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from ue_rl.action_spec import ActionSpec
+from ue_rl.errors import (
+    ConfigurationError,
+    LearnerDisconnected,
+    LearnerTimeout,
+    LearnerUnreachable,
+    MalformedMessage,
+    UnsupportedNetwork,
+)
+from ue_rl.rllink.client import RLlinkClient
+from ue_rl.rllink.policy import Flags
+from ue_rl.testing import MemoryTransport
+from ue_rl.testing.rllink_server import RLlinkFault, RLlinkServer
+from ue_rl.testing.several import Walk
+
+ACTIONS = {
+    "discrete": ActionSpec.discrete(3), "multi_discrete": ActionSpec.multi_discrete((2, 3)),
+    "box": ActionSpec.box(2, -2, 2),
+}  # fmt: skip
+
+
+def walk(num_envs: int, action: ActionSpec = ACTIONS["discrete"]) -> MemoryTransport:
+    return MemoryTransport(Walk(num_envs, action=action, act_size=action.size))
+
+
+def client(server: RLlinkServer, num_envs: int = 3, **options: Any) -> RLlinkClient:
+    return RLlinkClient(walk(num_envs, server.action), port=server.port, timeout=5.0, seed=1, **options)
+
+
+@pytest.mark.parametrize("action", ACTIONS)
+@pytest.mark.parametrize("num_envs", [1, 3, 4, 32])
+def test_every_episode_is_right(num_envs: int, action: str) -> None:
+    with RLlinkServer(4, ACTIONS[action], steps_per_sample=50) as server, client(server, num_envs) as player:
+        seen = []
+        player.run(samples=4, on_sample=seen.append)
+    assert server.mistakes == []
+    assert server.batches == [sample.steps for sample in seen]
+    assert all(50 <= steps < 50 + num_envs for steps in server.batches)
+    assert [sample.seq for sample in seen] == [0, 1, 2, 3]
+    told = [(total, length) for sample in seen for total, length in zip(sample.returns, sample.lengths, strict=True)]
+    np.testing.assert_allclose(sorted(told), sorted(server.finished), rtol=1e-5)
+    assert len(told) > 3
+    assert {length for _, length in told} <= {3, 4, 5, 6}
+
+
+def test_the_other_dialect_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ue_rl.rllink.link._PAUSE", 0.1)  # RLlib's server does not listen for 5 seconds; this one does
+    with RLlinkServer(4, ACTIONS["multi_discrete"], dialect="json") as server, client(server) as player:
+        player.run(samples=3)
+    assert len(server.batches) == 3
+    assert server.clients == 2
+    assert "msgpack" not in "".join(server.mistakes[1:])
+    assert len(server.mistakes) == 1  # the PING in msgpack
+    with RLlinkServer(4, ACTIONS["box"], dialect="json") as server, client(server, dialect="json") as player:
+        player.run(samples=2)
+    assert server.mistakes == []
+
+
+def test_weights_are_those_that_came_last() -> None:
+    with RLlinkServer(4, ACTIONS["box"], hidden=(16, 8, 8), activation="relu") as server, client(server) as player:
+        player.run(samples=2)
+        assert player.policy is not None
+        obs = np.random.default_rng(0).normal(size=(5, 4)).astype(np.float32)
+        assert (player.policy.net(obs) == server.network(obs)).all()
+    assert server.mistakes == []
+
+
+def test_flags_win_over_the_servers_config() -> None:
+    with RLlinkServer(4, ACTIONS["discrete"]) as server, client(server, flags=Flags(20, "relu")) as player:
+        player.run(samples=1)
+    assert server.batches == [21]
+    assert "RLlib would wait for the others for ever" in server.mistakes[-1]
+    assert "other logits" in server.mistakes[0]  # the activation is in no weight
+
+
+# -- servers that misbehave
+
+
+def test_nobody_listens() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
+    for wait in (0.0, 0.3):
+        with pytest.raises(LearnerUnreachable, match="no RLlink server listens"):
+            RLlinkClient(walk(1), port=port, timeout=1.0, wait=wait).connect()
+
+
+@pytest.mark.parametrize(
+    ("fault", "error", "said"),
+    [
+        (RLlinkFault.SILENT, LearnerTimeout, "did not answer GET_STATE within 0.3 s"),
+        (RLlinkFault.UNKNOWN_LAYERS, UnsupportedNetwork, "cnn"),
+        (RLlinkFault.DISCONNECT, LearnerDisconnected, "instead of answering EPISODES_AND_GET_STATE"),
+        (RLlinkFault.OBJECTS, MalformedMessage, "only a pickle could make"),
+        (RLlinkFault.NINE_DIGITS, (MalformedMessage, LearnerTimeout), "answer|length"),
+        (RLlinkFault.GARBAGE, MalformedMessage, "begins with its length"),
+    ],
+)
+def test_misbehaviour_is_a_named_error(fault: RLlinkFault, error: Any, said: str) -> None:
+    with RLlinkServer(4, ACTIONS["discrete"], fault=fault) as server:
+        player = RLlinkClient(walk(2), port=server.port, timeout=0.3)
+        with pytest.raises(error, match=said):
+            player.run(samples=3)
+        player.close()
+
+
+def test_a_trap_stays_unsprung(tmp_path: Path) -> None:
+    file = tmp_path / "sprung"
+    for fault in (RLlinkFault.TRAP, RLlinkFault.OBJECTS):
+        with RLlinkServer(4, ACTIONS["discrete"], fault=fault, trap=f"touch {file}") as server:
+            player = RLlinkClient(walk(2), port=server.port, timeout=1.0, flags=Flags(50, "tanh"))
+            with pytest.raises(MalformedMessage):
+                player.run(samples=1)
+    assert not file.exists()
+
+
+@pytest.mark.parametrize("fault", [RLlinkFault.LATE, RLlinkFault.REPEATED, RLlinkFault.LAYERS])
+def test_what_is_no_fault_of_the_servers(fault: RLlinkFault) -> None:
+    delay = 0.1 if fault is RLlinkFault.LATE else 0.0
+    with RLlinkServer(4, ACTIONS["discrete"], fault=fault, delay=delay) as server, client(server) as player:
+        player.run(samples=3)
+    assert server.mistakes == []
+    assert len(server.batches) == 3
+
+
+def test_a_server_that_comes_back_gets_fresh_episodes() -> None:
+    with RLlinkServer(4, ACTIONS["discrete"], fault=RLlinkFault.DISCONNECT) as server:
+        player = client(server, reconnect=5.0)
+        player.run(samples=3)
+        player.close()
+    assert server.clients == 2
+    assert server.mistakes == []
+
+
+def test_a_policy_for_other_spaces_is_refused_by_name() -> None:
+    with RLlinkServer(5, ACTIONS["discrete"]) as server, pytest.raises(UnsupportedNetwork, match="does not fit"):
+        client(server).connect()
+    with RLlinkServer(4, ACTIONS["box"]) as server, pytest.raises(UnsupportedNetwork, match="ACT_SPACE"):
+        RLlinkClient(walk(2), port=server.port, timeout=1.0).connect()
+
+
+def test_a_dialect_that_is_none() -> None:
+    with pytest.raises(ConfigurationError, match="no such dialect"):
+        RLlinkClient(walk(1), dialect="xml").connect()

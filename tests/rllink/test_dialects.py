@@ -1,0 +1,147 @@
+"""Both dialects against bytes that Ray sent, and against bytes that nobody should send."""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import json
+import pickle
+import random
+from typing import Any
+
+import msgpack
+import numpy as np
+import pytest
+
+from tests.rllink.test_client import ACTIONS
+from ue_rl.errors import MalformedMessage, UeRlError
+from ue_rl.rllink.json_dialect import JsonDialect
+from ue_rl.rllink.messages import Chunk, Pong, ServerConfig, ServerState
+from ue_rl.rllink.msgpack_dialect import MsgpackDialect, pack, unpack
+from ue_rl.testing.rllink_server import RLlinkServer
+
+CHUNK = Chunk(
+    "a" * 32, 5, np.arange(12, dtype=np.float32).reshape(3, 4), np.array([1, 0]), np.float32([1, 0.5]),
+    np.float32([[0, 1], [2, 3]]), np.float32([-0.5, -0.25]), terminated=True,
+)  # fmt: skip
+
+
+def test_captured_messages() -> None:
+    m, j = MsgpackDialect(), JsonDialect()
+    assert m.ask("PING") == b"\x81\xa4type\xa4PING"
+    assert m.ask("GET_CONFIG") == b"\x81\xa4type\xaaGET_CONFIG"
+    assert m.ask("GET_STATE") == b"\x81\xa4type\xa9GET_STATE"
+    assert j.ask("PING") == b'{"type": "PING"}'
+    assert m.answer(b"\x81\xa4type\xa4PONG") == Pong()
+    assert j.answer(b'{"type": "PONG"}') == Pong()
+    said = j.answer(b'{"type": "SET_CONFIG", "env_steps_per_sample": 1000, "force_on_policy": true}')
+    assert isinstance(said, ServerConfig)
+    assert said.steps_per_sample == 1000
+    # the first bytes of a state of Ray 2.60
+    head = bytes.fromhex("82a474797065a95345545f5354415445a5737461746582a9726c5f6d6f64756c6581d920")
+    array = bytes.fromhex("85c4026e64c3c40474797065a33c6634c4046b696e64c400c4057368617065920102c40464617461c408")
+    name = b"encoder.encoder.net.mlp.0.weight"
+    body = head + name + array + np.float32([1.5, -2]).tobytes() + b"\xaeweights_seq_no\x07"
+    state = m.answer(body)
+    assert isinstance(state, ServerState)
+    assert state.seq == 7
+    assert state.weights is not None
+    assert (state.weights[name.decode()] == np.float32([[1.5, -2]])).all()
+
+
+def test_episodes() -> None:
+    message = unpack(MsgpackDialect().episodes([CHUNK], and_get_state=True))
+    assert (message["type"], message["timesteps"]) == ("EPISODES_AND_GET_STATE", 2)
+    (episode,) = message["episodes"]
+    assert (episode["id_"], episode["t_started"], episode["t"], episode["is_terminated"]) == ("a" * 32, 5, 7, True)
+    assert (episode["observations"]["data"] == CHUNK.obs).all()
+    assert episode["infos"] == {"data": [{}] * 3, "lookback": 0, "finalized": False, "space": None}
+    record = json.loads(JsonDialect().episodes([CHUNK], and_get_state=False))
+    assert record["type"] == "EPISODES"
+    assert record["episodes"][0]["obs"] == CHUNK.obs.tolist()
+    assert set(record["episodes"][0]) == {
+        "obs", "actions", "rewards", "action_dist_inputs", "action_logp", "is_terminated", "is_truncated",
+    }  # fmt: skip
+
+
+def test_the_config_of_a_real_class_is_read() -> None:
+    server = RLlinkServer(4, ACTIONS["box"], steps_per_sample=321, activation="relu")
+    said = MsgpackDialect().answer(pack({"type": "SET_CONFIG", "config": server.config()}))
+    assert isinstance(said, ServerConfig)
+    assert (said.steps_per_sample, said.activation, said.explore) == (321, "relu", True)
+    assert said.algorithm == "ray.rllib.algorithms.ppo.ppo.PPOConfig"
+    server._listener.close()
+
+
+@pytest.mark.parametrize(
+    ("runners", "learners", "each", "whole", "wanted"),
+    [(0, 0, None, 4000, 4000), (2, 0, 1000, 4000, 500), (3, 2, 1000, None, 667), (1, 2, None, 4000, 4000)],
+)
+def test_how_many_steps_a_sample_has(runners: int, learners: int, each: Any, whole: Any, wanted: int) -> None:
+    state = {
+        "num_env_runners": runners, "num_learners": learners, "_train_batch_size_per_learner": each,
+        "train_batch_size": whole,
+    }  # fmt: skip
+    made = b"\x80\x04cray.x\nConfig\n)\x81" + pickle.dumps(state, 4)[2:-1] + b"b."
+    said = MsgpackDialect().answer(pack({"type": "SET_CONFIG", "config": made}))
+    assert isinstance(said, ServerConfig)
+    assert said.steps_per_sample == wanted
+
+
+def array_of(**changes: Any) -> bytes:
+    fields: dict[bytes, Any] = {b"nd": True, b"type": "<f4", b"kind": b"", b"shape": [2], b"data": b"\0" * 8}
+    return msgpack.packb({"type": "SET_STATE", "state": {"rl_module": {
+        "w": fields | {name.encode(): value for name, value in changes.items()}}}})  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"", b"\xc1", b"[]", b"\x90", b"\x81\xa4type\xa4PINK", b"\xdd\xff\xff\xff\xff", b"\x81" * 2000,
+        array_of(kind=b"O"),
+        array_of(kind="O"), array_of(type="|O"), array_of(type="(3,)f4"), array_of(type="f4,f4"), array_of(type="<U9"),
+        array_of(shape=[3]), array_of(shape=[-1]), array_of(shape=[2**62, 2**62]), array_of(shape="2"),
+        array_of(data="x"),
+        array_of(nd=False, data=b"\0"), msgpack.packb({"type": "SET_STATE"}),
+        msgpack.packb({"type": "SET_STATE", "state": 3}),
+        msgpack.packb({"type": "SET_CONFIG", "config": 3}), msgpack.packb({"type": "SET_CONFIG", "config": b"N."}),
+    ],
+)  # fmt: skip
+def test_what_msgpack_may_not_say(body: bytes) -> None:
+    with pytest.raises(MalformedMessage):
+        MsgpackDialect().answer(body)
+
+
+def test_a_file_that_grows_is_not_unpacked(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ue_rl.rllink.json_dialect.MOST_ONNX", 1000)
+    bomb = base64.b64encode(gzip.compress(b"\0" * 100_000)).decode()
+    for file in (bomb, "!!", 3, base64.b64encode(b"no gzip").decode()):
+        with pytest.raises(MalformedMessage, match="ONNX file"):
+            JsonDialect().answer(json.dumps({"type": "SET_STATE", "onnx_file": file}).encode())
+
+
+@pytest.mark.parametrize("body", [b"", b"[]", b"{}", b'{"type": "SET_CONFIG"}', b"[" * 100_000, b"\xff"])
+def test_what_json_may_not_say(body: bytes) -> None:
+    with pytest.raises(MalformedMessage):
+        JsonDialect().answer(body)
+
+
+def test_mutated_messages() -> None:
+    chance = random.Random(3)
+    server = RLlinkServer(4, ACTIONS["box"], hidden=(3,))
+    server._listener.close()
+    seeds = [
+        (MsgpackDialect(), server._write({"type": "SET_CONFIG", "config": server.config()})),
+        (MsgpackDialect(), server._write(server._state_message(dict(server._weights)))),
+        (JsonDialect(), b'{"type": "SET_CONFIG", "env_steps_per_sample": 1000, "force_on_policy": true}'),
+    ]
+    for _ in range(3000):
+        dialect, body = chance.choice(seeds)
+        data = bytearray(body)
+        for _ in range(chance.randrange(1, 5)):
+            at = chance.randrange(len(data))
+            data[at : at + chance.randrange(3)] = chance.randbytes(chance.randrange(3))
+        try:
+            dialect.answer(bytes(data))
+        except UeRlError:
+            continue

@@ -1,0 +1,264 @@
+"""The bridge of samples/godot in a game that shows what reaches it (godot_probe.gd): everything but physics."""
+
+from __future__ import annotations
+
+import contextlib
+import random
+import socket
+import time
+from collections.abc import Iterator
+from urllib.parse import quote, unquote
+
+import numpy as np
+import pytest
+
+from tests.samples.godot_engine import PROBE, PROJECT, Engine, needs_godot, read_line, running
+from ue_rl.connecting import open_transport
+from ue_rl.testing.fuzzing.corpus import corpus, mutate
+
+pytestmark = needs_godot
+
+PROTOCOL = PROJECT.parents[1] / "docs" / "protocol.md"
+ACT = "ACT=0.5,-1,1,0,-1"
+MODES = ["lock-step", "free-running"]
+
+
+@pytest.fixture(scope="module")
+def engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Engine]:
+    """In lock-step, as fast as it can."""
+    with running(tmp_path_factory.mktemp("probe"), "-s", str(PROBE)) as started:
+        yield started
+
+
+@pytest.fixture(scope="module")
+def free(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Engine]:
+    """In real time, whether or not a trainer asks."""
+    with running(tmp_path_factory.mktemp("free"), "-s", str(PROBE), "--lock-step=0", fixed_fps=False) as started:
+        yield started
+
+
+@pytest.fixture
+def game(request: pytest.FixtureRequest) -> Engine:
+    found: Engine = request.getfixturevalue({"lock-step": "engine", "free-running": "free"}[request.param])
+    return found
+
+
+def observation(reply: str) -> list[float]:
+    return [float(x) for x in reply.split(";", maxsplit=1)[0].removeprefix("OBS=").split(",")]
+
+
+def ticks(engine: Engine, sock: socket.socket) -> float:
+    return observation(engine.ask(sock, f"{ACT};ENV=0"))[0]
+
+
+def is_served(engine: Engine) -> None:
+    """The next trainer gets a handshake and answers."""
+    assert engine.process.poll() is None
+    with engine.dial() as sock:
+        assert engine.ask(sock, "ACT=RESET;ENV=0").startswith("OBS=0,0,")
+
+
+def test_the_handshake_says_what_the_node_was_told(engine: Engine) -> None:
+    transport = open_transport(f"tcp://127.0.0.1:{engine.port}", wait=10)
+    spec = transport.connect()
+    transport.close()
+    assert (spec.obs_size, spec.act_size, spec.num_envs, spec.mask_size) == (4, 5, 2, 7)
+    assert spec.features == {"SEED", "TRUNC", "OPTIONS", "INFO", "MASK", "ERROR", "TIME_SCALE", "PAUSE"}
+    assert list(spec.obs_names or []) == ["ticks", "sum", "gravity[m/s^2]", "the seed"]
+    assert [parameter.name for parameter in spec.parameters] == ["gravity", "p" * 400]
+
+
+@pytest.mark.parametrize("game", MODES, indirect=True)
+@pytest.mark.parametrize("channel", ["shared", "per_env"])
+def test_a_vec_env_runs_episodes(game: Engine, channel: str) -> None:
+    with game.dial() as sock:
+        assert game.ask(sock, "TIME_SCALE=20") == "OK"
+    env = game.connect(channel)
+    env.seed(7)
+    obs = env.reset()
+    assert obs[:, 3].tolist() == [7, 8]
+    ended = 0
+    hybrid = np.tile(np.float32([0.5, -1, 1, 0, 1, 0, 1, 0, 0]), (2, 1))  # one number for each choice
+    for _ in range(25):
+        _obs, rewards, dones, infos = env.step(hybrid)
+        assert (rewards == 0.5).all()
+        ended += int(dones.sum())
+        assert all(info.get("TimeLimit.truncated") for info, done in zip(infos, dones, strict=True) if done)
+    env.close()
+    # 60 ticks of 3 an action; a free-running game has ticks between two actions, too.
+    assert ended == 2 if game.log.parent.name.startswith("probe") else ended >= 2
+
+
+def test_seed_options_info_mask_and_ticks(engine: Engine) -> None:
+    options = quote('{"text": "a;b|c=d ä", "n": [1, 2.5]}', safe="")
+    with engine.dial() as sock:
+        reply = engine.ask(sock, f"ACT=RESET;ENV=1;SEED=5;OPTIONS={options}")
+        assert reply == "OBS=0,0.1,9.8,5;REW=0;DONE=0;ENV=1;MASK=1011110"
+        reply = engine.ask(sock, f"{ACT};ENV=1")
+        assert reply.startswith("OBS=3,-0.4,9.8,5;REW=0.5;DONE=0;ENV=1;MASK=1011110;INFO=")
+        info = unquote(reply.rpartition("INFO=")[2])
+        assert '"text":"a;b|c=d ä"' in info
+        assert '"action":[0.5,-1,1,0,-1]' in info  # choices are ints
+        engine.ask(sock, "ACT=RESET;ENV=0")
+        both = engine.ask(sock, f"{ACT};ENV=0||ACT=RESET;ENV=1;OPTIONS=%7B%22cut%22%3A1%7D")
+        assert both.startswith("OBS=0,0.1")
+        assert read_line(sock).startswith("OBS=3,-0.5")
+        assert ";DONE=1;ENV=1;TRUNC=1;" in engine.ask(sock, f"{ACT};ENV=1")
+        engine.ask(sock, "ACT=RESET;ENV=1;OPTIONS=%7B%7D")
+
+
+def test_parameters(engine: Engine) -> None:
+    with engine.dial() as sock:
+        assert engine.ask(sock, "GET") == f"VALUES=gravity:9.8,{'p' * 400}:0"
+        assert engine.ask(sock, "SET=gravity:1.25;ENV=1") == "VALUES=gravity:1.25"
+        assert engine.ask(sock, " get = gravity ; env = 1 ") == "VALUES=gravity:1.25"
+        assert engine.ask(sock, "GET=gravity;ENV=0") == "VALUES=gravity:9.8"
+        for wrong in ("SET=gravity:21", "SET=gravity:nan", "SET=height:1", "GET=height", "GET;ENV=2", "SET", "SET="):
+            assert engine.ask(sock, wrong).startswith("REFUSED="), wrong
+        assert observation(engine.ask(sock, "ACT=RESET;ENV=0;SET=gravity:3"))[2] == 3
+        assert engine.ask(sock, "SET=gravity:9.8") == "VALUES=gravity:9.8"
+        assert engine.ask(sock, "RENDER").startswith("REFUSED=")
+        assert "gravity is from 0 to 20" in unquote(engine.ask(sock, "ACT=RESET;ENV=0;SET=gravity:20.5"))
+
+
+def test_calls_come_before_the_wiring_is_chosen(engine: Engine) -> None:
+    with engine.dial() as first, contextlib.ExitStack() as stack:
+        assert engine.ask(first, "GET=gravity") == "VALUES=gravity:9.8"
+        socks = [stack.enter_context(socket.create_connection(("127.0.0.1", engine.port), 10)) for _ in range(2)]
+        for env, sock in enumerate(socks):
+            assert engine.ask(sock, f"ACT=RESET;ENV={env}").endswith(f"ENV={env};MASK=101111{1 - env}")
+        first.sendall(b"who are you?\n")  # ignored: the env sockets are there
+        assert engine.ask(first, "PAUSE=1") == "OK"
+        assert engine.ask(socks[1], f"{ACT}").startswith("OBS=3,")
+
+
+def test_the_time_scale_in_lock_step(engine: Engine) -> None:
+    """1 is real time: five actions of three ticks take a quarter of a second at 60 ticks a second."""
+    with engine.dial() as sock:
+        engine.ask(sock, "ACT=RESET;ENV=0")
+        assert engine.ask(sock, "TIME_SCALE=1") == "OK"
+        began = time.perf_counter()
+        for _ in range(5):
+            ticks(engine, sock)
+        assert time.perf_counter() - began > 0.22  # the first tick need not wait
+        for wrong in ("0", "-1", "1e9", "x", ""):
+            assert engine.ask(sock, f"TIME_SCALE={wrong}").startswith("REFUSED="), wrong
+        assert engine.ask(sock, "TIME_SCALE=1000") == "OK"
+
+
+def test_free_running_goes_on_without_a_request(free: Engine) -> None:
+    with free.dial() as sock:
+        assert free.ask(sock, "TIME_SCALE=1") == "OK"
+        free.ask(sock, "ACT=RESET;ENV=0")
+        before, began = ticks(free, sock), time.perf_counter()
+        time.sleep(0.2)
+        passed = ticks(free, sock) - before
+        assert 0.2 * 60 - 4 <= passed <= (time.perf_counter() - began) * 60 + 8
+        assert free.ask(sock, "PAUSE=1") == "OK"
+        before = ticks(free, sock)
+        time.sleep(0.1)
+        assert ticks(free, sock) - before == 3  # the action's own
+    with free.dial() as sock:  # a session's end ends the pause
+        before = ticks(free, sock)
+        time.sleep(0.1)
+        assert ticks(free, sock) - before > 3
+
+
+def test_the_time_scale_of_a_free_running_game_leaves_the_tick_as_long_as_it_is(free: Engine) -> None:
+    with free.dial() as sock:
+        assert free.ask(sock, "TIME_SCALE=8") == "OK"
+        free.ask(sock, "ACT=RESET;ENV=0")
+        began = time.perf_counter()
+        reply = ""
+        for _ in range(20):
+            reply = free.ask(sock, f"{ACT};ENV=0")
+        assert time.perf_counter() - began < 20 * 3 / 60 / 2  # half of real time, on however busy a machine
+        assert '"delta":0.016667' in unquote(reply)
+        assert free.ask(sock, "TIME_SCALE=1") == "OK"
+
+
+@pytest.mark.parametrize("game", MODES, indirect=True)
+def test_a_trainer_that_stops_reading_is_dropped_and_the_next_one_served(game: Engine) -> None:
+    before = len(game.log.read_text())
+    call = b"GET=" + b",".join([b"p" * 400] * 300) + b"\n"  # answered with as much
+    with game.dial() as sock:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        with pytest.raises(ConnectionError):
+            for _ in range(400):
+                sock.sendall(call)
+    is_served(game)
+    assert "does not read its answers" in game.log.read_text()[before:]
+
+
+def test_a_second_trainer_is_told_and_comes_next(engine: Engine) -> None:
+    with socket.create_connection(("127.0.0.1", engine.port), 10) as second:
+        second.close()
+    with engine.dial() as first:
+        engine.ask(first, "ACT=RESET;ENV=0")
+        second = socket.create_connection(("127.0.0.1", engine.port), 10)
+        assert read_line(second).startswith("BUSY;SINCE=")
+    with second:
+        assert read_line(second).startswith("CONFIG:")
+        assert engine.ask(second, "ACT=RESET;ENV=0").startswith("OBS=0,")
+
+
+def test_an_empty_line_chooses_the_shared_channel(engine: Engine) -> None:
+    """So a second trainer is never taken for an env socket of the first."""
+    with engine.dial() as first:
+        first.sendall(b"\n")
+        assert engine.ask(first, "GET=gravity") == "VALUES=gravity:9.8"
+        with socket.create_connection(("127.0.0.1", engine.port), 10) as second:
+            assert read_line(second).startswith("BUSY;")
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("ACT=0,0,2,0,0;ENV=0", "a choice that is not one of 0 to 1"),
+        ("ACT=0,0,0.5,0,0;ENV=0", "a choice that is not one of 0 to 1"),
+        ("ACT=0,0,0,0,-2;ENV=0", "a choice that is not one of -1 to 1"),
+        ("ACT=RESET;ENV=0;OPTIONS=%5B1%5D", "no JSON object"),
+        ("ACT=RESET;ENV=0;OPTIONS=x", "no JSON object"),
+        ("ACT=RESET;ENV=0;OPTIONS=" + "%7B%22a%22%3A%5B" * 5000, "no JSON object"),
+        ("ACT=RESET;ENV=0;OPTIONS=%7B%22a%22%3A1e2147483648%7D", "no JSON object"),
+        ("ACT=RESET;ENV=0;SET=height:1", "a parameter that there is not"),
+        (f"ACT=RESET;ENV=1;OPTIONS=%7B%22short%22%3A1%7D||{ACT};ENV=0", "rl_observe() must return 4 numbers"),
+    ],
+)
+def test_what_does_not_fit_is_said(engine: Engine, line: str, said: str) -> None:
+    with engine.dial() as sock:
+        assert said in unquote(engine.ask(sock, line))
+        assert read_line(sock) == ""
+    with engine.dial() as sock:
+        assert engine.ask(sock, "ACT=RESET;ENV=1;OPTIONS=%7B%7D").startswith("OBS=0,")
+
+
+def test_a_call_while_a_request_is_open_ends_the_session(free: Engine) -> None:
+    with free.dial() as sock:
+        sock.sendall(f"{ACT};ENV=0\nGET\n".encode())
+        assert "a call while a request is open" in unquote(read_line(sock))
+
+
+def test_bad_lines_never_end_the_game(engine: Engine) -> None:
+    """Lines of every kind with mistakes in them: an answer, or the end of that session, and the next one."""
+    rng = random.Random(0)
+    lines = [f"{ACT};ENV=0||ACT=RESET;ENV=1;SEED=3;OPTIONS=%7B%22a%22%3A1e5%7D;SET=gravity:1", "GET", "SET=gravity:2"]
+    kinds = corpus(PROTOCOL)
+    seeds = [line.encode() for line in lines] + [line for kind in ("request", "call") for _, line in kinds[kind]]
+    sock = engine.dial()
+    for n in range(150):
+        bad = mutate(rng, rng.choice(seeds), seeds)
+        try:
+            sock.sendall(bad + b"\nGET=gravity;ENV=0\n")
+            while True:
+                reply = read_line(sock)
+                if not reply or "VALUES=gravity:" in reply:
+                    break
+        except ConnectionError:
+            reply = ""
+        assert engine.process.poll() is None, (n, bad)
+        if not reply:
+            sock.close()
+            sock = engine.dial()
+    sock.close()
+    is_served(engine)

@@ -1,0 +1,4 @@
+#pragma once
+
+inline volatile bool GStandInExitRequested = false;
+inline bool IsEngineExitRequested() { return GStandInExitRequested; }

@@ -1,0 +1,9 @@
+#pragma once
+
+class FDefaultModuleImpl
+{
+};
+
+#define IMPLEMENT_MODULE(Class, Name) \
+	extern Class StandInModule##Name; \
+	Class StandInModule##Name;

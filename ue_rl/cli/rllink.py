@@ -1,0 +1,115 @@
+"""`ue-rl rllink`: lets an engine's envs play for an RLlib learner, over RLlink."""
+
+from __future__ import annotations
+
+import time
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from ue_rl.cli.common import WrongCommandLine, command_line, json_object, lasting_console, seconds
+from ue_rl.errors import printable
+
+if TYPE_CHECKING:
+    from ue_rl.engines.transport import EnginesTransport
+    from ue_rl.rllink.player import Sample
+
+_RECENT = 100  # episodes of the mean return
+
+
+@click.command(short_help="Play for an RLlib learner, over RLlink.")
+@click.option("--host", default="127.0.0.1", show_default=True, help="RLlib's: it listens on its own machine only.")
+@click.option(
+    "--port", type=click.IntRange(1, 65535), default=5555, show_default=True,
+    help="env_config's port + the env runner's number: 5555 with num_env_runners=0, else 5556 and up.",
+)  # fmt: skip
+@click.option("--env", help="Play a Gymnasium env.")
+@click.option("--env-kwargs", default="{}", metavar="JSON", help="Arguments for --env.")
+@click.option("--engine", metavar="COMMAND", help="Start engines by this, as `ue-rl train` does.")
+@click.option("--connect", metavar="URL", multiple=True, help="A running engine: tcp://HOST:PORT; several times.")
+@click.option("--num-envs", type=click.IntRange(1), default=8, show_default=True, help="Envs of each engine.")
+@click.option("--num-engines", type=click.IntRange(1), default=1, show_default=True)
+@click.option("--seed", type=click.IntRange(0), help="Of the actions' draws and of each env's first episode.")
+@click.option("--steps", type=click.IntRange(1), help="Stop after so many env-steps.  [default: never]")
+@click.option("--dialect", type=click.Choice(["auto", "msgpack", "json"]), default="auto", show_default=True)
+@click.option("--steps-per-sample", type=click.IntRange(1), help="Instead of what RLlib says that it wants.")
+@click.option("--activation", help="Of the policy's hidden layers, instead of what RLlib says: tanh, relu, silu ..")
+@click.option(
+    "--timeout", type=float, callback=seconds, default=300.0, show_default=True, help="Seconds that RLlib may learn."
+)
+@click.option("--wait", type=float, default=60.0, show_default=True, help="Seconds to wait until RLlib listens.")
+@click.option(
+    "--reconnect", type=float, default=60.0, show_default=True, help="Seconds to wait for RLlib when it went away."
+)
+@click.option("--max-restarts", type=click.IntRange(0), default=10, show_default=True, help="Of each engine.")
+def rllink(steps: int | None, host: str, port: int, seed: int | None, **flags: Any) -> None:
+    """Take the policy of an RLlib learner, play by it, and send back the episodes, again and again.
+
+    RLlib is the server (EnvRunnerServerForExternalInference), see docs/rllib.md. Ctrl-C stops.
+    """
+    from ue_rl.rllink.client import RLlinkClient
+    from ue_rl.rllink.policy import Flags
+
+    screen = lasting_console()
+    said = Flags(flags["steps_per_sample"], flags["activation"])
+    with ExitStack() as stack:
+        with command_line():
+            engines = _engines(seed, flags)
+        stack.callback(engines.close)
+        client = RLlinkClient(
+            engines, host, port, dialect=flags["dialect"], timeout=flags["timeout"], wait=flags["wait"],
+            reconnect=flags["reconnect"], flags=said, seed=seed,
+        )  # fmt: skip
+        stack.callback(client.close)
+        client.connect()
+        spec, config = engines.spec, client.config
+        assert config is not None
+        learner = config.algorithm or "an algorithm"
+        wants = f"it wants {config.steps_per_sample:,} env-steps at a time; its network: {config.activation}"
+        screen.print(printable(f"{spec.num_envs} envs play for RLlib on {host}:{port} ({learner}); {wants}"))
+        client.run(steps, on_sample=_Told(screen))
+        screen.print("done")
+
+
+def _engines(seed: int | None, flags: dict[str, Any]) -> EnginesTransport:
+    from ue_rl.connecting import launched, url_engines
+    from ue_rl.engines.restarts import Restarts
+    from ue_rl.engines.transport import EnginesTransport
+    from ue_rl.launching.presets import template
+    from ue_rl.training.embedded import serve_command
+
+    given = [name for name in ("env", "engine", "connect") if flags[name]]
+    if len(given) != 1:
+        raise WrongCommandLine(
+            "say which engine plays", field="env", expected="one of --env, --engine and --connect",
+            got=", ".join(f"--{name}" for name in given) or "none of them",
+        )  # fmt: skip
+    restarts = Restarts(flags["max_restarts"], 60.0) if flags["max_restarts"] else None
+    if flags["connect"]:
+        return EnginesTransport(url_engines(flags["connect"], reconnect=flags["reconnect"]), restarts=restarts)
+    command = flags["engine"] or serve_command(flags["env"], json_object(flags["env_kwargs"], "env_kwargs"))
+    words = template(command)
+    sources = launched(
+        command, num_engines=flags["num_engines"], num_envs=flags["num_envs"] if words.uses("num_envs") else None,
+        seed=seed or 0 if words.uses("seed") else None,
+    )  # fmt: skip
+    return EnginesTransport(sources, restarts=restarts)
+
+
+class _Told:
+    """A line for each message that RLlib has answered."""
+
+    def __init__(self, screen: Any) -> None:
+        self._screen, self._began = screen, time.monotonic()
+        self._steps, self._recent = 0, list[float]()
+
+    def __call__(self, sample: Sample) -> None:
+        self._steps += sample.steps
+        self._recent = [*self._recent, *sample.returns][-_RECENT:]
+        took = time.monotonic() - self._began
+        mean = f"{sum(self._recent) / len(self._recent):.1f}" if self._recent else "-"
+        self._screen.print(
+            f"{self._steps:,} env-steps, {self._steps / took:,.0f} a second with RLlib's learning, return {mean}, "
+            f"weights {sample.seq}"
+        )

@@ -1,0 +1,172 @@
+"""RLlinkClient: N envs of an engine play by the policy of an RLlib learner, and send it their episodes.
+
+The loop: ask for weights; take steps of all envs until there are as many as RLlib wants; send them in one message and
+wait for new weights. RLlib learns while the envs stand still, as on-policy algorithms need it.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable
+
+from ue_rl.errors import (
+    ConfigurationError,
+    LearnerDisconnected,
+    LearnerTimeout,
+    LearnerUnreachable,
+    MalformedMessage,
+    UnsupportedByEngine,
+)
+from ue_rl.rllink.link import DEFAULT_PORT, Link, open_link
+from ue_rl.rllink.messages import GET_CONFIG, GET_STATE, ServerConfig, ServerState
+from ue_rl.rllink.player import Player, Sample
+from ue_rl.rllink.policy import Flags, Policy
+from ue_rl.transport import Transport
+
+_log = logging.getLogger("ue_rl.rllink")
+
+
+class RLlinkClient:
+    """Plays, sends, waits; again and again.
+
+    Args:
+        transport: to the engine, connected or not; it is closed by whoever made it.
+        host, port: of RLlib's server. dialect, timeout, wait: see `open_link`.
+        reconnect: seconds to wait for the server to come back when it went away; 0: it is an error at once.
+        flags: what wins over the server's config.
+        seed: of the actions' draws and, where the engine takes seeds, of each env's first episode; None: any.
+
+    Attributes:
+        config: the server's, with the user's words in it; None before `connect`.
+        policy: the one that plays now.
+    """
+
+    def __init__(
+        self, transport: Transport, host: str = "127.0.0.1", port: int = DEFAULT_PORT, *, dialect: str = "auto",
+        timeout: float = 60.0, wait: float = 0.0, reconnect: float = 0.0, flags: Flags | None = None,
+        seed: int | None = None,
+    ) -> None:  # fmt: skip
+        self._transport, self._address, self._dialect = transport, (host, port), dialect
+        self._timeout, self._wait, self._reconnect = timeout, wait, reconnect
+        self._flags = flags or Flags()
+        self._seed = seed
+        self._link: Link | None = None
+        self._player: Player | None = None
+        self.config: ServerConfig | None = None
+        self.policy: Policy | None = None
+
+    # -- life
+
+    def connect(self) -> None:
+        """Connects to the engine and to the server, and gets the first weights.
+
+        Raises:
+            UnsupportedByEngine: the engine has images or agents, or is not one row of numbers. UnsupportedNetwork: the
+            server's policy cannot be rebuilt here. ConfigurationError: the server does not say how many steps it
+            wants, and no flag does. Also what `open_link` and Transport.connect raise.
+        """
+        spec = self._transport.connect()
+        if spec.groups or spec.image is not None or spec.obs_space is not None:
+            raise UnsupportedByEngine(
+                "an RLlink client here plays engines with plain rows of numbers", fault="engine",
+                field="AGENTS" if spec.groups else "OBS_SPACE", expected="one row of numbers for each env",
+                cure="use RLlib's own env runner with ue_rl.rllib, which takes every space",
+            )  # fmt: skip
+        self._meet(self._wait)
+
+    def run(
+        self,
+        steps: int | None = None,
+        samples: int | None = None,
+        on_sample: Callable[[Sample], bool | None] | None = None,
+    ) -> None:
+        """Plays until so many env-steps, or samples, were sent; None: for ever.
+
+        Args:
+            on_sample: called after each message was answered; True ends the run.
+
+        Raises:
+            LearnerTimeout, LearnerDisconnected: the server, after `reconnect` seconds. UnsupportedNetwork: its layers
+            have changed to what cannot be rebuilt. Also what Transport.receive raises.
+        """
+        if self._link is None:
+            self.connect()
+        if self._player is None:
+            self._player = Player(self._transport, self._seed)
+        sent, done = 0, 0
+        while (steps is None or sent < steps) and (samples is None or done < samples):
+            assert self._link is not None
+            assert self.policy is not None
+            sample = self._player.play(self.policy, self._wanted)
+            try:
+                self._take(self._link.send_episodes(sample.chunks))
+            except (LearnerDisconnected, LearnerUnreachable) as error:
+                if not self._reconnect:
+                    raise
+                _log.warning("%s; dialling again for %g s", error.plain(), self._reconnect)
+                self._meet_again(error)
+            sent, done = sent + sample.steps, done + 1
+            if on_sample is not None and on_sample(sample):
+                return
+
+    def close(self) -> None:
+        """Ends the session with the server; idempotent. The transport stays as it is."""
+        if self._link is not None:
+            self._link.close()
+            self._link = None
+
+    def __enter__(self) -> RLlinkClient:
+        self.connect()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    # -- the server
+
+    def _meet(self, wait: float) -> None:
+        host, port = self._address
+        link = open_link(host, port, timeout=self._timeout, dialect=self._dialect, wait=wait)
+        try:
+            self._dialect = link.dialect.name  # found out once
+            config = link.ask(GET_CONFIG)
+            if not isinstance(config, ServerConfig):
+                raise _unexpected("GET_CONFIG", config)
+            self.config = self._flags.over(config)
+            self._wanted = self.config.steps_per_sample or 0
+            if not self._wanted:
+                raise ConfigurationError(
+                    "the server does not say how many steps it wants at a time", field="steps_per_sample",
+                    cure="say it: --steps-per-sample, RLlib's train_batch_size_per_learner / num_env_runners",
+                )  # fmt: skip
+            self._take(link.ask(GET_STATE))
+        except BaseException:
+            link.close()
+            raise
+        self._link = link
+
+    def _meet_again(self, lost: LearnerDisconnected | LearnerUnreachable) -> None:
+        self.close()
+        give_up = time.monotonic() + self._reconnect
+        while True:
+            try:
+                self._meet(max(give_up - time.monotonic(), 0.0))
+                return
+            except (LearnerDisconnected, LearnerUnreachable, LearnerTimeout) as error:
+                if time.monotonic() >= give_up:
+                    raise error from lost
+                time.sleep(0.2)
+
+    def _take(self, answer: object) -> None:
+        """New weights."""
+        if not isinstance(answer, ServerState):
+            raise _unexpected("GET_STATE", answer)
+        assert self.config is not None
+        self.policy = Policy.of(answer, self.config, self._transport.spec, self._flags.squashed)
+
+
+def _unexpected(what: str, answer: object) -> MalformedMessage:
+    return MalformedMessage(
+        f"RLlib answered {what} with something else", fault="server", field="type", got=type(answer).__name__
+    )

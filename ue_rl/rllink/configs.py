@@ -1,0 +1,96 @@
+"""What a client needs of RLlib's AlgorithmConfig, from its pickle read as data. No I/O.
+
+Source: ray.rllib.algorithms.algorithm_config and default_model_config (Ray 2.60). Where the config says nothing of the
+network, RLlib's defaults hold: tanh in the encoder, relu in heads with hidden layers.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from ue_rl.errors import MalformedMessage
+from ue_rl.rllink.messages import ServerConfig
+from ue_rl.rllink.pickles import Name, Object
+
+_DEFAULT_MODEL = {"fcnet_activation": "tanh", "head_fcnet_activation": "relu", "log_std_clip_param": 20.0}
+_FACTS = (
+    "num_env_runners", "num_learners", "rollout_fragment_length", "batch_mode", "framework_str", "gamma",
+    "minibatch_size", "num_epochs",
+)  # fmt: skip
+
+
+def config_of(said: Any) -> ServerConfig:
+    """The facts in a config that `read_pickle` has read; what is missing there is None.
+
+    Raises:
+        MalformedMessage: it is no object with a state.
+    """
+    if not isinstance(said, Object) or not isinstance(said.state, dict):
+        raise MalformedMessage(
+            "SET_CONFIG holds no config of an algorithm", fault="server", field="config",
+            expected="a pickle of an AlgorithmConfig", got=type(said).__name__,
+            cure="say what it would have said: --steps-per-sample, --activation",
+        )  # fmt: skip
+    state = said.state
+    model = {**_DEFAULT_MODEL, **_model(state)}
+    clip = model["log_std_clip_param"]
+    return ServerConfig(
+        steps_per_sample=_steps(state),
+        activation=_text(model["fcnet_activation"]),
+        head_activation=_text(model["head_fcnet_activation"]),
+        explore=_flag(state.get("explore")),
+        normalize_actions=_flag(state.get("normalize_actions")),
+        clip_actions=_flag(state.get("clip_actions")),
+        log_std_clip=float(clip) if isinstance(clip, (int, float)) and math.isfinite(clip) else None,
+        module=_module(state),
+        algorithm=str(said.made_by) if isinstance(said.made_by, Name) else None,
+        facts={name: state[name] for name in _FACTS if isinstance(state.get(name), (str, int, float, bool))},
+    )
+
+
+def _steps(state: dict[Any, Any]) -> int | None:
+    """Of one env runner: RLlib takes the whole batch from its runners, each of which brings its share."""
+    learners = max(_count(state.get("num_learners")) or 0, 1)
+    each = _count(state.get("_train_batch_size_per_learner"))
+    if each is None:
+        whole = _count(state.get("train_batch_size"))
+        each = None if whole is None else whole // learners
+    if not each:
+        return None
+    return math.ceil(each * learners / max(_count(state.get("num_env_runners")) or 0, 1))
+
+
+def _model(state: dict[Any, Any]) -> dict[Any, Any]:
+    """model_config, wherever it was given: a dict or a DefaultModelConfig, in the config or in its module spec."""
+    for owner in (_state_of(state.get("_rl_module_spec")), state):
+        for key in ("model_config", "_model_config"):
+            found = owner.get(key)
+            found = found if isinstance(found, dict) else _state_of(found)
+            if found:
+                return found
+    return {}
+
+
+def _module(state: dict[Any, Any]) -> str | None:
+    given = _state_of(state.get("_rl_module_spec")).get("module_class")
+    return str(given) if isinstance(given, Name) else None
+
+
+def _state_of(value: Any) -> dict[Any, Any]:
+    return value.state if isinstance(value, Object) and isinstance(value.state, dict) else {}
+
+
+def _count(value: Any) -> int | None:
+    return value if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**31 else None
+
+
+def _text(value: Any) -> str | None:
+    """An activation's name; a class, such as torch.nn.modules.activation.Tanh, has one too."""
+    if isinstance(value, Name):
+        return value.name.lower()
+    return value if isinstance(value, str) else None
+
+
+def _flag(value: Any) -> bool | None:
+    return value if isinstance(value, bool) else None

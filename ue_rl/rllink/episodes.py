@@ -1,0 +1,124 @@
+"""EpisodeCutter: steps of N envs, as they are taken, to the chunks of episodes that one message holds. No I/O.
+
+RLlib wants whole episodes or parts of them; a part that ends without an end goes on in the next message under the same
+id, and its first observation is the last one of the part before.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ue_rl.rllink.messages import Chunk
+
+
+class EpisodeCutter:
+    """Collects steps until `take`.
+
+    Args:
+        num_envs: how many envs step together. room: steps of each env for which there is room at first; it grows.
+        make_id: an id that no other episode of any client has.
+
+    Attributes:
+        steps: env-steps collected since the last `take`.
+    """
+
+    def __init__(self, num_envs: int, room: int = 256, make_id: Callable[[], str] | None = None) -> None:
+        self.num_envs = num_envs
+        self.steps = 0
+        self._make_id = make_id or (lambda: uuid.uuid4().hex)
+        self._ids = [self._make_id() for _ in range(num_envs)]
+        self._started = [0] * num_envs  # steps of the episode that were sent already
+        self._first: list[int | None] = [None] * num_envs  # where the env's part begins in the arrays
+        self._room = room
+        self._arrays: dict[str, NDArray[Any]] = {}
+        self._count = 0
+        self._starts: NDArray[Any] | None = None  # the observation that the next step of each env begins with
+        self._ready: list[Chunk] = []
+
+    def begin(self, obs: NDArray[Any], envs: NDArray[np.bool_] | None = None) -> None:
+        """New episodes of these envs (bool [num_envs]; None: all), which begin with obs [num_envs, ...]."""
+        if self._starts is None:
+            self._starts = obs.copy()
+        chosen = np.ones(self.num_envs, np.bool_) if envs is None else envs
+        self._starts[chosen] = obs[chosen]
+        for env in np.flatnonzero(chosen).tolist():
+            self._cut(env, False, False)  # a part of an episode that nobody ends: an engine was lost
+            self._ids[env] = self._make_id()
+            self._started[env] = 0
+
+    def add(
+        self, actions: NDArray[Any], logits: NDArray[np.float32], logp: NDArray[np.float32],
+        rewards: NDArray[np.float32], obs: NDArray[Any], terminated: NDArray[np.bool_], truncated: NDArray[np.bool_],
+        acted: NDArray[np.bool_] | None = None,
+    ) -> None:  # fmt: skip
+        """One step: what was done, and what came of it.
+
+        Args:
+            actions: [num_envs, ...]. logits: float32 [num_envs, n]. logp, rewards: float32 [num_envs].
+            obs: [num_envs, ...] after the step, of an episode that ends its last one.
+            terminated, truncated: bool [num_envs]. acted: bool [num_envs], the envs that took the step; None: all.
+        """
+        assert self._starts is not None
+        step = {"obs": self._starts, "actions": actions, "logits": logits, "logp": logp, "rewards": rewards}
+        if self._count == self._room or not self._arrays:
+            self._grow(step)
+        for name, values in step.items():
+            self._arrays[name][self._count] = values
+        at, self._count = self._count, self._count + 1
+        who = range(self.num_envs) if acted is None else np.flatnonzero(acted).tolist()
+        for env in who:
+            if self._first[env] is None:
+                self._first[env] = at
+        if acted is None:
+            self._starts[...] = obs
+            self.steps += self.num_envs
+        else:
+            self._starts[acted] = obs[acted]
+            self.steps += len(who)
+        over = terminated | truncated
+        if over.any():
+            for env in np.flatnonzero(over if acted is None else over & acted).tolist():
+                self._cut(env, bool(terminated[env]), bool(truncated[env]) and not terminated[env])
+                self._ids[env] = self._make_id()
+                self._started[env] = 0
+
+    def end(self, env: int) -> None:
+        """The env's episode is cut off behind its last step: it counts as truncated there."""
+        self._cut(env, False, True)
+
+    def take(self) -> list[Chunk]:
+        """All that was collected; episodes that are not over go on with the next step."""
+        for env in range(self.num_envs):
+            self._cut(env, False, False)
+        chunks, self._ready = self._ready, []
+        self._count = self.steps = 0
+        return chunks
+
+    def _grow(self, step: dict[str, NDArray[Any]]) -> None:
+        if not self._arrays:
+            self._arrays = {name: np.zeros((self._room, *values.shape), values.dtype) for name, values in step.items()}
+            return
+        self._room *= 2
+        for name, values in self._arrays.items():
+            wider = np.zeros((self._room, *values.shape[1:]), values.dtype)
+            wider[: len(values)] = values
+            self._arrays[name] = wider
+
+    def _cut(self, env: int, terminated: bool, truncated: bool) -> None:
+        """Makes a chunk of what there is of this env."""
+        first = self._first[env]
+        if first is None:
+            return
+        assert self._starts is not None
+        part = slice(first, self._count)
+        arrays = {name: values[part, env].copy() for name, values in self._arrays.items()}
+        obs = np.concatenate([arrays.pop("obs"), self._starts[env : env + 1]])
+        chunk = Chunk(self._ids[env], self._started[env], obs, terminated=terminated, truncated=truncated, **arrays)
+        self._ready.append(chunk)
+        self._started[env] += len(chunk.rewards)
+        self._first[env] = None

@@ -1,0 +1,107 @@
+"""Dialect J: JSON bodies and weights as an ONNX file, as Ray 2.41 to 2.48 speak it. No I/O.
+
+Source: ray.rllib.env.tcp_client_inference_env_runner (Ray 2.48) and captured messages. The file is compressed with gzip
+and written as base64.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+import zlib
+from typing import Any
+
+from ue_rl.errors import MalformedMessage, shorten
+from ue_rl.rllink.messages import (
+    EPISODES,
+    EPISODES_AND_GET_STATE,
+    Answer,
+    Chunk,
+    Pong,
+    ServerConfig,
+    ServerState,
+)
+
+MOST_ONNX = 2**28  # bytes of a file, unpacked: a small message must not become a large one
+_GZIP = 31  # zlib's name for gzip's header
+
+
+class JsonDialect:
+    """See ue_rl.rllink.messages.Dialect."""
+
+    name = "json"
+
+    def ask(self, what: str) -> bytes:
+        """See Dialect."""
+        return json.dumps({"type": what}).encode()
+
+    def episodes(self, chunks: list[Chunk], and_get_state: bool) -> bytes:
+        """See Dialect."""
+        return json.dumps({
+            "type": EPISODES_AND_GET_STATE if and_get_state else EPISODES,
+            "episodes": [_episode(chunk) for chunk in chunks],
+            "timesteps": sum(len(chunk.rewards) for chunk in chunks),
+        }, allow_nan=False).encode()  # fmt: skip
+
+    def answer(self, body: bytes) -> Answer:
+        """See Dialect."""
+        try:
+            message = json.loads(body)
+        except (ValueError, RecursionError) as error:
+            raise MalformedMessage(
+                "a message is not JSON as Ray 2.41 to 2.48 send it", fault="server", field="body",
+                got=shorten(body, 60), cure="Ray 2.49 and later speak msgpack: --dialect msgpack",
+            ) from error  # fmt: skip
+        kind = message.get("type") if isinstance(message, dict) else None
+        if kind == "PONG":
+            return Pong()
+        if kind == "SET_CONFIG":
+            return _config(message)
+        if kind == "SET_STATE":
+            seq = message.get("weights_seq_no", 0)
+            return ServerState(None, _onnx(message.get("onnx_file")), seq if isinstance(seq, int) else 0)
+        raise MalformedMessage(
+            "an answer of RLlib cannot be read", fault="server", field="type",
+            expected="PONG, SET_CONFIG or SET_STATE", got=kind,
+        )  # fmt: skip
+
+
+def _config(message: dict[str, Any]) -> ServerConfig:
+    steps = message.get("env_steps_per_sample")
+    if not isinstance(steps, int) or isinstance(steps, bool) or steps < 1:
+        raise MalformedMessage(
+            "SET_CONFIG does not say how many steps a sample has", fault="server", field="env_steps_per_sample",
+            expected="a positive integer", got=steps,
+        )  # fmt: skip
+    return ServerConfig(steps, facts={"force_on_policy": message.get("force_on_policy")})
+
+
+def _onnx(text: Any) -> bytes:
+    if not isinstance(text, str):
+        raise MalformedMessage(
+            "SET_STATE has no ONNX file", fault="server", field="onnx_file", expected="base64 of a gzip file",
+            got=type(text).__name__,
+        )  # fmt: skip
+    try:
+        unpacker = zlib.decompressobj(_GZIP)
+        file = unpacker.decompress(base64.b64decode(text, validate=True), MOST_ONNX)
+    except (zlib.error, binascii.Error, ValueError) as error:
+        raise MalformedMessage(
+            "the ONNX file cannot be unpacked", fault="server", field="onnx_file", expected="base64 of a gzip file",
+            got=str(error),
+        ) from error  # fmt: skip
+    if not unpacker.eof:
+        raise MalformedMessage(
+            "the ONNX file is cut off, or larger than is taken", fault="server", field="onnx_file",
+            expected=f"at most {MOST_ONNX} bytes", got=f"{len(file)} bytes and more",
+        )  # fmt: skip
+    return file
+
+
+def _episode(chunk: Chunk) -> dict[str, Any]:
+    return {
+        "obs": chunk.obs.tolist(), "actions": chunk.actions.tolist(), "rewards": chunk.rewards.tolist(),
+        "action_dist_inputs": chunk.logits.tolist(), "action_logp": chunk.logp.tolist(),
+        "is_terminated": chunk.terminated, "is_truncated": chunk.truncated,
+    }  # fmt: skip

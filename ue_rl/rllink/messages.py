@@ -1,0 +1,113 @@
+"""What is said over RLlink, whatever the dialect. No I/O.
+
+client -> server: PING, GET_CONFIG, GET_STATE, EPISODES, EPISODES_AND_GET_STATE
+server -> client: PONG, SET_CONFIG, SET_STATE
+
+Source: ray.rllib.env.external.rllink (Ray 2.60), and what was captured from Ray 2.48 and 2.60.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+PING, GET_CONFIG, GET_STATE = "PING", "GET_CONFIG", "GET_STATE"
+EPISODES, EPISODES_AND_GET_STATE = "EPISODES", "EPISODES_AND_GET_STATE"
+ASKS = frozenset({PING, GET_CONFIG, GET_STATE, EPISODES, EPISODES_AND_GET_STATE})
+
+
+@dataclass(frozen=True)
+class Pong:
+    """The answer to PING."""
+
+
+@dataclass(frozen=True)
+class ServerConfig:
+    """The answer to GET_CONFIG: what of it a client needs; None where the server does not say.
+
+    Args:
+        steps_per_sample: env-steps that one EPISODES_AND_GET_STATE must have at least: RLlib waits for as many.
+        activation: of the hidden layers of the encoder. head_activation: of those of the heads.
+        explore: actions are drawn, not the most likely ones. normalize_actions: actions are within -1 to 1, and
+            stretched to the bounds of a bounded Box; else clip_actions: they are cut to them.
+        log_std_clip: the log of a Gaussian's standard deviation is kept within -log_std_clip to log_std_clip.
+        module: the class of the RLModule, as "package.module.Name". algorithm: the class of the config, likewise.
+        facts: everything else that could be read, for people.
+    """
+
+    steps_per_sample: int | None = None
+    activation: str | None = None
+    head_activation: str | None = None
+    explore: bool | None = None
+    normalize_actions: bool | None = None
+    clip_actions: bool | None = None
+    log_std_clip: float | None = None
+    module: str | None = None
+    algorithm: str | None = None
+    facts: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class ServerState:
+    """The answer to GET_STATE and EPISODES_AND_GET_STATE.
+
+    Args:
+        weights: parameter name -> array (dialect M). onnx: an ONNX file (dialect J). One of them is None.
+        seq: weights_seq_no. It may come twice with different weights, and 0 is not unique: it is for people.
+    """
+
+    weights: Mapping[str, NDArray[Any]] | None
+    onnx: bytes | None
+    seq: int
+
+
+Answer = Pong | ServerConfig | ServerState
+
+
+@dataclass
+class Chunk:
+    """A part of one env's episode: T steps, T + 1 observations.
+
+    Args:
+        id_: of the episode; its next chunk has the same. t_started: steps of the episode before this chunk.
+        obs: [T + 1, ...]; the first one is the last one of the chunk before. actions: [T, ...], as they were drawn,
+            before they were stretched or cut to the engine's bounds. rewards: float32 [T].
+        logits: float32 [T, n], what the distribution was made of (action_dist_inputs). logp: float32 [T].
+        terminated, truncated: the episode ended with the last step. A chunk that ends without either goes on.
+    """
+
+    id_: str
+    t_started: int
+    obs: NDArray[Any]
+    actions: NDArray[Any]
+    rewards: NDArray[np.float32]
+    logits: NDArray[np.float32]
+    logp: NDArray[np.float32]
+    terminated: bool = False
+    truncated: bool = False
+
+
+class Dialect(Protocol):
+    """How messages become bodies of frames."""
+
+    name: str
+
+    def ask(self, what: str) -> bytes:
+        """The body of PING, GET_CONFIG or GET_STATE."""
+        ...
+
+    def episodes(self, chunks: list[Chunk], and_get_state: bool) -> bytes:
+        """The body of EPISODES or EPISODES_AND_GET_STATE."""
+        ...
+
+    def answer(self, body: bytes) -> Answer:
+        """What a body of the server says.
+
+        Raises:
+            MalformedMessage: it cannot be read, or is no answer.
+        """
+        ...

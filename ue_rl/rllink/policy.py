@@ -1,0 +1,103 @@
+"""Policy: what a server has sent, as something that acts: a network and a distribution, from the config and weights."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ue_rl.errors import UnsupportedNetwork
+from ue_rl.rllink.distributions import Distribution, distribution
+from ue_rl.rllink.messages import ServerConfig, ServerState
+from ue_rl.rllink.networks import Network, network
+from ue_rl.rllink.onnx_network import OnnxNetwork
+from ue_rl.spec import EnvSpec
+
+Array = NDArray[np.float32]
+
+
+@dataclass(frozen=True)
+class Flags:
+    """What the user says, and what wins over the server's config; None: the server says it.
+
+    Args:
+        steps_per_sample, activation, head_activation, explore, normalize_actions, clip_actions: see ServerConfig.
+        squashed: the policy is SAC's squashed Gaussian.
+    """
+
+    steps_per_sample: int | None = None
+    activation: str | None = None
+    head_activation: str | None = None
+    explore: bool | None = None
+    normalize_actions: bool | None = None
+    clip_actions: bool | None = None
+    squashed: bool | None = None
+
+    def over(self, config: ServerConfig) -> ServerConfig:
+        """The config with the user's words in it."""
+        given = {name: value for name, value in vars(self).items() if value is not None and name != "squashed"}
+        return replace(config, **given)
+
+
+@dataclass(frozen=True)
+class Policy:
+    """Acts for N envs at once.
+
+    Args:
+        net: observations to logits. how: logits to actions. explore: draw actions; else the likeliest one.
+        seq: the server's number of these weights.
+    """
+
+    net: Network | OnnxNetwork
+    how: Distribution
+    explore: bool
+    seq: int
+
+    @classmethod
+    def of(cls, state: ServerState, config: ServerConfig, spec: EnvSpec, squashed: bool | None) -> Policy:
+        """The policy in a state.
+
+        Args:
+            config: the server's, with the user's words in it. spec: of the engine. squashed: see Flags.
+
+        Raises:
+            UnsupportedNetwork: it cannot be rebuilt, or does not fit the engine; it says what is not known.
+        """
+        weights = state.weights or {}
+        if squashed is None:
+            squashed = any(name.startswith("pi_encoder") for name in weights)
+        how = distribution(
+            spec.action_spec, squashed=squashed, normalize=config.normalize_actions is not False,
+            clip=bool(config.clip_actions),
+        )  # fmt: skip
+        net = _network(state, config, gaussian=not spec.action_spec.counts)
+        for what, expected, got in (
+            ("OBS", net.obs_size, spec.obs_size),
+            ("ACT_SPACE", how.num_logits, net.num_logits),
+        ):
+            if expected != got:
+                raise UnsupportedNetwork(
+                    "the server's policy does not fit the engine", fault="caller", field=what,
+                    expected=f"{expected} numbers" if what == "OBS" else f"{expected} outputs for the action space",
+                    got=got, cure="give RLlib's config the engine's spaces: `ue-rl inspect` shows them",
+                )  # fmt: skip
+        return cls(net, how, config.explore is not False, state.seq)
+
+    def act(self, obs: Array, rng: np.random.Generator) -> tuple[NDArray[Any], Array, Array]:
+        """(actions as an episode stores them, logits, log-probabilities) of float32 [N, obs_size]."""
+        logits = self.net(obs)
+        actions, logp = self.how.draw(logits, rng) if self.explore else self.how.likeliest(logits)
+        return actions, logits, logp
+
+
+def _network(state: ServerState, config: ServerConfig, *, gaussian: bool) -> Network | OnnxNetwork:
+    if state.onnx is not None:
+        return OnnxNetwork(state.onnx)
+    if config.activation is None:
+        raise UnsupportedNetwork(
+            "the server does not say which activation its network has, and weights do not either", fault="server",
+            field="activation", cure="say it: --activation tanh (RLlib's default)",
+        )  # fmt: skip
+    return network(state.weights or {}, config.activation, config.head_activation, gaussian=gaussian)
