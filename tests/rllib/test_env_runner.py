@@ -117,10 +117,8 @@ def test_rllibs_stock_runner(make: Any) -> None:
 def test_an_engine_that_is_killed_is_started_again(make: Any) -> None:
     runner = make(config_of("CartPole-v1", 2))
     runner.sample(num_timesteps=20)
-    engines = [
-        p for p in psutil.Process().children(recursive=True) if "serve" in p.cmdline() and "keeper" not in str(p)
-    ]
-    victim = next(p for p in engines if "keeper.py" not in " ".join(p.cmdline()))
+    running = psutil.Process().children(recursive=True)
+    victim = next(p for p in running if "serve" in p.cmdline() and "keeper.py" not in " ".join(p.cmdline()))
     victim.kill()
     steps = sum(len(episode) for _ in range(3) for episode in runner.sample(num_timesteps=40))
     assert steps >= 120
@@ -135,7 +133,7 @@ def test_an_engine_that_is_killed_is_started_again(make: Any) -> None:
     [
         ({}, "env_config says where the engine is"),
         ({"env": "CartPole-v1", "url": "tcp://127.0.0.1:1"}, "env_config says where the engine is"),
-        ({"engin": "x"}, "did you mean 'engine'"),
+        ({"engin": "x"}, "id you mean 'engine'"),
         ({"env": "CartPole-v1", "num_engines": 2}, "cannot be shared out"),
     ],
 )
