@@ -227,7 +227,8 @@ class Bench:
         if self.states is None:
             return self.reset()
         over = self.over()
-        if len(over) == self.peer().spec.num_envs:
+        apart = bool(self.failed & {"mixed-batch", "partial-batch", "row-order"})
+        if len(over) == self.peer().spec.num_envs or (over and apart):
             return self.begin()
         return self.play(self.sampler.random(self.states) if actions is None else actions, resets=over)
 

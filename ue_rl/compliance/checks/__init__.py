@@ -54,9 +54,10 @@ CHECKS: list[Check] = [
     Check("steps of all envs", basics.steps_of_all, every_carrier=True, fundamental=True),
     Check("silence between requests", basics.silence, every_carrier=True),
     # who is asked
-    Check("envs of their own", envs.own_states),
     Check("partial batches", delivery.partial, every_carrier=True, text_only=True),
     Check("steps and resets together", delivery.mixed, every_carrier=True, text_only=True),
+    Check("rows in another order", delivery.backwards, text_only=True),
+    Check("envs of their own", envs.own_states),
     # how long steps take
     Check("speed", timing.speed, every_carrier=True),
     Check("delayed pieces", timing.delays, every_carrier=True, text_only=True),
@@ -86,7 +87,7 @@ CHECKS: list[Check] = [
     Check("requests byte by byte", delivery.byte_by_byte, every_carrier=True, text_only=True),
     Check("several lines in one write", delivery.joined, text_only=True),
     Check("pipelined requests", delivery.pipelined, text_only=True),
-    Check("rows in another order", delivery.backwards, text_only=True),
+    Check("what rows in another order do", delivery.backwards_effect, text_only=True),
     Check("carriage returns", delivery.crlf, every_carrier=True, text_only=True),
     Check("empty lines", delivery.empty_lines, every_carrier=True, text_only=True),
     Check("spaces", delivery.spaces, text_only=True),
