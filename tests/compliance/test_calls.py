@@ -17,7 +17,7 @@ CALLS = ("parameters", "parameters of a reset", "pause", "time scale", "pictures
 
 
 def checked(url: str) -> Report:
-    return compliance.check(url, Options(timeout=0.5), only=CALLS)
+    return compliance.check(url, Options(timeout=1.5), only=CALLS)
 
 
 def texts(report: Report) -> dict[str, str]:

@@ -33,7 +33,7 @@ NAMED = {
 
 
 def checked(url: str, **options: bool) -> Report:
-    return compliance.check(url, Options(timeout=0.5, **options), only=SESSIONS)  # type: ignore[arg-type]
+    return compliance.check(url, Options(timeout=1.5, **options), only=SESSIONS)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("way", NAMED)
@@ -103,7 +103,7 @@ def _serve(sock: socket.socket) -> None:
 
 def test_two_trainers_at_once() -> None:
     with threaded() as url:
-        lenient = compliance.check(url, Options(timeout=0.5), only=["a second trainer"])
-        strict = compliance.check(url, Options(timeout=0.5, strict=True), only=["a second trainer"])
+        lenient = compliance.check(url, Options(timeout=1.5), only=["a second trainer"])
+        strict = compliance.check(url, Options(timeout=1.5, strict=True), only=["a second trainer"])
     assert lenient.mistakes == strict.mistakes == ["two-at-once"]
     assert (lenient.exit_code, strict.exit_code) == (0, 1)

@@ -11,7 +11,8 @@ import pytest
 from ue_rl import compliance
 from ue_rl.compliance import Options, Outcome, Report
 from ue_rl.compliance.checks.timing import ticks_of
-from ue_rl.testing.engines.mistaken import Answer, Ask, MistakenEngine
+from ue_rl.testing.engines.mistaken import MistakenEngine
+from ue_rl.testing.engines.right import Answer, Ask
 
 TIMING = ("speed", "delayed pieces")
 

@@ -6,6 +6,7 @@ import re
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,7 +14,7 @@ import numpy as np
 import pytest
 
 import ue_rl
-import ue_rl.compliance
+from ue_rl import compliance
 from ue_rl.connections import MultiTcpConnection
 from ue_rl.spec import EnvSpec
 from ue_rl.wire.codec import line_limit
@@ -51,6 +52,15 @@ def test_a_trainer_steps_it(port: int) -> None:
     connection.send_actions(np.zeros((2, 1), np.float32))
     np.testing.assert_array_equal(connection.receive().obs, [[0], [-0.75]])
     connection.close()
+
+
+def test_its_side_of_the_protocol_is_right(port: int) -> None:
+    with socket.socket() as probe:
+        while probe.connect_ex(("127.0.0.1", port)):
+            time.sleep(0.02)
+    report = compliance.check(f"tcp://127.0.0.1:{port}")
+    assert report.mistakes == [], report
+    assert report.count(compliance.Outcome.PASS) > 30
 
 
 def test_one_trainer_after_the_other_and_episodes_end(port: int) -> None:

@@ -69,7 +69,14 @@ func _initialize() -> void:
 	for i in 2:
 		var env = Env.new()
 		env.index = i
+		env.add_to_group("envs")
 		root.add_child(env)
 		envs.append(env)
-	root.add_child(bridge)
-	bridge.start(envs, 4, 5)
+	if bridge.lock_step:
+		root.add_child(bridge)
+		bridge.start(envs, 4, 5)
+	else:  # as a node of a scene
+		bridge.env_group = "envs"
+		bridge.obs_size = 4
+		bridge.act_size = 5
+		root.add_child(bridge)

@@ -11,6 +11,8 @@ from gymnasium import spaces
 from numpy.typing import NDArray
 
 from tests.samples.godot_engine import Engine, needs_godot, running
+from ue_rl import compliance
+from ue_rl.compliance import Outcome
 from ue_rl.envs.vec_env import UnrealVecEnv
 
 pytestmark = needs_godot
@@ -74,6 +76,17 @@ def test_the_same_seeds_and_actions_give_the_same_run_to_the_bit(task: tuple[str
     for others in runs[1:]:
         for mine, other in zip((obs, rewards, dones), others, strict=True):
             np.testing.assert_array_equal(mine, other)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["cart_pole", *SPACES])
+def test_the_checker_finds_nothing(name: str, tmp_path: Path) -> None:
+    with running(tmp_path, f"--task={name}", num_envs=2) as engine:
+        engine.dial().close()
+        report = compliance.check(f"tcp://127.0.0.1:{engine.port}", compliance.Options(patience=1, timeout=10))
+    assert [f for f in report.findings if f.outcome in (Outcome.FAIL, Outcome.WARN)] == []
+    assert report.exit_code == 0
+    assert {f.check for f in report.findings if f.outcome is Outcome.PASS} >= {"a seed twice", "next trainer"}
 
 
 @pytest.mark.parametrize("task", SPACES, indirect=True)

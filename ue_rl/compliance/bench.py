@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -62,9 +63,8 @@ class Bench:
             states: of the last exchange here; None where there was none in this session.
             speed: name -> number, for the report.
             memo: what one check leaves for another. shared: the same, for all carriers of one run.
-    <<<<<<< HEAD
-            failed: the names of the mistakes that were a FAIL so far, over any carrier.
-    =======
+                failed: the names of the mistakes that were a FAIL so far, over any carrier.
+
             failed: the names of the mistakes that were a FAIL so far.
             fell_silent: an answer did not come once; from the next session on none is waited for so long again.
             losses: sessions that were lost for no reason that has a name.
@@ -89,6 +89,7 @@ class Bench:
         self.shared: dict[str, Any] = {} if shared is None else shared
         self.failed: set[str] = self.shared.setdefault("failed", set())
         self._tape: Tape | None = None
+        self._paces: deque[float] = deque(maxlen=21)
 
     # -- the session
 
@@ -152,6 +153,11 @@ class Bench:
         if self._tape is not None:
             self._tape.cut()
 
+    def anew(self) -> States:
+        """New episodes of all envs, of which nothing is known; for a check that does not know what was asked before."""
+        self.tape.cut()
+        return self.reset()
+
     def forget(self) -> None:
         """The envs are somewhere, by requests that were not made here: the next step begins new episodes."""
         self.states = None
@@ -198,19 +204,26 @@ class Bench:
         self, actions: NDArray[np.float32], envs: Sequence[int] | None = None, resets: Sequence[int] = ()
     ) -> States:
         """Peer.step, noted."""
-        peer = self.peer()
+        peer, began = self.peer(), time.perf_counter()
         self.states = peer.step(actions, envs, resets)
         self._forget_flags(resets)
         ids = [env for env in range(peer.spec.num_envs) if env not in set(resets)] if envs is None else envs
         self.tape.add(self.states, self.over(), ids, resets, actions)
+        self._paces.append(time.perf_counter() - began)
         return self.states
+
+    @property
+    def pace(self) -> float:
+        """Seconds that an exchange takes at present, with what is done here about it."""
+        return sorted(self._paces)[len(self._paces) // 2] if self._paces else 0.1
 
     def step(self, actions: NDArray[np.float32] | None = None) -> States:
         """A step of all envs, random by default; those whose episode is over get a new one."""
         if self.states is None:
             return self.reset()
         over = self.over()
-        if len(over) == self.peer().spec.num_envs:
+        apart = bool(self.failed & {"mixed-batch", "partial-batch", "row-order"})
+        if len(over) == self.peer().spec.num_envs or (over and apart):
             return self.begin()
         return self.play(self.sampler.random(self.states) if actions is None else actions, resets=over)
 

@@ -88,7 +88,7 @@ def asked(bench: Bench, manner: Manner) -> tuple[Episode, bool]:
     usual, _ = reference(bench)
 
     def ask() -> bool:
-        came.append(_episode(bench, manner))
+        came.append(episode(bench, manner))
         return _equal(came[-1], usual)
 
     right = does_right(bench, manner.mistake, ask)
@@ -111,7 +111,7 @@ def does_right(bench: Bench, mistake: str, ask: Callable[[], bool]) -> bool:
     if mapped(bench, mistake, ask) or not repeats:
         return True
     # Once more each, so that an engine whose episodes repeat by chance alone is not blamed.
-    plainly = _episode(bench, PLAIN)
+    plainly = episode(bench, PLAIN)
     if _equal(plainly, usual) and not mapped(bench, mistake, ask):
         return False
     _memory(bench).repeats = False
@@ -126,7 +126,7 @@ def _has_sense(bench: Bench) -> None:
 
 
 def begin(bench: Bench) -> States:
-    """New episodes of all envs, as `_episode` begins them."""
+    """New episodes of all envs, as `episode` begins them."""
     return bench.text().reset(seeds=seeds_of(bench, ids_of(bench)))
 
 
@@ -153,7 +153,7 @@ def _halves(spec: EnvSpec, actions: NDArray[np.float32]) -> NDArray[np.float32]:
     return actions
 
 
-def _episode(bench: Bench, manner: Manner) -> Episode:
+def episode(bench: Bench, manner: Manner) -> Episode:
     """A reset and some steps of all envs, fewer where an episode ends; always the same actions."""
     peer = bench.text()
     sampler = Sampler(peer.spec, bench.options.seed + 1)
@@ -192,12 +192,12 @@ def reference(bench: Bench) -> tuple[Episode, bool]:
     if memory.broke_off:
         memory.broke_off = False
         try:
-            _episode(bench, PLAIN)
+            episode(bench, PLAIN)
         except Wrong as wrong:
             raise Wrong("session-leaks", f"the session after one that broke off: {wrong.text}", wrong.seen) from wrong
     if not memory.usual:
-        memory.usual = _episode(bench, PLAIN)
-        memory.repeats = _equal(memory.usual, _episode(bench, PLAIN))
+        memory.usual = episode(bench, PLAIN)
+        memory.repeats = _equal(memory.usual, episode(bench, PLAIN))
     return memory.usual, memory.repeats
 
 

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from ue_rl.compliance.bench import Bench
 from ue_rl.compliance.peer import States
+from ue_rl.spec import EnvType
 
 _MOST = 64  # steps
 Change = Callable[[int, NDArray[np.float32]], NDArray[np.float32]]
@@ -52,10 +53,15 @@ class Episode:
         return float(np.abs(one - two).max(initial=0.0) / max(np.abs(one).max(initial=0.0), 1e-9))
 
 
+def takes_seeds(bench: Bench) -> bool:
+    """RLBASE has no field for a seed, whatever FEATURES say."""
+    spec = bench.peer().spec
+    return "SEED" in spec.features and spec.env_type is not EnvType.RLBASE
+
+
 def affordable(bench: Bench) -> int:
     """How many steps an episode has that is played again and again."""
-    seconds = bench.states.seconds if bench.states is not None else 1.0
-    return int(np.clip(bench.options.patience / 12 / max(seconds, 1e-6), 8, _MOST))
+    return int(np.clip(bench.options.patience / 15 / bench.pace, 8, _MOST))
 
 
 def seeds_of(bench: Bench, kind: int = 0) -> list[int]:
@@ -77,6 +83,7 @@ def replay(
         again: an env that is reset in the middle, with its seed.
     """
     spec = bench.peer().spec
+    bench.tape.cut()
     ids = list(range(spec.num_envs)) if order is None else list(order)
     kept = [bench.begin(None if order is None else ids, [seeds[env] for env in ids])]
     over, there, actions = [np.zeros(spec.num_envs, np.bool_)], [np.ones(spec.num_envs, np.bool_)], []

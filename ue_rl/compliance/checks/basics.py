@@ -8,6 +8,7 @@ from ue_rl.compliance.bench import Bench
 from ue_rl.compliance.checks.spaces import refused
 from ue_rl.compliance.peer import Skip, States, Wrong
 from ue_rl.compliance.text_peer import TextPeer
+from ue_rl.spec import EnvType
 from ue_rl.wire.handshake import unknown_words
 
 _STEPS = 20
@@ -24,7 +25,7 @@ def keys(bench: Bench) -> str:
     judge = bench.fail if bench.options.strict else bench.warn
     if spec.version == 0 and not bench.options.base:
         judge("not-version-1", seen=shown)
-    elif spec.channel is None and spec.version and not spec.groups:
+    elif spec.channel is None and spec.version and not spec.groups and spec.env_type is not EnvType.RLBASE:
         judge("channel-not-said", seen=shown)
     return f"{spec.num_envs} envs, {spec.obs_size} numbers of observation, {spec.act_size} of action"
 

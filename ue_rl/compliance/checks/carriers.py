@@ -7,7 +7,7 @@ import numpy as np
 from ue_rl.compliance.bench import Bench
 from ue_rl.compliance.checks.resets import numbers, shown
 from ue_rl.compliance.peer import Skip
-from ue_rl.compliance.replay import Episode, affordable, replay, seeds_of
+from ue_rl.compliance.replay import Episode, affordable, replay, seeds_of, takes_seeds
 
 __all__ = ["same"]
 
@@ -17,8 +17,7 @@ _ROUNDING = 1e-4
 def same(bench: Bench) -> str:
     """The episode over this carrier is that over the first one."""
     numbers(bench)
-    spec = bench.peer().spec
-    if "SEED" not in spec.features:
+    if not takes_seeds(bench):
         raise Skip("FEATURES has no SEED")
     bench.needs_right(
         "reset-ignored", "seed-ignored", "not-repeatable", "seed-refused", "done-after-reset", "stale-reset",

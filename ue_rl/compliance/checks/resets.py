@@ -41,6 +41,7 @@ def in_a_row(bench: Bench) -> str:
     """A reset after a reset; and the envs do not all begin in the same random places."""
     numbers(bench)
     spec = bench.peer().spec
+    bench.anew()
     for _ in bench.while_there_is_time(bench.options.patience, _IN_A_ROW):
         bench.reset()
     if spec.num_envs == 1:
@@ -75,8 +76,7 @@ def of_one(bench: Bench) -> str:
     """Resets of one env in the middle of an episode: it begins anew, and the others go on."""
     numbers(bench)
     bench.needs_right("same-trajectory")
-    if bench.states is None or bench.over():
-        bench.reset()
+    bench.anew()
     tries = []
     for n, (env, steps) in zip(bench.while_there_is_time(bench.options.patience, _MOST), _plan(bench), strict=False):
         made = _try(bench, n, env, steps)

@@ -7,7 +7,8 @@ import numpy as np
 from ue_rl.compliance.bench import Bench
 from ue_rl.compliance.checks.resets import numbers, shown
 from ue_rl.compliance.peer import Skip, Wrong
-from ue_rl.compliance.replay import Episode, affordable, replay, seeds_of
+from ue_rl.compliance.replay import Episode, affordable, replay, seeds_of, takes_seeds
+from ue_rl.spec import EnvType
 
 __all__ = ["large", "one_alone", "options", "other_seeds", "repeat"]
 
@@ -16,7 +17,7 @@ _LARGEST = 2**63 - 1
 
 
 def _seeded(bench: Bench) -> None:
-    if "SEED" not in bench.peer().spec.features:
+    if not takes_seeds(bench):
         raise Skip("FEATURES has no SEED")
     numbers(bench)
     bench.needs_right(
@@ -132,7 +133,7 @@ def large(bench: Bench) -> str:
 def options(bench: Bench) -> str:
     """OPTIONS with nothing in them are taken."""
     spec = bench.peer().spec
-    if "OPTIONS" not in spec.features:
+    if "OPTIONS" not in spec.features or spec.env_type is EnvType.RLBASE:
         raise Skip("FEATURES has no OPTIONS")
     try:
         bench.begin(options=[{}] * spec.num_envs)

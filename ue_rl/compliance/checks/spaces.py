@@ -66,6 +66,7 @@ def rewards(bench: Bench) -> str:
     reel = bench.tape.reel()
     steps = int(reel.steps.sum())
     if not reel.rewards.any() and not bench.failed:
+        bench.anew()
         for _ in bench.while_there_is_time(bench.options.patience, max(0, _MOST_STEPS - steps // bench.tape.envs)):
             states = bench.step()
             steps += spec.num_envs
@@ -104,8 +105,7 @@ def actions_taken(bench: Bench) -> str:
     """Every choice of each number, and the bounds of each BOX, are taken."""
     spec = bench.peer().spec
     bench.needs_right("bound-refused", "choice-refused")
-    if bench.states is None:
-        bench.reset()
+    bench.anew()
     taken, masked = 0, spec.mask_size > 0
     corners = _corners(bench)
     for n in bench.while_there_is_time(bench.options.patience, len(corners)):

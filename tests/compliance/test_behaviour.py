@@ -1,0 +1,54 @@
+"""Each mistake in an engine's behaviour is named, and nothing else is said to be certainly wrong."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.compliance.behaviour import checked, found
+from ue_rl.compliance import Outcome
+from ue_rl.testing import ChaosEngine
+from ue_rl.testing.engines.mistaken import MistakenEngine
+
+WRONG = [
+    "reset-ignored:state", "reset-ignored:zero-step", "reset-ignored:env-1", "reset-ignored:mid-episode",
+    "resets-all", "resets-all:next", "resets-itself", "resets-itself:twice", "stale-reset", "stale-reset:velocity",
+    "done-after-reset", "done-after-reset:one-step", "trunc-without-done", "seed-ignored", "seed-ignored:env-0",
+    "seed-ignored:first-only", "not-repeatable", "not-repeatable:length", "wrong-env-acted", "wrong-env-acted:swapped",
+    "wrong-env-acted:position", "action-ignored", "action-ignored:env-2", "action-ignored:first", "choice-refused:last",
+    "bound-refused", "bound-refused:lowest", "outside-obs-space", "outside-obs-space:done", "options-refused",
+]  # fmt: skip
+PROBABLE = {
+    "one-step-late:obs": "one-step-late", "one-step-late:action": "one-step-late",
+    "action-order:first-only": "action-order", "seed-ignored:fixed": "seed-ignored", "two-decimals": "two-decimals",
+    "zero-reward": "zero-reward", "never-done": "never-done",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("way", WRONG)
+def test_a_mistake_is_certain_and_alone(way: str) -> None:
+    with MistakenEngine(way, channel="SHARED") as engine:
+        report = checked(engine.url)
+    assert found(report, Outcome.FAIL) == {way.partition(":")[0]}, report
+    assert report.seconds < 10
+
+
+@pytest.mark.parametrize("way", PROBABLE)
+def test_a_mistake_is_probable(way: str) -> None:
+    with MistakenEngine(way, channel="SHARED") as engine:
+        report = checked(engine.url)
+    assert PROBABLE[way] in found(report, Outcome.WARN), report
+    assert not found(report, Outcome.FAIL), report
+
+
+@pytest.mark.parametrize("options", [{}, {"choices": True}, {"num_envs": 1}, {"channel": "PER_ENV"}], ids=str)
+def test_nothing_is_wrong_with_an_engine_that_is_right(options: dict[str, str]) -> None:
+    with MistakenEngine(**options) as engine:  # type: ignore[arg-type]
+        report = checked(engine.url, seed=5)
+    assert report.mistakes == [], report
+
+
+def test_nothing_is_wrong_over_any_carrier() -> None:
+    with ChaosEngine(num_envs=3, shm=True) as engine:
+        report = checked(engine.url, seed=2)
+    assert report.mistakes == [], report
+    assert len({finding.carrier for finding in report.findings if finding.check == "a seed twice"}) == 3
