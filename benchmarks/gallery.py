@@ -120,7 +120,7 @@ SAMPLES = {
     "godot_catcher": Sample(
         "Catcher, Godot 3", "godot:samples/godot --task=catcher",
         "--num-envs 16 --timesteps 130000 --n-steps 128 --batch-size 256 --learning-rate lin_0.002 --set gamma=0.98",
-        5, "1 for each ball that is caught, -1 for each that is missed", "text", "catcher", 1 / 15,
+        4, "1 for each ball that is caught, -1 for each that is missed", "text", "catcher", 1 / 15,
         needs=("godot3-server",), note=DRAWN,
     ),
     "pendulum": Sample(
