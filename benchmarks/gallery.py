@@ -23,6 +23,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import textwrap
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -318,7 +319,7 @@ def page(results: dict[str, dict[str, Any]]) -> str:
             "", f"## {sample.title}", "",
             f"![learning curve of {sample.title}](gallery/{name}.png)",
             f"![the trained agent in {sample.title}](gallery/{name}.gif)", "",
-            f"Return: {sample.most}. The film: {sample.note}.", "", "```sh", *sample.before, command_of(name), "```",
+            *textwrap.wrap(f"Return: {sample.most}. The film: {sample.note}.", 118), "", "```sh", *sample.before, command_of(name), "```",
         ]  # fmt: skip
     return "\n".join(lines) + "\n"
 
