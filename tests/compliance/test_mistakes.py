@@ -24,7 +24,7 @@ ELSEWHERE = {"not-listening", "busy", "bad-agent", "shm-refused"}
 # Ways that no check tells apart yet, or names otherwise.
 NOT_YET = {
     "missing-separator:blank", "wrong-separator:trailing", "bad-info:json", "reward-not-a-number:suffix",
-    "unknown-field:truncated", "unknown-field:infos", "env-socket-refused:closed", "reset-ignored:state",
+    "unknown-field:truncated", "unknown-field:infos", "env-socket-refused:closed",
     "reset-ignored:zero-step", "reset-ignored:env-1", "done-after-reset:one-step", "done-after-reset:always",
     "action-ignored:env-2", "seed-ignored:32-bits",
 }  # fmt: skip
