@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
-from PIL import Image, ImageDraw, ImageFont
+from PIL import Image, ImageDraw, ImageEnhance, ImageFont
 
 Observation = NDArray[np.float32]
 Drawing = Callable[[Observation], Image.Image]
@@ -110,7 +110,7 @@ def catcher(seen: Observation) -> Image.Image:
         canvas.disc(numbers[k] * 3, numbers[k + 1] * 6 - ground, 0.2, GREY)
     for k in (2, 6):
         canvas.disc(cart + numbers[k] * 3, numbers[k + 1] * 6 - ground, 0.25, RED)
-    canvas.box(cart, 0.1 - ground, 0.5, 0.1, INK)
+    canvas.box(cart, 0.1 - ground, 0.7, 0.1, INK)
     return canvas.done()
 
 
@@ -119,8 +119,11 @@ DRAWINGS: dict[str, Drawing] = {
 }  # fmt: skip
 
 
-def small(picture: Image.Image) -> Image.Image:
-    """At most SIZE wide."""
+def small(picture: Image.Image, crop: tuple[float, float, float, float] | None = None) -> Image.Image:
+    """At most SIZE wide, and of that what `crop` leaves, brighter."""
+    if crop is not None:
+        sides = (part * length for part, length in zip(crop, picture.size * 2, strict=True))
+        picture = ImageEnhance.Brightness(picture.crop(tuple(map(round, sides)))).enhance(1.8)
     if picture.width <= SIZE:
         return picture
     return picture.resize((SIZE, round(picture.height * SIZE / picture.width)), Image.Resampling.LANCZOS)

@@ -16,7 +16,7 @@ ROOT = Path(__file__).resolve().parents[1]
 ROOMS = ("connections", "bridges", "inference")
 JOINERS = (
     "ue_rl/connecting.py", "ue_rl/__init__.py", "ue_rl/__main__.py",
-    "ue_rl/cli/", "ue_rl/testing/", "ue_rl/training/", "ue_rl/compliance/",
+    "ue_rl/cli/", "ue_rl/testing/", "ue_rl/training/", "ue_rl/compliance/", "ue_rl/rllib/",
 )  # fmt: skip
 LIBRARIES = {"gymnasium", "stable_baselines3", "torch", "onnxruntime"}
 # What a folder of the core may see of the others; everything may see ue_rl/*.py.

@@ -35,7 +35,7 @@ class Climb(VectorBridge):
         self.left = np.zeros(num_envs, np.int64)  # holds still to climb
         self.moves = np.zeros(num_envs, np.int64)
         self.lamps = np.zeros((num_envs, 2), np.int64)
-        self.random = np.random.default_rng(0)
+        self.randoms = [np.random.default_rng(env) for env in range(num_envs)]
 
     def list_parameters(self) -> dict[str, tuple[float, float, float]]:
         """Name -> (value, low, high)."""
@@ -53,8 +53,9 @@ class Climb(VectorBridge):
         self, env_ids: NDArray[np.intp], seeds: Sequence[int | None], options: Sequence[dict[str, Any] | None]
     ) -> None:
         """The climber is at the foot."""
-        if len(seeds) and seeds[0] is not None:
-            self.random = np.random.default_rng(seeds[0])
+        for env, seed in zip(env_ids.tolist(), seeds, strict=True):
+            if seed is not None:
+                self.randoms[env] = np.random.default_rng(seed)
         self.left[env_ids] = np.maximum(1, np.rint(self.height[env_ids]))
         self.moves[env_ids] = 2 * self.left[env_ids] + 8
         self._look(env_ids)
@@ -76,6 +77,7 @@ class Climb(VectorBridge):
         self._look(env_ids)
 
     def _look(self, env_ids: NDArray[np.intp]) -> None:
-        self.lamps[env_ids] = self.random.integers(2, size=(len(env_ids), 2))
+        for env in env_ids.tolist():
+            self.lamps[env] = self.randoms[env].integers(2, size=2)
         self.outbox.obs[env_ids, 0] = self.left[env_ids] / HEIGHT[1]
         self.outbox.obs[env_ids, 1:] = self.lamps[env_ids]

@@ -41,6 +41,7 @@ from ue_rl.wire.handshake import decode_handshake
 
 ROOT = Path(__file__).resolve().parents[2]
 SAMPLE, SOURCES = ROOT / "samples" / "cpp", Path(__file__).parent / "cpp"
+DEPLOY, STAND_INS = ROOT / "samples" / "deploy" / "cpp", Path(__file__).parent / "deploy"
 STRICT = ["-std=c++17", "-Wall", "-Wextra", "-Wpedantic", "-Werror", "-ffp-contract=off", "-pthread"]
 SANITIZED = ["-g1", "-fsanitize=address,undefined", "-fno-sanitize-recover=undefined", "-fno-omit-frame-pointer"]
 
@@ -63,7 +64,7 @@ def compile_(compiler: str, source: Path, binary: Path, *flags: str) -> Path:
 def cached(compiler: str, source: Path, *flags: str) -> Path:
     """The program; compiled once for each version of its sources, because the sanitizers take their time."""
     key = hashlib.sha256(repr((compiler, STRICT, flags)).encode())
-    for file in (source, SAMPLE / "ue_rl_bridge.hpp"):
+    for file in (source, *sorted(SAMPLE.glob("*.hpp")), *sorted(DEPLOY.glob("*.hpp")), *sorted(STAND_INS.glob("*.h"))):
         key.update(file.read_bytes())
     folder = Path(tempfile.gettempdir()) / f"ue_rl-cpp-{os.getuid()}"
     folder.mkdir(mode=0o700, exist_ok=True)
@@ -305,7 +306,7 @@ def split_mix(state: int) -> tuple[int, float]:
 
 
 class Reach(VectorBridge):
-    """samples/cpp/reach.cpp in NumPy, in float32 throughout."""
+    """samples/cpp/reach_game.hpp in NumPy, in float32 throughout."""
 
     def __init__(self, num_envs: int, obs_size: int) -> None:
         features = frozenset({"SEED", "TRUNC"})
@@ -497,7 +498,7 @@ def test_agents_come_and_go(built: dict[str, Path], transport: str) -> None:
     with lab(built, "agents") as port:
         carrier: Any = open_transport(f"tcp://127.0.0.1:{port}", transport, timeout=20)
         assert carrier.spec.agent_names == ("hunter_0", "hunter_1", "prey")
-        carrier.reset(seeds=[1, 2])
+        carrier.reset()
         assert carrier.receive().present.tolist() == [1] * 6
         history = []
         actions = np.tile(np.array([[1, 2], [3, 4], [2, 0]], np.float32), (2, 1))
@@ -732,3 +733,48 @@ def test_train_launches_it(built: dict[str, Path], tmp_path: Path, warm_cli: War
     done = warm_cli.start(words, output=tmp_path / "out.txt", cwd=tmp_path)
     assert done.wait(120) == 0, done.text
     assert list(tmp_path.rglob("model.zip"))
+
+
+# -- playing
+
+
+def test_the_game_plays_an_exported_model_itself(built: dict[str, Path], tmp_path: Path) -> None:
+    """samples/deploy/cpp/play_reach.cpp, with the returns and lengths of `ue-rl play`, which asks the game over TCP."""
+    import gymnasium as gym
+    import onnxruntime
+    import torch as th
+    from click.testing import CliRunner
+    from stable_baselines3 import PPO
+
+    from ue_rl.cli import cli
+    from ue_rl.inference import export_onnx
+
+    class Spaces(gym.Env[Any, Any]):
+        observation_space = gym.spaces.Box(-np.inf, np.inf, (6,), np.float32)
+        action_space = gym.spaces.Box(-1, 1, (2,), np.float32)
+
+    library = next(Path(onnxruntime.__file__).parent.glob("capi/libonnxruntime.so.*"), None)
+    if library is None:
+        pytest.skip("this onnxruntime wheel has no libonnxruntime.so of its own")
+    player = cached(
+        "g++", DEPLOY / "play_reach.cpp", "-I", str(STAND_INS), "-Wl,--no-as-needed", str(library.resolve())
+    )
+    (tmp_path / "libonnxruntime.so.1").symlink_to(library)
+    model = PPO("MlpPolicy", Spaces(), n_steps=8, batch_size=8, device="cpu", policy_kwargs={"net_arch": []})
+    with th.no_grad():  # a spring to the target, and a brake: no training is needed to arrive
+        model.policy.action_net.weight.copy_(th.tensor([[0, 0, -2, 0, 5, 0], [0, 0, 0, -2, 0, 5]]))
+    export_onnx(model, tmp_path / "spring.onnx")
+    with reach(built, "--num-envs", "1") as port:
+        words = ["play", tmp_path / "spring.onnx", "--port", port, "--episodes", 20, "--seed", 7]
+        asked = CliRunner().invoke(cli, [*map(str, words), "--json", str(tmp_path / "asked.json")])
+        assert asked.exit_code == 0, asked.output
+    expected = json.loads((tmp_path / "asked.json").read_text())["episodes"]
+    done = subprocess.run(
+        [player, tmp_path / "spring.onnx", "20", "7"], capture_output=True, text=True, check=True, timeout=20,
+        env={**os.environ, "LD_LIBRARY_PATH": str(tmp_path)},
+    )  # fmt: skip
+    played = [line.split() for line in done.stdout.splitlines()]
+    assert [int(length) for _, length in played] == [episode["length"] for episode in expected]
+    returns = [float(total) for total, _ in played]
+    assert returns == pytest.approx([episode["return"] for episode in expected], abs=1e-5)
+    assert min(returns) > 2  # it arrives in every episode

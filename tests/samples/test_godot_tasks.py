@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,6 +12,8 @@ from gymnasium import spaces
 from numpy.typing import NDArray
 
 from tests.samples.godot_engine import Engine, needs_godot, running
+from ue_rl import compliance
+from ue_rl.compliance import Outcome
 from ue_rl.envs.vec_env import UnrealVecEnv
 
 pytestmark = needs_godot
@@ -76,6 +79,17 @@ def test_the_same_seeds_and_actions_give_the_same_run_to_the_bit(task: tuple[str
             np.testing.assert_array_equal(mine, other)
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["cart_pole", *SPACES])
+def test_the_checker_finds_nothing(name: str, tmp_path: Path) -> None:
+    with running(tmp_path, f"--task={name}", num_envs=2) as engine:
+        engine.dial().close()
+        report = compliance.check(f"tcp://127.0.0.1:{engine.port}", compliance.Options(patience=1, timeout=10))
+    assert [f for f in report.findings if f.outcome in (Outcome.FAIL, Outcome.WARN)] == []
+    assert report.exit_code == 0
+    assert {f.check for f in report.findings if f.outcome is Outcome.PASS} >= {"a seed twice", "next trainer"}
+
+
 @pytest.mark.parametrize("task", SPACES, indirect=True)
 def test_an_env_that_is_not_asked_stands_still(task: tuple[str, Engine]) -> None:
     _, engine = task
@@ -94,7 +108,9 @@ def test_an_env_that_is_not_asked_stands_still(task: tuple[str, Engine]) -> None
     assert run(disturbed=True) == run(disturbed=False)
 
 
-def play(engine: Engine, choose: Callable[[Rows], Rows], steps: int) -> tuple[list[float], list[int], set[bool]]:
+def play(
+    engine: Engine, choose: Callable[[Rows], NDArray[Any]], steps: int
+) -> tuple[list[float], list[int], set[bool]]:
     """Returns and lengths of the episodes that a hand-written policy plays, and how they ended."""
     env = engine.connect()
     env.seed(1)
@@ -145,7 +161,7 @@ def test_rays_see_what_the_ball_runs_into(ball: Engine) -> None:
 
 
 def test_a_cart_below_the_lower_ball_catches_it(catcher: Engine) -> None:
-    def follow(obs: Rows) -> Rows:
+    def follow(obs: Rows) -> NDArray[Any]:
         side = 3 * obs[:, 2] - 0.2 * 8 * obs[:, 1]  # metres, and metres per second
         return (1 + np.sign(side) * (np.abs(side) > 0.1)).astype(np.int64)
 

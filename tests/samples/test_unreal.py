@@ -239,7 +239,7 @@ def test_the_checker_finds_nothing(host: Path) -> None:
 @needs_compiler
 def test_the_world_stands_still_while_the_trainer_thinks(host: Path) -> None:
     log: list[str] = []
-    with playing(host, "lab", "action-ticks", log=log) as port:
+    with playing(host, "lab", "watch", "action-ticks", log=log) as port:
         env = connect(port)
         ticks = [env.reset()["ticks"][0, 0]]
         assert ticks == [0]
@@ -257,7 +257,7 @@ def test_the_world_stands_still_while_the_trainer_thinks(host: Path) -> None:
 @pytest.mark.parametrize("words", [("free",), ("noplayer",)])
 def test_a_world_that_cannot_stand_still_goes_on(host: Path, words: tuple[str, ...]) -> None:
     log: list[str] = []
-    with playing(host, "lab", *words, log=log) as port:
+    with playing(host, "lab", "watch", *words, log=log) as port:
         env = connect(port)
         env.reset()
         before = env.step([0])[0]["ticks"][0, 0]
@@ -273,7 +273,7 @@ def test_resets_take_ticks_beside_actions_and_where_they_are_asked_to(
     host: Path, words: tuple[str, ...], alone: int, beside: int
 ) -> None:
     """Observed is the state that the next action acts on: behind the tick that another env's action takes."""
-    with playing(host, "lab", "-UERLNumEnvs=2", *words) as port:
+    with playing(host, "lab", "watch", "-UERLNumEnvs=2", *words) as port:
         transport = connect(port).transport
         transport.reset(seeds=[1, 2])
         assert transport.receive().obs[:, 1].tolist() == [alone, alone]
@@ -316,7 +316,16 @@ def test_a_wrong_number_of_numbers_ends_the_session_with_a_sentence(host: Path) 
 
 
 @needs_compiler
-def test_what_does_not_fit_stands_in_the_log(host: Path) -> None:
-    done = subprocess.run([host, "carts", "bad-space"], capture_output=True, text=True, check=False, timeout=10)
-    assert done.returncode == 1
-    assert "LogUeRl: Error: ACT_SPACE DISCRETE: not a space of 1 numbers" in done.stderr
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["bad-space"], "ACT_SPACE DISCRETE: not a space of 1 numbers"),
+        (["-UERLNumEnvs=-5"], "ENV_COUNT is 1 to 65536"),
+        (["-UERLNumEnvs=70000"], "ENV_COUNT is 1 to 65536"),
+    ],
+)
+def test_what_does_not_fit_stands_in_the_log(host: Path, words: list[str], said: str) -> None:
+    done = subprocess.run([host, "carts", *words], capture_output=True, text=True, check=False, timeout=10)
+    assert done.returncode == 1, done.stderr
+    assert "LogUeRl: Error: " in done.stderr
+    assert said in done.stderr

@@ -205,7 +205,7 @@ def test_hindsight_from_a_yaml_file_and_its_resumption(tmp_path: Path, transport
 @pytest.mark.timeout(240)
 def test_hindsight_solves_a_goal_task_over_the_wire(tmp_path: Path) -> None:
     values = {
-        "algo": "sac", "her": {"n_sampled_goal": 4}, "timesteps": 2500, "seed": 0, "device": "cpu", "export": False,
+        "algo": "sac", "her": {"n_sampled_goal": 4}, "timesteps": 1500, "seed": 0, "device": "cpu", "export": False,
         "log_dir": str(tmp_path), "run_id": "r", "eval_episodes": 40,
         "hyperparameters": {"learning_starts": 200, "batch_size": 128, "buffer_size": 5000, "gamma": 0.9,
                             "learning_rate": 0.002, "policy_kwargs": {"net_arch": [64, 64]}},

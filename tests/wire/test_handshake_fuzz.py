@@ -51,7 +51,7 @@ def mutated(draw: st.DrawFn, bases: list[str]) -> str:
 @example("BOX(0:1_0)")
 @example("BOX(nan:nan)INT8")
 @example("DICT(a:BOX(-1:1)[\u0663])")
-@settings(max_examples=1500, deadline=None)
+@settings(max_examples=600, deadline=None)
 def test_a_space_is_read_or_refused_by_name(text: str) -> None:
     try:
         space = read_space(text)
@@ -65,7 +65,7 @@ def test_a_space_is_read_or_refused_by_name(text: str) -> None:
 @example("CONFIG:OBS=1;ACT=1;PARAMS=g:1_0")
 @example("CONFIG:OBS=1;ACT=1;ACT_SPACE=BOX(-1_0:1)")
 @example("ERROR=x")
-@settings(max_examples=1500, deadline=None)
+@settings(max_examples=600, deadline=None)
 def test_a_handshake_is_read_or_refused_by_name(text: str) -> None:
     try:
         spec = decode_handshake(text.encode())

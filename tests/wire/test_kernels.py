@@ -188,7 +188,7 @@ def mutated(draw: st.DrawFn, bases: Sequence[bytes] = BASES, tokens: Sequence[by
 
 
 @given(mutated(), st.sampled_from(["MULTI", "SINGLE", "RLBASE"]), st.sampled_from([None, 0, 1]))
-@settings(max_examples=1500, deadline=None)
+@settings(max_examples=600, deadline=None)
 def test_mutated_traffic_gives_protocol_errors_and_both_kernels_agree(line: bytes, form: str, only: int | None) -> None:
     """Nothing but the project's own errors leaves the decoder, and both twins see the same thing."""
     spec = EnvSpec(2, 2, EnvType(form), 3 if form == "MULTI" else 1)
@@ -265,7 +265,7 @@ def of_both_kernels(spec: EnvSpec, line: bytes, pending: list[int], only: int | 
 @example(EXTENDED_BASES[1], 1, [1])
 @example(EXTENDED_BASES[1], 1, [2, 1])
 @example(EXTENDED_BASES[3], 1, [1])
-@settings(max_examples=2000, deadline=None)
+@settings(max_examples=800, deadline=None)
 def test_mutated_masks_agents_and_parameters_are_the_same_to_both_kernels(
     line: bytes, which: int, pending: list[int]
 ) -> None:

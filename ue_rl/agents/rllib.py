@@ -5,6 +5,7 @@
 Source: RLlib's MultiAgentEnv (ray.rllib.env.multi_agent_env), whose dicts have an "__all__" beside the agents.
 """
 
+# pyright: reportMissingImports=false
 from __future__ import annotations
 
 from typing import Any
@@ -13,7 +14,7 @@ from ue_rl.agents.multi_agent_env import AgentsEnv
 from ue_rl.transport import Transport
 
 try:
-    from ray.rllib.env.multi_agent_env import MultiAgentEnv  # type: ignore[import-not-found]
+    from ray.rllib.env.multi_agent_env import MultiAgentEnv
 except ImportError as error:
     raise ImportError("UnrealMultiAgentEnv needs RLlib: pip install 'ray[rllib]'") from error
 

@@ -3,8 +3,8 @@
 # Observation, 16 numbers: place and speed of the cart; of each of the two balls, the lower one first, how far it is to
 # the side of the cart, its height, and its velocity (2); the places of the three pegs (2 each); in parts of the field or
 # of 8 m/s. Action: one of three, push to the left, nothing, push to the right, for 4 ticks. Reward: 1 for each ball that
-# is caught, -1 for each that is missed; it is then thrown again. The third ball that is missed ends the episode, which
-# is truncated after 200 actions.
+# is caught, -1 for each that is missed, which is then thrown again; -0.01 for each metre between the cart and the lower
+# ball. The third ball that is missed ends the episode, which is truncated after 200 actions.
 extends "res://fresh_world.gd"
 
 const HALF = 3.0  # m, of the field
@@ -86,10 +86,10 @@ func rl_observe() -> Array:
 	return seen + _pegs
 
 
-func rl_result(_observation: Array) -> Array:
+func rl_result(observation: Array) -> Array:
 	_actions += 1
 	var over = _missed >= LIVES
-	return [float(_caught - _lost), over, _actions >= MAX_ACTIONS and not over]
+	return [_caught - _lost - 0.01 * HALF * abs(observation[2]), over, _actions >= MAX_ACTIONS and not over]
 
 
 func _start(height: float) -> Vector3:

@@ -146,7 +146,7 @@ int main(int count, char** arguments) {
         spec.obs_size = 3;
         spec.act_size = 2;
         spec.num_envs = 2;
-        spec.features = {"MASK", "SEED"};
+        spec.features = {"MASK"};
         spec.agents = {{"hunter", 2, 2, 0, "", "", {}, {}}, {"prey", 1, 0, 1, "", "DISCRETE(3)", {}, {}}};
         Agents bridge(spec);
         return serve(bridge, where);

@@ -129,13 +129,12 @@ public:
 
 static std::string request(const Game& game, const std::string& line, int env) {
     Inbox inbox;
-    inbox.clear(game.layout, game.spec);
+    inbox.clear(game.layout);
     Problem problem = d::read_request(line, env, game, inbox);
     if (!problem) problem = d::check_choices(game, inbox);
     if (problem) return "REJECT " + problem.kind;
     std::string out;
-    const auto per_env = static_cast<std::size_t>(game.layout.per_env),
-               width = static_cast<std::size_t>(game.spec.act_size);
+    const std::size_t per_env = game.layout.per_env, width = game.layout.act_size;
     for (std::size_t row = 0; row < game.layout.rows; row++) {
         const std::size_t id = row / per_env;
         if (inbox.command[row] == Inbox::Nothing || (inbox.command[row] == Inbox::ResetEnv && row % per_env)) continue;
@@ -166,7 +165,8 @@ static std::string reply(const Game& game, const std::vector<std::string>& field
     states.truncateds = truncateds.data(), states.masks = masks.data();
     for (std::size_t i = 2; i < fields.size(); i++) {
         const auto parts = split(fields[i], ' ');
-        const std::size_t row = static_cast<std::size_t>(integer(parts[0]) * game.layout.per_env + integer(parts[1]));
+        const auto row = static_cast<std::size_t>(integer(parts[0])) * game.layout.per_env +
+                         static_cast<std::size_t>(integer(parts[1]));
         std::size_t count = 0;
         d::read_floats(parts[2], &rewards[row], 1, count);
         dones[row] = parts[3] == "1", truncateds[row] = parts[4] == "1";

@@ -1,6 +1,7 @@
 // Plays a world with one component, and prints "PORT n".
 //
-//   host carts|lab [free] [noplayer] [forgets] [reset-ticks] [action-ticks] [any] [patient] [bad-space] [-UERLNumEnvs=N] ..
+//   host carts|lab [free] [noplayer] [forgets] [reset-ticks] [action-ticks] [any]
+//        [patient] [watch] [bad-space] [-UERLNumEnvs=N] ..
 //
 // Frames follow each other without a pause where the time step is fixed; else one comes in a millisecond.
 #include "CartBridge.h"
@@ -51,6 +52,7 @@ int main(int Count, char** Words)
 		const std::string Word = Words[Index];
 		Component.bLockStep &= Word != "free";
 		World.bStandInHasPlayer &= Word != "noplayer";
+		Lab.bWatchesWorld |= Word == "watch";
 		Lab.bForgetsNumbers |= Word == "forgets";
 		Component.ResetTicks += Word == "reset-ticks" ? 2 : 0;
 		Component.ActionTicks += Word == "action-ticks" ? 3 : 0;

@@ -1,4 +1,5 @@
-// A game with what the README's carts leave out. An env observes its position, and the world's ticks since its reset.
+// A game with what the README's carts leave out. An env observes its position, and the steps since
+// its reset, or the world's ticks since then.
 #pragma once
 
 #include "Engine/World.h"
@@ -26,6 +27,7 @@ public:
 	}
 
 	bool bForgetsNumbers = false;  // gives one number too few, at the third step
+	bool bWatchesWorld = false;
 	TArray<double> Position;
 	TArray<int32> Steps, Waits;
 	TArray<int64> Began;
@@ -55,7 +57,7 @@ public:
 		State.Add(static_cast<float>(Position[EnvId]));
 		if (!bForgetsNumbers || Steps[EnvId] < 3)
 		{
-			State.Add(static_cast<float>(GetWorld()->StandInTicks - Began[EnvId]));
+			State.Add(static_cast<float>(bWatchesWorld ? GetWorld()->StandInTicks - Began[EnvId] : Steps[EnvId]));
 		}
 	}
 	virtual float CalculateRewardForEnv_Implementation(int32 EnvId, bool& bDone, bool& bTruncated) override

@@ -13,7 +13,7 @@
 #include <vector>
 
 using int32 = std::int32_t;
-using int64 = std::int64_t;
+using int64 = long long;  // as on Linux; std::int64_t is a long there
 using uint8 = std::uint8_t;
 using uint32 = std::uint32_t;
 using TCHAR = char16_t;

@@ -11,7 +11,7 @@ WAYS: list[Way] = []
 way = collector(WAYS)
 
 
-@way("one-step-late", "obs", "the observation is the one before the action", also=("action-ignored",))
+@way("one-step-late", "obs", "the observation is the one before the action", certain=False)
 def _(engine: RightEngine) -> None:
     one = engine.one
 
@@ -164,13 +164,13 @@ def _(engine: RightEngine) -> None:
     engine.act = acts
 
 
-@way("action-order", "first-only", "the second number is not read", also=("action-ignored",))
+@way("action-order", "first-only", "the second number is not read", certain=False)
 def _(engine: RightEngine) -> None:
     act = engine.act
     engine.act = lambda ask: act(replace(ask, action=[(ask.action or [0.0])[0], 0.0]))
 
 
-@way("action-order", "first-twice", "the first number is used twice", also=("action-ignored",))
+@way("action-order", "first-twice", "the first number is used twice", certain=False)
 def _(engine: RightEngine) -> None:
     act = engine.act
     engine.act = lambda ask: act(replace(ask, action=[(ask.action or [0.0])[0]] * 2))

@@ -265,6 +265,27 @@ def _(engine: RightEngine) -> None:
     engine.perform = stepping
 
 
+@way("one-request-at-a-time", "dropped", "a request beside another env's is dropped", also=("one-message-per-read",))
+def _(engine: RightEngine) -> None:
+    answer, busy = engine._answer, [False]
+
+    def done() -> None:
+        busy[0] = False
+
+    engine.forget = done
+
+    def later(sock: socket.socket, line: bytes) -> None:
+        def now() -> None:
+            busy[0] = False
+            answer(sock, line)
+
+        if not busy[0] or engine._envs:
+            busy[0] = True
+            engine.in_a_while(0.005, now)
+
+    engine._answer = later  # type: ignore[method-assign]
+
+
 @way("mixed-batch", "resets", "one reset makes all rows resets", also=("resets-all",))
 def _(engine: RightEngine) -> None:
     parse = engine.parse

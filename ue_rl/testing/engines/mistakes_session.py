@@ -160,6 +160,29 @@ def _(engine: RightEngine) -> None:
     engine.busy = lambda sock: None
 
 
+@way("env-socket-refused", "closed", "the first connection is the only one, whatever CHANNEL says")
+def _(engine: RightEngine) -> None:
+    take = engine._take
+
+    def only_one(sock: socket.socket) -> None:
+        if engine._admin is None:
+            take(sock)
+        else:
+            engine._close(sock)
+
+    engine._take = only_one  # type: ignore[method-assign]
+
+
+@way("disturbed-session", "ends", "a second trainer ends the session of the first")
+def _(engine: RightEngine) -> None:
+    engine.busy = lambda sock: engine._close_clients()
+
+
+@way("two-at-once", "greeted", "a second trainer gets the handshake, too", certain=False)
+def _(engine: RightEngine) -> None:
+    engine.busy = engine.greet
+
+
 @way("bad-call", "silent", "GET is not answered", parameters=True)
 def _(engine: RightEngine) -> None:
     deliver = engine.deliver
@@ -186,7 +209,7 @@ def _(engine: RightEngine) -> None:
 # -- time
 
 
-@way("nagle", "two-writes", "two writes for each message, without TCP_NODELAY")
+@way("nagle", "two-writes", "two writes for each message, without TCP_NODELAY", certain=False)
 def _(engine: RightEngine) -> None:
     engine.nodelay = False
     deliver = engine.deliver
@@ -198,7 +221,7 @@ def _(engine: RightEngine) -> None:
     engine.deliver = halves
 
 
-@way("nagle", "newline", "the line feed has a write of its own")
+@way("nagle", "newline", "the line feed has a write of its own", certain=False)
 def _(engine: RightEngine) -> None:
     engine.nodelay = False
     deliver = engine.deliver

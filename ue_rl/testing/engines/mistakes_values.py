@@ -27,7 +27,7 @@ def _(engine: RightEngine) -> None:
     engine.begin = lambda ask: begin(replace(ask, seed=None))
 
 
-@way("seed-ignored", "fixed", "every episode begins at the same place")
+@way("seed-ignored", "fixed", "every episode begins at the same place", certain=False)
 def _(engine: RightEngine) -> None:
     begin = engine.begin
     engine.begin = lambda ask: begin(replace(ask, seed=1))
@@ -93,6 +93,30 @@ def _(engine: RightEngine) -> None:
             engine.points[ask.env].rng = random.Random(ask.seed)
 
     engine.begin = begins
+
+
+@way("seed-refused", "32-bits", "a seed beyond 32 bits ends the session")
+def _(engine: RightEngine) -> None:
+    begin = engine.begin
+
+    def begins(ask: Ask) -> None:
+        if ask.seed is not None and ask.seed >= 2**31:
+            raise Refused("the seed is too large")
+        begin(ask)
+
+    engine.begin = begins
+
+
+@way("seed-ignored", "32-bits", "a seed is cut to 32 bits", certain=False, also=("seed-refused",))
+def _(engine: RightEngine) -> None:
+    begin = engine.begin
+    engine.begin = lambda ask: begin(ask if ask.seed is None else replace(ask, seed=ask.seed % 2**32))
+
+
+@way("carriers-differ", "env-sockets", "episodes are others on env sockets")
+def _(engine: RightEngine) -> None:
+    begin = engine.begin
+    engine.begin = lambda ask: begin(replace(ask, seed=ask.seed + 1) if ask.seed is not None and engine._envs else ask)
 
 
 @way("not-repeatable", "noise", "the dynamics have noise of their own", also=("seed-ignored",))

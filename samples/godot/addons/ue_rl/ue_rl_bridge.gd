@@ -25,7 +25,7 @@
 # applied in the next tick, and nothing is waited for.
 #
 # The protocol is ue_rl's docs/protocol.md. Whatever does not fit it ends the session with a line on stderr, which
-# the trainer gets too; the next trainer can connect then.
+# the trainer gets, too; then the next one is served.
 extends Node
 
 const Link = preload("ue_rl_link.gd")
@@ -85,8 +85,7 @@ static func argument(name: String, default: String) -> String:
 
 func _ready() -> void:
 	if env_group != "":
-		# The envs are ready when the scene is.
-		call_deferred("_start_group")
+		call_deferred("_start_group")  # the envs are ready when the scene is
 
 
 func _start_group() -> void:
@@ -124,15 +123,14 @@ func _describe() -> String:
 	var features = PoolStringArray(["TRUNC", "ERROR", "TIME_SCALE", "PAUSE"])
 	if repeatable:
 		features.append("SEED")
-	for pair in [["rl_options", "OPTIONS"], ["rl_info", "INFO"], ["rl_mask", "MASK"]]:
-		if _envs[0].has_method(pair[0]):
-			features.append(pair[1])
+	for feature in ["OPTIONS", "INFO", "MASK"]:
+		if _envs[0].has_method("rl_" + feature.to_lower()):
+			features.append(feature)
 	var wide = "INFO" in features or "OPTIONS" in features or not parameters.empty()
 	var row = 48 * int(max(obs_size + 1, act_size)) + (65536 if wide else 64) + _grammar.mask_size
 	_line_limit = 1024 + _envs.size() * row
-	var fields = PoolStringArray(["OBS=%d" % obs_size, "ACT=%d" % act_size, "ENV_TYPE=MULTI"])
-	fields.append_array(["ENV_COUNT=%d" % _envs.size(), "VERSION=1", "CHANNEL=ANY", "ACT_SPACE=" + action_space])
-	fields.append("FEATURES=" + features.join(","))
+	var fields = PoolStringArray(["OBS=%d;ACT=%d;ENV_TYPE=MULTI;ENV_COUNT=%d" % [obs_size, act_size, _envs.size()]])
+	fields.append_array(["VERSION=1;CHANNEL=ANY", "ACT_SPACE=" + action_space, "FEATURES=" + features.join(",")])
 	if observation_space != "":
 		fields.append("OBS_SPACE=" + observation_space)
 	if not observation_names.empty():
@@ -164,18 +162,15 @@ func _physics_process(_delta: float) -> void:
 	if lock_step:
 		var entered = OS.get_ticks_usec()
 		while not (due or running or OS.get_ticks_usec() - entered > BREATHE_USEC):
-			_sleep(OS.get_ticks_usec() - _last_news)
+			var quiet = OS.get_ticks_usec() - _last_news
+			if quiet > SPIN_USEC or not _wired():
+				# Short sleeps first: on a busy machine the trainer may need this very core.
+				OS.delay_usec(1 if quiet < 2000 else 50 if quiet < 20000 else 1000)
 			due = _poll()
 		if _tick_usec > 0 and not _asked.empty():
 			_pace()
 	get_tree().paused = _asked.empty() and (lock_step or halted)
 	_freeze_all_but_asked()
-
-
-# Short sleeps first: on a busy machine the trainer may need this very core.
-func _sleep(quiet: int) -> void:
-	if quiet > SPIN_USEC or not _wired():
-		OS.delay_usec(1 if quiet < 2000 else 50 if quiet < 20000 else 1000)
 
 
 func _pace() -> void:
@@ -272,7 +267,7 @@ func _look_around(now: int) -> void:
 	for link in _waiting.duplicate():
 		if not link.alive():
 			_waiting.erase(link)
-	while _links.empty() and not _waiting.empty():
+	if _links.empty() and not _waiting.empty():
 		_admit(_waiting.pop_front())
 	while _server.is_connection_available():
 		if _links.size() == 1 and not _shared and _links[0].has_news():

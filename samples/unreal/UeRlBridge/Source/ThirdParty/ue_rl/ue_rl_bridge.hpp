@@ -94,7 +94,6 @@
 namespace ue_rl {
 
 // -- what the game says about itself
-// -----------------------------------------------------------------------------------
 
 enum class EnvType { Multi, Single, RlBase };
 
@@ -133,7 +132,6 @@ struct Problem {
 };
 
 // -- what passes between the game and the trainer
-// ----------------------------------------------------------------------
 
 struct Reset {
     int env;
@@ -166,7 +164,6 @@ struct Goals {
 namespace detail {
 
 // -- text
-// --------------------------------------------------------------------------------------------------------------
 
 using View = std::string_view;
 constexpr std::size_t call_limit = 1 << 20, most_bytes = std::size_t{1} << 29, most_pixels = 50331648;
@@ -268,7 +265,6 @@ inline std::string shown(View text) {
 }
 
 // -- numbers, whatever the locale
-// --------------------------------------------------------------------------------------
 
 // std::from_chars of a number that begins with a digit or a point, after its sign. nullptr: there is none.
 inline const char* parse_double(const char* first, const char* last, double& value, bool& out_of_range) {
@@ -416,7 +412,6 @@ inline Problem number_problem(Read read, const std::string& where, View got) {
 }
 
 // -- spaces
-// ------------------------------------------------------------------------------------------------------------
 
 struct Choice {
     std::int64_t count = 0, low = 0;  // 0: a number of a BOX
@@ -568,7 +563,6 @@ inline bool read_image(View text, Image& image) {
 }  // namespace detail
 
 // -- the handshake
-// -----------------------------------------------------------------------------------------------------
 
 // A Spec, checked, with what follows from it.
 class Layout {
@@ -611,9 +605,11 @@ public:
             if (spec.env_type != EnvType::Multi || same(spec.channel, "PER_ENV") || image.bytes())
                 bad("AGENTS need ENV_TYPE=MULTI and the shared channel, and have no images");
         }
-        per_env = std::max<int>(1, static_cast<int>(agents.size()));
-        rows = static_cast<std::size_t>(spec.num_envs) * static_cast<std::size_t>(per_env);
-        const std::size_t widest = static_cast<std::size_t>(std::max(spec.obs_size + 1, spec.act_size));
+        const auto size = [](int n) { return static_cast<std::size_t>(std::max(n, 1)); };
+        envs = size(spec.num_envs), obs_size = size(spec.obs_size), act_size = size(spec.act_size);
+        per_env = std::max<std::size_t>(1, agents.size());
+        rows = envs * per_env;
+        const std::size_t widest = std::max(obs_size + 1, act_size);
         if (rows > 65536 || rows * widest > (1 << 25)) bad("too many rows, or numbers in them");
         if (image.bytes() && rows * image.bytes() > (std::size_t{1} << 32))
             bad("IMAGE: 2^32 bytes at most for all envs");
@@ -625,6 +621,10 @@ public:
         rings = calls || spec.features.count("OPTIONS") || spec.features.count("INFO");
         config = write();
         if (config.size() > 65000) bad("the handshake is longer than 64 KiB");
+        if (problem.empty()) return;
+        envs = per_env = rows = obs_size = act_size = 1;  // nobody is served: no room is taken for what may be millions
+        mask_size = 0;
+        image = {};
     }
 
     struct Agent {
@@ -632,9 +632,10 @@ public:
         std::vector<detail::Choice> choices;  // of each number of an action
     };
 
-    std::vector<Agent> agents;  // of one env; one where an env is one agent
-    std::size_t rows = 1, mask_size = 0, max_line = 0;
-    int per_env = 1;
+    std::vector<Agent> agents;                              // of one env; one where an env is one agent
+    std::size_t envs = 1, per_env = 1, rows = 1;            // rows: one for each agent of each env
+    std::size_t obs_size = 1, act_size = 1, mask_size = 0;  // what a row has
+    std::size_t max_line = 0;
     bool calls = false, rings = false, has_choices = false;
     detail::Image image;
     std::string config;   // the handshake, without SHM and line feed
@@ -729,7 +730,6 @@ private:
 };
 
 // -- the game
-// ----------------------------------------------------------------------------------------------------------
 
 // What the trainer asks: one entry for each row.
 struct Inbox {
@@ -742,12 +742,11 @@ struct Inbox {
     std::vector<std::uint8_t> answered;                                   // [envs]
     std::size_t open = 0;                                                 // envs that were asked and not answered
 
-    void clear(const Layout& layout, const Spec& spec) {
-        const auto envs = static_cast<std::size_t>(spec.num_envs);
+    void clear(const Layout& layout) {
         command.assign(layout.rows, Nothing);
-        actions.assign(layout.rows * static_cast<std::size_t>(spec.act_size), 0.0f);
-        seeds.assign(envs, -1);
-        answered.assign(envs, 0);
+        actions.assign(layout.rows * layout.act_size, 0.0f);
+        seeds.assign(layout.envs, -1);
+        answered.assign(layout.envs, 0);
         options.clear();
         settings.clear();
         open = 0;
@@ -758,8 +757,7 @@ struct Inbox {
 class Bridge {
 public:
     explicit Bridge(Spec given) : spec(std::move(given)), layout(spec) {
-        for (const Parameter& p : spec.parameters)
-            values_.emplace_back(static_cast<std::size_t>(std::max(spec.num_envs, 1)), p.value);
+        for (const Parameter& p : spec.parameters) values_.emplace_back(layout.envs, p.value);
     }
     virtual ~Bridge() = default;
     Bridge(const Bridge&) = delete;
@@ -814,7 +812,7 @@ public:
     virtual void StepEnvs(const float* actions, const std::vector<int>& rows, States& states) = 0;
 
     void Update(Inbox& inbox, States& states) override {
-        const auto per_env = static_cast<std::size_t>(layout.per_env);
+        const std::size_t per_env = layout.per_env;
         rows_.clear();
         resets_.clear();
         for (std::size_t row = 0; row < inbox.command.size(); row++) {
@@ -866,7 +864,7 @@ public:
             if (inbox.command[i] == Inbox::Nothing || inbox.answered[i] || started_[i]) continue;
             started_[i] = 1;
             if (inbox.command[i] == Inbox::Step) {
-                HandleResponseActionsForEnv(env, &inbox.actions[i * static_cast<std::size_t>(spec.act_size)]);
+                HandleResponseActionsForEnv(env, &inbox.actions[i * layout.act_size]);
                 continue;
             }
             const auto options = inbox.options.find(env);
@@ -878,7 +876,7 @@ public:
             if (!started_[i] || (step ? IsActionRunningForEnv(env) : IsResetRunningForEnv(env))) continue;
             started_[i] = 0;
             bool done = false, truncated = false;
-            CreateStateForEnv(env, states.obs + i * static_cast<std::size_t>(spec.obs_size));
+            CreateStateForEnv(env, states.obs + i * layout.obs_size);
             states.rewards[i] = step ? CalculateRewardForEnv(env, done, truncated) : 0;
             states.dones[i] = done || truncated;
             states.truncateds[i] = truncated;
@@ -899,7 +897,6 @@ private:
 namespace detail {
 
 // -- requests
-// ----------------------------------------------------------------------------------------------------------
 
 inline Problem read_settings(View text, const Spec& spec, std::vector<std::pair<std::size_t, double>>& out) {
     std::set<std::string> names;
@@ -955,7 +952,7 @@ inline Problem read_ask(View row, int only_env, const Bridge& bridge, Inbox& inb
     if (env >= static_cast<std::uint64_t>(spec.num_envs)) return {"UnknownEnv", where + ": there is no such env"};
     if (only_env >= 0 && env != static_cast<std::uint64_t>(only_env))
         return {"UnknownEnv", where + ": the socket is that of env " + number_text(only_env)};
-    const auto per_env = static_cast<std::size_t>(layout.per_env);
+    const std::size_t per_env = layout.per_env;
     const bool reset = same(given[Act], "RESET"), with_agents = !spec.agents.empty();
     if (has[AgentId] && with_agents && reset)
         return {"MalformedMessage", where + ": an env is reset as a whole, without AGENT"};
@@ -965,11 +962,11 @@ inline Problem read_ask(View row, int only_env, const Bridge& bridge, Inbox& inb
         if (agent >= per_env) return {"UnknownEnv", where + ": there is no agent " + number_text(agent)};
     }
     const std::size_t first = env * per_env, at = first + agent;
-    const auto begin = inbox.command.begin() + static_cast<std::ptrdiff_t>(first);
-    if (inbox.answered[env] || (reset ? std::any_of(begin, begin + layout.per_env, [](auto c) { return c != 0; })
+    std::uint8_t *const begin = &inbox.command[first], *const end = begin + per_env;
+    if (inbox.answered[env] || (reset ? std::any_of(begin, end, [](auto c) { return c != 0; })
                                       : inbox.command[at] || *begin == Inbox::ResetEnv))
         return {"RepeatedEnv", where + ": it was asked again before it was answered"};
-    if (std::none_of(begin, begin + layout.per_env, [](auto c) { return c != 0; })) inbox.open++;
+    if (std::none_of(begin, end, [](auto c) { return c != 0; })) inbox.open++;
     if (reset) {
         std::uint64_t seed = 0;
         if (has[Seed]) {
@@ -987,13 +984,12 @@ inline Problem read_ask(View row, int only_env, const Bridge& bridge, Inbox& inb
         if (has[Settings])
             if (Problem problem = read_settings(given[Settings], spec, inbox.settings[static_cast<int>(env)]))
                 return problem;
-        std::fill(begin, begin + layout.per_env, Inbox::ResetEnv);
+        std::fill(begin, end, Inbox::ResetEnv);
         return {};
     }
     const std::size_t wanted = layout.agents[agent].act_size;
     std::size_t count = 0;
-    const Read read =
-        read_floats(given[Act], &inbox.actions[at * static_cast<std::size_t>(spec.act_size)], wanted, count);
+    const Read read = read_floats(given[Act], &inbox.actions[at * layout.act_size], wanted, count);
     if (read != Read::Ok) return number_problem(read, where + ": ACT", given[Act]);
     if (count != wanted)
         return {"WrongCount", where + ": ACT has " + number_text(count) + " numbers, expected " + number_text(wanted)};
@@ -1021,8 +1017,7 @@ inline Problem read_request(View line, int only_env, const Bridge& bridge, Inbox
 inline Problem check_choices(const Bridge& bridge, const Inbox& inbox) {
     const Layout& layout = bridge.layout;
     if (!layout.has_choices) return {};
-    const auto width = static_cast<std::size_t>(bridge.spec.act_size),
-               per_env = static_cast<std::size_t>(layout.per_env);
+    const std::size_t width = layout.act_size, per_env = layout.per_env;
     for (std::size_t row = 0; row < layout.rows; row++) {
         if (inbox.command[row] != Inbox::Step || inbox.answered[row / per_env]) continue;
         const auto& choices = layout.agents[row % per_env].choices;
@@ -1039,7 +1034,6 @@ inline Problem check_choices(const Bridge& bridge, const Inbox& inbox) {
 }
 
 // -- answers
-// -----------------------------------------------------------------------------------------------------------
 
 inline bool all_finite(const float* numbers, std::size_t count) {
     std::uint32_t bad = 0;
@@ -1054,8 +1048,7 @@ inline bool all_finite(const float* numbers, std::size_t count) {
 // What the game wrote for the envs that were answered: numbers, flags, masks.
 inline Problem check_states(const Bridge& bridge, const Inbox& inbox, States& states) {
     const Layout& layout = bridge.layout;
-    const auto width = static_cast<std::size_t>(bridge.spec.obs_size),
-               per_env = static_cast<std::size_t>(layout.per_env);
+    const std::size_t width = layout.obs_size, per_env = layout.per_env;
     for (std::size_t row = 0; row < layout.rows; row++) {
         if (!inbox.answered[row / per_env] || !states.present[row]) continue;
         if (!all_finite(states.obs + row * width, layout.agents[row % per_env].obs_size) ||
@@ -1071,11 +1064,11 @@ inline Problem check_states(const Bridge& bridge, const Inbox& inbox, States& st
 inline void append_state(std::string& out, const Bridge& bridge, const States& states, std::size_t row, bool with_env) {
     const Spec& spec = bridge.spec;
     const Layout& layout = bridge.layout;
-    const auto per_env = static_cast<std::size_t>(layout.per_env);
+    const std::size_t per_env = layout.per_env;
     const Layout::Agent& agent = layout.agents[row % per_env];
     const bool keys = spec.env_type != EnvType::RlBase;
     if (keys) out += "OBS=";
-    const float* obs = states.obs + row * static_cast<std::size_t>(spec.obs_size);
+    const float* obs = states.obs + row * layout.obs_size;
     for (std::size_t i = 0; i < agent.obs_size; i++) {
         if (i) out += ',';
         append(out, obs[i]);
@@ -1106,7 +1099,6 @@ inline std::string busy_line(double since, const std::string& peer) {
 }
 
 // -- calls
-// -------------------------------------------------------------------------------------------------------------
 
 inline View call_name(View line) {
     const View word = trim(trim(line).substr(0, std::min(trim(line).find_first_of("=;"), trim(line).size())));
@@ -1257,7 +1249,6 @@ Problem guarded(Bridge& bridge, Callback callback) {
 }
 
 // -- the system
-// --------------------------------------------------------------------------------------------------------
 
 #ifdef _WIN32
 using Socket = SOCKET;
@@ -1425,7 +1416,6 @@ private:
 };
 
 // -- shared memory: docs/shared-memory.md
-// ------------------------------------------------------------------------------
 
 using U32 = std::atomic<std::uint32_t>;
 using U64 = std::atomic<std::uint64_t>;
@@ -1636,8 +1626,7 @@ public:
         if (seq != seen + 1)
             return seen = seq, Problem{"UnexpectedMessage", "the trainer asked more than once, or counted wrongly"};
         seen = seq;
-        const auto per_env = static_cast<std::size_t>(bridge.layout.per_env),
-                   width = static_cast<std::size_t>(bridge.spec.act_size);
+        const std::size_t per_env = bridge.layout.per_env, width = bridge.layout.act_size;
         std::memcpy(inbox.command.data(), at(header->ask_offset), inbox.command.size());
         std::memcpy(inbox.actions.data(), at(header->act_offset), inbox.actions.size() * sizeof(float));
         const bool finite = all_finite(inbox.actions.data(), inbox.actions.size());
@@ -1891,7 +1880,6 @@ inline bool settings_of_json(View text, std::string& out) {
 }  // namespace detail
 
 // -- the server
-// --------------------------------------------------------------------------------------------------------
 
 struct Options {
     std::string host = "127.0.0.1";
@@ -1910,8 +1898,8 @@ class Server {
 public:
     explicit Server(Bridge& bridge, Options options = {}) : bridge_(bridge), options_(std::move(options)) {
         const Layout& layout = bridge.layout;
-        inbox_.clear(layout, bridge.spec);
-        floats_.resize(layout.rows * static_cast<std::size_t>(std::max(bridge.spec.obs_size, 1) + 1));
+        inbox_.clear(layout);
+        floats_.resize(layout.rows * (layout.obs_size + 1));
         bytes_.resize(layout.rows * (3 + layout.mask_size + layout.image.bytes()));
         use_own_arrays();
     }
@@ -2020,8 +2008,7 @@ private:
 
     void use_own_arrays() {
         const Layout& layout = bridge_.layout;
-        const std::size_t obs = layout.rows * static_cast<std::size_t>(std::max(bridge_.spec.obs_size, 1));
-
+        const std::size_t obs = layout.rows * layout.obs_size;
         std::uint8_t* at = bytes_.data();
         const auto place = [&](auto*& array, auto* mine, std::size_t count) {
             if (array && count) std::memcpy(mine, array, count * sizeof *array);
@@ -2040,7 +2027,7 @@ private:
     // -- one turn
 
     bool turn(int wait_ms) {
-        detail::Segment* segment = named_ ? named_.get() : wiring_ == Wiring::Memory ? offered_.get() : nullptr;
+        detail::Segment* segment = memory();
         if (!segment) {
             pump(inbox_.open ? 0 : wait_ms);
             manage();
@@ -2053,7 +2040,7 @@ private:
         } else if (detail::seconds() >= next_look_) {
             look(*segment);  // also where requests come without a pause
         }
-        segment = named_ ? named_.get() : wiring_ == Wiring::Memory ? offered_.get() : nullptr;
+        segment = memory();
         return segment && segment->asked() != segment->seen && take(*segment) && advance();
     }
 
@@ -2071,7 +2058,7 @@ private:
     // Between requests: calls, a sign of life, and whether the trainer is still there.
     void look(detail::Segment& segment) {
         segment.header->heartbeat.fetch_add(1, std::memory_order_relaxed);
-        if (segment.c2s && (named_ ? holder_ != 0 : true))
+        if (segment.c2s && serving())
             if (const Problem problem = hear_ring(segment)) return end(problem.text);
         const double now = detail::seconds();
         if (now < next_look_) return;
@@ -2102,11 +2089,15 @@ private:
         return inbox_.open || (segment.publish(socket()), asked_ = false, true);
     }
 
+    // That requests come through; nullptr: they come as text.
+    detail::Segment* memory() const {
+        return named_ ? named_.get() : wiring_ == Wiring::Memory ? offered_.get() : nullptr;
+    }
     Connection* socket() const { return session_.empty() ? nullptr : session_[0].get(); }
 
     // The game follows what is asked, as far as this tick comes; what is answered is sent.
     bool advance() {
-        const auto per_env = static_cast<std::size_t>(bridge_.layout.per_env);
+        const std::size_t per_env = bridge_.layout.per_env;
         const Problem problem = detail::guarded(bridge_, [&]() -> Problem {
             if (Problem wrong = detail::check_choices(bridge_, inbox_)) return wrong;
             for (const auto& [env, settings] : inbox_.settings)
@@ -2120,7 +2111,7 @@ private:
         if (problem) return end(problem.text), false;
         const auto done = static_cast<std::size_t>(std::count(inbox_.answered.begin(), inbox_.answered.end(), 1));
         if (asked_) {
-            detail::Segment& segment = named_ ? *named_ : *offered_;
+            detail::Segment& segment = *memory();
             if (done < inbox_.open) return segment.publish_part(inbox_, per_env), false;
             for (const auto& [row, info] : states_.infos)
                 if (segment.s2c && !write_ring(segment, entry("JSON", 35, static_cast<std::uint32_t>(row), info)))
@@ -2142,7 +2133,7 @@ private:
 
     // Of the envs that are asked: agents that have just come say so, and every choice is legal unless the game says no.
     void prepare() {
-        const auto per_env = static_cast<std::size_t>(bridge_.layout.per_env);
+        const std::size_t per_env = bridge_.layout.per_env;
         for (std::size_t row = 0; row < inbox_.command.size(); row++) {
             const std::size_t first = row / per_env * per_env;
             if (inbox_.answered[row / per_env]) continue;  // in an earlier tick
@@ -2157,9 +2148,7 @@ private:
     }
 
     void forget_env(std::size_t env) {
-        const auto per_env = static_cast<std::ptrdiff_t>(bridge_.layout.per_env),
-                   first = static_cast<std::ptrdiff_t>(env) * per_env;
-        std::fill_n(inbox_.command.begin() + first, per_env, Inbox::Nothing);
+        std::fill_n(&inbox_.command[env * bridge_.layout.per_env], bridge_.layout.per_env, Inbox::Nothing);
         inbox_.answered[env] = 0;
         inbox_.seeds[env] = -1;
         inbox_.options.erase(static_cast<int>(env));
@@ -2175,7 +2164,7 @@ private:
     }
 
     bool answer_text() {
-        const auto per_env = static_cast<std::size_t>(bridge_.layout.per_env);
+        const std::size_t per_env = bridge_.layout.per_env;
         const bool with_env = bridge_.spec.env_type == EnvType::Multi;
         line_.clear();
         for (std::size_t row = 0; row < bridge_.layout.rows; row++) {
@@ -2235,7 +2224,7 @@ private:
     }
 
     Problem hear_json(std::uint32_t method, std::uint32_t row, View text) {
-        const int env = static_cast<int>(row / static_cast<std::uint32_t>(bridge_.layout.per_env));
+        const int env = static_cast<int>(row / bridge_.layout.per_env);
         if (row >= bridge_.layout.rows) return {"UnknownEnv", "a message for an env that does not exist"};
         const View object = detail::trim(text);
         if (object.size() < 2 || object.front() != '{' || object.back() != '}' || !detail::is_utf8(text))
@@ -2350,7 +2339,7 @@ private:
     std::size_t env_sockets() const {
         const bool one = bridge_.spec.env_type == EnvType::RlBase || !bridge_.spec.agents.empty() ||
                          detail::same(bridge_.spec.channel, "SHARED");
-        return one ? 0 : static_cast<std::size_t>(bridge_.spec.num_envs);
+        return one ? 0 : bridge_.layout.envs;
     }
 
     void begin() {
@@ -2517,8 +2506,8 @@ private:
 
     // "": the trainer has gone by itself.
     void end(const std::string& why) {
-        const bool served = named_ ? holder_ != 0 : !session_.empty();
-        detail::Segment* segment = named_ ? named_.get() : wiring_ == Wiring::Memory ? offered_.get() : nullptr;
+        const bool served = serving();
+        detail::Segment* segment = memory();
         if (served && !why.empty()) log("the session was ended: " + why);
         if (segment) segment->tell(why);
         if (!session_.empty()) {

@@ -28,8 +28,9 @@ public:
 		: ue_rl::MultiEnvBridge(InSpec)
 		, Owner(InOwner)
 	{
-		Began.Init(-1, InSpec.num_envs);
-		for (int32 EnvId = 0; EnvId < InSpec.num_envs; EnvId++)
+		const int32 Count = static_cast<int32>(layout.envs);
+		Began.Init(-1, Count);
+		for (int32 EnvId = 0; EnvId < Count; EnvId++)
 		{
 			FirstSeeds.Add(Owner.Seed < 0 ? -1 : Owner.Seed + EnvId);
 		}
@@ -196,7 +197,7 @@ void UUeRlBridgeComponent::BeginPlay()
 	FParse::Value(FCommandLine::Get(), TEXT("UERLPort="), Port);
 	FParse::Value(FCommandLine::Get(), TEXT("UERLNumEnvs="), NumEnvs);
 	FParse::Value(FCommandLine::Get(), TEXT("UERLSeed="), Seed);
-	InitializeEnvironments(NumEnvs);
+	InitializeEnvironments(FMath::Max(NumEnvs, 0));
 	Server = MakeShared<FUeRlServer>(*this);
 	if (!Server->Server.start())
 	{
@@ -256,7 +257,7 @@ void UUeRlBridgeComponent::WaitForAction(FUeRlServer& Serving)
 			Known = Open;
 			Gathered = Now + GatherSeconds;
 		}
-		if (Open > 0 && (Open == NumEnvs || !Serving.Game.HasNewAction() || Now > Gathered))
+		if (Open > 0 && (Open == Serving.Game.spec.num_envs || !Serving.Game.HasNewAction() || Now > Gathered))
 		{
 			break;
 		}
@@ -321,7 +322,8 @@ double UUeRlBridgeComponent::GetParameterForEnv(const FString& Name, int32 EnvId
 		UE_LOG(LogUeRl, Error, TEXT("there is no parameter %s"), *Name);
 		return 0.0;
 	}
-	return Server && EnvId >= 0 && EnvId < NumEnvs ? Server->Game.GetParameter(Index, EnvId) : Parameters[Index].Value;
+	const bool bKnown = Server && EnvId >= 0 && EnvId < Server->Game.spec.num_envs;
+	return bKnown ? Server->Game.GetParameter(Index, EnvId) : Parameters[Index].Value;
 }
 
 int32 UUeRlBridgeComponent::GetListeningPort() const

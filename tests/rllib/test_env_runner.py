@@ -1,0 +1,142 @@
+"""UnrealEnvRunner in Ray, which is not installed beside the other tests: .ci/run has a venv for it."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import numpy as np
+import pytest
+
+pytest.importorskip("ray", reason="Ray is not installed: .ci/run runs these in a venv of their own")
+
+import psutil
+import torch
+from gymnasium.envs.classic_control import CartPoleEnv
+from ray.rllib.algorithms.ppo import PPOConfig
+from ray.rllib.algorithms.sac import SACConfig
+from ray.rllib.connectors.env_to_module import FlattenObservations
+from ray.rllib.env.single_agent_env_runner import SingleAgentEnvRunner
+
+import ue_rl.rllib
+from ue_rl.errors import ConfigurationError
+from ue_rl.rllib import UnrealEnvRunner, open_engines
+
+torch.set_num_threads(1)
+
+
+def config_of(env: str, num_envs: int, kind: Any = PPOConfig, **runner: Any) -> Any:
+    ue_rl.rllib.register()
+    config = kind().environment("ue_rl", env_config={"env": env, "seed": 3})
+    return config.env_runners(
+        num_env_runners=0, num_envs_per_env_runner=num_envs, env_runner_cls=UnrealEnvRunner, **runner
+    )
+
+
+@pytest.fixture
+def make() -> Any:
+    runners: list[Any] = []
+
+    def made(config: Any, kind: Any = UnrealEnvRunner) -> Any:
+        runners.append(kind(config=config, worker_index=0))
+        return runners[-1]
+
+    yield made
+    for runner in runners:
+        runner.stop()
+
+
+def test_episodes_obey_the_envs_equations(make: Any) -> None:
+    runner = make(config_of("CartPole-v1", 4))
+    assert runner.batched
+    whole: dict[str, list[Any]] = {}
+    for size in (150, 151, 400):
+        episodes = runner.sample(num_timesteps=size)
+        assert size <= sum(map(len, episodes)) < size + 4
+        for episode in episodes:
+            whole.setdefault(episode.id_, []).append(episode)
+    env = CartPoleEnv()
+    env.reset()
+    for chunks in whole.values():
+        steps = 0
+        for n, episode in enumerate(chunks):
+            episode.validate()
+            assert episode.t_started == steps
+            steps += len(episode)
+            obs, actions = episode.get_observations(), episode.get_actions()
+            if n:
+                assert (obs[0] == chunks[n - 1].get_observations(-1)).all()
+            assert not any(chunk.is_done for chunk in chunks[:-1])
+            for at, action in enumerate(actions):
+                env.state = obs[at].astype(np.float64)
+                env.steps_beyond_terminated = None
+                wanted, _, terminated, _, _ = env.step(int(action))
+                np.testing.assert_allclose(obs[at + 1], wanted, atol=1e-5)
+                assert terminated == (episode.is_terminated and at == len(actions) - 1)
+            logits = torch.from_numpy(np.asarray(episode.get_extra_model_outputs("action_dist_inputs")))
+            right = torch.distributions.Categorical(logits=logits).log_prob(torch.from_numpy(np.asarray(actions)))
+            np.testing.assert_allclose(episode.get_extra_model_outputs("action_logp"), right, atol=1e-4)
+    assert runner.get_metrics()["episode_return_mean"].peek() > 5
+
+
+@pytest.mark.parametrize("kind", [PPOConfig, SACConfig])
+def test_a_box_gets_actions_within_its_bounds(make: Any, kind: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    runner = make(config_of("Pendulum-v1", 3, kind))
+    seen = []
+    step = runner.env.unwrapped.step
+    monkeypatch.setattr(runner.env.unwrapped, "step", lambda actions: (seen.append(actions), step(actions))[1])
+    (episode, *_) = runner.sample(num_timesteps=60)
+    assert max(np.abs(actions).max() for actions in seen) <= 2
+    stored = np.asarray(episode.get_actions())
+    np.testing.assert_allclose(
+        np.clip(2 * stored, -2, 2), np.stack([actions[0] for actions in seen])[: len(stored)], atol=1e-5
+    )
+
+
+def test_whole_episodes_when_they_are_asked_for(make: Any) -> None:
+    runner = make(config_of("CartPole-v1", 4))
+    episodes = runner.sample(num_episodes=5, explore=False)
+    assert 5 <= len(episodes) < 9
+    assert all(episode.is_done and episode.t_started == 0 for episode in episodes)
+
+
+def test_what_the_loop_cannot_do_goes_through_rllibs(make: Any) -> None:
+    runner = make(config_of("CartPole-v1", 2, env_to_module_connector=lambda *_, **__: FlattenObservations()))
+    assert runner.why_not == "the config has connectors of its own"
+    assert sum(map(len, runner.sample(num_timesteps=30))) >= 30
+
+
+def test_rllibs_stock_runner(make: Any) -> None:
+    config = config_of("CartPole-v1", 2, gym_env_vectorize_mode="vector_entry_point")
+    runner = make(config.env_runners(env_runner_cls=SingleAgentEnvRunner), SingleAgentEnvRunner)
+    episodes = runner.sample(num_timesteps=60)
+    assert all((np.abs(episode.get_observations()[0]) < 0.06).all() for episode in episodes if not episode.t_started)
+
+
+@pytest.mark.skipif(os.name != "posix", reason="kills a process")
+def test_an_engine_that_is_killed_is_started_again(make: Any) -> None:
+    runner = make(config_of("CartPole-v1", 2))
+    runner.sample(num_timesteps=20)
+    running = psutil.Process().children(recursive=True)
+    victim = next(p for p in running if "serve" in p.cmdline() and "keeper.py" not in " ".join(p.cmdline()))
+    victim.kill()
+    steps = sum(len(episode) for _ in range(3) for episode in runner.sample(num_timesteps=40))
+    assert steps >= 120
+    children = psutil.Process().children(recursive=True)
+    runner.stop()
+    _, alive = psutil.wait_procs(children, timeout=10)
+    assert [p for p in alive if "serve" in p.cmdline()] == []
+
+
+@pytest.mark.parametrize(
+    ("env_config", "said"),
+    [
+        ({}, "env_config says where the engine is"),
+        ({"env": "CartPole-v1", "url": "tcp://127.0.0.1:1"}, "env_config says where the engine is"),
+        ({"engin": "x"}, "id you mean 'engine'"),
+        ({"env": "CartPole-v1", "num_engines": 2}, "cannot be shared out"),
+    ],
+)
+def test_an_env_config_that_cannot_be(env_config: dict[str, Any], said: str) -> None:
+    with pytest.raises(ConfigurationError, match=said):
+        open_engines(env_config, 3)

@@ -1,0 +1,97 @@
+"""What an `env_config` means: engines that are started or dialled, as one connection. No Ray.
+
+{"engine": "./Game.sh --port {port} --envs {num_envs}"}   started here, watched, started again when they are lost
+{"url": "tcp://10.0.0.{worker_index}:7777"}               running already; a list for several
+{"env": "CartPole-v1", "env_kwargs": {}}                  a Gymnasium env in a process of its own
+{"bridge": "package.module:Class"}                        a bridge class, likewise
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from typing import Any
+
+from ue_rl.connecting import launched, url_engines
+from ue_rl.engines.restarts import Restarts
+from ue_rl.engines.source import EngineSource
+from ue_rl.engines.transport import EnginesTransport
+from ue_rl.errors import ConfigurationError, nearest
+from ue_rl.launching.presets import template
+from ue_rl.training.embedded import serve_command
+
+_KINDS = ("engine", "url", "env", "bridge")
+_DEFAULTS: dict[str, Any] = {
+    "env_kwargs": {}, "num_engines": 1, "seed": 0, "max_restarts": 10, "restart_window": 60.0, "reconnect": 60.0,
+    "output_dir": None, "start_timeout": 120.0, "transport": "auto", "timeout": 30.0, "wait": 0.0,
+}  # fmt: skip
+
+
+def open_engines(env_config: Mapping[str, Any], num_envs: int, worker_index: int = 0) -> EnginesTransport:
+    """The engines of one env runner, started or dialled, and connected.
+
+    Args:
+        env_config: one of "engine", "url", "env" and "bridge", see above; and, where the default does not fit,
+            num_engines (1; num_envs are shared out among them), seed (0; worker_index million is added), max_restarts
+            (10) within restart_window (60 s), reconnect (60 s, of urls), output_dir, start_timeout, transport,
+            timeout, wait. {worker_index} stands for the number of the env runner in all of it.
+        num_envs: of this env runner, in all.
+
+    Raises:
+        ConfigurationError: a key that is not known, none or two of the four, a number of envs that does not go into
+            the engines or is not what the engines have. Also what `ue_rl.launch` and `ue_rl.connect` raise.
+    """
+    unknown = [key for key in env_config if key not in (*_KINDS, *_DEFAULTS)]
+    given = [key for key in _KINDS if env_config.get(key)]
+    if unknown or len(given) != 1:
+        raise ConfigurationError(
+            "an env_config says where the engine is", field="env_config",
+            expected=f"one of {', '.join(_KINDS)}; beside it {', '.join(_DEFAULTS)}", got=", ".join(env_config) or "{}",
+            cure=nearest(unknown[0], (*_KINDS, *_DEFAULTS)) if unknown else None,
+        )  # fmt: skip
+    said = {**_DEFAULTS, **{key: _numbered(value, worker_index) for key, value in env_config.items()}}
+    sources = _sources(said, given[0], num_envs, worker_index)
+    restarts = Restarts(said["max_restarts"], said["restart_window"]) if said["max_restarts"] else None
+    engines = EnginesTransport(sources, restarts=restarts)
+    try:
+        count = engines.connect().num_envs
+        if count != num_envs:
+            raise ConfigurationError(
+                "the engine has another number of envs than the env runner", field="num_envs_per_env_runner",
+                expected=count, got=num_envs,
+                cure=f"set num_envs_per_env_runner={count}, or let the engine's command take {{num_envs}}",
+            )  # fmt: skip
+    except BaseException:
+        engines.close()
+        raise
+    return engines
+
+
+def _sources(said: Mapping[str, Any], kind: str, num_envs: int, worker_index: int) -> list[EngineSource]:
+    connection = {key: said[key] for key in ("transport", "timeout")}
+    if kind == "url":
+        urls = [said["url"]] if isinstance(said["url"], str) else list(said["url"])
+        return list(url_engines(urls, reconnect=said["reconnect"], wait=said["wait"], **connection))
+    count = said["num_engines"]
+    if num_envs % count:
+        raise ConfigurationError(
+            "the envs cannot be shared out among the engines", field="num_engines",
+            expected=f"a number that {num_envs} envs can be divided by", got=count,
+        )  # fmt: skip
+    if kind == "bridge":
+        words = [sys.executable, "-m", "ue_rl", "serve", "--bridge", said["bridge"], "--shm"]
+        command: Any = [*words, "--num-envs", "{num_envs}", "--port", "{port}"]
+    else:
+        command = said["engine"] if kind == "engine" else serve_command(said["env"], said["env_kwargs"])
+    uses = template(command).uses
+    return list(launched(
+        command, num_engines=count, num_envs=num_envs // count if uses("num_envs") else None,
+        seed=said["seed"] + worker_index * 1_000_000 if uses("seed") else None, output_dir=said["output_dir"],
+        start_timeout=said["start_timeout"], **connection,
+    ))  # fmt: skip
+
+
+def _numbered(value: Any, worker_index: int) -> Any:
+    if isinstance(value, str):
+        return value.replace("{worker_index}", str(worker_index))
+    return [_numbered(part, worker_index) for part in value] if isinstance(value, (list, tuple)) else value
