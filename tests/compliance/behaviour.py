@@ -18,9 +18,9 @@ MODULES = ("resets", "episodes", "seeds", "spaces", "envs", "carriers")
 ALL = tuple(each.name for each in CHECKS if each.run.__module__.rsplit(".", 1)[-1] in MODULES)
 
 
-def checked(url: str, seed: int = 0, only: Sequence[str] = ALL) -> Report:
+def checked(url: str, seed: int = 0, only: Sequence[str] = ALL, patience: float = 3.0) -> Report:
     """The behavioural checks alone."""
-    return compliance.check(url, Options(timeout=3.0, seed=seed), only=only)
+    return compliance.check(url, Options(timeout=3.0, patience=patience, seed=seed), only=only)
 
 
 def found(report: Report, outcome: Outcome) -> set[str]:
@@ -69,7 +69,7 @@ class Walk(VectorBridge):
             self.outbox.dones[env] = self.left[env] <= 0
 
 
-def report_of(bridge: VectorBridge, only: Sequence[str] = ALL, seed: int = 0) -> Report:
+def report_of(bridge: VectorBridge, only: Sequence[str] = ALL, seed: int = 0, patience: float = 3.0) -> Report:
     """Of a bridge that is hosted for it."""
     with run_in_thread(bridge) as engine:
-        return checked(engine.url, seed, only)
+        return checked(engine.url, seed, only, patience)

@@ -137,7 +137,7 @@ def test_what_is_certain(make: Callable[[], Walk], name: str) -> None:
      (Endless, "never-done")],
 )  # fmt: skip
 def test_what_is_probable(make: Callable[[], Walk], name: str) -> None:
-    report = report_of(make())
+    report = report_of(make(), patience=30)  # it ends by its steps, also on a machine that is busy
     assert name in found(report, Outcome.WARN), report
     assert not found(report, Outcome.FAIL), report
 

@@ -45,6 +45,14 @@ class Episode:
             said.append(int(found[0]) if len(found) else -1)
         return said
 
+    def until_an_end(self) -> Episode:
+        """The same, until the first env ends: as long as all of them are asked."""
+        ended = np.flatnonzero(self.over.any(axis=1))
+        most = int(ended[0]) + 1 if len(ended) else len(self.obs)
+        return Episode(
+            self.obs[:most], self.rewards[:most], self.over[:most], self.there[:most], self.actions[: most - 1]
+        )
+
     def distance(self, other: Episode) -> float:
         """The greatest difference between two numbers of observations, as a share of the greatest number."""
         most = min(len(self.obs), len(other.obs))

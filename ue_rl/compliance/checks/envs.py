@@ -98,17 +98,11 @@ def own_actions(bench: Bench) -> str:
 
 def _own_by_seeds(bench: Bench, known: Episode) -> str:
     spec, seeds = bench.peer().spec, seeds_of(bench)
-    if bench.peer().partial:
-        backwards = list(range(spec.num_envs))[::-1]
-        other = replay(bench, seeds, len(known.actions), known, order=backwards)
-        wrong = known.differs(other)
-        if max(wrong) >= 0:
-            _judge_order(bench, known, other, wrong)
-            return ""
     idle = []
     few = _FEW if bench.shared.setdefault("first carrier", bench.carrier) == bench.carrier else 1
     for env in sorted({spec.num_envs - 1, *range(min(few, spec.num_envs))}):
-        changed = _changed(bench, known, [env])
+        other = _again(bench, known, _other(bench, [env]))
+        changed = known.until_an_end().differs(other.until_an_end())
         hit = [other for other, step in enumerate(changed) if step >= 0]
         first = [other for other in hit if changed[other] == _first(changed)]
         if hit and env not in first:  # what was hit first may have touched others later
@@ -121,6 +115,13 @@ def _own_by_seeds(bench: Bench, known: Episode) -> str:
             return ""
         if not hit:
             idle.append(env)
+    if bench.peer().partial:
+        backwards = list(range(spec.num_envs))[::-1]
+        other = replay(bench, seeds, len(known.actions), known, order=backwards)
+        wrong = known.differs(other)
+        if max(wrong) >= 0:
+            _judge_order(bench, known, other, wrong)
+            return ""
     return "another action for one env changes that env alone" + (f"; nothing changes env {idle}" if idle else "")
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from itertools import pairwise
 
 import numpy as np
@@ -14,7 +15,7 @@ from ue_rl.compliance.tape import RESET, Reel
 
 __all__ = ["behind_the_end", "ends", "last_observations", "lengths"]
 
-_MOST = 4000  # steps
+_MOST = 1500  # steps
 _SHORT, _MIDDLE = 200, 500  # steps after which it is enough that each env has ended twice, or once
 _ENDS = 8
 _LONG = 1200  # steps without an end that are worth a word: a limit of 1000 is customary
@@ -27,8 +28,8 @@ def ends(bench: Bench) -> str:
     bench.anew()
     tape, steps = bench.tape, 0
     count = np.zeros(tape.envs, np.intp)
-    cut = 0
-    for n in bench.while_there_is_time(bench.options.patience * 1.5, _MOST):
+    cut, began = 0, time.perf_counter()
+    for n in bench.while_there_is_time(bench.options.patience * 2, _MOST):
         bench.step()
         steps = n + 1
         assert bench.states is not None
@@ -38,6 +39,8 @@ def ends(bench: Bench) -> str:
         if steps >= _SHORT and count.sum() >= _ENDS and count.min() >= 2:
             break
         if steps >= _MIDDLE and count.min() >= 1:
+            break
+        if time.perf_counter() - began > bench.options.patience and count.any():
             break
     if not count.any():
         if steps < _LONG:
@@ -49,7 +52,7 @@ def ends(bench: Bench) -> str:
 
 def lengths(bench: Bench) -> str:
     """An episode does not begin with its end."""
-    bench.needs_right("reset-ignored", "stale-reset")
+    bench.needs_right("reset-ignored", "stale-reset", "wrong-env-acted")
     reel = bench.tape.reel()
     everything: list[int] = []
     after_long: list[bool] = []
@@ -91,7 +94,7 @@ def _goes_on_behind(bench: Bench, reel: Reel, env: int) -> bool:
 def last_observations(bench: Bench) -> str:
     """With DONE=1 the old episode's last observation comes, and the env waits there for its reset."""
     numbers(bench)
-    bench.needs_right("reset-ignored", "stale-reset", "done-after-reset")
+    bench.needs_right("reset-ignored", "stale-reset", "wrong-env-acted", "done-after-reset")
     if bench.peer().spec.groups:
         raise Skip("agents come and go at different times")
     reel = bench.tape.reel()

@@ -135,6 +135,12 @@ def _judge_own(bench: Bench, reel: Reel, tries: list[Try]) -> bool:
     seen = f"before {shown(before[-1:])}; answer to the reset {shown(answer[-1:])}; a step later {shown(after[-1:])}"
     jumps = reel.jumps(after - answer) > JUMP
     if goes_on(reel, before, answer, env):
+        for other in range(reel.obs.shape[1]):
+            far = _jumps_beside(reel, tries, other) if other != env else np.zeros(0, np.bool_)
+            if len(far) >= _ENOUGH and far.mean() >= 0.5:
+                text = f"ACT=RESET;ENV={env} began a new episode of env {other}, and none of env {env}"
+                bench.fail("wrong-env-acted", text, seen, env)
+                return True
         if jumps.any(axis=1).mean() >= 0.5:
             bench.fail("stale-reset", f"{times}; the new episode shows itself a step later", seen, env)
         else:
@@ -165,6 +171,16 @@ def goes_on(reel: Reel, before: NDArray[np.float32], answer: NDArray[np.float32]
     if len(before) < _ENOUGH_NEAR or (reel.jump(answer - before) > 1).any():
         return False
     return paired_by_chance(before, answer, reel.usual()) < _UNLIKELY
+
+
+def _jumps_beside(reel: Reel, tries: list[Try], env: int) -> NDArray[np.bool_]:
+    """At which of these resets of another env did this one jump? Of those where it could have."""
+    at = [
+        one for one in tries
+        if not reel.over[one.t - 1, env] and reel.steps[one.then, env] and _moved(reel, one.t - 1, env)
+    ]  # fmt: skip
+    change = [reel.obs[one.then, env] - reel.obs[one.t - 1, env] for one in at]
+    return reel.jump(np.array(change, np.float32).reshape(len(at), reel.obs.shape[2])) > JUMP
 
 
 def _judge_others(bench: Bench, reel: Reel, tries: list[Try]) -> None:
