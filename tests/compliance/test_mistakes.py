@@ -24,8 +24,8 @@ ELSEWHERE = {"not-listening", "busy", "bad-agent", "shm-refused"}
 
 # Ways that no check tells apart yet, or names otherwise.
 NOT_YET = {
-    "missing-separator:blank", "wrong-separator:trailing", "bad-info:json", "reward-not-a-number:suffix",
-    "unknown-field:truncated", "unknown-field:infos", "env-socket-refused:closed", "done-after-reset:always",
+    "bad-info:json",
+    "env-socket-refused:closed", "done-after-reset:always",
     "seed-ignored:32-bits",
 }  # fmt: skip
 
