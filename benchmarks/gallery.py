@@ -23,6 +23,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import textwrap
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -120,7 +121,7 @@ SAMPLES = {
     "godot_catcher": Sample(
         "Catcher, Godot 3", "godot:samples/godot --task=catcher",
         "--num-envs 16 --timesteps 130000 --n-steps 128 --batch-size 256 --learning-rate lin_0.002 --set gamma=0.98",
-        5, "1 for each ball that is caught, -1 for each that is missed", "text", "catcher", 1 / 15,
+        4, "1 for each ball that is caught, -1 for each that is missed", "text", "catcher", 1 / 15,
         needs=("godot3-server",), note=DRAWN,
     ),
     "pendulum": Sample(
@@ -318,7 +319,7 @@ def page(results: dict[str, dict[str, Any]]) -> str:
             "", f"## {sample.title}", "",
             f"![learning curve of {sample.title}](gallery/{name}.png)",
             f"![the trained agent in {sample.title}](gallery/{name}.gif)", "",
-            f"Return: {sample.most}. The film: {sample.note}.", "", "```sh", *sample.before, command_of(name), "```",
+            *textwrap.wrap(f"Return: {sample.most}. The film: {sample.note}.", 118), "", "```sh", *sample.before, command_of(name), "```",
         ]  # fmt: skip
     return "\n".join(lines) + "\n"
 

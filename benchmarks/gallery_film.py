@@ -110,7 +110,7 @@ def catcher(seen: Observation) -> Image.Image:
         canvas.disc(numbers[k] * 3, numbers[k + 1] * 6 - ground, 0.2, GREY)
     for k in (2, 6):
         canvas.disc(cart + numbers[k] * 3, numbers[k + 1] * 6 - ground, 0.25, RED)
-    canvas.box(cart, 0.1 - ground, 0.5, 0.1, INK)
+    canvas.box(cart, 0.1 - ground, 0.7, 0.1, INK)
     return canvas.done()
 
 
