@@ -145,10 +145,18 @@ class Bench:
                     wrong.mistake = "serves-once"
                 raise
 
+    def note_unknown(self) -> dict[str, bytes]:
+        """Keys of rows that nobody knows, of all sessions so far, each with a line."""
+        known: dict[str, bytes] = self.memo.setdefault("unknown keys of rows", {})
+        for key, line in getattr(self._peer, "unknown", {}).items():
+            known.setdefault(key, line)
+        return known
+
     def drop(self) -> None:
         """Ends the session; the next `peer()` begins another one."""
         if self._peer is not None:
             self._slowest = max(self._slowest, getattr(self._peer, "slowest", 0.0))
+            self.note_unknown()
             self._peer.close()
         self._peer = self.states = None
         self._begun.clear()

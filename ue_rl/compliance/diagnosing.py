@@ -23,6 +23,9 @@ _IDS = re.compile(rb"[;|]\s*ENV\s*=\s*(\d{1,9})\s*(?=[;|]|$)", re.IGNORECASE)
 _FIELD = re.compile(rb"[A-Za-z_]\s*=")
 _COMMA_REWARD = re.compile(rb"REW\s*=\s*[+-]?\d+,\d", re.IGNORECASE)
 _JOINED = re.compile(rb"[0-9.](REW|DONE|TRUNC|ENV|OBS|AGENT|INFO|MASK)\s*=", re.IGNORECASE)
+_BLANK = re.compile(rb"[0-9.][ \t]+(REW|DONE|TRUNC|ENV|AGENT|INFO|MASK)\s*=", re.IGNORECASE)
+_REWARD = re.compile(rb"REW\s*=\s*([^;|]*)", re.IGNORECASE)
+_NUMBER = re.compile(rb"[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?\s*", re.IGNORECASE)
 _SINGLE_BAR = re.compile(rb"(?<!\|)\|(?!\|)")
 _OF_FIELD = {
     "INFO": "bad-info",
@@ -80,8 +83,10 @@ def _name(error: UeRlError, line: bytes, spec: EnvSpec, asked: set[int], answere
             return "unknown-env" if max(ids) > spec.num_envs else "wrong-socket"
     if isinstance(error, RepeatedEnv):
         return "unasked-env" if set(ids) - asked else "two-answers"
-    if joined_fields(line):
+    if joined_fields(line) or _BLANK.search(line):
         return "missing-separator"
+    if isinstance(error, MalformedMessage) and line.rstrip().endswith(b"||"):
+        return "wrong-separator"
     if isinstance(error, MalformedMessage) and _SINGLE_BAR.search(line):
         return "wrong-separator"
     if isinstance(error, WrongCount):
@@ -102,6 +107,8 @@ def _of_malformed(error: UeRlError, line: bytes) -> str:
         return "reward-not-a-number"
     if error.field == "OBS" and _FIELD.search(line):
         return "not-a-number"
+    if any(not _NUMBER.fullmatch(found) for found in _REWARD.findall(line)):
+        return "reward-not-a-number"
     return "malformed-row"
 
 

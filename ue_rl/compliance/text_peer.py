@@ -6,6 +6,7 @@ ue_rl.wire.Codec, the trainer's own reader.
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -31,6 +32,9 @@ SHARED, PER_ENV = "text, shared channel", "text, env sockets"
 _BUSY_GRACE = 1.5  # seconds that an engine may need to notice that the trainer before has gone
 _SHOWN = 400
 _ACCEPT = 0.1  # seconds in which the deployed plugin accepts one connection
+
+_KEY = re.compile(rb"(?:^|[;|])[ \t]*([A-Za-z_]\w*)[ \t]*=")
+_KNOWN = frozenset((b"OBS", b"REW", b"DONE", b"ENV", b"AGENT", b"TRUNC", b"MASK", b"INFO"))
 
 Spelling = Callable[[str], Sequence[bytes]]
 
@@ -105,6 +109,7 @@ class TextPeer:
         arrivals: the lines of the last answer, with their times.
         handshake: the line as it came, and `greeted`, the seconds until it did.
         joined: a line came in which nothing separates two fields, b"" for none.
+        unknown: keys of rows that nobody knows, each with the first line that had it.
         slowest: seconds of the answer that took longest.
 
     Raises:
@@ -118,6 +123,7 @@ class TextPeer:
         self.spell: Spelling = plain
         self.wires = [Wire(address, timeout)]
         self.joined, self.slowest = b"", 0.0
+        self.unknown: dict[str, bytes] = {}
         try:
             self.spec, self.handshake, self.greeted = greet(self.wires[0], timeout, not again)
             self.carrier = carrier or first_carrier(self.spec)
@@ -310,8 +316,12 @@ class TextPeer:
 
     def _read(self, line: Line, env: int | None, asked: set[int], waiting: set[int]) -> None:
         self.arrivals.append(line)
-        if not self.joined and not self._rlbase and joined_fields(line.data):
-            self.joined = line.data
+        if not self._rlbase:
+            if not self.joined and joined_fields(line.data):
+                self.joined = line.data
+            for key in _KEY.findall(line.data):
+                if key.upper() not in _KNOWN:
+                    self.unknown.setdefault(key.decode().upper(), line.data)
         try:
             self._codec.decode_states(line.data, self._buffers, env)
         except UeRlError as error:

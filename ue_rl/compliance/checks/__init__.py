@@ -78,6 +78,7 @@ CHECKS: list[Check] = [
     Check("observations change", spaces.changing),
     Check("decimals of numbers", spaces.decimals),
     Check("rewards", spaces.rewards),
+    Check("fields of rows", basics.fields, text_only=True),
     Check("steps behind an end", episodes.behind_the_end),
     Check("the same over each carrier", carriers.same, every_carrier=True),
     # how requests arrive

@@ -8,9 +8,11 @@ from ue_rl.compliance.bench import Bench
 from ue_rl.compliance.checks.spaces import refused
 from ue_rl.compliance.peer import Skip, States, Wrong
 from ue_rl.compliance.text_peer import TextPeer
+from ue_rl.errors import nearest
 from ue_rl.spec import EnvType
 from ue_rl.wire.handshake import unknown_words
 
+_FIELDS = ("OBS", "REW", "DONE", "ENV", "AGENT", "TRUNC", "MASK", "INFO")
 _STEPS = 20
 _QUIET = 0.1  # seconds in which nothing may come
 
@@ -83,3 +85,11 @@ def _separators(bench: Bench) -> None:
         judge = bench.warn if bench.options.base else bench.fail
         judge("missing-separator", seen=peer.joined.decode("ascii", "backslashreplace"))
         peer.joined = b""
+
+
+def fields(bench: Bench) -> str:
+    """No row has had a field that nobody knows; asked once episodes have ended, because some fields come only then."""
+    for key, line in bench.note_unknown().items():
+        text = f"{key}; {nearest(key, _FIELDS)}" if nearest(key, _FIELDS) else key
+        bench.warn("unknown-field", text, line.decode("utf-8", "backslashreplace"))
+    return "no row has a field that nobody knows"

@@ -180,6 +180,13 @@ def _(engine: RightEngine) -> None:
 def _(engine: RightEngine) -> None:
     engine.points = [engine.points[0]] * engine.num_envs
 
+    def perform(asks: list[Ask]) -> list[Answer]:
+        for ask in asks:
+            (engine.begin if ask.action is None else engine.act)(ask)
+        return [engine.observe(ask) for ask in asks]
+
+    engine.perform = perform
+
 
 @way("same-trajectory", "first-answers", "all answer with env 0's state", also=("wrong-env-acted", "action-ignored"))
 def _(engine: RightEngine) -> None:
