@@ -32,5 +32,6 @@ func _ready() -> void:
 		envs.append(env)
 	envs[0].describe(bridge)
 	bridge.lock_step = bridge.argument("lock-step", "1") == "1"
+	bridge.repeatable = bridge.lock_step  # in real time the same seed and actions give another episode
 	add_child(bridge)
 	bridge.start(envs, bridge.obs_size, bridge.act_size)

@@ -30,6 +30,7 @@ namespace UeRl
         private bool _inMemory;
         private bool _told; // why there is nothing to offer has been logged
         private double _spin = LongestSpin;
+        private int _waits;
 
         partial void Offer(ref string handshake)
         {
@@ -85,10 +86,11 @@ namespace UeRl
             if (!_inMemory) return;
             waited = true;
             UeRlSegment segment = _segment;
-            double begun = Now;
+            // now and then at full length: else a busy moment would make each later wait block
+            double begun = Now, longest = ++_waits % 32 == 0 ? LongestSpin : _spin;
             while (segment.Asked() == segment.Seen)
             {
-                if (Now - begun < _spin)
+                if (Now - begun < longest)
                 {
                     Thread.Yield(); // where both sides share a core, the other one needs it
                     continue;
@@ -100,7 +102,7 @@ namespace UeRl
                 segment.Sleeps(false);
                 return;
             }
-            _spin = Math.Min(_spin * 2, LongestSpin);
+            _spin = Math.Min(Math.Max(_spin, Now - begun) * 2, LongestSpin);
         }
 
         partial void ReadMemory(ref bool mine)

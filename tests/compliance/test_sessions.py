@@ -107,3 +107,12 @@ def test_two_trainers_at_once() -> None:
         strict = compliance.check(url, Options(timeout=1.5, strict=True), only=["a second trainer"])
     assert lenient.mistakes == strict.mistakes == ["two-at-once"]
     assert (lenient.exit_code, strict.exit_code) == (0, 1)
+
+
+def test_a_call_of_an_env_that_is_none_does_not_end_the_right_engine() -> None:
+    """The garbage of the check may hold one."""
+    with MistakenEngine(parameters=True, channel="SHARED") as engine:
+        for line in (b"GET;ENV=1e-T\n", b"GET;ENV=9\n", b"SET=push:1;ENV=-1\n"):
+            with socket.create_connection(engine.address) as sock:
+                sock.sendall(line)
+                assert b"ERROR=" in b"".join(iter(lambda: sock.recv(4096), b""))

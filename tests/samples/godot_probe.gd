@@ -1,5 +1,6 @@
 # A game without physics that shows what the bridge hands over: run with godot3-server --path samples/godot -s THIS.
-# Observation: ticks since the reset, the sum of the last action, gravity, the seed; of env 1 a tenth more.
+# Observation: ticks since the reset, the sum of the last action, gravity, the seed's last digits; of env 1 a
+# tenth more.
 extends SceneTree
 
 
@@ -35,7 +36,7 @@ class Env:
 		var sum = 0.0
 		for x in last:
 			sum += x
-		return [float(ticks), sum + 0.1 * index, gravity, float(episode_seed)]
+		return [float(ticks), sum + 0.1 * index, gravity, float(episode_seed % 1000)]
 
 	func rl_result(_observation: Array) -> Array:
 		return [sqrt(-1.0) if options.has("nan") else 0.5, options.has("end"), ticks >= 60 or options.has("cut")]
@@ -59,7 +60,7 @@ class Env:
 func _initialize() -> void:
 	var bridge = load("res://addons/ue_rl/ue_rl_bridge.gd").new()
 	bridge.action_space = "DICT(move:BOX(-1:1)[2],fire:DISCRETE(2),mode:MULTI_DISCRETE(2,-1:1))"
-	bridge.observation_space = "BOX(0:inf,-10:10,0:20,-1:1e19)"
+	bridge.observation_space = "BOX(0:inf,-10:10,0:20,-1:999)"
 	bridge.observation_names = ["ticks", "sum", "gravity[m/s^2]", "the seed"]
 	bridge.action_names = ["x", "y", "fire", "gear", "turn"]
 	bridge.parameters = {"gravity": [9.8, 0.0, 20.0], "p".repeat(400): [0.0, 0.0, 1.0]}

@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 
 import ue_rl
+import ue_rl.compliance
 from ue_rl import compliance
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -145,3 +146,9 @@ def test_ue_rl_check_finds_nothing(engine: str) -> None:
     found = [f for f in report.findings if f.outcome in (compliance.Outcome.FAIL, compliance.Outcome.WARN)]
     assert not found, "\n".join(map(str, found))
     assert report.count(compliance.Outcome.PASS) > 3
+
+
+def test_the_checker_finds_nothing(engine: str) -> None:
+    ue_rl.connect(engine, timeout=20, wait=20).close()  # it listens
+    report = ue_rl.compliance.check(engine)
+    assert report.mistakes == [], report

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -107,7 +108,9 @@ def test_an_env_that_is_not_asked_stands_still(task: tuple[str, Engine]) -> None
     assert run(disturbed=True) == run(disturbed=False)
 
 
-def play(engine: Engine, choose: Callable[[Rows], Rows], steps: int) -> tuple[list[float], list[int], set[bool]]:
+def play(
+    engine: Engine, choose: Callable[[Rows], NDArray[Any]], steps: int
+) -> tuple[list[float], list[int], set[bool]]:
     """Returns and lengths of the episodes that a hand-written policy plays, and how they ended."""
     env = engine.connect()
     env.seed(1)
@@ -158,7 +161,7 @@ def test_rays_see_what_the_ball_runs_into(ball: Engine) -> None:
 
 
 def test_a_cart_below_the_lower_ball_catches_it(catcher: Engine) -> None:
-    def follow(obs: Rows) -> Rows:
+    def follow(obs: Rows) -> NDArray[Any]:
         side = 3 * obs[:, 2] - 0.2 * 8 * obs[:, 1]  # metres, and metres per second
         return (1 + np.sign(side) * (np.abs(side) > 0.1)).astype(np.int64)
 

@@ -31,7 +31,10 @@ if TYPE_CHECKING:
 def inspect(
     host: str, port: int, transport: str, channel: str, steps: int, timeout: float, nul_terminated: bool
 ) -> None:  # fmt: skip
-    """Connect to an engine, show its handshake, spaces, wiring and latency, and what limits its speed."""
+    """Connect to an engine, show its handshake, spaces, wiring and latency, and what limits its speed.
+
+    `ue-rl check` says whether the engine follows the protocol.
+    """
     from rich.text import Text
 
     from ue_rl.cli.inspect_spaces import rows

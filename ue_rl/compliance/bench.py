@@ -89,6 +89,7 @@ class Bench:
         self.shared: dict[str, Any] = {} if shared is None else shared
         self.failed: set[str] = self.shared.setdefault("failed", set())
         self._tape: Tape | None = None
+        self._begun: set[int] = set()  # envs whose last answer was to a reset
         self._paces: deque[float] = deque(maxlen=21)
 
     # -- the session
@@ -150,6 +151,7 @@ class Bench:
             self._slowest = max(self._slowest, getattr(self._peer, "slowest", 0.0))
             self._peer.close()
         self._peer = self.states = None
+        self._begun.clear()
         if self._tape is not None:
             self._tape.cut()
 
@@ -196,7 +198,8 @@ class Bench:
         peer = self.peer()
         self.states = peer.reset(envs, seeds, options)
         ids = range(peer.spec.num_envs) if envs is None else envs
-        self._forget_flags(ids)
+        self._begun.update(ids)
+        self._forget_flags()
         self.tape.add(self.states, self.over(), (), ids, seeded=seeds is not None)
         return self.states
 
@@ -206,8 +209,10 @@ class Bench:
         """Peer.step, noted."""
         peer, began = self.peer(), time.perf_counter()
         self.states = peer.step(actions, envs, resets)
-        self._forget_flags(resets)
         ids = [env for env in range(peer.spec.num_envs) if env not in set(resets)] if envs is None else envs
+        self._begun.difference_update(ids)
+        self._begun.update(resets)
+        self._forget_flags()
         self.tape.add(self.states, self.over(), ids, resets, actions)
         self._paces.append(time.perf_counter() - began)
         return self.states
@@ -235,11 +240,11 @@ class Bench:
         stuck = ((states.dones != 0) | (states.present == 0)).reshape(spec.num_envs, -1).all(axis=1)
         return [env for env, over in enumerate(stuck.tolist()) if over]
 
-    def _forget_flags(self, envs: Sequence[int]) -> None:
+    def _forget_flags(self) -> None:
         """REW and DONE in the answer to a reset mean nothing."""
         assert self.states is not None
         per_env = self.peer().spec.agents_per_env
-        rows = (np.array(envs, np.intp)[:, None] * per_env + np.arange(per_env)).ravel()
+        rows = (np.array(sorted(self._begun), np.intp)[:, None] * per_env + np.arange(per_env)).ravel()
         self.states.rewards[rows] = 0
         self.states.dones[rows] = self.states.truncated[rows] = 0
 

@@ -80,7 +80,7 @@ def replay(
         like: an episode whose actions are sent again; None: random ones.
         change: (step, actions) -> other actions.
         order: of the envs in each request; None: the usual one.
-        again: an env that is reset in the middle, with its seed.
+        again: an env that is reset in the middle, with its seed; before any env's episode is over.
     """
     spec = bench.peer().spec
     bench.tape.cut()
@@ -89,10 +89,10 @@ def replay(
     over, there, actions = [np.zeros(spec.num_envs, np.bool_)], [np.ones(spec.num_envs, np.bool_)], []
     for t in range(steps if like is None else min(steps, len(like.actions))):
         ended = bench.over()
-        if again is not None and t == steps // 2:
+        if again is not None and t == _middle(like):
             bench.begin([again], [seeds[again]])
             ended = bench.over()
-        if len(ended) == spec.num_envs:
+        if not (there[-1] & ~over[-1]).any() or len(ended) == spec.num_envs:
             break
         chosen = bench.sampler.random(kept[-1]) if like is None else like.actions[t]
         if change is not None:
@@ -108,6 +108,10 @@ def replay(
         np.array([states.rewards.reshape(spec.num_envs, -1).sum(axis=1) for states in kept]),
         np.array(over), np.array(there), np.array(actions, np.float32).reshape(-1, spec.num_rows, spec.act_size),
     )  # fmt: skip
+
+
+def _middle(like: Episode | None) -> int:
+    return 0 if like is None else int(like.there.sum(axis=0).min() - 1) // 2
 
 
 def _rows(states: States, envs: int) -> NDArray[np.float32]:

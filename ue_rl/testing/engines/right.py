@@ -286,7 +286,10 @@ class RightEngine(LineEngine):
         """PARAMS: one number, `push`, of env 0 or of that which the call names."""
         name, *more = (part.strip() for part in line.decode("ascii", "replace").split(";"))
         word, _, value = (part.strip() for part in name.partition("="))
-        env = next((int(part.partition("=")[2]) for part in more if part.upper().startswith("ENV")), None)
+        named = next((part.partition("=")[2].strip() for part in more if part.upper().startswith("ENV")), None)
+        env = None if named is None else self._whole(named, "ENV")
+        if env is not None and env >= self.num_envs:
+            raise Refused(f"there is no env {env} here")
         if word.upper() == "SET":
             key, _, number = value.partition(":")
             if key.strip() != "push" or not _NUMBER.fullmatch(number.strip()) or not 0 <= float(number) <= 2:

@@ -1,0 +1,89 @@
+"""Engines that take seeds: what is wrong with how they take them, and carriers that differ."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.compliance.behaviour import Walk, found, report_of
+from ue_rl.bridges import run_in_thread
+from ue_rl.compliance import Outcome
+from ue_rl.compliance.bench import SHARED, Bench, Options
+from ue_rl.compliance.checks import carriers
+
+
+class Seeded(Walk):
+    """Right: a start and a length from the seed."""
+
+    shift = 0
+
+    def __init__(self) -> None:
+        super().__init__(features=frozenset(("SEED", "OPTIONS")))
+
+    def seed(self, seed: int) -> int:
+        """What the generator is given."""
+        return seed + self.shift
+
+    def start(self, env: int, seed: int | None) -> None:
+        if seed is not None:
+            self.rng = np.random.default_rng(self.seed(seed))
+        super().start(env, seed)
+
+
+class Cut(Seeded):
+    """Seeds go through a double."""
+
+    def seed(self, seed: int) -> int:
+        return int(float(seed)) % 2**63
+
+
+class Narrow(Seeded):
+    """Seeds are integers of 32 bits."""
+
+    def seed(self, seed: int) -> int:
+        return int(np.array(seed, np.int32))
+
+
+class Constant(Seeded):
+    """Every seed is the same one; without a seed episodes differ."""
+
+    def seed(self, seed: int) -> int:
+        return 5
+
+
+class Drifting(Seeded):
+    """Where an episode is cut is no part of it: the walk is pushed by a generator that all envs share."""
+
+    def move(self, env: int, action: Any) -> None:
+        super().move(env, action)
+        self.place[env] += self.rng.uniform(-0.01, 0.01, 2)
+
+
+@pytest.mark.parametrize(
+    ("make", "outcome", "name"),
+    [(Cut, Outcome.WARN, "seed-ignored"), (Narrow, Outcome.FAIL, "seed-refused"),
+     (Constant, Outcome.FAIL, "seed-ignored"), (Drifting, Outcome.FAIL, "not-repeatable")],
+)  # fmt: skip
+def test_a_seed_that_is_taken_wrongly(make: Callable[[], Walk], outcome: Outcome, name: str) -> None:
+    report = report_of(make())
+    assert found(report, outcome) == {name}, report
+    assert len(report.mistakes) == 1, report
+
+
+def test_seeds_that_are_taken_rightly() -> None:
+    assert report_of(Seeded()).mistakes == []
+
+
+def test_a_carrier_that_differs() -> None:
+    shared: dict[str, Any] = {}
+    bridge = Seeded()
+    with run_in_thread(bridge) as engine:
+        for shift, name in ((0, set()), (0, set()), (1, {"carriers-differ"})):
+            bridge.shift = shift
+            bench = Bench(("127.0.0.1", engine.port), Options(), SHARED, shared=shared)
+            carriers.same(bench)
+            assert bench.failed == name
+            bench.drop()

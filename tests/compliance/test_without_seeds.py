@@ -1,0 +1,149 @@
+"""Engines that take no seeds: what is certain about them all the same, and what is only probable."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.compliance.behaviour import Walk, found, report_of
+from ue_rl.compliance import Outcome
+from ue_rl.spec import ActionSpec
+
+
+class NextEnv(Walk):
+    """The action of the env behind it moves an env."""
+
+    def step_envs(self, actions: Any, env_ids: Any) -> None:
+        super().step_envs(np.roll(actions, -1, axis=0), env_ids)
+
+
+class OneState(Walk):
+    """All envs show env 0."""
+
+    def show(self, env: int) -> Any:
+        return self.place[0]
+
+
+class OneGenerator(Walk):
+    """All envs draw the same starts."""
+
+    def start(self, env: int, seed: int | None) -> None:
+        if not hasattr(self, "rngs"):
+            self.rngs = [np.random.default_rng(1) for _ in range(self.num_envs)]
+        self.rng = self.rngs[env]
+        super().start(env, seed)
+
+
+class Deaf(Walk):
+    """Actions move nothing; the places wander by themselves."""
+
+    def move(self, env: int, action: Any) -> None:
+        self.place[env] += self.rng.uniform(-0.1, 0.1, 2)
+
+
+class HalfDeaf(Walk):
+    """The second number of an action is not read."""
+
+    def move(self, env: int, action: Any) -> None:
+        self.place[env] += 0.1 * action[0]
+
+
+class Late(Walk):
+    """The action before moves the env."""
+
+    def move(self, env: int, action: Any) -> None:
+        if not hasattr(self, "before"):
+            self.before = np.zeros((self.num_envs, 2), np.float32)
+        last = self.before[env].copy()
+        self.before[env] = action
+        super().move(env, last)
+
+
+class Still(Walk):
+    """Nothing is shown."""
+
+    def show(self, env: int) -> Any:
+        return [0.5, 0.25]
+
+
+class Endless(Walk):
+    """No episode ends."""
+
+    def start(self, env: int, seed: int | None) -> None:
+        super().start(env, seed)
+        self.left[env] = 10**9
+
+
+class BeginsAgain(Walk):
+    """Resets itself with the last step, from random starts."""
+
+    def step_envs(self, actions: Any, env_ids: Any) -> None:
+        super().step_envs(actions, env_ids)
+        for env in np.flatnonzero(self.outbox.dones):
+            self.start(int(env), None)
+            self.outbox.obs[env] = self.place[env]
+
+
+class BeginsAtHome(BeginsAgain):
+    """Likewise, from one place."""
+
+    def start(self, env: int, seed: int | None) -> None:
+        super().start(env, seed)
+        self.place[env] = 0.25
+
+
+class Home(Walk):
+    """Right: every episode begins in one place."""
+
+    def start(self, env: int, seed: int | None) -> None:
+        super().start(env, seed)
+        self.place[env] = 0.25
+
+
+class Cells(Walk):
+    """Right: one of 16 cells, whole numbers, from which four choices lead to others."""
+
+    def __init__(self) -> None:
+        super().__init__(3, obs_size=1, act_size=1, action=ActionSpec.discrete(4))
+
+    def start(self, env: int, seed: int | None) -> None:
+        super().start(env, seed)
+        self.place[env] = 0
+
+    def move(self, env: int, action: Any) -> None:
+        x, y = self.place[env] + [(0, 1), (1, 0), (0, -1), (-1, 0)][int(action[0])]
+        self.place[env] = np.clip((x, y), 0, 3)
+
+    def show(self, env: int) -> Any:
+        return 4 * self.place[env, 0] + self.place[env, 1]
+
+
+@pytest.mark.parametrize(
+    ("make", "name"),
+    [(NextEnv, "wrong-env-acted"), (OneState, "same-trajectory"), (OneGenerator, "same-trajectory"),
+     (BeginsAgain, "resets-itself"), (BeginsAtHome, "resets-itself")],
+)  # fmt: skip
+def test_what_is_certain(make: Callable[[], Walk], name: str) -> None:
+    report = report_of(make())
+    assert found(report, Outcome.FAIL) == {name}, report
+
+
+@pytest.mark.parametrize(
+    ("make", "name"),
+    [(Deaf, "action-ignored"), (HalfDeaf, "action-order"), (Late, "one-step-late"), (Still, "constant-observation"),
+     (Endless, "never-done")],
+)  # fmt: skip
+def test_what_is_probable(make: Callable[[], Walk], name: str) -> None:
+    report = report_of(make())
+    assert name in found(report, Outcome.WARN), report
+    assert not found(report, Outcome.FAIL), report
+
+
+@pytest.mark.parametrize("make", [Walk, Home, Cells])
+@pytest.mark.parametrize("seed", [0, 1])
+def test_nothing_is_wrong(make: Callable[[], Walk], seed: int) -> None:
+    report = report_of(make(), seed=seed)
+    assert report.mistakes == [], report
