@@ -120,8 +120,8 @@ SAMPLES = {
     ),
     "godot_catcher": Sample(
         "Catcher, Godot 3", "godot:samples/godot --task=catcher",
-        "--num-envs 16 --timesteps 130000 --n-steps 128 --batch-size 256 --learning-rate lin_0.002 --set gamma=0.98",
-        4, "1 for each ball that is caught, -1 for each that is missed", "text", "catcher", 1 / 15,
+        "--num-envs 16 --timesteps 60000 --n-steps 128 --batch-size 256 --learning-rate lin_0.002 --set gamma=0.98",
+        4, "1 for each ball that is caught, -1 for each that is missed, less the way", "text", "catcher", 1 / 15,
         needs=("godot3-server",), note=DRAWN,
     ),
     "pendulum": Sample(
@@ -319,7 +319,8 @@ def page(results: dict[str, dict[str, Any]]) -> str:
             "", f"## {sample.title}", "",
             f"![learning curve of {sample.title}](gallery/{name}.png)",
             f"![the trained agent in {sample.title}](gallery/{name}.gif)", "",
-            *textwrap.wrap(f"Return: {sample.most}. The film: {sample.note}.", 118), "", "```sh", *sample.before, command_of(name), "```",
+            *textwrap.wrap(f"Return: {sample.most}. The film: {sample.note}.", 118), "",
+            "```sh", *sample.before, command_of(name), "```",
         ]  # fmt: skip
     return "\n".join(lines) + "\n"
 

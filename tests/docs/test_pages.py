@@ -61,7 +61,7 @@ def commands(page: Path) -> list[str]:
     text = page.read_text("utf-8")
     blocks = "".join(re.findall(r"```(?:bash|sh)\n(.*?)```", text, re.S))
     lines = [
-        line.partition("  #")[0].partition("&&")[0]
+        line.partition("  #")[0].partition("&&")[0].partition(" > ")[0]
         for line in map(str.strip, blocks.splitlines())
         if line.startswith("ue-rl ")
     ]
