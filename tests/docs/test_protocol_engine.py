@@ -85,6 +85,7 @@ def test_the_line_limit_is_the_formula_of_section_7(features: frozenset[str], ob
 
 
 def test_it_passes_the_check(port: int) -> None:
-    MultiTcpConnection("127.0.0.1", port, wait=20, timeout=20).close()  # it listens
+    with MultiTcpConnection("127.0.0.1", port, wait=20, timeout=20):
+        pass  # it listens
     report = ue_rl.compliance.check(f"tcp://127.0.0.1:{port}")
     assert report.mistakes == [], report
