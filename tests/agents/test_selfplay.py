@@ -108,7 +108,7 @@ def test_a_pool_is_kept_in_its_folder(tmp_path: Path) -> None:
     obs = np.ones((3, 4), np.float32)
     mine = again.policy(again.policies[0], type(model.policy)).predict(obs, deterministic=True)[0]
     np.testing.assert_array_equal(mine, model.predict(obs, deterministic=True)[0])
-    assert not list(tmp_path.rglob("half-*"))
+    assert not list(tmp_path.rglob("*half-*"))
 
 
 @pytest.mark.parametrize("content", ["{", '{"elo": 1}', '{"elo": "x", "policies": []}'])

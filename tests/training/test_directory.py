@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from ue_rl.durable import write_whole
 from ue_rl.errors import ConfigurationError
-from ue_rl.saving.durable import write_whole
 from ue_rl.saving.lock import RunLock
 from ue_rl.training.directory import RunDirectory
 from ue_rl.training.options import TrainOptions, resolve

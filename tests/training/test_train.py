@@ -23,8 +23,8 @@ import ue_rl.training
 from ue_rl import errors
 from ue_rl.bridges import GymnasiumBridge, run_in_process, run_in_thread
 from ue_rl.cli import cli
+from ue_rl.durable import write_whole
 from ue_rl.inference import ExportReport
-from ue_rl.saving.durable import write_whole
 from ue_rl.testing import Fault, FaultKind, FaultyEngine, Script, WarmCli
 from ue_rl.training import Report, TrainOptions, models
 from ue_rl.training.directory import RunDirectory

@@ -8,13 +8,13 @@ opponents/pool.json          {"elo": the learner's, "policies": [{"steps": .., "
 from __future__ import annotations
 
 import json
-import os
 import pickle
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from ue_rl.agents.players import NormalizedPolicy
+from ue_rl.durable import write_whole
 from ue_rl.errors import ConfigurationError
 
 K = 16.0  # how far one game moves a rating, at most
@@ -73,10 +73,10 @@ class Pool:
         if any(past.steps == steps for past in self.policies):
             return
         past = Past(steps, self.elo)
-        _write(self.folder / f"{past.name}.zip", model.policy.save)
+        write_whole(self.folder / f"{past.name}.zip", lambda half: model.policy.save(str(half)))
         statistics = model.get_vec_normalize_env()
         if statistics is not None:
-            _write(self.folder / f"{past.name}.pkl", lambda half: Path(half).write_bytes(pickle.dumps(statistics)))
+            write_whole(self.folder / f"{past.name}.pkl", lambda half: half.write_bytes(pickle.dumps(statistics)))
         self.policies.append(past)
         self.save()
 
@@ -122,19 +122,9 @@ class Pool:
     def save(self) -> None:
         """Writes pool.json."""
         text = json.dumps({"elo": self.elo, "policies": [asdict(past) for past in self.policies]}, indent=1)
-        _write(self._index, lambda half: Path(half).write_text(text, "utf-8"))
+        write_whole(self._index, lambda half: half.write_text(text, "utf-8"))
 
 
 def expected_result(elo: float, other: float) -> float:
     """What a player with rating `elo` gets on average of a game against `other`, by Elo's formula."""
     return float(1 / (1 + 10 ** ((other - elo) / 400)))
-
-
-def _write(path: Path, write: Any) -> None:
-    """`write(path)`, in such a way that a process that dies leaves the last good file."""
-    half = path.with_name(f"half-{path.name}")
-    try:
-        write(str(half))
-        os.replace(half, path)
-    finally:
-        half.unlink(missing_ok=True)

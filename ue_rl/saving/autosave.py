@@ -25,11 +25,11 @@ from stable_baselines3.common.base_class import BaseAlgorithm
 from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.vec_env import VecEnv
 
+from ue_rl.durable import write_whole
 from ue_rl.envs.vec_env import UnrealVecEnv
 from ue_rl.errors import UeRlError
 from ue_rl.saving import snapshot
 from ue_rl.saving.checkpoints import Checkpoint, CheckpointStore
-from ue_rl.saving.durable import write_whole
 from ue_rl.saving.lock import RunLock
 from ue_rl.saving.packing import write_packed
 from ue_rl.saving.resuming import FORMAT, Part, Resumed, resume, write_model

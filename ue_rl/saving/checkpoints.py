@@ -24,9 +24,9 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+from ue_rl.durable import HALF, amount, free_space, rename, sync_file, sync_folder, write_whole
 from ue_rl.errors import SaveFailed, UeRlError
 from ue_rl.files import require_file
-from ue_rl.saving.durable import HALF, amount, free_space, rename, sync_file, sync_folder, write_whole
 
 MANIFEST = "manifest.json"
 LAST = "last"

@@ -15,8 +15,8 @@ from typing import Any
 import psutil
 from filelock import FileLock, Timeout
 
+from ue_rl.durable import write_whole
 from ue_rl.errors import ConfigurationError
-from ue_rl.saving.durable import write_whole
 
 LOCK = "run.lock"
 HOLDER = "run.holder.json"  # a file of its own: on Windows nobody can read a file that is locked

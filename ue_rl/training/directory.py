@@ -17,9 +17,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from ue_rl.durable import HALF, sync_folder, write_whole
 from ue_rl.errors import ConfigurationError
 from ue_rl.saving.checkpoints import CheckpointStore
-from ue_rl.saving.durable import HALF, sync_folder, write_whole
 from ue_rl.saving.lock import HOLDER, LOCK, RunLock
 from ue_rl.training.options import TrainOptions, read_config
 

@@ -20,10 +20,10 @@ from stable_baselines3.common.base_class import BaseAlgorithm
 from stable_baselines3.common.callbacks import CallbackList
 from stable_baselines3.common.vec_env import VecEnv
 
+from ue_rl.durable import write_whole
 from ue_rl.errors import ConfigurationError, ExportError, SaveFailed, UeRlError, printable
 from ue_rl.saving.autosave import AutoSave
 from ue_rl.saving.checkpoints import Checkpoint
-from ue_rl.saving.durable import write_whole
 from ue_rl.saving.stop_callback import StopCallback
 from ue_rl.saving.stopping import Stopping
 from ue_rl.training import agents
