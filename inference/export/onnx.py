@@ -360,6 +360,9 @@ def _recorded_rows(recorded: Any, leaves: Any) -> list[NDArray[np.float32]]:
 def _write(content: bytes, target: Path) -> None:
     beside = target.with_name(f".{target.name}.{os.getpid()}.tmp")
     try:
+        if target.exists() and not target.is_file():  # /dev/stdout, a pipe: nothing may take its place
+            target.write_bytes(content)
+            return
         with beside.open("wb") as file:
             file.write(content)
             file.flush()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import threading
 
 import gymnasium as gym
 import numpy as np
@@ -470,6 +471,20 @@ def test_too_few_observations_are_refused(path):
 def test_a_folder_that_is_not_there(tmp_path):
     with pytest.raises(ExportError, match="does not exist"):
         export_onnx(make(), tmp_path / "no" / "p.onnx")
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="needs named pipes")
+def test_a_pipe_gets_the_file_and_stays_a_pipe(tmp_path):
+    """As /dev/stdout and /dev/null do: a rename would take their place."""
+    pipe = tmp_path / "model.onnx"
+    os.mkfifo(pipe)
+    got = []
+    reader = threading.Thread(target=lambda: got.append(pipe.read_bytes()))
+    reader.start()
+    report = export_onnx(make(), pipe)
+    reader.join(10)
+    assert pipe.is_fifo()
+    assert len(got[0]) == report.num_bytes
 
 
 def test_a_target_that_cannot_be_written(path):

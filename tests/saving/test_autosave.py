@@ -24,10 +24,9 @@ from stable_baselines3.common.logger import KVWriter
 from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize
 
 import ue_rl
-from ue_rl import errors
+from ue_rl import durable, errors
 from ue_rl.envs.vec_env import UnrealVecEnv
 from ue_rl.randomize import randomize
-from ue_rl.saving import durable
 from ue_rl.saving.autosave import AutoSave
 from ue_rl.spec import EnvSpec
 from ue_rl.testing import MemoryTransport

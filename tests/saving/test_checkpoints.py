@@ -20,8 +20,9 @@ from typing import Any
 
 import pytest
 
+from ue_rl import durable
 from ue_rl.errors import ActionError, SaveFailed
-from ue_rl.saving import checkpoints, durable
+from ue_rl.saving import checkpoints
 from ue_rl.saving.checkpoints import CheckpointStore
 
 POSIX = pytest.mark.skipif(not hasattr(os, "fork"), reason="kills forked processes")
