@@ -1678,9 +1678,10 @@ public:
 
     std::uint64_t asked() const { return header->action_seq.load(std::memory_order_acquire); }
 
-    // Busy-waits for a request; for a shorter time where that fails again and again.
+    // Busy-waits for a request; for a shorter time where that fails again and again. Now and then for the full time: to
+    // be woken takes longer than the trainer, so who blocks once would find no reason to spin ever again.
     bool spin() {
-        const double end = seconds() + spin_us_ * 1e-6;
+        const double begun = seconds(), end = begun + (++waits_ % 32 ? spin_us_ : 300) * 1e-6;
         for (int i = 1; asked() == seen; i++) {
 #if defined(__x86_64__) || defined(__i386__)
             __builtin_ia32_pause();
@@ -1688,7 +1689,7 @@ public:
             if (i % 64) continue;
             if (seconds() > end) return spin_us_ = std::max(spin_us_ / 2, 2.0), false;
         }
-        spin_us_ = std::min(spin_us_ * 2, 300.0);
+        spin_us_ = std::min(std::max(spin_us_, (seconds() - begun) * 1e6) * 2, 300.0);
         return true;
     }
 
@@ -1736,6 +1737,7 @@ private:
     std::size_t size_ = 0;
     bool linked_ = false;
     double spin_us_ = 300;
+    unsigned waits_ = 0;
 #ifdef _WIN32
     HANDLE mapping_ = nullptr;
 #endif
