@@ -19,7 +19,7 @@ from ue_rl.errors import (
     UnsupportedNetwork,
 )
 from ue_rl.rllink.client import RLlinkClient
-from ue_rl.rllink.policy import Flags
+from ue_rl.rllink.messages import ServerConfig
 from ue_rl.testing import MemoryTransport
 from ue_rl.testing.rllink_server import RLlinkFault, RLlinkServer
 from ue_rl.testing.several import Walk
@@ -76,8 +76,8 @@ def test_weights_are_those_that_came_last() -> None:
     assert server.mistakes == []
 
 
-def test_flags_win_over_the_servers_config() -> None:
-    with RLlinkServer(4, ACTIONS["discrete"]) as server, client(server, flags=Flags(20, "relu")) as player:
+def test_what_is_said_wins_over_the_servers_config() -> None:
+    with RLlinkServer(4, ACTIONS["discrete"]) as server, client(server, said=ServerConfig(20, "relu")) as player:
         player.run(samples=1)
     assert server.batches == [21]
     assert "RLlib would wait for the others for ever" in server.mistakes[-1]
@@ -118,7 +118,7 @@ def test_a_trap_stays_unsprung(tmp_path: Path) -> None:
     file = tmp_path / "sprung"
     for fault in (RLlinkFault.TRAP, RLlinkFault.OBJECTS):
         with RLlinkServer(4, ACTIONS["discrete"], fault=fault, trap=f"touch {file}") as server:
-            player = RLlinkClient(walk(2), port=server.port, timeout=1.0, flags=Flags(50, "tanh"))
+            player = RLlinkClient(walk(2), port=server.port, timeout=1.0, said=ServerConfig(50, "tanh"))
             with pytest.raises(MalformedMessage):
                 player.run(samples=1)
     assert not file.exists()
@@ -133,7 +133,7 @@ def test_what_is_no_fault_of_the_servers(fault: RLlinkFault) -> None:
     assert len(server.batches) == 3
 
 
-def test_a_server_that_comes_back_gets_fresh_episodes() -> None:
+def test_a_server_that_went_away_is_dialled_again() -> None:
     with RLlinkServer(4, ACTIONS["discrete"], fault=RLlinkFault.DISCONNECT) as server:
         player = client(server, reconnect=5.0)
         player.run(samples=3)

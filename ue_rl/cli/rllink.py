@@ -49,17 +49,17 @@ def rllink(steps: int | None, host: str, port: int, seed: int | None, **flags: A
     RLlib is the server (EnvRunnerServerForExternalInference), see docs/rllib.md. Ctrl-C stops.
     """
     from ue_rl.rllink.client import RLlinkClient
-    from ue_rl.rllink.policy import Flags
+    from ue_rl.rllink.messages import ServerConfig
 
     screen = lasting_console()
-    said = Flags(flags["steps_per_sample"], flags["activation"])
+    said = ServerConfig(flags["steps_per_sample"], flags["activation"])
     with ExitStack() as stack:
         with command_line():
             engines = _engines(seed, flags)
         stack.callback(engines.close)
         client = RLlinkClient(
             engines, host, port, dialect=flags["dialect"], timeout=flags["timeout"], wait=flags["wait"],
-            reconnect=flags["reconnect"], flags=said, seed=seed,
+            reconnect=flags["reconnect"], said=said, seed=seed,
         )  # fmt: skip
         stack.callback(client.close)
         client.connect()

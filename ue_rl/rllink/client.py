@@ -21,7 +21,7 @@ from ue_rl.errors import (
 from ue_rl.rllink.link import DEFAULT_PORT, Link, open_link
 from ue_rl.rllink.messages import GET_CONFIG, GET_STATE, ServerConfig, ServerState
 from ue_rl.rllink.player import Player, Sample
-from ue_rl.rllink.policy import Flags, Policy
+from ue_rl.rllink.policy import Policy
 from ue_rl.transport import Transport
 
 _log = logging.getLogger("ue_rl.rllink")
@@ -34,7 +34,7 @@ class RLlinkClient:
         transport: to the engine, connected or not; it is closed by whoever made it.
         host, port: of RLlib's server. dialect, timeout, wait: see `open_link`.
         reconnect: seconds to wait for the server to come back when it went away; 0: it is an error at once.
-        flags: what wins over the server's config.
+        said: what wins over the server's config, where it is not None.
         seed: of the actions' draws and, where the engine takes seeds, of each env's first episode; None: any.
 
     Attributes:
@@ -44,12 +44,12 @@ class RLlinkClient:
 
     def __init__(
         self, transport: Transport, host: str = "127.0.0.1", port: int = DEFAULT_PORT, *, dialect: str = "auto",
-        timeout: float = 60.0, wait: float = 0.0, reconnect: float = 0.0, flags: Flags | None = None,
+        timeout: float = 60.0, wait: float = 0.0, reconnect: float = 0.0, said: ServerConfig | None = None,
         seed: int | None = None,
     ) -> None:  # fmt: skip
         self._transport, self._address, self._dialect = transport, (host, port), dialect
         self._timeout, self._wait, self._reconnect = timeout, wait, reconnect
-        self._flags = flags or Flags()
+        self._said = said or ServerConfig()
         self._seed = seed
         self._link: Link | None = None
         self._player: Player | None = None
@@ -133,7 +133,7 @@ class RLlinkClient:
             config = link.ask(GET_CONFIG)
             if not isinstance(config, ServerConfig):
                 raise _unexpected("GET_CONFIG", config)
-            self.config = self._flags.over(config)
+            self.config = config.under(self._said)
             self._wanted = self.config.steps_per_sample or 0
             if not self._wanted:
                 raise ConfigurationError(
@@ -163,7 +163,7 @@ class RLlinkClient:
         if not isinstance(answer, ServerState):
             raise _unexpected("GET_STATE", answer)
         assert self.config is not None
-        self.policy = Policy.of(answer, self.config, self._transport.spec, self._flags.squashed)
+        self.policy = Policy.of(answer, self.config, self._transport.spec)
 
 
 def _unexpected(what: str, answer: object) -> MalformedMessage:

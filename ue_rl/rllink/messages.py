@@ -9,7 +9,7 @@ Source: ray.rllib.env.external.rllink (Ray 2.60), and what was captured from Ray
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 import numpy as np
@@ -35,6 +35,7 @@ class ServerConfig:
         explore: actions are drawn, not the most likely ones. normalize_actions: actions are within -1 to 1, and
             stretched to the bounds of a bounded Box; else clip_actions: they are cut to them.
         log_std_clip: the log of a Gaussian's standard deviation is kept within -log_std_clip to log_std_clip.
+        squashed: the policy of a BOX is SAC's squashed Gaussian; None: its parameters' names tell.
         module: the class of the RLModule, as "package.module.Name". algorithm: the class of the config, likewise.
         facts: everything else that could be read, for people.
     """
@@ -46,9 +47,15 @@ class ServerConfig:
     normalize_actions: bool | None = None
     clip_actions: bool | None = None
     log_std_clip: float | None = None
+    squashed: bool | None = None
     module: str | None = None
     algorithm: str | None = None
     facts: Mapping[str, Any] = field(default_factory=dict)
+
+    def under(self, said: ServerConfig) -> ServerConfig:
+        """This config, but for what `said` says."""
+        given = {name: value for name, value in vars(said).items() if value is not None and name != "facts"}
+        return replace(self, **given)
 
 
 @dataclass(frozen=True)

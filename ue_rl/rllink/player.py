@@ -80,6 +80,7 @@ class Player:
             self._cutter.begin(obs, over)
             self._returns[over] = self._lengths[over] = 0
             acted = ~over
+        lost = None
         if buffers.lost:  # nothing came of what these were asked: their episodes end with the step before
             lost = np.zeros(len(over), np.bool_)
             lost[list(buffers.lost)] = True
@@ -102,4 +103,5 @@ class Player:
             sample.returns.append(float(self._returns[env]))
             sample.lengths.append(int(self._lengths[env]))
         over[:] = dones
-        over[list(buffers.lost)] = True
+        if lost is not None:
+            over |= lost

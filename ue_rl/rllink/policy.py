@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -16,29 +16,6 @@ from ue_rl.rllink.onnx_network import OnnxNetwork
 from ue_rl.spec import EnvSpec
 
 Array = NDArray[np.float32]
-
-
-@dataclass(frozen=True)
-class Flags:
-    """What the user says, and what wins over the server's config; None: the server says it.
-
-    Args:
-        steps_per_sample, activation, head_activation, explore, normalize_actions, clip_actions: see ServerConfig.
-        squashed: the policy is SAC's squashed Gaussian.
-    """
-
-    steps_per_sample: int | None = None
-    activation: str | None = None
-    head_activation: str | None = None
-    explore: bool | None = None
-    normalize_actions: bool | None = None
-    clip_actions: bool | None = None
-    squashed: bool | None = None
-
-    def over(self, config: ServerConfig) -> ServerConfig:
-        """The config with the user's words in it."""
-        given = {name: value for name, value in vars(self).items() if value is not None and name != "squashed"}
-        return replace(config, **given)
 
 
 @dataclass(frozen=True)
@@ -56,16 +33,17 @@ class Policy:
     seq: int
 
     @classmethod
-    def of(cls, state: ServerState, config: ServerConfig, spec: EnvSpec, squashed: bool | None) -> Policy:
+    def of(cls, state: ServerState, config: ServerConfig, spec: EnvSpec) -> Policy:
         """The policy in a state.
 
         Args:
-            config: the server's, with the user's words in it. spec: of the engine. squashed: see Flags.
+            config: the server's, with the user's words in it. spec: of the engine.
 
         Raises:
             UnsupportedNetwork: it cannot be rebuilt, or does not fit the engine; it says what is not known.
         """
         weights = state.weights or {}
+        squashed = config.squashed
         if squashed is None:
             squashed = any(name.startswith("pi_encoder") for name in weights)
         how = distribution(
