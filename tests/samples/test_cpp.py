@@ -12,7 +12,6 @@ import random
 import re
 import secrets
 import shutil
-import signal
 import socket
 import subprocess
 import sys
@@ -29,6 +28,7 @@ import pytest
 from numpy.typing import NDArray
 
 import ue_rl
+from tests.samples import programs
 from ue_rl import compliance
 from ue_rl.bridges import VectorBridge, run_in_thread
 from ue_rl.connecting import open_transport
@@ -92,26 +92,8 @@ def built() -> dict[str, Path]:
         return {name: one.result() for name, one in made.items()}
 
 
-@contextlib.contextmanager
-def running(binary: Path, *arguments: str, log: list[str] | None = None) -> Iterator[int]:
-    """The engine's port; afterwards it must still have been alive, and end in order."""
-    with subprocess.Popen(
-        [str(binary), *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-        env={**os.environ, "ASAN_OPTIONS": "detect_leaks=0"},
-    ) as process:  # fmt: skip
-        assert process.stdout is not None
-        try:
-            word, _, port = process.stdout.readline().partition(" ")
-            assert word == "PORT", process.communicate()[1]
-            yield int(port)
-            assert process.poll() is None, process.communicate()[1]
-        finally:
-            process.send_signal(signal.SIGTERM)
-            said = process.communicate(timeout=10)[1]
-            if log is not None:
-                log.append(said)
-            assert "Sanitizer" not in said, said
-            assert "runtime error" not in said, said
+def running(binary: Path, *arguments: str, log: list[str] | None = None) -> Any:
+    return programs.running(binary, *arguments, log=log, env={"ASAN_OPTIONS": "detect_leaks=0"})
 
 
 def lab(built: dict[str, Path], kind: str, log: list[str] | None = None) -> Any:

@@ -5,16 +5,13 @@ unreal_stand_in/ has the types, unreal/ the program that plays a world with them
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import re
 import shutil
-import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +20,7 @@ import pytest
 from numpy.typing import NDArray
 
 import ue_rl
+from tests.samples.programs import running
 from ue_rl import compliance
 from ue_rl.envs.vec_env import UnrealVecEnv
 from ue_rl.errors import EngineDisconnected
@@ -144,22 +142,8 @@ def test_it_compiles_as_c_plus_plus_20_and_with_clang(tmp_path: Path) -> None:
 # -- running
 
 
-@contextlib.contextmanager
-def playing(host: Path, *words: str, log: list[str] | None = None) -> Iterator[int]:
-    """The port; afterwards the game must still have been alive, and end in order."""
-    with subprocess.Popen([str(host), *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
-        assert process.stdout is not None
-        try:
-            word, _, port = process.stdout.readline().partition(" ")
-            assert word == "PORT", process.communicate()[1]
-            yield int(port)
-            assert process.poll() is None, process.communicate()[1]
-        finally:
-            process.send_signal(signal.SIGTERM)
-            said = process.communicate(timeout=10)[1]
-            if log is not None:
-                log.append(said)
-        assert process.returncode == 0, said
+def playing(host: Path, *words: str, log: list[str] | None = None) -> Any:
+    return running(host, *words, log=log, code=0)
 
 
 def connect(port: int, **options: Any) -> UnrealVecEnv:

@@ -129,28 +129,30 @@ def _(engine: RightEngine) -> None:
     engine.observe = seen
 
 
-@way("stale-reset", "all", "the observation is the one before the reset")
-def _(engine: RightEngine) -> None:
+def _stale(engine: RightEngine, numbers: slice) -> None:
+    """These numbers of a reset's answer are those from before the reset."""
     one = engine.one
 
     def stale(ask: Ask) -> Answer:
         old = engine.points[ask.env].observation
         answer = one(ask)
-        return replace(answer, obs=old) if ask.action is None else answer
+        if ask.action is not None:
+            return answer
+        obs = list(answer.obs)
+        obs[numbers] = old[numbers]
+        return replace(answer, obs=obs)
 
     engine.one = stale
+
+
+@way("stale-reset", "all", "the observation is the one before the reset")
+def _(engine: RightEngine) -> None:
+    _stale(engine, slice(None))
 
 
 @way("stale-reset", "velocity", "some numbers are those from before the reset")
 def _(engine: RightEngine) -> None:
-    one = engine.one
-
-    def stale(ask: Ask) -> Answer:
-        old = engine.points[ask.env].observation
-        answer = one(ask)
-        return replace(answer, obs=old[:4] + answer.obs[4:]) if ask.action is None else answer
-
-    engine.one = stale
+    _stale(engine, slice(4))
 
 
 @way("done-after-reset", "for-ever", "DONE stays 1")

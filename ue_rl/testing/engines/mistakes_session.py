@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import re
 import socket
+from typing import TYPE_CHECKING
 
 from ue_rl.testing.engines.right import Answer, Ask, RightEngine
 from ue_rl.testing.engines.ways import Way, collector
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 WAYS: list[Way] = []
 way = collector(WAYS)
@@ -116,43 +120,32 @@ def _(engine: RightEngine) -> None:
     engine.refuse = hang
 
 
-@way("dies-of-disconnect", "reset", "a connection that is reset ends it", also=("serves-once",))
-def _(engine: RightEngine) -> None:
+def _dies_when(engine: RightEngine, cond: Callable[[socket.socket], bool]) -> None:
+    """The end of a connection for which `cond` holds ends the engine."""
     gone = engine._gone
 
     def ends(sock: socket.socket) -> None:
-        if engine._lost_by is not None:
+        if cond(sock):
             engine.die()
         else:
             gone(sock)
 
     engine._gone = ends  # type: ignore[method-assign]
+
+
+@way("dies-of-disconnect", "reset", "a connection that is reset ends it", also=("serves-once",))
+def _(engine: RightEngine) -> None:
+    _dies_when(engine, lambda _: engine._lost_by is not None)
 
 
 @way("dies-of-disconnect", "mid-request", "one that ends within a line")
 def _(engine: RightEngine) -> None:
-    gone = engine._gone
-
-    def ends(sock: socket.socket) -> None:
-        if engine._partial.get(sock):
-            engine.die()
-        else:
-            gone(sock)
-
-    engine._gone = ends  # type: ignore[method-assign]
+    _dies_when(engine, lambda sock: bool(engine._partial.get(sock)))
 
 
 @way("dies-of-disconnect", "early", "one that ends before its first request")
 def _(engine: RightEngine) -> None:
-    gone = engine._gone
-
-    def ends(sock: socket.socket) -> None:
-        if sock is engine._admin and not engine.said_already and not engine._envs:
-            engine.die()
-        else:
-            gone(sock)
-
-    engine._gone = ends  # type: ignore[method-assign]
+    _dies_when(engine, lambda sock: sock is engine._admin and not engine.said_already and not engine._envs)
 
 
 @way("no-busy", "silent", "nothing is said to a second trainer", certain=False)
