@@ -34,6 +34,9 @@ logger = logging.getLogger(__name__)
 
 DEFAULT_OPSET = 17
 _TOLERANCES = (1e-5, 1e-4)  # on typical and recorded observations, on extreme ones
+_VERSIONS = (
+    "ue_rl", "stable-baselines3", "sb3-contrib", "torch", "onnx", "onnxruntime", "numpy", "gymnasium", "ray",
+)  # fmt: skip
 _LIBRARIES = ("torch", "stable_baselines3", "onnx", "onnxruntime")
 
 
@@ -48,6 +51,7 @@ class ExportReport(Comparison):
         num_bytes: size of the file.
         exporter: torch's converter: "torchscript" or "dynamo".
         seconds: time taken in all.
+        reference: what the file was compared with.
     """
 
     path: Path
@@ -56,6 +60,7 @@ class ExportReport(Comparison):
     num_bytes: int
     exporter: str
     seconds: float
+    reference: str = "predict()"
 
     @property
     def reason(self) -> str:
@@ -72,7 +77,7 @@ class ExportReport(Comparison):
         )
         return (
             f"{self.path}: {self.algorithm}, {self.metadata.obs_size} -> {self.metadata.act_size} numbers, "
-            f"{self.num_bytes / 1024:.0f} KiB; largest difference from predict() {self.max_abs_difference:.3g} "
+            f"{self.num_bytes / 1024:.0f} KiB; largest difference from {self.reference} {self.max_abs_difference:.3g} "
             f"over {self.observations} observations{rounded}{ties}; {self.seconds:.1f} s"
         )
 
@@ -126,13 +131,9 @@ def export_onnx(
     Raises:
         ExportError: unsupported, not convertible, different from predict(), or not writable. No file is left behind.
     """
-    if n_verify < 1000:
-        raise ConfigurationError("too few to verify with", field="n_verify", expected="1000 or more", got=n_verify)
-    target = Path(path)
-    if not target.parent.is_dir():
-        raise ExportError(f"the folder {target.parent} does not exist", fault="caller", cure="create it first")
+    target = check_target(path, n_verify)
     began = time.perf_counter()
-    content, metadata, used, found = _make(
+    made = _make(
         model,
         vec_normalize,
         recorded=recorded,
@@ -147,15 +148,55 @@ def export_onnx(
         image_layout=image_layout,
         allow_custom=allow_custom,
     )
-    _write(content, target)
+    return write(made, target, began)
+
+
+@dataclass(frozen=True)
+class Made:
+    """A file that is not written yet.
+
+    Attributes:
+        content: the bytes. metadata: what they say. exporter: the converter used. found: by the comparison.
+        reference: what was compared with.
+    """
+
+    content: bytes
+    metadata: PolicyMetadata
+    exporter: str
+    found: Comparison
+    reference: str
+
+
+def check_target(path: str | PathLike[str], n_verify: int) -> Path:
+    """`path`, into whose folder a file can be written.
+
+    Raises:
+        ExportError: there is no such folder. ConfigurationError: n_verify is below 1000.
+    """
+    if n_verify < 1000:
+        raise ConfigurationError("too few to verify with", field="n_verify", expected="1000 or more", got=n_verify)
+    target = Path(path)
+    if not target.parent.is_dir():
+        raise ExportError(f"the folder {target.parent} does not exist", fault="caller", cure="create it first")
+    return target
+
+
+def write(made: Made, target: Path, began: float) -> ExportReport:
+    """Write the file in one step, and say what was done since `began` (time.perf_counter()).
+
+    Raises:
+        ExportError: it cannot be written.
+    """
+    _write(made.content, target)
     report = ExportReport(
         path=target,
-        algorithm=metadata.algorithm,
-        metadata=metadata,
-        num_bytes=len(content),
-        exporter=used,
+        algorithm=made.metadata.algorithm,
+        metadata=made.metadata,
+        num_bytes=len(made.content),
+        exporter=made.exporter,
         seconds=time.perf_counter() - began,
-        **vars(found),
+        reference=made.reference,
+        **vars(made.found),
     )
     logger.info("exported %s", report)
     return report
@@ -181,7 +222,7 @@ def load_and_export(
     Raises:
         ExportError: as export_onnx, or a file cannot be read.
     """
-    _check_libraries()
+    check_libraries()
     from ue_rl.inference.export.models import load_sb3_model
 
     model = load_sb3_model(Path(model_path), algorithm)
@@ -202,7 +243,7 @@ def check_exportable(model: Any, vec_normalize: Any = None, **graph_options: Any
     Raises:
         ExportError: naming what is not supported and the reason.
     """
-    _check_libraries()
+    check_libraries()
     if isinstance(model, (str, type)):
         from ue_rl.inference.export.policies import ALGORITHMS
 
@@ -226,13 +267,11 @@ def _make(
     exporter: str = "auto",
     spec: EnvSpec | None = None,
     **graph_options: Any,
-) -> tuple[bytes, PolicyMetadata, str, Comparison]:
-    """The verified bytes of the file, what they say, the converter used, and what the comparison found."""
-    _check_libraries()
-    from ue_rl.inference.export.graph import algorithm_of, evaluation_mode, plan_graph, to_onnx
+) -> Made:
+    """The verified file of a model of Stable-Baselines3."""
+    check_libraries()
+    from ue_rl.inference.export.graph import algorithm_of, evaluation_mode, plan_graph
     from ue_rl.inference.export.models import buffered_rows, choose_vec_normalize, on_cpu
-    from ue_rl.inference.export.observations import engine_space
-    from ue_rl.inference.export.verify import Verifier
 
     algorithm_of(model)
     told = spec if spec is not None else _spec_of(model)
@@ -242,46 +281,109 @@ def _make(
     twin = on_cpu(model)
     with evaluation_mode(twin.policy):
         plan = plan_graph(twin, stats, model.get_env(), order=order, **graph_options)
-        metadata = PolicyMetadata(
-            algorithm=plan.algorithm,
+        metadata = describe(
+            plan,
+            told,
             policy=type(model.policy).__name__,
-            observation_space=space_to_json(engine_space(plan.leaves)),
-            action_space=space_to_json(model.action_space),
-            inputs=plan.inputs,
-            outputs=plan.outputs,
+            action_space=model.action_space,
             normalization=_describe(stats),
             num_timesteps=int(model.num_timesteps),
-            stochastic=plan.stochastic,
-            flat_input=plan.flat_input,
-            versions=_versions(),
-            obs_names=told.obs_names if told else (),
-            act_names=told.act_names if told else (),
         )
-        if spec is not None and (spec.seen_size, spec.act_size) != (metadata.obs_size, metadata.act_size):
-            raise ExportError(
-                "the engine's sizes are not the model's", fault="caller", field="spec",
-                expected=f"{metadata.obs_size} -> {metadata.act_size} numbers",
-                got=f"{spec.seen_size} -> {spec.act_size}", cure="give the handshake of the game it was trained in",
-            )  # fmt: skip
-        bare, used = to_onnx(plan, opset, exporter)
-        runtime = OnnxInference()
-        try:
-            runtime.load_bytes(_with_metadata(bare, metadata), name="the exported graph")
-        except InferenceError as error:
-            raise ExportError(
-                f"the exported graph cannot be used: {error.message}", fault="policy", got=error.got, cure=error.cure
-            ) from error
-        verifier = Verifier(twin, plan, stats, runtime)
-        for kind, limit in (("typical", tolerances[0]), ("extreme", tolerances[1])):
-            verifier.compare(kind, verifier.draw(kind, -(-n_verify // 2)), limit)
-        seen = (
-            _recorded_rows(recorded, plan.leaves) if recorded is not None else buffered_rows(model, plan.leaves, stats)
+        if spec is not None:
+            check_sizes(spec, metadata)
+        seen = None if recorded is not None else buffered_rows(model, plan.leaves, stats)
+        return make(
+            twin,
+            plan,
+            metadata,
+            stats,
+            recorded=recorded,
+            seen=seen,
+            n_verify=n_verify,
+            tolerances=tolerances,
+            opset=opset,
+            exporter=exporter,
         )
-        if seen is not None:
-            verifier.compare("recorded", seen, tolerances[0])
+
+
+def describe(plan: Any, spec: EnvSpec | None, **known: Any) -> PolicyMetadata:
+    """What a file says of itself; `known`: more fields of PolicyMetadata, the action space as Gymnasium has it."""
+    from ue_rl.inference.export.observations import engine_space
+
+    return PolicyMetadata(
+        algorithm=plan.algorithm,
+        observation_space=space_to_json(engine_space(plan.leaves)),
+        action_space=space_to_json(known.pop("action_space")),
+        inputs=plan.inputs,
+        outputs=plan.outputs,
+        stochastic=plan.stochastic,
+        flat_input=plan.flat_input,
+        versions=_versions(),
+        obs_names=spec.obs_names if spec else (),
+        act_names=spec.act_names if spec else (),
+        **known,
+    )
+
+
+def check_sizes(spec: EnvSpec, metadata: PolicyMetadata) -> None:
+    """Raises ExportError where the engine's handshake has other sizes than the model."""
+    if (spec.seen_size, spec.act_size) != (metadata.obs_size, metadata.act_size):
+        raise ExportError(
+            "the engine's sizes are not the model's", fault="caller", field="spec",
+            expected=f"{metadata.obs_size} -> {metadata.act_size} numbers",
+            got=f"{spec.seen_size} -> {spec.act_size}", cure="give the handshake of the game it was trained in",
+        )  # fmt: skip
+
+
+def make(
+    model: Any,
+    plan: Any,
+    metadata: PolicyMetadata,
+    stats: Any = None,
+    *,
+    n_verify: int,
+    recorded: Any = None,
+    seen: list[NDArray[np.float32]] | None = None,
+    tolerances: tuple[float, float] = _TOLERANCES,
+    opset: int = DEFAULT_OPSET,
+    exporter: str = "auto",
+    reference: str = "predict()",
+    batches: tuple[int, ...] = (),
+) -> Made:
+    """Convert `plan`, and compare the file with `model`.
+
+    Args:
+        model: what has predict(), action_space and policy.device, as a model of Stable-Baselines3.
+        stats: the VecNormalize in the graph. recorded, n_verify, tolerances, opset, exporter: see export_onnx.
+        seen: the rows of each leaf where `recorded` is None. reference: what the model's predict() is, for messages.
+        batches: compare in batches of these sizes, too.
+
+    Raises:
+        ExportError: as export_onnx.
+    """
+    from ue_rl.inference.export.graph import to_onnx
+    from ue_rl.inference.export.verify import Verifier
+
+    bare, used = to_onnx(plan, opset, exporter)
+    runtime = OnnxInference()
+    try:
+        runtime.load_bytes(_with_metadata(bare, metadata), name="the exported graph")
+    except InferenceError as error:
+        raise ExportError(
+            f"the exported graph cannot be used: {error.message}", fault="policy", got=error.got, cure=error.cure
+        ) from error
+    verifier = Verifier(model, plan, stats, runtime, reference)
+    for kind, limit in (("typical", tolerances[0]), ("extreme", tolerances[1])):
+        verifier.compare(kind, verifier.draw(kind, -(-n_verify // 2)), limit)
+    for size in batches:
+        verifier.compare("typical", verifier.draw("typical", 3 * size), tolerances[0], size)
+    if recorded is not None:
+        seen = _recorded_rows(recorded, plan.leaves)
+    if seen is not None:
+        verifier.compare("recorded", seen, tolerances[0])
     tried = {"tolerance": tolerances[0], "extreme_tolerance": tolerances[1]}
     metadata = replace(metadata, verification=asdict(verifier.found) | tried)
-    return _with_metadata(bare, metadata, final=True), metadata, used, verifier.found
+    return Made(_with_metadata(bare, metadata, final=True), metadata, used, verifier.found, reference)
 
 
 def _spec_of(model: Any) -> EnvSpec | None:
@@ -291,7 +393,8 @@ def _spec_of(model: Any) -> EnvSpec | None:
     return spec if isinstance(spec, EnvSpec) else None
 
 
-def _check_libraries() -> None:
+def check_libraries() -> None:
+    """Raises ExportError where a library is missing that exporting needs."""
     missing = [name for name in _LIBRARIES if find_spec(name) is None]
     if missing:
         raise ExportError(
@@ -303,8 +406,8 @@ def _check_libraries() -> None:
 
 def _versions() -> dict[str, str]:
     found = {}
-    for name in ("ue_rl", "stable-baselines3", "sb3-contrib", "torch", "onnx", "onnxruntime", "numpy", "gymnasium"):
-        with suppress(PackageNotFoundError):  # sb3-contrib is optional; ue_rl may run from its sources
+    for name in _VERSIONS:
+        with suppress(PackageNotFoundError):  # sb3-contrib and ray are optional; ue_rl may run from its sources
             found[name] = version(name)
     return found
 
