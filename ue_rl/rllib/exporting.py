@@ -28,9 +28,9 @@ from ray.rllib.utils.spaces.space_utils import clip_action, unsquash_action
 from ray.rllib.utils.torch_utils import convert_to_torch_tensor
 
 from ue_rl.errors import ExportError
+from ue_rl.inference.export.file import ExportReport, check_libraries, check_sizes, check_target, describe, make, write
 from ue_rl.inference.export.graph import Plan, PolicyGraph, observation_ports
 from ue_rl.inference.export.observations import Leaf, ObservationNet, starts_of
-from ue_rl.inference.export.onnx import ExportReport, check_libraries, check_sizes, check_target, describe, make, write
 from ue_rl.inference.export.policies import CountedHead
 from ue_rl.inference.metadata import ACTIONS, Port, space_size, space_to_json
 from ue_rl.rllib.heads import convertible, find_head
