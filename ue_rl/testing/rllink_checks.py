@@ -34,7 +34,7 @@ class _Open:
     steps: int
     total: float
     last_obs: NDArray[Any]
-    message: int
+    message: int | None  # None: its connection is gone, and it need not go on
 
 
 class SessionChecks:
@@ -65,6 +65,14 @@ class SessionChecks:
         """Adds a mistake."""
         if len(self.mistakes) < _MOST:
             self.mistakes.append(sentence)
+
+    def begin(self) -> None:
+        """A client has connected: what another one left open need not go on."""
+        self._since_state = 0
+        for open_ in self._open.values():
+            open_.message = None
+        for id_ in list(self._open)[:-_ENDED]:
+            del self._open[id_]
 
     def take(
         self, message: dict[Any, Any], wanted: int, net: Network, before: Network | None = None, seq: int = 0
@@ -112,7 +120,7 @@ class SessionChecks:
                 self._say(None, "episodes", what, f"{wanted} env-steps", self._since_state)
             self._since_state = 0
         for id_, open_ in list(self._open.items()):
-            if self._messages - open_.message >= _OPEN:
+            if open_.message is not None and self._messages - open_.message >= _OPEN:
                 del self._open[id_]
                 what = f"it neither ended nor went on in the {_OPEN} messages since message {open_.message}"
                 self._say(id_, "is_terminated, is_truncated", what, "one of them true in its last part", "both false")
