@@ -162,6 +162,13 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
         {"never_ends": True, "messages": 5},
         f"message 4, episode {ID}: is_terminated, is_truncated: it neither ended nor went on in the 3 messages since",
     ),
+    "a termination counts as truncated": (
+        {"length": 100, "episode": but(is_truncated=lambda e: e["is_terminated"], is_terminated=lambda e: False)},
+        r"is_terminated: not what the env's equations give; expected an end behind step \d+, got False",
+    ),
+    "a truncation counts as terminated": (
+        {"episode": but(is_terminated=lambda e: e["is_truncated"])}, "is_terminated: not.*expected false, got True",
+    ),
     "ends are numbers": ({"episode": but(is_terminated=lambda e: 1)}, "is_terminated: it is no flag.*got 1"),
     "arrays of objects": (
         {"episode": part("actions", trap)},
