@@ -130,10 +130,9 @@ def check(env: str, num_envs: int, python: str, seconds: float, messages: int | 
     wrong = verdict(server)
     if messages is None and rise < 100:
         wrong.append(f"the return has risen by {rise:.0f} only")
-    print(
-        f"| {env} | {num_envs} | {len(server.seen)} | {server.steps:,} | {len(finished):,} | {rise:+.0f} in {took:.0f} s"
-        f" | {server.logits_apart:.1e} | {server.logp_apart:.1e} | {len(server.checks.mistakes)} |", flush=True,
-    )  # fmt: skip
+    mistakes, apart = len(server.checks.mistakes), f"{server.logits_apart:.1e} | {server.logp_apart:.1e}"
+    counts = f"{len(server.seen)} | {server.steps:,} | {len(finished):,}"
+    print(f"| {env} | {num_envs} | {counts} | {rise:+.0f} in {took:.0f} s | {apart} | {mistakes} |", flush=True)
     for sentence in wrong:
         print(sentence, flush=True)
     algorithm.stop()
