@@ -45,17 +45,19 @@ def cluster(address: str | None, cpus: int, gpus: float, wait: float) -> Iterato
         with _signals_kept():
             if address is not None:
                 try:
-                    ray.init(address=address, **common)
+                    with _quiet():
+                        ray.init(address=address, **common)
                 except (ConnectionError, ValueError, RuntimeError) as error:
                     raise ConfigurationError(
                         "no Ray cluster answers", field="ray_address", got=f"{address}: {error}",
                         cure="start one with `ray start --head`, or leave --ray-address out to have one of this run",
                     ) from error  # fmt: skip
             else:
-                ray.init(
-                    address="local", num_cpus=max(cpus, os.cpu_count() or 1), include_dashboard=False,
-                    object_store_memory=_object_store(), **common,
-                )  # fmt: skip
+                with _quiet():
+                    ray.init(
+                        address="local", num_cpus=max(cpus, os.cpu_count() or 1), include_dashboard=False,
+                        object_store_memory=_object_store(), **common,
+                    )  # fmt: skip
         _wait_for(cpus, gpus, wait if address is not None else 0)
         yield
     finally:
@@ -103,6 +105,19 @@ def _signals_kept() -> Iterator[None]:
     except ValueError as error:
         if "main thread" not in str(error):
             raise
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Without what Ray's C++ side writes to stderr as it starts; what is wrong, it raises."""
+    kept, nowhere = os.dup(2), os.open(os.devnull, os.O_WRONLY)
+    try:
+        os.dup2(nowhere, 2)
+        yield
+    finally:
+        os.dup2(kept, 2)
+        os.close(kept)
+        os.close(nowhere)
 
 
 def _object_store() -> int:

@@ -12,6 +12,7 @@ import uuid
 from contextlib import ExitStack, suppress
 from dataclasses import replace
 from numbers import Real
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -19,7 +20,8 @@ import torch
 from ray.exceptions import RayError
 
 from ue_rl.durable import write_whole
-from ue_rl.errors import ConfigurationError, EngineDisconnected, SaveFailed, UeRlError, printable
+from ue_rl.envs.spaces import action_space, observation_space
+from ue_rl.errors import ConfigurationError, EngineDisconnected, ExportError, SaveFailed, UeRlError, printable
 from ue_rl.rllib.algorithms import algorithm_config, num_env_runners, resources
 from ue_rl.rllib.checkpoints import Saves, restore
 from ue_rl.rllib.cluster import cluster
@@ -28,10 +30,11 @@ from ue_rl.rllib.registering import register
 from ue_rl.saving.checkpoints import Checkpoint
 from ue_rl.saving.stop_callback import LEARNING
 from ue_rl.saving.stopping import Stopping
+from ue_rl.spec import EnvSpec
 from ue_rl.training.comparison import check_spaces
 from ue_rl.training.curves import draw_curves
 from ue_rl.training.directory import RunDirectory
-from ue_rl.training.ending import closed, note, sentence, writable
+from ue_rl.training.ending import closed, note, said_of, sentence, writable
 from ue_rl.training.episodes import Episodes
 from ue_rl.training.options import TrainOptions
 from ue_rl.training.report import Outcome, Report
@@ -73,7 +76,10 @@ class RllibLearner:
         self.algorithm: Any = self._built(resume)
         stack.callback(self._stop)
         self._finite = True
-        self._saves = Saves(run.store(options.keep), options.save_freq, options.save_minutes, None, self._saved)
+        self._saves = Saves(
+            run.store(options.keep), options.save_freq, options.save_minutes,
+            self._export if options.export else None, self._saved,
+        )  # fmt: skip
         checkpoint = self._restored() if resume else None
         self._first = 0 if checkpoint is None else checkpoint.env_steps
         self._before = 0 if checkpoint is None else int(checkpoint.facts.get("episodes", 0))
@@ -118,15 +124,19 @@ class RllibLearner:
 
     def _restored(self) -> Checkpoint | None:
         """The checkpoint that the run goes on from; None where nothing was saved yet."""
-        connected = self.inbox.connected
-        spec = decode_handshake(connected[min(connected)].handshake)
-        check_spaces(spec, self.run.handshake)
+        check_spaces(self._spec, self.run.handshake)
         found = restore(self.run.store(), self.algorithm)
         if found is None:
             self.report.said("nothing was saved yet: the run begins anew, with its own options")
         else:
             self.report.said(f"going on from checkpoint {found}, at {found.env_steps:,} env-steps")
         return found
+
+    @property
+    def _spec(self) -> EnvSpec:
+        """Of the engines of one env runner."""
+        connected = self.inbox.connected
+        return decode_handshake(connected[min(connected)].handshake)
 
     def learn(self, stopping: Stopping) -> Outcome:
         """Learns, saves, evaluates.
@@ -259,6 +269,25 @@ class RllibLearner:
             write_whole(self.run.onnx, functools.partial(shutil.copyfile, source))
         if checkpoint.env_steps > 0:
             self.run.remove_replaced()
+
+    def _export(self, path: Path) -> None:
+        """Writes a checkpoint's ONNX file; the summary speaks of the one in the run's folder."""
+        from ue_rl.rllib.exporting import export_rl_module
+
+        module, config, spec = self.algorithm.get_module(), self.algorithm.config, self._spec
+        state = self.algorithm.learner_group.get_state("learner/rl_module", inference_only=True)
+        module.set_state(state["learner"]["rl_module"]["default_policy"])
+        try:
+            report = export_rl_module(
+                module, path, observation_space(spec), action_space(spec), normalize_actions=config.normalize_actions,
+                clip_actions=config.clip_actions, algorithm=self.options.algo, num_timesteps=self.inbox.env_steps,
+                spec=spec,
+            )  # fmt: skip
+        except Exception as error:  # noqa: BLE001 - torch's own; a checkpoint does not need the file
+            _log.error("no ONNX file: %s", error, exc_info=None if isinstance(error, ExportError) else error)
+            self._exported = f"not exported: {error}"
+            return
+        self._exported = f"{self.run.onnx} ({said_of(report, 'forward_inference()')})"
 
     def _evaluate(self, stopping: Stopping) -> tuple[float, float] | None:
         o = self.options

@@ -8,9 +8,13 @@ import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from ue_rl.errors import ConfigurationError, UeRlError, printable
 from ue_rl.training.directory import RunDirectory
+
+if TYPE_CHECKING:
+    from ue_rl.inference import ExportReport
 
 _log = logging.getLogger(__name__)
 
@@ -21,6 +25,13 @@ def sentence(error: BaseException) -> str:
         return str(error) or "stopped by Ctrl-C"
     text = str(error) if isinstance(error, UeRlError) else str(error).partition("\n")[0]  # torch prints whole tensors
     return f"{type(error).__name__}: {printable(text)}"
+
+
+def said_of(report: ExportReport, reference: str) -> str:
+    """How an exported file compares with `reference`, for the summary."""
+    largest, equal = f"largest difference {report.max_abs_difference:.1g}", f"equal to {reference}"
+    rounding = f"{equal} but for the rounding of float32; {largest}"
+    return rounding if report.reason == "rounding" else f"{equal}, {largest}"
 
 
 def note(error: BaseException, run: RunDirectory, env_steps: int) -> Path | None:

@@ -28,7 +28,7 @@ from ue_rl.training.callbacks import EngineNumbers, EpisodeLog
 from ue_rl.training.comparison import check_engine
 from ue_rl.training.curves import draw_curves
 from ue_rl.training.directory import RunDirectory
-from ue_rl.training.ending import closed, note, sentence, writable
+from ue_rl.training.ending import closed, note, said_of, sentence, writable
 from ue_rl.training.episodes import Episodes
 from ue_rl.training.fleet import Fleet
 from ue_rl.training.loading import check_arguments, check_old
@@ -213,10 +213,7 @@ class Learner:
             _log.error("no ONNX file: %s", error)
             self._exported = f"not exported: {error}"
             return
-        largest = f"largest difference {report.max_abs_difference:.1g}"
-        equal = "equal to predict()"
-        rounding = f"{equal} but for the rounding of float32; {largest}"
-        self._exported = f"{self.run.onnx} ({rounding if report.reason == 'rounding' else f'{equal}, {largest}'})"
+        self._exported = f"{self.run.onnx} ({said_of(report, 'predict()')})"
 
     def _evaluate(self, stopping: Stopping) -> tuple[float, float] | None:
         o = self.options
