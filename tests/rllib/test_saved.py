@@ -52,7 +52,7 @@ def saved(folder: Path, *policies: str, config: Any = None) -> Any:
             for weights in module[name].parameters():
                 weights.normal_(std=0.5)
     module.save_to_path(folder / "learner_group" / "learner" / "rl_module")
-    made = {"class": PPO, "ctor_args_and_kwargs": ((config,), {})}
+    made = {"class": PPO, "ctor_args_and_kwargs": ((config.get_state(),), {})}  # see Algorithm.get_ctor_args_and_kwargs
     (folder / "class_and_ctor_args.pkl").write_bytes(cloudpickle.dumps(made))
     return module
 

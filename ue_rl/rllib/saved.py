@@ -26,6 +26,7 @@ from ue_rl.saving.checkpoints import MANIFEST, CheckpointStore
 from ue_rl.spec import EnvSpec
 
 _GROUP = "learner_group"
+_ACTIONS = ("normalize_actions", "clip_actions")
 _CLASS = "class_and_ctor_args.pkl"
 
 
@@ -54,7 +55,7 @@ def load_and_export_rl_module(
     where, target, steps = _find(Path(folder).absolute())
     kind, config = _config_of(where)
     for name in ("env_to_module_connector", "module_to_env_connector"):
-        if getattr(config, f"_{name}", None) is not None:
+        if config.get(f"_{name}") is not None:
             raise ExportError(
                 "the policy was trained behind a connector of its own, which a file cannot hold", fault="caller",
                 field=name, got=str(folder),
@@ -66,8 +67,7 @@ def load_and_export_rl_module(
         target if path is None else path,
         module.observation_space if spec is None else observation_space(spec),
         module.action_space if spec is None else action_space(spec),
-        normalize_actions=bool(config.normalize_actions),
-        clip_actions=bool(config.clip_actions),
+        **{name: config[name] for name in _ACTIONS},
         algorithm=kind,
         num_timesteps=steps,
         spec=spec,
@@ -103,13 +103,12 @@ def _steps(manifest: Path) -> int:
         return 0  # what RLlib wrote by itself has no manifest
 
 
-def _config_of(where: Path) -> tuple[str, Any]:
-    """(name of the algorithm, its AlgorithmConfig)."""
+def _config_of(where: Path) -> tuple[str, dict[str, Any]]:
+    """(name of the algorithm, its AlgorithmConfig.get_state())."""
     try:
         made = pickle.loads((where / _CLASS).read_bytes())
-        args, named = made["ctor_args_and_kwargs"]
-        config = named["config"] if "config" in named else args[0]
-        return made["class"].__name__, config
+        (config, *_), _ = made["ctor_args_and_kwargs"]
+        return made["class"].__name__, {**config, **{name: bool(config[name]) for name in _ACTIONS}}
     except Exception as error:  # unpickling can raise anything
         raise _unreadable(where / _CLASS, error) from error
 
