@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from ue_rl.connecting import has_port
 from ue_rl.errors import ConfigurationError
 
 Check = Callable[[Any], bool]
@@ -97,9 +98,3 @@ def _check_engine(o: Any) -> None:
             )  # fmt: skip
         if len(set(hosts)) < len(hosts):
             raise ConfigurationError("the same engine twice", field="host", got=", ".join(hosts))
-
-
-def has_port(host: str) -> bool:
-    """Does it end in :PORT? An IPv6 address has its own colons, and brackets where a port follows."""
-    address, colon, port = host.rpartition(":")
-    return bool(colon and port.isdigit() and ("]" in address or ":" not in address))
