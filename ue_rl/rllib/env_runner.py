@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import logging
 from collections import defaultdict
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -27,10 +28,12 @@ from ray.rllib.env.single_agent_episode import SingleAgentEpisode
 from ray.rllib.env.utils.infinite_lookback_buffer import InfiniteLookbackBuffer
 from ray.rllib.utils.spaces.space_utils import unsquash_action
 
-from ue_rl.envs.vector_env import UnrealVectorEnv
-from ue_rl.rllib.engines import open_engines
+from ue_rl.rllib.engines import SEEDS, open_engines
+from ue_rl.rllib.news import Connected, Failed, Sender
+from ue_rl.rllib.records import RecordedEnv
 from ue_rl.rllink.episodes import EpisodeCutter
 from ue_rl.rllink.messages import Chunk
+from ue_rl.wire.handshake import encode_handshake
 
 _log = logging.getLogger("ue_rl.rllib")
 
@@ -49,10 +52,20 @@ class UnrealEnvRunner(SingleAgentEnvRunner):  # type: ignore[misc, unused-ignore
         if self.env is not None:
             self.env.close()
         index = self.worker_index or 0
-        engines = open_engines(dict(self.config.env_config), self.config.num_envs_per_env_runner, index)
-        self.env = DictInfoToList(UnrealVectorEnv(engines))  # RLlib's own loop wants a list of infos
-        self.num_envs = self.env.num_envs
+        said = dict(self.config.env_config)
+        self._sender = sender = Sender(said.pop("report_to", None), index)
+        try:
+            engines = open_engines(said, self.config.num_envs_per_env_runner, index, sender.changed)
+        except Exception as error:
+            sender.tell(Failed.of(error), wait=True)
+            raise
+        env = RecordedEnv(engines, lambda: sender.played(env.record, engines))
+        self.env = DictInfoToList(env)  # RLlib's own loop wants a list of infos
+        self.num_envs = env.num_envs
+        handshake = encode_handshake(replace(engines.spec, shm=None))
+        sender.tell(Connected(handshake, self.num_envs, dict(engines.describe())))
         self._needs_initial_reset = True
+        self._number = index
         self._cutter: EpisodeCutter | None = None
         for callback in self._callbacks:
             callback.on_environment_created(
@@ -88,6 +101,46 @@ class UnrealEnvRunner(SingleAgentEnvRunner):  # type: ignore[misc, unused-ignore
             return "actions are no arrays"
         return ""
 
+    def sample(self, **given: Any) -> list[Any]:
+        """See SingleAgentEnvRunner; whoever trains is told why it fails."""
+        try:
+            episodes: list[Any] = super().sample(**given)
+        except Exception as error:
+            self._sender.tell(Failed.of(error), wait=True)
+            raise
+        return episodes
+
+    def tell_played(self) -> None:
+        """Whoever trains knows of all that was played until now."""
+        if self.env is not None:
+            env = self.env.unwrapped
+            self._sender.played(env.record, env.transport, now=True)
+
+    def evaluate(self, episodes: int, seed: int | None = None) -> list[float]:
+        """The returns of so many episodes without exploration, shared out among the envs; training begins new ones."""
+        env = self.env.unwrapped
+        env.record.paused = True
+        try:
+            if not self.batched:
+                return [episode.get_return() for episode in self.sample(num_episodes=episodes, explore=False)]
+            left = np.array([(episodes + number) // self.num_envs for number in range(self.num_envs)])
+            sums, over = np.zeros(self.num_envs), np.zeros(self.num_envs, np.bool_)
+            returns: list[float] = []
+            self._obs, _ = env.reset(seed=seed)
+            while left.any():
+                actions, _, _ = self._act(False)
+                self._obs, rewards, terminated, truncated, _ = env.step(self._for_env(actions))
+                sums[over] = 0
+                sums += rewards
+                over = terminated | truncated
+                counted = over & (left > 0)
+                returns += sums[counted].tolist()
+                left -= counted
+            return returns
+        finally:
+            env.record.paused = False
+            self._cutter, self._needs_initial_reset = None, True
+
     def _sample(
         self, *, num_timesteps: int | None = None, num_episodes: int | None = None, explore: bool,
         random_actions: bool = False, force_reset: bool = False,
@@ -120,7 +173,7 @@ class UnrealEnvRunner(SingleAgentEnvRunner):  # type: ignore[misc, unused-ignore
         return episodes
 
     def _begin(self) -> None:
-        seed = self._seed if self._needs_initial_reset else None
+        seed = None if self._seed is None or not self._needs_initial_reset else self._seed + SEEDS * self._number
         self._obs, _ = self.env.unwrapped.reset(seed=seed)  # without the list of infos
         self._cutter = EpisodeCutter(self.num_envs)
         self._cutter.begin(self._obs)
