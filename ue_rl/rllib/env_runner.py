@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import logging
 import time
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -33,11 +34,13 @@ from ray.rllib.utils.metrics import (
     RLMODULE_INFERENCE_TIMER,
 )
 
-from ue_rl.envs.vector_env import UnrealVectorEnv
 from ue_rl.rllib.acting import Acting
-from ue_rl.rllib.engines import open_engines
+from ue_rl.rllib.engines import SEEDS, open_engines
 from ue_rl.rllib.episodes import EpisodeMaker
+from ue_rl.rllib.news import Connected, Failed, Sender
+from ue_rl.rllib.records import RecordedEnv
 from ue_rl.rllink.episodes import EpisodeCutter
+from ue_rl.wire.handshake import encode_handshake
 
 _log = logging.getLogger("ue_rl.rllib")
 _EPISODE_CALLBACKS = ("on_episode_created", "on_episode_start", "on_episode_step", "on_episode_end")
@@ -78,10 +81,20 @@ class UnrealEnvRunner(SingleAgentEnvRunner):  # type: ignore[misc, unused-ignore
         if self.env is not None:
             self.env.close()
         index, config = self.worker_index or 0, self.config
-        engines = open_engines(dict(config.env_config), config.num_envs_per_env_runner, index)
-        self.env = _Env(UnrealVectorEnv(engines))
-        self.num_envs = self.env.num_envs
+        said = dict(config.env_config)
+        self._sender = sender = Sender(said.pop("report_to", None), index)
+        try:
+            engines = open_engines(said, config.num_envs_per_env_runner, index, sender.changed)
+        except Exception as error:
+            sender.tell(Failed.of(error), wait=True)
+            raise
+        env = RecordedEnv(engines, lambda: sender.played(env.record, engines))
+        self.env = _Env(env)
+        self.num_envs = env.num_envs
+        handshake = encode_handshake(replace(engines.spec, shm=None))
+        sender.tell(Connected(handshake, self.num_envs, dict(engines.describe())))
         self._needs_initial_reset = True
+        self._number = index
         self._cutter = None
         context = EnvContext(
             config.env_config, worker_index=index, num_workers=self.num_workers, remote=config.remote_worker_envs
@@ -97,6 +110,8 @@ class UnrealEnvRunner(SingleAgentEnvRunner):  # type: ignore[misc, unused-ignore
         """See SingleAgentEnvRunner."""
         super().make_module()
         self._reason, self._cutter = None, None
+        if self.module is not None and self.env is not None:
+            self._acting = Acting(self.module, self.env.single_action_space, self.config, self._device)
 
     def _find_reason(self) -> str:
         """See `why_not`."""
@@ -119,6 +134,47 @@ class UnrealEnvRunner(SingleAgentEnvRunner):  # type: ignore[misc, unused-ignore
             return "actions are no arrays"
         return ""
 
+    def sample(self, **given: Any) -> list[Any]:
+        """See SingleAgentEnvRunner; whoever trains is told why it fails."""
+        try:
+            episodes: list[Any] = super().sample(**given)
+        except Exception as error:
+            self._sender.tell(Failed.of(error), wait=True)
+            raise
+        return episodes
+
+    def tell_played(self) -> None:
+        """Whoever trains knows of all that was played until now."""
+        if self.env is not None:
+            env = self.env.unwrapped
+            self._sender.played(env.record, env.transport, now=True)
+
+    def evaluate(self, episodes: int, seed: int | None = None) -> list[float]:
+        """The returns of so many episodes without exploration, shared out among the envs; training begins new ones."""
+        env = self.env.unwrapped
+        env.record.paused = True
+        try:
+            if not self.batched:
+                return [episode.get_return() for episode in self.sample(num_episodes=episodes, explore=False)]
+            left = np.array([(episodes + number) // self.num_envs for number in range(self.num_envs)])
+            sums, over = np.zeros(self.num_envs), np.zeros(self.num_envs, np.bool_)
+            returns: list[float] = []
+            obs, _ = env.reset(seed=seed)
+            self._acting.begin()
+            while left.any():
+                _, for_env, _ = self._acting(obs, False, 0)
+                obs, rewards, terminated, truncated, _ = env.step(for_env)
+                sums[over] = 0
+                sums += rewards
+                over = terminated | truncated
+                counted = over & (left > 0)
+                returns += sums[counted].tolist()
+                left -= counted
+            return returns
+        finally:
+            env.record.paused = False
+            self._cutter, self._needs_initial_reset = None, True
+
     def _sample(
         self, *, num_timesteps: int | None = None, num_episodes: int | None = None, explore: bool,
         random_actions: bool = False, force_reset: bool = False,
@@ -136,7 +192,7 @@ class UnrealEnvRunner(SingleAgentEnvRunner):  # type: ignore[misc, unused-ignore
         assert self._cutter is not None
         cutter, ended, calls = self._cutter, 0, 0
         self._acting.begin()
-        self._env_seconds = 0.0
+        self._env_seconds, self._times = 0.0, [time.perf_counter()]
         while cutter.steps < num_timesteps if num_timesteps is not None else ended < (num_episodes or 0):
             ended += self._step(cutter, explore, random_actions)
             calls += 1
@@ -158,18 +214,16 @@ class UnrealEnvRunner(SingleAgentEnvRunner):  # type: ignore[misc, unused-ignore
     def _begin(self) -> None:
         """New episodes of all envs; those before are forgotten."""
         self._ongoing_episodes_for_metrics.clear()
-        seed = self._seed if self._needs_initial_reset else None
+        seed = None if self._seed is None or not self._needs_initial_reset else self._seed + SEEDS * self._number
         obs, infos = self._try_env_reset(seed=seed, options=None)
         self._needs_initial_reset = False
         space = self.env.single_action_space
-        self._acting = Acting(self.module, space, self.config, self._device)
         self._make = EpisodeMaker(self.env.single_observation_space, space)
         self._nothing = np.zeros((self.num_envs, 0), np.float32)
         self._cutter = EpisodeCutter(self.num_envs)
         self._cutter.begin(obs)
         self._obs, self._over = obs, np.zeros(self.num_envs, np.bool_)
         self._infos = {-1: infos} if any(infos) else {}
-        self._times = [time.perf_counter()]
 
     def _step(self, cutter: EpisodeCutter, explore: bool, random_actions: bool) -> int:
         """One step of all envs; how many episodes ended."""
@@ -203,7 +257,6 @@ class UnrealEnvRunner(SingleAgentEnvRunner):  # type: ignore[misc, unused-ignore
         episodes = [self._make(chunk, seq, infos, times) for chunk in cutter.take()]
         last = infos.get(len(times) - 2)
         self._infos = {} if last is None else {-1: last}
-        self._times = [time.perf_counter()]
         return episodes
 
     def _log_times(self, calls: int, length: int, random_actions: bool) -> None:
