@@ -29,13 +29,14 @@ from ray.rllib.utils.spaces.space_utils import unsquash_action
 
 from ue_rl.envs.vector_env import UnrealVectorEnv
 from ue_rl.rllib.engines import open_engines
+from ue_rl.rllib.failures import NamedFailures
 from ue_rl.rllink.episodes import EpisodeCutter
 from ue_rl.rllink.messages import Chunk
 
 _log = logging.getLogger("ue_rl.rllib")
 
 
-class UnrealEnvRunner(SingleAgentEnvRunner):  # type: ignore[misc, unused-ignore]
+class UnrealEnvRunner(NamedFailures, SingleAgentEnvRunner):  # type: ignore[misc, unused-ignore]
     """See RLlib's SingleAgentEnvRunner; `config.env_config` is what `open_engines` takes.
 
     Attributes:
