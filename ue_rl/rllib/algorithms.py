@@ -91,7 +91,7 @@ def env_config(options: TrainOptions, output: Path) -> dict[str, Any]:
         "seed": o.seed or 0, "max_restarts": o.max_restarts, "restart_window": o.restart_window,
         "start_timeout": o.start_timeout, "transport": o.transport, "timeout": o.timeout, "wait": o.wait,
         "params": o.params, "time_scale": o.time_scale, "num_engines": o.num_engines, "reconnect": o.reconnect,
-        "output_dir": str(output.absolute() / "runner-{worker_index}"),
+        "output_dir": str(output.absolute()),
     }  # fmt: skip
     if o.hosts:
         return {**said, "url": _urls(o)}
