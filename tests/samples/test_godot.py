@@ -20,9 +20,9 @@ import numpy as np
 import pytest
 
 from tests.samples.godot_engine import GODOT, PROJECT, Engine, godot_environment, needs_godot, read_line, running
+from ue_rl import UnrealVecEnv
 from ue_rl.buffers import ActionBatch
 from ue_rl.compiled import load
-from ue_rl.envs.vec_env import UnrealVecEnv
 from ue_rl.spec import Channel, EnvSpec, EnvType
 from ue_rl.wire import Codec
 
