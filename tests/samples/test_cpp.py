@@ -684,7 +684,7 @@ def test_wrong_specs_and_taken_ports_are_named(built: dict[str, Path]) -> None:
 # -- training
 
 
-@pytest.mark.slow
+@pytest.mark.learning
 @needs_shm
 def test_ppo_learns_to_reach(built: dict[str, Path]) -> None:
     """An untrained policy's return is about -6; after 81 920 env-steps it is above 3 (4.4 was seen)."""

@@ -385,7 +385,7 @@ def test_a_taken_port_is_said(engine: Engine, tmp_path: Path) -> None:
     assert f"cannot listen on 127.0.0.1:{engine.port}" in done.stderr
 
 
-@pytest.mark.slow
+@pytest.mark.learning
 def test_ppo_learns_on_the_real_physics(tmp_path: Path) -> None:
     done = subprocess.run(
         [sys.executable, str(PROJECT / "train.py"), "--out", str(tmp_path / "model.zip")],

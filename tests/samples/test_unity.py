@@ -826,7 +826,7 @@ def test_steps_allocate_nothing(probe: Path, wiring: str) -> None:
     assert seen_by_the_meter >= 64 * 20_000  # it does see 20 000 small objects
 
 
-@pytest.mark.slow
+@pytest.mark.learning
 def test_ppo_learns_the_task_through_a_launched_engine(engine_exe: Path, tmp_path: Path, warm_cli: WarmCli) -> None:
     words = ["train", "--engine", f"{MONO} {engine_exe} --port {{port}} --num-envs {{num_envs}} --seed {{seed}}"]
     words += ["--num-envs", "16", "--timesteps", "20480", "--run-id", "reach", "--log-dir", str(tmp_path)]
