@@ -12,13 +12,13 @@ from typing import Any
 
 from ray.rllib.core.rl_module.default_model_config import DefaultModelConfig
 
+from ue_rl.connecting import address_of
 from ue_rl.errors import ConfigurationError, nearest
 from ue_rl.launching.presets import template
 from ue_rl.rllib.env_runner import UnrealEnvRunner
 from ue_rl.rllib.registering import NAME
 from ue_rl.training.backends import RLLIB_ALGORITHMS
 from ue_rl.training.embedded import serve_command
-from ue_rl.training.engine import address_of
 from ue_rl.training.options import DEFAULT_ENV, LinearSchedule, TrainOptions, schedule, tuned_for
 
 _CLASSES = {name: f"{name.upper()}Config" for name in RLLIB_ALGORITHMS}
