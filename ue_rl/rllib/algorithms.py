@@ -12,13 +12,13 @@ from typing import Any
 
 from ray.rllib.core.rl_module.default_model_config import DefaultModelConfig
 
+from ue_rl.connecting import address_of
 from ue_rl.errors import ConfigurationError, nearest
 from ue_rl.launching.presets import template
 from ue_rl.rllib.env_runner import UnrealEnvRunner
 from ue_rl.rllib.registering import NAME
 from ue_rl.training.backends import RLLIB_ALGORITHMS
 from ue_rl.training.embedded import serve_command
-from ue_rl.training.engine import address_of
 from ue_rl.training.options import DEFAULT_ENV, OFF_POLICY, LinearSchedule, TrainOptions, schedule, tuned_for
 
 _CLASSES = {name: f"{name.upper()}Config" for name in RLLIB_ALGORITHMS}
@@ -93,7 +93,7 @@ def env_config(options: TrainOptions, output: Path) -> dict[str, Any]:
         "seed": o.seed or 0, "max_restarts": o.max_restarts, "restart_window": o.restart_window,
         "start_timeout": o.start_timeout, "transport": o.transport, "timeout": o.timeout, "wait": o.wait,
         "params": o.params, "time_scale": o.time_scale, "num_engines": o.num_engines, "reconnect": o.reconnect,
-        "output_dir": str(output.absolute() / "runner-{worker_index}"),
+        "output_dir": str(output.absolute()),
     }  # fmt: skip
     if o.hosts:
         return {**said, "url": _urls(o)}
