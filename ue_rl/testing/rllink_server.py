@@ -64,6 +64,7 @@ class RLlinkServer:
         fault: what goes wrong; None: nothing. delay: seconds before each state, as a learner takes to learn.
         trap: the command of the fault TRAP. config_pickle: sent as the config instead of the server's own.
         equations: of an env that is known, see SessionChecks; its observations and rewards are checked, too.
+        port: 0: a free one, which is its number then.
 
     Attributes:
         mistakes: what clients did wrong, one sentence each, which says the message, the episode, the key, what was
@@ -83,6 +84,7 @@ class RLlinkServer:
     seed: int = 0
     config_pickle: bytes | None = None
     equations: Equations | None = None
+    port: int = 0
     batches: list[int] = field(default_factory=list)
     clients: int = 0
     mistakes: list[str] = field(init=False)
@@ -99,7 +101,7 @@ class RLlinkServer:
         outputs = self._net.num_logits
         self._checks = SessionChecks(self.obs_size, self.action, outputs, self.dialect, self.equations)
         self.mistakes, self.finished = self._checks.mistakes, self._checks.finished
-        self._listener = socket.create_server(("127.0.0.1", 0), backlog=1)
+        self._listener = socket.create_server(("127.0.0.1", self.port), backlog=1)
         self._listener.settimeout(_LOOK)
         self.host, self.port = self._listener.getsockname()
         self._stop = threading.Event()
@@ -158,6 +160,7 @@ class RLlinkServer:
                 client, _ = self._listener.accept()
                 self.clients += 1
                 self._last, self._asked = "the connection's start", set()
+                self._checks.begin()
                 with client:
                     self._talk(client)
 
