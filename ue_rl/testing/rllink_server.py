@@ -101,13 +101,14 @@ class RLlinkServer:
         outputs = self._net.num_logits
         self._checks = SessionChecks(self.obs_size, self.action, outputs, self.dialect, self.equations)
         self.mistakes, self.finished = self._checks.mistakes, self._checks.finished
-        self._listener = socket.create_server(("127.0.0.1", self.port), backlog=1)
-        self._listener.settimeout(_LOOK)
-        self.host, self.port = self._listener.getsockname()
+        self.host = "127.0.0.1"
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._serve, name="rllink-server", daemon=True)
 
     def __enter__(self) -> RLlinkServer:
+        self._listener = socket.create_server((self.host, self.port), backlog=1)
+        self._listener.settimeout(_LOOK)
+        self.port = self._listener.getsockname()[1]
         self._thread.start()
         return self
 
@@ -224,7 +225,7 @@ class RLlinkServer:
         if self.dialect == "msgpack":
             return unpack(body, lenient_array)
         try:
-            message = json.loads(body)
+            message = json.loads(body.decode())
         except (ValueError, RecursionError) as error:
             raise MalformedMessage("a message is no JSON", fault="trainer", got=body[:40]) from error
         if not isinstance(message, dict):
