@@ -162,6 +162,13 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
         {"never_ends": True, "messages": 5},
         f"message 4, episode {ID}: is_terminated, is_truncated: it neither ended nor went on in the 3 messages since",
     ),
+    "a termination counts as truncated": (
+        {"length": 100, "episode": but(is_truncated=lambda e: e["is_terminated"], is_terminated=lambda e: False)},
+        r"is_terminated: not what the env's equations give; expected an end behind step \d+, got False",
+    ),
+    "a truncation counts as terminated": (
+        {"episode": but(is_terminated=lambda e: e["is_truncated"])}, "is_terminated: not.*expected false, got True",
+    ),
     "ends are numbers": ({"episode": but(is_terminated=lambda e: 1)}, "is_terminated: it is no flag.*got 1"),
     "arrays of objects": (
         {"episode": part("actions", trap)},
@@ -199,8 +206,8 @@ def test_each_mistake_is_named(what: str) -> None:
     ("sent", "said"),
     [
         (b'00000016{"type": "PING"}', "behind the connection's start: a message is not msgpack"),
-        (b"00000019\x81\xa4type\xa4PING", "the connection ended inside a message: 11 bytes of 19 came"),
-        (b"00000011\x81\xa4type\xa4PING0000", "the connection ended inside a message: 0 bytes came"),
+        (b"00000019\x81\xa4type\xa4PING", "the connection ended inside a message: 11 of 19 bytes"),
+        (b"00000011\x81\xa4type\xa4PING0000", "the connection ended inside a message: 4 bytes"),
         (b"123456789\x81", "behind the connection's start: an RLlink message of 100 MB or more"),
         (b"00000005\x81\xa4typ", "not msgpack"), (b"00000002\x90\x90", "not msgpack"), (b"00000001\x90", "no map"),
         (b"GET / HTTP/1.1", "begins with its length"),

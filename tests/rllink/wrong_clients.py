@@ -18,10 +18,10 @@ from ue_rl.rllink.networks import ACTIVATIONS
 OBS = 3
 
 
-def walk(obs: Any, actions: Any) -> tuple[Any, Any]:
+def walk(obs: Any, actions: Any) -> tuple[Any, Any, Any]:
     """The equations of the env that is played: what SessionChecks takes."""
     pushed = obs * 0.9 + np.asarray(actions).reshape(len(obs), -1).sum(axis=1, keepdims=True) / 10
-    return pushed, pushed.sum(axis=1)
+    return pushed, pushed.sum(axis=1), pushed[:, 0] > 1.25
 
 
 def codec(value: Any) -> Any:
@@ -144,31 +144,33 @@ class HandWrittenClient:
             for at, env in enumerate(envs):
                 logits = self._logits(env.obs[-1])
                 action, logp, pushed = self._act(logits)
-                obs, rewards = walk(env.obs[-1][None], np.asarray(pushed)[None])
+                obs, rewards, terminated = walk(env.obs[-1][None], np.asarray(pushed)[None])
                 env.obs.append(obs[0].astype(np.float32))
                 env.actions.append(action)
                 env.rewards.append(float(rewards[0]))
                 env.logits.append(logits)
                 env.logp.append(logp)
                 taken += 1
-                if env.started + len(env.actions) >= self.length:
-                    episodes.append(self._map(env, over=True))
+                if terminated[0] or env.started + len(env.actions) >= self.length:
+                    episodes.append(self._map(env, bool(terminated[0]), not terminated[0]))
                     envs[at] = self._fresh()
         for at, env in enumerate(envs):
             if env.actions:
-                episodes.append(self._map(env, over=False))
+                episodes.append(self._map(env, False, False))
                 id_ = uuid.uuid4().hex if self.new_ids else env.id_
                 first = env.obs[-1] + 1 if self.shifted_chunks else env.obs[-1]
                 envs[at] = Episode(id_, env.started + len(env.actions), [first])
         kept = [made for made in map(self.episode, episodes) if made is not None]
         return self.message({"type": "EPISODES_AND_GET_STATE", "episodes": kept, "timesteps": taken})
 
-    def _map(self, env: Episode, over: bool) -> dict[str, Any]:
+    def _map(self, env: Episode, terminated: bool, truncated: bool) -> dict[str, Any]:
         arrays = {
             "obs": np.stack(env.obs), "actions": np.array(env.actions), "rewards": np.float32(env.rewards),
             "action_dist_inputs": np.stack(env.logits), "action_logp": np.float32(env.logp),
         }  # fmt: skip
-        ends = {"is_terminated": over and not self.never_ends, "is_truncated": False}
+        ends = {"is_terminated": terminated, "is_truncated": truncated}
+        if self.never_ends:
+            ends = dict.fromkeys(ends, False)
         if self.dialect == "json":
             return {**arrays, **ends}
 

@@ -12,11 +12,13 @@ from typing import Any
 
 from ray.rllib.core.rl_module.default_model_config import DefaultModelConfig
 
+from ue_rl.connecting import address_of
 from ue_rl.errors import ConfigurationError, nearest
+from ue_rl.launching.presets import template
 from ue_rl.rllib.env_runner import UnrealEnvRunner
 from ue_rl.rllib.registering import NAME
 from ue_rl.training.backends import RLLIB_ALGORITHMS
-from ue_rl.training.engine import address_of
+from ue_rl.training.embedded import serve_command
 from ue_rl.training.options import DEFAULT_ENV, LinearSchedule, TrainOptions, schedule, tuned_for
 
 _CLASSES = {name: f"{name.upper()}Config" for name in RLLIB_ALGORITHMS}
@@ -82,20 +84,23 @@ def env_config(options: TrainOptions, output: Path) -> dict[str, Any]:
     """What UnrealEnvRunner opens its engines by.
 
     Raises:
-        ConfigurationError: fewer engines that run already than env runners.
+        ConfigurationError: an env or a command that cannot be, or engines that cannot be shared out among env runners.
     """
     o = options
     said: dict[str, Any] = {
         "seed": o.seed or 0, "max_restarts": o.max_restarts, "restart_window": o.restart_window,
         "start_timeout": o.start_timeout, "transport": o.transport, "timeout": o.timeout, "wait": o.wait,
         "params": o.params, "time_scale": o.time_scale, "num_engines": o.num_engines, "reconnect": o.reconnect,
-        "output_dir": str(output.absolute() / "runner-{worker_index}"),
+        "output_dir": str(output.absolute()),
     }  # fmt: skip
     if o.hosts:
         return {**said, "url": _urls(o)}
     if o.engine is not None:
+        template(o.engine)  # can be read
         return {**said, "engine": o.engine}
-    return {**said, "env": o.env or DEFAULT_ENV, "env_kwargs": o.env_kwargs}
+    env = o.env or DEFAULT_ENV
+    serve_command(env, o.env_kwargs)  # there is such an env
+    return {**said, "env": env, "env_kwargs": o.env_kwargs}
 
 
 def _urls(options: TrainOptions) -> Any:

@@ -37,6 +37,7 @@ from ray.rllib.utils.metrics import (
 from ue_rl.rllib.acting import Acting
 from ue_rl.rllib.engines import SEEDS, open_engines
 from ue_rl.rllib.episodes import EpisodeMaker
+from ue_rl.rllib.failures import NamedFailures
 from ue_rl.rllib.news import Connected, Failed, Sender
 from ue_rl.rllib.records import RecordedEnv
 from ue_rl.rllink.episodes import EpisodeCutter
@@ -55,7 +56,7 @@ class _Env(DictInfoToList):
         return obs, rewards, terminated, truncated, self._convert_info_to_list(infos) if infos else []
 
 
-class UnrealEnvRunner(SingleAgentEnvRunner):  # type: ignore[misc, unused-ignore]
+class UnrealEnvRunner(NamedFailures, SingleAgentEnvRunner):  # type: ignore[misc, unused-ignore]
     """See RLlib's SingleAgentEnvRunner; `config.env_config` is what `open_engines` takes."""
 
     env: Any

@@ -24,7 +24,7 @@ from ue_rl.envs.spaces import action_space, observation_space
 from ue_rl.errors import ConfigurationError, EngineDisconnected, ExportError, SaveFailed, UeRlError, printable
 from ue_rl.rllib.algorithms import algorithm_config, num_env_runners, resources
 from ue_rl.rllib.checkpoints import Saves, restore
-from ue_rl.rllib.cluster import cluster
+from ue_rl.rllib.cluster import cluster, ray_log
 from ue_rl.rllib.inbox import Inbox, RunnersFleet
 from ue_rl.rllib.registering import register
 from ue_rl.saving.checkpoints import Checkpoint
@@ -71,9 +71,13 @@ class RllibLearner:
         self.begun = False
         self._exported: str | None = None
         torch.set_num_threads(options.threads or max(1, (os.cpu_count() or 2) // 2))
+        name = f"ue_rl-{uuid.uuid4().hex}"
+        stack.enter_context(ray_log())
+        register()
+        config = self._config(resume, name)  # what is wrong with it is said before Ray is started
         stack.enter_context(cluster(options.ray_address, *resources(options), options.start_timeout))
-        self.inbox = stack.enter_context(Inbox(f"ue_rl-{uuid.uuid4().hex}", report))
-        self.algorithm: Any = self._built(resume)
+        self.inbox = stack.enter_context(Inbox(name, report))
+        self.algorithm: Any = self._built(config)
         stack.callback(self._stop)
         self._finite = True
         self._saves = Saves(
@@ -99,18 +103,20 @@ class RllibLearner:
             run.write_config(options)
             self.episodes = Episodes(run.episodes, report, options.timesteps)
 
-    def _built(self, resume: bool) -> Any:
+    def _config(self, resume: bool, name: str) -> Any:
+        """The AlgorithmConfig; a resumed run does not play the same episodes once more."""
+        o = self.options
+        last = self.run.store().last if resume else None
+        if last is not None and o.seed is not None:
+            o = replace(o, seed=(o.seed + last.env_steps) % 2**31)
+        return algorithm_config(o, self.run.engines, name)
+
+    def _built(self, config: Any) -> Any:
         """The Algorithm, whose env runners are connected to their engines.
 
         Raises:
             UeRlError: what an env runner has said, or RLlib.
         """
-        o = self.options
-        if resume and o.seed is not None:  # not the same episodes once more
-            last = self.run.store().last
-            o = o if last is None else _with_seed(o, last.env_steps)
-        register()
-        config = algorithm_config(o, self.run.engines, self.inbox.name)
         try:
             algorithm = config.build_algo(use_copy=False)
         except Exception as error:
@@ -251,7 +257,7 @@ class RllibLearner:
 
     def _reason(self, error: BaseException) -> BaseException:
         """`error`, or what an env runner has said of it."""
-        if not isinstance(error, (RayError, RuntimeError, UeRlError)):
+        if not isinstance(error, Exception):
             return error
         try:
             self.inbox.pump()
@@ -330,7 +336,3 @@ def _evaluated(runner: Any, count: int, runners: int, seed: int | None) -> list[
     part = (count + worker) // runners
     found: list[float] = runner.evaluate(part, None if seed is None else seed + worker * 1_000_000) if part else []
     return found
-
-
-def _with_seed(options: TrainOptions, env_steps: int) -> TrainOptions:
-    return replace(options, seed=((options.seed or 0) + env_steps) % 2**31)

@@ -44,8 +44,11 @@ class FrameReader:
     def said(self) -> str:
         """How much of the next message there is, for people."""
         length = bytes(self._data[:HEADER])
-        of = f" of {int(length)}" if length.isdigit() and len(length) == HEADER else ""
-        return f"{max(len(self) - HEADER, 0)} bytes{of} came"
+        if not length:
+            return "nothing"
+        if len(length) < HEADER or not length.isdigit():
+            return f"{len(self)} bytes"
+        return f"{len(self) - HEADER} of {int(length)} bytes"
 
     def feed(self, data: bytes | bytearray | memoryview) -> None:
         """Adds received bytes."""

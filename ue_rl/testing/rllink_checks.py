@@ -20,7 +20,8 @@ from ue_rl.rllink.messages import EPISODES_AND_GET_STATE
 from ue_rl.rllink.networks import ACTIVATIONS, Network
 from ue_rl.testing.rllink_episodes import Reader, Received
 
-Equations = Callable[[NDArray[np.float32], NDArray[Any]], tuple[NDArray[Any], NDArray[Any]]]
+Equations = Callable[[NDArray[np.float32], NDArray[Any]], tuple[NDArray[Any], NDArray[Any], NDArray[np.bool_]]]
+Policy = Callable[[NDArray[np.float32]], NDArray[Any]]
 _MOST = 1000  # mistakes that are kept
 _ENDED = 10_000  # ids of episodes that are over
 _OPEN = 3  # messages in which an open episode may be missing
@@ -34,7 +35,7 @@ class _Open:
     steps: int
     total: float
     last_obs: NDArray[Any]
-    message: int
+    message: int | None  # None: its connection is gone, and it need not go on
 
 
 class SessionChecks:
@@ -42,8 +43,8 @@ class SessionChecks:
 
     Args:
         obs_size, action, num_logits: of the policy. dialect: "msgpack" or "json".
-        equations: (obs [T, obs_size], actions [T, ..] as the engine gets them) -> (next obs, rewards), of an env that
-            is known; None: neither is checked.
+        equations: (obs [T, obs_size], actions [T, ..] as the engine gets them) -> (next obs, rewards [T], terminated
+            [T]), of an env that is known; None: none of them is checked.
 
     Attributes:
         mistakes: one sentence each, a thousand at most. finished: (return, length) of each episode that ended.
@@ -66,14 +67,22 @@ class SessionChecks:
         if len(self.mistakes) < _MOST:
             self.mistakes.append(sentence)
 
+    def begin(self) -> None:
+        """A client has connected: what another one left open need not go on."""
+        self._since_state = 0
+        for open_ in self._open.values():
+            open_.message = None
+        for id_ in list(self._open)[:-_ENDED]:
+            del self._open[id_]
+
     def take(
-        self, message: dict[Any, Any], wanted: int, net: Network, before: Network | None = None, seq: int = 0
+        self, message: dict[Any, Any], wanted: int, net: Policy, before: Policy | None = None, seq: int = 0
     ) -> int:
         """How many env-steps it has that can be used.
 
         Args:
-            wanted: env-steps for which RLlib waits. net: the policy that was sent last. before: the one before it.
-            seq: weights_seq_no of `net`.
+            wanted: env-steps for which RLlib waits. net: the policy that was sent last, observations to logits.
+            before: the one before it. seq: weights_seq_no of `net`.
         """
         self._messages += 1
         episodes = message.get("episodes")
@@ -112,7 +121,7 @@ class SessionChecks:
                 self._say(None, "episodes", what, f"{wanted} env-steps", self._since_state)
             self._since_state = 0
         for id_, open_ in list(self._open.items()):
-            if self._messages - open_.message >= _OPEN:
+            if open_.message is not None and self._messages - open_.message >= _OPEN:
                 del self._open[id_]
                 what = f"it neither ended nor went on in the {_OPEN} messages since message {open_.message}"
                 self._say(id_, "is_terminated, is_truncated", what, "one of them true in its last part", "both false")
@@ -147,7 +156,7 @@ class SessionChecks:
         elif found.id_ is not None:
             self._open[found.id_] = _Open(length, total, found.obs[-1], self._messages)
 
-    def _judge_policy(self, found: Received, net: Network, before: Network | None, seq: int) -> None:
+    def _judge_policy(self, found: Received, net: Policy, before: Policy | None, seq: int) -> None:
         if found.seq is not None and not np.array_equal(found.seq, np.full(found.rewards.shape, seq)):
             what = "not the number of the weights that were sent last"
             self._say(found.name, "weights_seq_no", what, seq, shorten(found.seq.tolist(), 60))
@@ -183,7 +192,7 @@ class SessionChecks:
         if self._equations is None:
             return
         with np.errstate(all="ignore"):
-            obs, rewards = self._equations(found.obs[:-1], for_engine(self._action, found.actions))
+            obs, rewards, over = self._equations(found.obs[:-1], for_engine(self._action, found.actions))
         pairs: list[tuple[str, NDArray[Any], NDArray[Any]]] = [
             ("observations", found.obs[1:], obs), ("rewards", found.rewards, rewards),
         ]  # fmt: skip
@@ -193,17 +202,23 @@ class SessionChecks:
                 what = f"not what the env's equations give, at step {at}"
                 guess = _shifted(got, wanted)
                 self._say(found.name, key, what, _short(wanted[at].tolist()), _short(got[at].tolist()), guess)
+        ends, steps = np.flatnonzero(over), len(found.rewards)
+        if (ends[0] + 1 if len(ends) else None) != (steps if found.terminated else None):
+            expected = f"an end behind step {ends[0]}" if len(ends) else "false"
+            got_end = f"{found.terminated} behind step {steps - 1}"
+            self._say(found.name, "is_terminated", "not what the env's equations give", expected, got_end)
 
 
 def _others(
-    found: Received, net: Network, before: Network | None
+    found: Received, net: Policy, before: Policy | None
 ) -> Iterator[tuple[str, tuple[NDArray[Any], NDArray[Any]]]]:
     """What a client may have done instead, with the rows that would have come of it and those that came."""
     obs = found.obs[:-1]
     if before is not None:
         yield "they are those of the weights before", (found.logits, before(obs))
-    for name, made in ACTIVATIONS.items():
-        yield f"they are those of the activation {name}", (found.logits, replace(net, encoder_activation=made)(obs))
+    if isinstance(net, Network):
+        for name, made in ACTIVATIONS.items():
+            yield f"they are those of the activation {name}", (found.logits, replace(net, encoder_activation=made)(obs))
     if len(obs) > 1:
         yield "they fit the observations one step later", (found.logits[:-1], net(found.obs[1:-1]))
         yield "they fit the observations one step before", (found.logits[1:], net(found.obs[:-2]))

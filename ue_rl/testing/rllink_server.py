@@ -165,6 +165,7 @@ class RLlinkServer:
                 client, _ = self._listener.accept()
                 self.clients += 1
                 self._last, self._asked = "the connection's start", set()
+                self._checks.begin()
                 with client:
                     self.connected = True
                     try:
