@@ -251,7 +251,7 @@ def fail_to_start(nodes: Nodes, algorithm: object = None) -> tuple[str, float]:
     config.env_config["engine"] = [sys.executable, "-c", "print('no licence'); raise SystemExit(3)"]
     began = time.monotonic()
     error = _raised(EngineNotStarted, config.build_algo)
-    assert "no licence" in str(error)
+    assert "no licence" in str(error), error
     return "`build_algo()` raises EngineNotStarted: runner, node, command, exit code, last lines", (
         time.monotonic() - began
     )
@@ -284,7 +284,7 @@ def two_trials(nodes: Nodes, algorithm: object = None) -> tuple[str, float]:
     try:
         with tempfile.TemporaryDirectory() as folder:
             results = tune.Tuner(
-                "PPO", param_space=config, tune_config=tune.TuneConfig(max_concurrent_trials=2),
+                config.algo_class, param_space=config, tune_config=tune.TuneConfig(max_concurrent_trials=2),
                 run_config=tune.RunConfig(
                     storage_path=folder, stop={"training_iteration": 3}, verbose=0,
                     checkpoint_config=tune.CheckpointConfig(checkpoint_at_end=False),
