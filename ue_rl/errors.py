@@ -56,7 +56,10 @@ def shorten(value: object, limit: int = _SHOWN) -> str:
         text = raw.decode("utf-8", "backslashreplace").rstrip("\r\n")
         total = len(value)
     else:
-        text = value if isinstance(value, str) else repr(value)
+        try:
+            text = value if isinstance(value, str) else repr(value)
+        except (RecursionError, ValueError):  # nested too deep, or a number of more digits than Python writes
+            text = f"a {type(value).__name__}"
         total = len(text)
     if len(text) > limit:
         return f"{text[:limit]}... ({total} characters)"
