@@ -209,7 +209,7 @@ def test_hindsight_from_a_yaml_file_and_its_resumption(tmp_path: Path, transport
     assert buffer.n_sampled_goal == 4
 
 
-@pytest.mark.slow
+@pytest.mark.learning
 @pytest.mark.timeout(240)
 def test_hindsight_solves_a_goal_task_over_the_wire(tmp_path: Path) -> None:
     values = {

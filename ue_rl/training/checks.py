@@ -34,6 +34,8 @@ _RULES: dict[str, tuple[str, bool, Check]] = {
         ("timesteps", "num_envs", "num_engines", "save_freq", "keep"), ("a positive integer", False, _whole(1))
     ),
     **dict.fromkeys(("threads", "max_episode_steps"), ("a positive integer", True, _whole(1))),
+    **dict.fromkeys(("num_env_runners", "num_learners"), ("an integer from 0", True, _whole(0))),
+    "num_gpus_per_learner": ("a number from 0", True, _number),
     **dict.fromkeys(("max_restarts", "verbose"), ("an integer from 0", False, _whole(0))),
     "eval_episodes": ("an integer from 0", True, _whole(0)),
     "seed": ("an integer from 0 to 2**32 - 1", True, _whole(0, 2**32 - 1)),
@@ -48,7 +50,7 @@ _RULES: dict[str, tuple[str, bool, Check]] = {
         ("normalize", "export", "nul_terminated"), ("true or false", False, lambda value: isinstance(value, bool))
     ),
     **dict.fromkeys(("algo", "policy", "device", "log_dir"), ("text", False, _text)),
-    **dict.fromkeys(("env", "run_id", "init_from", "group", "engine"), ("text", True, _text)),
+    **dict.fromkeys(("env", "run_id", "init_from", "group", "engine", "ray_address"), ("text", True, _text)),
     "host": ("an address, or a list of them", True, _texts),
     "env_kwargs": ("a mapping, {NAME: VALUE}", False, lambda value: isinstance(value, Mapping)),
     "transport": ("auto, tcp, shm", False, lambda value: value in ("auto", "tcp", "shm")),
