@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import re
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -20,8 +21,9 @@ from ue_rl import errors
 from ue_rl.bridges import GymnasiumBridge, run_in_thread
 from ue_rl.cli import cli
 from ue_rl.cli.play import load_policy
-from ue_rl.inference import OnnxInference
+from ue_rl.inference import OnnxInference, Sb3Inference
 from ue_rl.inference.export.verify import Verifier
+from ue_rl.saving.checkpoints import CheckpointStore
 
 
 def run(*arguments: Any) -> Any:
@@ -42,6 +44,29 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
     sac.save(folder / "norm" / "model.zip")
     env.save(str(folder / "norm" / "vecnormalize.pkl"))
     return folder
+
+
+def test_a_folder_stands_for_the_model_in_it(models: Path, tmp_path: Path) -> None:
+    def write(at: Path) -> dict[str, object]:
+        shutil.copy(models / "model.zip", at)
+        return {}
+
+    checkpoint = CheckpointStore(tmp_path / "checkpoints").save(1024, write)
+    for folder, wanted in (
+        (checkpoint.path, checkpoint.path.with_name(f"{checkpoint.path.name}.onnx")),
+        (tmp_path, tmp_path / "model.onnx"),
+    ):
+        result = run("export", folder)
+        assert result.exit_code == 0, result.output
+        assert wanted.exists()
+    assert CheckpointStore(tmp_path / "checkpoints").last == checkpoint  # no file of it has changed
+    (checkpoint.path / "manifest.json").unlink()
+    assert isinstance(load_policy(checkpoint.path), Sb3Inference)
+    assert isinstance(load_policy(tmp_path), OnnxInference)
+    result = run("play", tmp_path, "--env", "CartPole-v1", "--episodes", 1)
+    assert result.exit_code == 0, result.output
+    refused = run("play", tmp_path / "checkpoints")
+    assert "no model in this folder" in str(refused.exception)
 
 
 def test_export_prints_the_largest_difference(models: Path, tmp_path: Path) -> None:

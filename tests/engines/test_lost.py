@@ -502,7 +502,7 @@ def test_restarts_pause_longer_each_time_an_engine_dies_at_once() -> None:
     assert restarts.lost(1, error, 3) == 0
     assert restarts.lost(0, error, 20) == 0  # it lived for a while
     assert restarts.lost(0, error, 21) == pytest.approx(0.1)
-    with pytest.raises(errors.RestartsSpent, match=r"7 times within 60 s.*look there"):
+    with pytest.raises(errors.RestartsSpent, match=r"7 times within 60 s.*Look there"):
         restarts.lost(0, error, 22)
     assert restarts.counts == {0: 7, 1: 1}
     slow = Restarts(1, 10)

@@ -115,7 +115,7 @@ def test_it_builds_without_exceptions_and_in_two_translation_units(tmp_path: Pat
 
 @pytest.mark.parametrize(
     "command",
-    [["clang++", "-stdlib=libc++"], ["x86_64-w64-mingw32-g++-posix", "-Wno-unknown-pragmas"]],
+    [["clang++", "-stdlib=libc++"], ["x86_64-w64-mingw32-g++-posix"]],
     ids=["libc++", "MinGW"],
 )
 def test_other_systems_libraries_build_it(command: list[str], tmp_path: Path) -> None:
@@ -124,7 +124,8 @@ def test_other_systems_libraries_build_it(command: list[str], tmp_path: Path) ->
         subprocess.run([*command, "-fsyntax-only", str(tmp_path / "empty.cpp")], check=True, capture_output=True)
     except (OSError, subprocess.CalledProcessError):
         pytest.skip("it is not installed")
-    compile_(command[0], SAMPLE / "reach.cpp", Path(os.devnull), *command[1:], "-fsyntax-only")
+    flags = [*command[1:], "-Wconversion", "-Wshadow"]
+    compile_(command[0], SAMPLE / "reach.cpp", Path(os.devnull), *flags, "-fsyntax-only")
 
 
 def test_cmake_builds_it(tmp_path: Path) -> None:

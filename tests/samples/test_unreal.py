@@ -260,7 +260,7 @@ def test_a_world_that_cannot_stand_still_goes_on(host: Path, words: tuple[str, .
         time.sleep(0.25)
         assert env.step([0])[0]["ticks"][0, 0] > before + 2
         env.close()
-    assert ("cannot be paused" in log[0]) == ("noplayer" in words)
+    assert log[0].count("cannot be paused") == ("noplayer" in words)  # once, not in each tick
 
 
 @needs_compiler

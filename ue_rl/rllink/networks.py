@@ -134,7 +134,8 @@ def network(
 
     Args:
         weights: parameter name -> array, as SET_STATE brings them. encoder_activation, head_activation: see
-            ServerConfig. gaussian: the action is a Box; the second half of what comes out are logs.
+            ServerConfig. gaussian: of a DiagGaussian the second half of what comes out are logs, which are kept within
+            pi.log_std_clip_param_const; of SAC's squashed one they are not.
 
     Raises:
         UnsupportedNetwork: it is none of RLlib's MLPs (convolutions, an LSTM, layer norms, a module of somebody's own);

@@ -43,14 +43,22 @@ class Policy:
             UnsupportedNetwork: it cannot be rebuilt, or does not fit the engine; it says what is not known.
         """
         weights = state.weights or {}
+        if config.own_code:
+            raise UnsupportedNetwork(
+                "RLlib's config has classes or connectors of its own, which do not run here", fault="server",
+                field="config", expected="RLlib's default module and connectors", got="; ".join(config.own_code),
+                cure="take them out of the config; where they change neither network nor observations nor actions, "
+                "say so: --default-network",
+            )  # fmt: skip
+        gaussian = not spec.action_spec.counts
         squashed = config.squashed
-        if squashed is None:
-            squashed = any(name.startswith("pi_encoder") for name in weights)
+        if squashed is None:  # SAC's policy for DISCRETE is as any other
+            squashed = gaussian and any(name.startswith("pi_encoder") for name in weights)
         how = distribution(
             spec.action_spec, squashed=squashed, normalize=config.normalize_actions is not False,
             clip=bool(config.clip_actions),
         )  # fmt: skip
-        net = _network(state, config, gaussian=not spec.action_spec.counts)
+        net = _network(state, config, gaussian=gaussian and not squashed)
         for what, expected, got in (
             ("OBS", net.obs_size, spec.obs_size),
             ("ACT_SPACE", how.num_logits, net.num_logits),
