@@ -236,6 +236,11 @@ def _with_metadata(content: bytes, metadata: PolicyMetadata, *, final: bool = Fa
         kept = [output for output in proto.graph.output if output.name in names]
         del proto.graph.output[:]
         proto.graph.output.extend(kept)
+    shapes = {port.name: port.shape for port in metadata.outputs}
+    for output in proto.graph.output:  # the converter does not find out every size
+        dims = output.type.tensor_type.shape.dim[1:]
+        for dim, size in zip(dims, shapes.get(output.name, ()), strict=False):
+            dim.dim_value = size
     for port in metadata.ports(ACTION_MASKS):  # a default makes an input optional; of one row, it holds for all
         proto.graph.initializer.append(onnx.numpy_helper.from_array(np.ones((1, port.size), np.float32), port.name))
     onnx.helper.set_model_props(proto, {METADATA_KEY: metadata.to_json()})

@@ -14,6 +14,7 @@ pytest.importorskip("ray", reason="Ray is not installed: .ci/run runs these in a
 pytest.importorskip("onnxruntime", reason="ONNX files need the extra train beside rllib")
 
 import gymnasium as gym
+import onnx
 import torch
 from click.testing import CliRunner
 from gymnasium import spaces
@@ -72,6 +73,7 @@ def actions_of(module: Any, obs: Any, space: Any, *, normalize: bool = True, cli
 
 CASES = {
     "ppo box": (PPOConfig, BOX, {}),
+    "ppo one number": (PPOConfig, spaces.Box(-2, 2, (1,), np.float32), {}),
     "ppo free deviations": (PPOConfig, BOX, {"free_log_std": True}),
     "ppo shared": (PPOConfig, BOX, {"vf_share_layers": True, "head_fcnet_hiddens": [8], "fcnet_activation": "swish"}),
     "ppo discrete": (PPOConfig, spaces.Discrete(7), {}),
@@ -109,6 +111,8 @@ def test_the_default_modules(case: str, tmp_path: Path) -> None:
     assert (said.algorithm, said.num_timesteps, said.policy) == ("ALGO", 77, type(module).__name__)
     assert (said.inputs[0].name, said.outputs[0].name) == ("obs", "actions")
     assert "ray" in said.versions
+    (actions,) = onnx.load(str(report.path)).graph.output
+    assert actions.type.tensor_type.shape.dim[1].dim_value == said.act_size
     assert "forward_inference()" in str(report)
 
 

@@ -447,7 +447,7 @@ def test_the_game_s_numbers_by_name_apart_from_sb3_s() -> None:
 # -- worth having
 
 
-@pytest.mark.slow
+@pytest.mark.learning
 @pytest.mark.timeout(240)
 def test_a_curriculum_reaches_its_last_lesson_and_beats_none_on_the_same_budget() -> None:
     options = yaml.safe_load(SAMPLE.read_text())

@@ -28,7 +28,16 @@ from ray.rllib.utils.spaces.space_utils import clip_action, unsquash_action
 from ray.rllib.utils.torch_utils import convert_to_torch_tensor
 
 from ue_rl.errors import ExportError
-from ue_rl.inference.export.file import ExportReport, check_libraries, check_sizes, check_target, describe, make, write
+from ue_rl.inference.export.file import (
+    TOLERANCES,
+    ExportReport,
+    check_libraries,
+    check_sizes,
+    check_target,
+    describe,
+    make,
+    write,
+)  # fmt: skip
 from ue_rl.inference.export.graph import Plan, PolicyGraph, observation_ports
 from ue_rl.inference.export.observations import Leaf, ObservationNet, starts_of
 from ue_rl.inference.export.policies import CountedHead
@@ -54,6 +63,7 @@ def export_rl_module(
     flat_input: bool = False,
     recorded: Any = None,
     n_verify: int = 1024,
+    tolerance: float = TOLERANCES[0],
 ) -> ExportReport:
     """Export an RLModule to `path`, compare the file with forward_inference(), and write it only if both agree.
 
@@ -73,7 +83,7 @@ def export_rl_module(
         spec: the engine's handshake, for the names of its numbers.
         flat_input: one input `obs` [N, total] for a Dict.
         recorded: observations of the env to compare on as well: [N, ...], or a mapping of keys.
-        n_verify: how many observations to compare on besides; at least 1000.
+        n_verify: how many observations to compare on besides; at least 1000. tolerance: see export_onnx.
 
     Raises:
         ExportError: the module has a state (an LSTM), its spaces are not those above, torch cannot convert it, it acts

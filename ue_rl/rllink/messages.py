@@ -87,17 +87,22 @@ class Chunk:
             before they were stretched or cut to the engine's bounds. rewards: float32 [T].
         logits: float32 [T, n], what the distribution was made of (action_dist_inputs). logp: float32 [T].
         terminated, truncated: the episode ended with the last step. A chunk that ends without either goes on.
+        env, first: which env's it is, and which of the steps that were collected with it is its first one.
+        extra: name -> [T, ...], what else was noted of each step; not sent.
     """
 
     id_: str
     t_started: int
     obs: NDArray[Any]
     actions: NDArray[Any]
-    rewards: NDArray[np.float32]
+    rewards: NDArray[Any]
     logits: NDArray[np.float32]
     logp: NDArray[np.float32]
     terminated: bool = False
     truncated: bool = False
+    env: int = 0
+    first: int = 0
+    extra: Mapping[str, NDArray[Any]] = field(default_factory=dict)
 
 
 class Dialect(Protocol):
