@@ -64,8 +64,8 @@ class RLlinkClient:
 
         Raises:
             UnsupportedByEngine: the engine has images or agents, or is not one row of numbers. UnsupportedNetwork: the
-            server's policy cannot be rebuilt here. ConfigurationError: the server does not say how many steps it
-            wants, and no flag does. Also what `open_link` and Transport.connect raise.
+            server's policy cannot be rebuilt here. ConfigurationError: the server learns by IMPALA or APPO; or it does
+            not say how many steps it wants, and no flag does. Also what `open_link` and Transport.connect raise.
         """
         spec = self._transport.connect()
         if spec.groups or spec.image is not None or spec.obs_space is not None:
@@ -145,6 +145,12 @@ class RLlinkClient:
             if not isinstance(config, ServerConfig):
                 raise _unexpected(GET_CONFIG, config)
             self.config = config.under(self._said)
+            if self.config.asynchronous:
+                raise ConfigurationError(
+                    "RLlib's IMPALA and APPO learn from several samples at a time, and answer none that is waited for",
+                    fault="server", field="algorithm", expected="PPO or SAC", got=self.config.algorithm,
+                    cure="learn by PPO or SAC, or with ue_rl.rllib in RLlib's own env runners",
+                )  # fmt: skip
             self._wanted = self.config.steps_per_sample or 0
             if not self._wanted:
                 raise ConfigurationError(
