@@ -216,7 +216,7 @@ def pendulums(model: Path, seed: int, count: int) -> list[float]:
         env = gym.make("Pendulum-v1")
         obs, over, total = env.reset(seed=seed + number)[0], False, 0.0
         while not over:
-            obs, reward, terminated, truncated, _ = env.step(policy.act(obs))
+            obs, reward, terminated, truncated, _ = env.step(policy.run_inference(obs[None])[0])
             total, over = total + float(reward), terminated or truncated
         returns.append(total)
     return returns
