@@ -7,7 +7,6 @@ import re
 from pathlib import Path
 
 import pytest
-from _pytest.mark.structures import ParameterSet
 
 from tests.compliance.conftest import first_findings
 from ue_rl.compliance import MISTAKES, Options, Report, check
@@ -39,17 +38,13 @@ def _chosen() -> list[Way]:
     return [way for way in WAYS if EVERY_WAY or way is firsts[way.mistake] or way.mistake in IN_ALL_WAYS]
 
 
-def _ways() -> list[ParameterSet]:
-    return [pytest.param(way.name) for way in _chosen()]
-
-
 def named(way: str) -> list[str]:
     found = first_findings(find(way), QUICK)
     return [finding.mistake.name for finding in found if finding.mistake is not None]
 
 
 @pytest.mark.ahead(job=named)
-@pytest.mark.parametrize("way", _ways())
+@pytest.mark.parametrize("way", [way.name for way in _chosen()])
 def test_a_mistake_is_named(way: str, result: list[str]) -> None:
     assert result[-1:], "nothing was found"
     assert result[-1] in (find(way).mistake, *find(way).also)
