@@ -32,6 +32,7 @@ from ray.rllib.algorithms.ppo import PPOConfig
 import ue_rl.rllib
 from ue_rl.errors import EngineNotStarted, RestartsSpent, UeRlError
 from ue_rl.testing import Leftovers, chaos_command
+from ue_rl.testing.leftovers import MARK
 
 BATCH = 200  # env-steps of an iteration; with 2 runners x 2 envs and steps of 5 ms it takes at least 0.25 s
 
@@ -248,10 +249,10 @@ def spend_quota(nodes: Nodes, algorithm: object = None) -> tuple[str, float]:
 def fail_to_start(nodes: Nodes, algorithm: object = None) -> tuple[str, float]:
     """An engine that ends before it listens: build_algo() raises EngineNotStarted with its last lines."""
     config = ppo()
-    config.env_config["engine"] = [sys.executable, "-c", "print('no licence'); raise SystemExit(3)"]
+    config.env_config["engine"] = [sys.executable, "-c", "print('no licence'); raise SystemExit(3)", "{port}"]
     began = time.monotonic()
     error = _raised(EngineNotStarted, config.build_algo)
-    assert "no licence" in str(error)
+    assert "no licence" in str(error), error
     return "`build_algo()` raises EngineNotStarted: runner, node, command, exit code, last lines", (
         time.monotonic() - began
     )
@@ -264,17 +265,16 @@ def two_trials(nodes: Nodes, algorithm: object = None) -> tuple[str, float]:
     config = ppo(num_env_runners=1)
     config.env_runners(num_cpus_per_env_runner=0.5).resources(num_cpus_for_main_process=0.5)
     config.lr = tune.grid_search([1e-3, 1e-4])
-    ports: set[int] = set()
+    seen: dict[int, int] = {}  # the engines' processes and ports
     over = threading.Event()
-    pids: set[int] = set()
 
     def watch() -> None:
         while not over.wait(0.1):
             for process in psutil.process_iter():
                 try:
-                    if "ue_rl.testing.engines.chaos" in process.cmdline() and "keeper" not in str(process.cmdline()):
-                        pids.add(process.pid)
-                        ports.add(port_of(process))
+                    ours = process.environ().get(MARK) == os.environ[MARK]
+                    if ours and "keeper" not in str(process.cmdline()) and "engines.chaos" in str(process.cmdline()):
+                        seen[process.pid] = port_of(process)
                 except (psutil.Error, ValueError):
                     continue
 
@@ -284,7 +284,7 @@ def two_trials(nodes: Nodes, algorithm: object = None) -> tuple[str, float]:
     try:
         with tempfile.TemporaryDirectory() as folder:
             results = tune.Tuner(
-                "PPO", param_space=config, tune_config=tune.TuneConfig(max_concurrent_trials=2),
+                config.algo_class, param_space=config, tune_config=tune.TuneConfig(max_concurrent_trials=2),
                 run_config=tune.RunConfig(
                     storage_path=folder, stop={"training_iteration": 3}, verbose=0,
                     checkpoint_config=tune.CheckpointConfig(checkpoint_at_end=False),
@@ -294,8 +294,8 @@ def two_trials(nodes: Nodes, algorithm: object = None) -> tuple[str, float]:
         over.set()
         thread.join()
     assert not results.errors, results.errors
-    assert len(ports) == len(pids) >= 2, (ports, pids)
-    return f"both end well, {len(pids)} engines on {len(ports)} ports", time.monotonic() - began
+    assert len(set(seen.values())) == len(seen) >= 2, seen
+    return f"both end well, {len(seen)} engines on as many ports", time.monotonic() - began
 
 
 def _raised(kind: type[UeRlError], do: Callable[[], object]) -> UeRlError:

@@ -128,6 +128,21 @@ def test_other_systems_libraries_build_it(command: list[str], tmp_path: Path) ->
     compile_(command[0], SAMPLE / "reach.cpp", Path(os.devnull), *flags, "-fsyntax-only")
 
 
+def test_the_page_s_callbacks_are_those_of_the_header() -> None:
+    def types(text: str) -> list[str]:
+        text = re.sub(r"/\*.*?\*/", "", text)
+        return [re.sub(r"\b(env|reset|actions|observation|done|truncated|mask|pixels)\b", "", t).strip() for t in
+                text.replace("ue_rl::", "").split(",")]  # fmt: skip
+
+    header = (SAMPLE / "ue_rl_bridge.hpp").read_text("utf-8").split("class MultiEnvBridge", 1)[1]
+    shown = re.findall(r"^(\S+) (\w+)\((.*)\) override;", (ROOT / "docs" / "cpp.md").read_text("utf-8"), re.M)
+    assert len(shown) == 8
+    for result, name, parameters in shown:
+        declared = re.search(rf"virtual {result} {name}\((.*?)\)", header)
+        assert declared, name
+        assert types(declared[1]) == types(parameters), name
+
+
 def test_cmake_builds_it(tmp_path: Path) -> None:
     if shutil.which("cmake") is None:
         pytest.skip("cmake is not installed")

@@ -402,6 +402,10 @@ def test_a_server_that_ends_is_a_sentence(client_demo: list[str], models: dict[t
         ([b"ACT=1,2;ENV=0||ACT=3;ENV=1\n"], "answers what are no actions"),
         ([b"ACT=1,2;ENV=0||ACT=3,x;ENV=1\n"], "answers what are no actions"),
         ([b"ACT=1,2;ENV=0||ACT=3,4,5;ENV=1\n"], "answers what are no actions"),
+        *[
+            ([b"ACT=1,2;ENV=0||ACT=3,%s;ENV=1\n" % x], "answers what are no actions")
+            for x in (b"nan", b"NaN", b"Infinity")
+        ],
         ([b"HTTP/1.1 400 Bad Request\r\n"], "answers what are no actions: HTTP/1.1 400 Bad Request"),
     ],
 )

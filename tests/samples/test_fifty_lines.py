@@ -13,6 +13,7 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -21,6 +22,7 @@ from _pytest.mark.structures import ParameterSet
 import ue_rl
 from tests.samples import building
 from ue_rl import compliance
+from ue_rl.bridges import run_in_thread
 from ue_rl.connecting import open_transport
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -144,3 +146,21 @@ def test_ue_rl_check_finds_nothing(name: str, result: compliance.Report) -> None
     assert not found, "\n".join(map(str, found))
     assert result.mistakes == [], result
     assert result.count(compliance.Outcome.PASS) > 3
+
+
+def test_the_page_s_other_game() -> None:
+    page = re.findall(r"```python variation\n(.*?)```", PAGE.read_text("utf-8"), re.S)
+    names: dict[str, Any] = {"__name__": "stairs"}
+    exec(page[0], names)
+    with run_in_thread(names["Stairs"]()) as server:
+        assert compliance.check(server.url).mistakes == []
+        env = ue_rl.connect(server.url)
+        env.set_params({"top": 2})
+        assert {name: part[0].tolist() for name, part in env.reset().items()} == {"step": [0], "top": [2]}
+        assert env.env_method("action_masks")[0].tolist() == [0, 1, 1]
+        env.step(np.full(4, 2))
+        _, rewards, dones, infos = env.step(np.full(4, 2))
+        assert dones.all()
+        assert rewards == pytest.approx(-0.1)
+        assert infos[3]["left"] == 0
+        env.close()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
@@ -52,6 +53,8 @@ def play(
 
     if gif is not None and env is None:
         raise WrongCommandLine("only a hosted env can be filmed", field="gif", cure="add --env ID")
+    if gif is not None:  # drawn into an array: SDL would look for a screen, and complain where there is none
+        os.environ.setdefault("SDL_VIDEODRIVER", "dummy")
     policy = load_policy(model, vecnormalize, seed)
     film_file: Any = nullcontext() if gif is None else GifFile(gif)
     with film_file:

@@ -92,7 +92,8 @@ class RLlinkClient:
 
         Raises:
             LearnerTimeout, LearnerDisconnected: the server, after `reconnect` seconds. UnsupportedNetwork: its layers
-            have changed to what cannot be rebuilt. Also what Transport.receive raises.
+            have changed to what cannot be rebuilt. ActionError: its numbers are not finite. Also what Transport.receive
+            raises.
         """
         if self._link is None:
             self.connect()

@@ -79,13 +79,14 @@ def _model(state: dict[Any, Any]) -> dict[Any, Any]:
 def _own_code(state: dict[Any, Any]) -> tuple[str, ...]:
     """The user's classes and functions that RLlib's own env runner would run to get an action."""
     spec = _spec(state)
-    classes = {key: spec.get(key) for key in ("module_class", "catalog_class")}
-    own = [f"{key} {value}" for key, value in classes.items() if value and not _DEFAULT_CLASS.fullmatch(str(value))]
-    for key in ("env_to_module_connector", "module_to_env_connector"):
-        value = state.get(f"_{key}")
-        if value is not None:
-            own.append(f"{key} {value if isinstance(value, Name) else type(value).__name__}")
-    return tuple(own)
+    given = {key: spec.get(key) for key in ("module_class", "catalog_class")}
+    given |= {key: state.get(f"_{key}") for key in ("env_to_module_connector", "module_to_env_connector")}
+    # of what is no name the kind alone: a pickle's values may hold each other, and be endless as text
+    named = {
+        key: str(value) if isinstance(value, Name) else f"no name: {type(value).__name__}"
+        for key, value in given.items() if value is not None
+    }  # fmt: skip
+    return tuple(f"{key} {name}" for key, name in named.items() if not _DEFAULT_CLASS.fullmatch(name))
 
 
 def _state_of(value: Any) -> dict[Any, Any]:

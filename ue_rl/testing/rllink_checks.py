@@ -112,7 +112,7 @@ class SessionChecks:
 
     def _judge_message(self, message: dict[Any, Any], steps: int, wanted: int) -> None:
         said = message.get("timesteps")
-        if said is not None and said != steps:
+        if said is not None and (not isinstance(said, int) or said != steps):
             self._say(None, "timesteps", "not the sum of its episodes' steps", steps, shorten(said, 30))
         self._since_state += steps
         if message.get("type") == EPISODES_AND_GET_STATE:

@@ -73,7 +73,6 @@ CHECKS: list[Check] = [
     Check("empty options", seeds.options, every_carrier=True),
     Check("actions of the right env", envs.own_actions, every_carrier=True),
     Check("what actions do", envs.actions_arrive),
-    Check("a seed for one env", seeds.one_alone),
     Check("observations in their space", spaces.inside, every_carrier=True),
     Check("observations change", spaces.changing),
     Check("decimals of numbers", spaces.decimals),
@@ -84,6 +83,7 @@ CHECKS: list[Check] = [
     # how requests arrive
     Check("what partial batches do", delivery.partial_effect, every_carrier=True, text_only=True),
     Check("what steps and resets together do", delivery.mixed_effect, every_carrier=True, text_only=True),
+    Check("a seed for one env", seeds.one_alone),
     Check("requests in two pieces", delivery.in_two_pieces, every_carrier=True, text_only=True),
     Check("requests byte by byte", delivery.byte_by_byte, every_carrier=True, text_only=True),
     Check("several lines in one write", delivery.joined, text_only=True),
@@ -96,6 +96,7 @@ CHECKS: list[Check] = [
     Check("unknown fields", delivery.unknown_keys, text_only=True),
     Check("spellings of numbers", delivery.numbers, text_only=True),
     Check("long lines", delivery.long_lines, every_carrier=True, text_only=True),
+    Check("speed later", timing.slower),
     # beside the steps
     Check("parameters", calls.parameters, text_only=True),
     Check("parameters of a reset", calls.parameters_of_a_reset, text_only=True),

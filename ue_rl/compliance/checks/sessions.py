@@ -10,8 +10,10 @@ from collections.abc import Callable
 from contextlib import suppress
 
 from ue_rl.compliance.bench import PER_ENV, Bench
+from ue_rl.compliance.diagnosing import of_stray
+from ue_rl.compliance.greeting import greet
 from ue_rl.compliance.peer import Skip, Wrong
-from ue_rl.compliance.text_peer import TextPeer, greet
+from ue_rl.compliance.text_peer import TextPeer
 from ue_rl.compliance.wire import Ended, Silent, Wire
 from ue_rl.spec import EnvType
 from ue_rl.testing.fuzzing.corpus import mutate
@@ -122,10 +124,13 @@ def _serve(bench: Bench, mistake: str, after: str, shown: str = "") -> None:
         raise Wrong(mistake, f"after {after}: {wrong.text or wrong.mistake}", shown or wrong.seen) from wrong
     try:
         if early := peer.stray(_QUIET):
-            raise Wrong("unasked", "something came before the first request", early)
+            name, text = of_stray(early)
+            raise Wrong(name, f"before the first request {text}", early)
         bench.reset()
         bench.step()
     except Wrong as wrong:
+        if wrong.mistake in bench.failed:  # it comes whoever was there before
+            raise
         raise Wrong("session-leaks", f"after {after}: {wrong.text or wrong.mistake}", wrong.seen or shown) from wrong
 
 
