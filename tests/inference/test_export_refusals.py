@@ -19,7 +19,6 @@ from stable_baselines3.common.policies import ActorCriticPolicy
 from stable_baselines3.common.torch_layers import BaseFeaturesExtractor, FlattenExtractor
 from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize
 
-import ue_rl.inference.export.onnx as export_module
 from ue_rl.errors import ConfigurationError, ExportError
 from ue_rl.inference import OnnxInference, check_exportable, export_onnx
 from ue_rl.inference.export import file, graph
