@@ -162,7 +162,7 @@ class _Server:
         server._checks.begin()
         while (body := frames.next_body()) is not None:
             server._answer(_NoSocket(), server._read(body))  # type: ignore[arg-type]
-        del server._checks.mistakes[:], server.finished[:], server.batches[:]
+        del server.mistakes[:], server.finished[:], server.batches[:], server.heard[:]  # what a caller reads
 
 
 class _NoSocket:
