@@ -23,7 +23,7 @@ from ue_rl.errors import ConfigurationError, EngineNotStarted, RestartsSpent
 from ue_rl.inference import OnnxInference
 from ue_rl.rllib.inbox import in_order
 from ue_rl.rllib.news import Played
-from ue_rl.rllib.records import Episode, EpisodeRecord
+from ue_rl.rllib.records import Episode
 from ue_rl.saving.checkpoints import CheckpointStore
 from ue_rl.saving.stopping import Stopped
 from ue_rl.testing import chaos_command
@@ -221,19 +221,6 @@ def pendulums(model: Path, seed: int, count: int) -> list[float]:
             total, over = total + float(reward), terminated or truncated
         returns.append(total)
     return returns
-
-
-def test_episodes_are_counted_as_they_were_played() -> None:
-    record = EpisodeRecord(2)
-    over = np.array([False, True])
-    record.step(np.array([1.0, 2.0]), None, over)
-    record.begin(over)
-    record.step(np.array([1.0, 0.0]), ~over, np.array([True, False]))
-    steps, episodes = record.take()
-    assert (steps, [episode[:3] for episode in episodes]) == (3, [(2, 2.0, 1), (3, 2.0, 2)])
-    record.paused = True
-    record.step(np.ones(2), None, np.array([True, True]))
-    assert record.take() == (0, [])
 
 
 def test_episodes_of_runners_that_play_at_once_are_in_the_order_of_their_ends() -> None:
