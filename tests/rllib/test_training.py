@@ -159,10 +159,8 @@ def test_a_signal_ends_and_saves(tmp_path: Path, number: int) -> None:
 @pytest.mark.skipif(os.name != "posix", reason="kills a process")
 def test_an_env_runner_that_is_killed_comes_back(tmp_path: Path) -> None:
     def kill() -> None:
-        runners = [p for p in psutil.Process().children(recursive=True) if "UnrealEnvRunner" in " ".join(p.cmdline())]
-        if not runners:  # its name is that of the task
-            runners = [p for p in psutil.process_iter() if p.name().startswith("ray::UnrealEnvR")]
-        runners[0].kill()
+        ours = psutil.Process().children(recursive=True)
+        next(process for process in ours if "ray::UnrealEnvRunner" in " ".join(process.cmdline())).kill()
 
     outcome = train(options(tmp_path, timesteps=2500), report=Noted(kill))
     assert outcome.stopped_by is None
