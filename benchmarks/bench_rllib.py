@@ -20,40 +20,16 @@ from typing import Any
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
-import numpy as np
 import torch
 from bench_tcp import table
-from numpy.typing import NDArray
 from ray.rllib.algorithms.ppo import PPOConfig
 from ray.rllib.env.single_agent_env_runner import SingleAgentEnvRunner
+from rllib_engines import importable
 
 import ue_rl.rllib
-from ue_rl.action_spec import ActionSpec
-from ue_rl.bridges import VectorBridge
 from ue_rl.rllib import UnrealEnvRunner
-from ue_rl.spec import EnvSpec
 
 STOCK, OURS = "RLlib's runner", "UnrealEnvRunner"
-
-
-class Free(VectorBridge):
-    """An engine whose steps cost nothing: CartPole's sizes, episodes of 20 to 200 steps."""
-
-    def __init__(self, num_envs: int) -> None:
-        super().__init__(EnvSpec(4, 1, num_envs=num_envs, action=ActionSpec.discrete(2)))
-        self._lengths = np.linspace(20, 200, num_envs).astype(np.int64)
-        self._steps = np.zeros(num_envs, np.int64)
-
-    def reset_envs(self, env_ids: NDArray[np.intp], seeds: Any, options: Any) -> None:
-        """Step 0."""
-        self._steps[env_ids] = 0
-        self.outbox.obs[env_ids] = 0.5
-
-    def step_envs(self, actions: NDArray[np.float32], env_ids: NDArray[np.intp]) -> None:
-        """Counts."""
-        self._steps[env_ids] += 1
-        self.outbox.rewards[env_ids] = 1
-        self.outbox.dones[env_ids] = self._steps[env_ids] >= self._lengths[env_ids]
 
 
 def runner_of(kind: type[Any], num_envs: int, env: str, env_config: dict[str, Any]) -> Any:
@@ -68,7 +44,7 @@ def runner_of(kind: type[Any], num_envs: int, env: str, env_config: dict[str, An
 
 def contenders(num_envs: int, engine: str) -> dict[str, Any]:
     """Name -> runner."""
-    given = {"env": "CartPole-v1"} if engine == "cartpole" else {"bridge": "bench_rllib:Free"}
+    given = {"env": "CartPole-v1"} if engine == "cartpole" else {"bridge": "rllib_engines:Free"}
     made: dict[str, Any] = {}
     if engine == "cartpole":
         made["RLlib's runner, SyncVectorEnv in process"] = runner_of(SingleAgentEnvRunner, num_envs, "CartPole-v1", {})
@@ -112,6 +88,7 @@ def main() -> None:
     logging.disable(logging.WARNING)
     torch.set_num_threads(1)
     ue_rl.rllib.register()
+    importable()
     for engine in options.engine:
         by_size = {n: measure(n, engine, options.rounds, options.seconds) for n in options.envs}
         names = list(next(iter(by_size.values())))
