@@ -14,8 +14,8 @@ def test_parts_know_their_env_and_their_first_step() -> None:
 
     def step(number: int, over: tuple[bool, bool] = (False, False), acted: tuple[bool, bool] | None = None) -> None:
         cutter.add(
-            np.full(2, number), nothing, nothing, np.full(2, number / 2), np.full((2, 1), number), np.array(over), never,
-            None if acted is None else np.array(acted), {"twice": np.array([2 * number, -2 * number])},
+            np.full(2, number), nothing, nothing, np.full(2, number / 2), np.full((2, 1), number), np.array(over),
+            never, None if acted is None else np.array(acted), {"twice": np.array([2 * number, -2 * number])},
         )  # fmt: skip
 
     step(1)
