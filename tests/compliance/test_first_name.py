@@ -69,12 +69,12 @@ def test_control_characters_are_shown_as_escapes() -> None:
     assert found.seen.startswith("\\ufeffCONFIG:")
 
 
-# -- RLBASE
+# -- engines of one answer
 
 
 @contextmanager
-def rlbase(first: bytes, answer: bytes) -> Iterator[str]:
-    """An engine of RLBASE that sends these lines, `answer` as often as it is asked."""
+def says(first: bytes, answer: bytes) -> Iterator[str]:
+    """An engine that begins with these lines, and sends `answer` as often as it is asked."""
     listener = socket.create_server(("127.0.0.1", 0))
 
     def serve() -> None:
@@ -84,7 +84,7 @@ def rlbase(first: bytes, answer: bytes) -> Iterator[str]:
             except OSError:
                 return
             with trainer, trainer.makefile("rb") as lines:
-                trainer.sendall(b"CONFIG:OBS=2;ACT=1;ENV_TYPE=RLBASE;VERSION=1\n" + first)
+                trainer.sendall(first)
                 for _ in lines:
                     trainer.sendall(answer)
 
@@ -98,13 +98,29 @@ def rlbase(first: bytes, answer: bytes) -> Iterator[str]:
         thread.join(5)
 
 
+RLBASE = b"CONFIG:OBS=2;ACT=1;ENV_TYPE=RLBASE;VERSION=1\n"
+AGENTS = b"CONFIG:OBS=2;ACT=1;ENV_TYPE=MULTI;ENV_COUNT=1;VERSION=1;CHANNEL=SHARED;AGENTS=cat:1,dog:1;OBS.cat=1\n"
+
+
+@pytest.mark.parametrize("answer", [
+    b"OBS=1;REW=0;DONE=0;ENV=0||OBS=1,2;REW=0;DONE=0;ENV=0\n",  # no AGENT
+    b"OBS=1;REW=0;DONE=0;ENV=0;AGENT=1||OBS=1,2;REW=0;DONE=0;ENV=0;AGENT=2\n",  # from 1
+    b"OBS=1;REW=0;DONE=0;ENV=0;AGENT=0\nOBS=1,2;REW=0;DONE=0;ENV=0;AGENT=1\n",  # a line each
+    b"OBS=1;REW=0;DONE=0;ENV=0;AGENT=0||OBS=1,2;REW=0;DONE=0;ENV=0;AGENT=7\n",
+], ids=["none", "from-one", "lines", "seven"])  # fmt: skip
+def test_agents(answer: bytes) -> None:
+    with says(AGENTS, answer) as url:
+        report = check(url, QUICK)
+    assert report.mistakes == ["bad-agent"], report
+
+
 def test_rlbase_without_its_first_state() -> None:
-    with rlbase(b"", b"1,2;0.5;0\n") as url:
+    with says(RLBASE, b"1,2;0.5;0\n") as url:
         assert check(url, QUICK).mistakes == ["no-first-state"]
 
 
 def test_rlbase_with_a_decimal_comma() -> None:
-    with rlbase(b"0,5,1,25;-1,5;0\n", b"0,5,1,25;-1,5;0\n") as url:
+    with says(RLBASE + b"0,5,1,25;-1,5;0\n", b"0,5,1,25;-1,5;0\n") as url:
         assert check(url, QUICK).mistakes == ["decimal-comma"]
 
 

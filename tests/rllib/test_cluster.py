@@ -131,6 +131,10 @@ def test_the_sample_spreads_saves_and_goes_on_and_its_death_ends_all(nodes: Any,
     assert alive == []
 
 
+def test_actors_take_their_engines_along(nodes: Any, faults: types.ModuleType) -> None:
+    faults.end_actors(nodes, ways=("its last handle", "SIGTERM"))
+
+
 def test_what_is_killed_in_a_run(nodes: Any, faults: types.ModuleType) -> None:
     algorithm = faults.ppo(env_config={"timeout": 2.0}).build_algo()
     try:

@@ -189,9 +189,10 @@ def test_what_cannot_be_leaves_nothing_behind(tmp_path: Path, more: dict[str, An
 
 @pytest.mark.parametrize("algo", ["sac", "impala"])
 def test_other_algorithms(tmp_path: Path, algo: str) -> None:
-    given: dict[str, Any] = {"train_batch_size_per_learner": 64}
+    given: dict[str, Any] = {"train_batch_size_per_learner": 64, "model_config": {"fcnet_hiddens": [16]}}
     if algo == "sac":
-        given["num_steps_sampled_before_learning_starts"] = 64
+        given["num_steps_sampled_before_learning_starts"] = 250
+        given["replay_buffer_config"] = {"type": "EpisodeReplayBuffer", "capacity": 1000}
     env = "Pendulum-v1" if algo == "sac" else None
     more: dict[str, Any] = {"num_env_runners": 0, "eval_episodes": 2, "export": True} if algo == "sac" else {}
     outcome: Outcome = train(options(tmp_path, algo=algo, env=env, timesteps=300, hyperparameters=given, **more))
@@ -216,7 +217,7 @@ def pendulums(model: Path, seed: int, count: int) -> list[float]:
         env = gym.make("Pendulum-v1")
         obs, over, total = env.reset(seed=seed + number)[0], False, 0.0
         while not over:
-            obs, reward, terminated, truncated, _ = env.step(policy.act(obs))
+            obs, reward, terminated, truncated, _ = env.step(policy.run_inference(obs[None])[0])
             total, over = total + float(reward), terminated or truncated
         returns.append(total)
     return returns

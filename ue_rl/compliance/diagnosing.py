@@ -21,6 +21,7 @@ from ue_rl.errors import (
 from ue_rl.spec import EnvSpec
 
 _IDS = re.compile(rb"[;|]\s*ENV\s*=\s*(\d{1,9})\s*(?=[;|]|$)", re.IGNORECASE)
+_AGENTS = re.compile(rb";\s*AGENT\s*=\s*(\d{1,9})", re.IGNORECASE)
 _FIELD = re.compile(rb"[A-Za-z_]\s*=")
 _COMMA_REWARD = re.compile(rb"REW\s*=\s*[+-]?\d+,\d", re.IGNORECASE)
 _JOINED = re.compile(rb"[0-9.](REW|DONE|TRUNC|ENV|OBS|AGENT|INFO|MASK)\s*=", re.IGNORECASE)
@@ -67,11 +68,23 @@ def of_stray(early: bytes, last: Collection[bytes] = (), before: Collection[byte
         return "not-plain-text", "NUL bytes came, as behind the end of a message"
     if first.upper().startswith(b"CONFIG:"):
         return "handshake-again", "a handshake came"
+    if (agents := _pairs([first])) and not agents & _pairs(last) and _envs(agents) <= _envs(_pairs(last)):
+        return "bad-agent", "further agents of an env came in a line of their own"
     if first in last:
         return "two-answers", "the last answer came again"
     if set(last) & set(before):
         return "two-answers", "another answer came; the last one was that of the request before, once more"
     return "unasked", "something else came"
+
+
+def _pairs(lines: Collection[bytes]) -> set[tuple[int, int]]:
+    """(env, agent) of each row that names both."""
+    rows = [(_IDS.search(row), _AGENTS.search(row)) for line in lines for row in line.split(b"||")]
+    return {(int(env[1]), int(agent[1])) for env, agent in rows if env is not None and agent is not None}
+
+
+def _envs(pairs: set[tuple[int, int]]) -> set[int]:
+    return {env for env, _ in pairs}
 
 
 def of_handshake(error: UeRlError, line: bytes) -> Wrong:
@@ -109,7 +122,7 @@ def _name(error: UeRlError, line: bytes, spec: EnvSpec, asked: set[int], answere
         return "nan"
     if _COMMA_REWARD.search(line) or (isinstance(error, WrongCount) and _is_doubled(error, line, spec)):
         return "decimal-comma"
-    if isinstance(error, UnknownEnv) and error.field == "AGENT":
+    if spec.groups and (error.field == "AGENT" or _agents_from_one(error, line)):
         return "bad-agent"
     if isinstance(error, (UnknownEnv, RepeatedEnv)) and ids:
         if max(ids) == spec.num_envs or (min(ids) == 1 and set(ids) == {env + 1 for env in asked - answered}):
@@ -127,6 +140,12 @@ def _name(error: UeRlError, line: bytes, spec: EnvSpec, asked: set[int], answere
     if isinstance(error, WrongCount):
         return "bad-mask" if error.field == "MASK" else "wrong-count"
     return _of_malformed(error, line)
+
+
+def _agents_from_one(error: UeRlError, line: bytes) -> bool:
+    """Another group's numbers, where no row has AGENT=0."""
+    ids = [int(found) for found in _AGENTS.findall(line)]
+    return isinstance(error, WrongCount) and error.field == "OBS" and bool(ids) and min(ids) == 1
 
 
 def _of_malformed(error: UeRlError, line: bytes) -> str:

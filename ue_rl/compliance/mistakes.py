@@ -23,6 +23,7 @@ _SECTIONS = {
     "8": "8 (Calls)",
     "9": "9 (Limits)",
     "10": "10 (Errors)",
+    "shm4": "docs/shared-memory.md, section 4 (Steps, waiting, rings)",
 }
 
 
@@ -112,8 +113,9 @@ MISTAKES: dict[str, Mistake] = _table(
         "A truncated episode is over: send DONE=1;TRUNC=1 together."),
     ("bad-mask", "5m", "an action mask is not right",
         "Write one flag for each choice of each number, and leave each number a choice while the episode runs."),
-    ("bad-agent", "7", "an agent's row is missing, or names an agent that does not exist",
-        "Answer for all agents that acted, in one line for each env, and number them from 0."),
+    ("bad-agent", "7", "an agent's row is missing, or names another agent",
+        "Write AGENT= in each row, number the agents of an env from 0, one group behind the other, and answer for all "
+        "that acted, once, in one line for each env."),
     ("no-first-state", "6", "an engine of RLBASE sends no state behind its handshake",
         "With ENV_TYPE=RLBASE send one state line right behind the CONFIG line; or use MULTI, where nobody does."),
     # requests and answers
@@ -232,7 +234,12 @@ MISTAKES: dict[str, Mistake] = _table(
     ("slow", "4", "a step takes very long",
         "Run without a frame cap and with a fixed time step, and keep nothing that grows with each step."),
     # carriers
-    ("shm-refused", "3", "shared memory is offered and cannot be used", "See docs/shared-memory.md, section 3."),
+    ("shm-refused", "3", "shared memory is offered and cannot be used",
+        "Correct the field that is named: docs/shared-memory.md has the header in section 2, the offer in section 3, "
+        "and who takes a segment in section 5."),
+    ("not-woken", "shm4", "a trainer that waits in shared memory is not woken",
+        "After frame_seq was counted: a full fence, then, where client_flag is 1, set it to 0 and wake that futex. An "
+        "engine that cannot writes 3 into engine_flag once."),
     ("carriers-differ", "4", "the same seed and actions give another episode over another carrier",
         "A carrier moves numbers; the game must not know which one it is."),
 )

@@ -18,6 +18,7 @@ import ray
 from ue_rl.errors import ConfigurationError
 
 _LEAST, _MOST = 100_000_000, 2_000_000_000  # bytes of the object store of a cluster that is started here
+_OWN = 5.0  # seconds until a cluster that was just started knows what it has
 _log = logging.getLogger("ue_rl.rllib")
 
 
@@ -56,7 +57,7 @@ def cluster(address: str | None, cpus: int, gpus: float, wait: float) -> Iterato
                         address="local", num_cpus=max(cpus, os.cpu_count() or 1), include_dashboard=False,
                         object_store_memory=_object_store(), **common,
                     )  # fmt: skip
-        _wait_for(cpus, gpus, wait if address is not None else 0)
+        _wait_for(cpus, gpus, wait if address is not None else _OWN)
         yield
     finally:
         ray.shutdown()

@@ -90,7 +90,7 @@ class UnrealEnvRunner(NamedFailures, SingleAgentEnvRunner):  # type: ignore[misc
         self.env = _Env(env)
         self.num_envs = env.num_envs
         handshake = encode_handshake(replace(engines.spec, shm=None))
-        sender.tell(Connected(handshake, self.num_envs, dict(engines.describe())))
+        sender.tell(Connected(handshake, self.num_envs, dict(engines.describe())), wait=True)
         self._needs_initial_reset = True
         self._number = index
         self._cutter = None

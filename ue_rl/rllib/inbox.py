@@ -89,6 +89,11 @@ class Inbox:
                 self.env_steps += sum(message.env_steps for each in played.values() for message in each)
                 self.episodes.at(self.env_steps)
 
+    def stop_counting(self) -> None:
+        """Learning is over: what is played from here on is no part of the run."""
+        with self._lock:
+            self.episodes = None
+
     def fleet(self) -> list[EngineStatus]:
         """The engines of all runners, numbered through."""
         return [

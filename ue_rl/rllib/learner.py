@@ -45,6 +45,7 @@ from ue_rl.training.writing import Guard
 from ue_rl.wire.handshake import decode_handshake
 
 _log = logging.getLogger(__name__)
+_SEED = 2**31  # seeds are below: NumPy's and engines'
 _FLUSH = 10.0  # seconds in which env runners tell what they have played
 _COUNTED = ("num_", "diff_num_", "module_train_batch_size", "weights_seq_no")  # not of learning
 _SYNCHRONOUS = ("ppo", "sac", "dqn")  # their env runners wait between two iterations
@@ -87,11 +88,6 @@ class RllibLearner:
         checkpoint = self._restored() if resume else None
         self._first = 0 if checkpoint is None else checkpoint.env_steps
         self._before = 0 if checkpoint is None else int(checkpoint.facts.get("episodes", 0))
-        if self._first >= options.timesteps:
-            raise ConfigurationError(
-                "the run has reached its timesteps already", field="timesteps", expected=f"more than {self._first}",
-                got=options.timesteps, cure="raise --timesteps",
-            )  # fmt: skip
         connected = self.inbox.connected
         facts = dict(connected[min(connected)].facts)
         facts["engines"] = sum(int(each.facts.get("engines", 1)) for each in connected.values())
@@ -104,11 +100,21 @@ class RllibLearner:
             self.episodes = Episodes(run.episodes, report, options.timesteps)
 
     def _config(self, resume: bool, name: str) -> Any:
-        """The AlgorithmConfig; a resumed run does not play the same episodes once more."""
+        """The AlgorithmConfig; a resumed run does not play the same episodes once more.
+
+        Raises:
+            ConfigurationError: as algorithm_config; or there is nothing left to learn.
+        """
         o = self.options
         last = self.run.store().last if resume else None
-        if last is not None and o.seed is not None:
-            o = replace(o, seed=(o.seed + last.env_steps) % 2**31)
+        done = 0 if last is None else last.env_steps
+        if done >= o.timesteps:
+            raise ConfigurationError(
+                "the run has reached its timesteps already", field="timesteps", expected=f"more than {done}",
+                got=o.timesteps, cure="raise --timesteps",
+            )  # fmt: skip
+        if o.seed is not None:
+            o = replace(o, seed=(o.seed + done) % _SEED)
         return algorithm_config(o, self.run.engines, name)
 
     def _built(self, config: Any) -> Any:
@@ -169,10 +175,10 @@ class RllibLearner:
             if inbox.env_steps == self._first:
                 raise
         finally:
+            inbox.stop_counting()
             self.begun = inbox.env_steps > self._first
             closed(self.episodes.close)
             closed(self._logger.close)
-        inbox.episodes = None
         seconds = time.monotonic() - begun_at
         crash = None if stopped is None else note(stopped, run, inbox.env_steps)
         if self._saves.last is None or self._saves.last.env_steps < inbox.env_steps:
@@ -297,7 +303,7 @@ class RllibLearner:
         if count < 1:
             return None
         runners = max(1, num_env_runners(o))
-        seed = None if o.seed is None else o.seed + 500_000_000
+        seed = None if o.seed is None else (o.seed + 500_000_000) % _SEED
         group = self.algorithm.env_runner_group
         try:
             with stopping.interruptible():

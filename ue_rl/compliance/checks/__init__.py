@@ -80,6 +80,7 @@ CHECKS: list[Check] = [
     Check("fields of rows", basics.fields, text_only=True),
     Check("steps behind an end", episodes.behind_the_end),
     Check("the same over each carrier", carriers.same, every_carrier=True),
+    Check("waking a trainer", carriers.wakes, every_carrier=True),
     # how requests arrive
     Check("what partial batches do", delivery.partial_effect, every_carrier=True, text_only=True),
     Check("what steps and resets together do", delivery.mixed_effect, every_carrier=True, text_only=True),
@@ -105,7 +106,7 @@ CHECKS: list[Check] = [
     Check("pictures", calls.render, text_only=True),
     Check("rewards of goals", calls.goals, text_only=True),
     # the ends of sessions
-    Check("next trainer", sessions.next_trainer, text_only=True),
+    Check("next trainer", sessions.next_trainer),
     Check("trainers that break off", sessions.breaks_off, text_only=True),
     Check("connections that say nothing", sessions.probes, text_only=True),
     Check("a second trainer", sessions.second_trainer, text_only=True),

@@ -20,15 +20,17 @@ _QUIET = 0.1  # seconds in which nothing may come
 
 def keys(bench: Bench) -> str:
     """The handshake says what it should say, in words that are known."""
-    peer = bench.text()
+    peer = bench.peer()
     spec = peer.spec
-    shown = peer.handshake.decode("ascii", "backslashreplace").strip()
+    shown = peer.handshake.decode("ascii", "backslashreplace").strip() if isinstance(peer, TextPeer) else ""
     for sentence in unknown_words(spec):
         bench.warn("unknown-key", sentence, shown)
     judge = bench.fail if bench.options.strict else bench.warn
     if spec.version == 0 and not bench.options.base:
         judge("not-version-1", seen=shown)
-    elif spec.channel is None and spec.version and not spec.groups and spec.env_type is not EnvType.RLBASE:
+    elif not isinstance(peer, TextPeer) or spec.groups or spec.env_type is EnvType.RLBASE:
+        pass  # there is no wiring to choose
+    elif spec.channel is None and spec.version:
         judge("channel-not-said", seen=shown)
     return f"{spec.num_envs} envs, {spec.obs_size} numbers of observation, {spec.act_size} of action"
 

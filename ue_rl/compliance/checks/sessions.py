@@ -29,7 +29,7 @@ _ENDLESS = 1 << 20  # bytes; engines with longer lines are not sent an endless o
 
 def next_trainer(bench: Bench) -> str:
     """The session ends in good order, and the next trainer comes."""
-    bench.text()
+    bench.peer()
     bench.drop()
     _serve(bench, "serves-once", "a trainer that left")
     return "the next trainer got a handshake and its own answers"
@@ -119,7 +119,7 @@ def _serve(bench: Bench, mistake: str, after: str, shown: str = "") -> None:
         Wrong: of this mistake where there is no session, session-leaks where it is not a fresh one.
     """
     try:
-        peer = bench.text()
+        peer = bench.peer()
     except Wrong as wrong:
         raise Wrong(mistake, f"after {after}: {wrong.text or wrong.mistake}", shown or wrong.seen) from wrong
     try:
