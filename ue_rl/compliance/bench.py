@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from ue_rl.compliance.greeting import ClosedAtOnce
 from ue_rl.compliance.memory_peer import MEMORY, MemoryPeer
 from ue_rl.compliance.mistakes import MISTAKES
-from ue_rl.compliance.peer import Peer, Skip, States, Wrong
+from ue_rl.compliance.peer import SILENT, Peer, Skip, States, Wrong
 from ue_rl.compliance.report import Finding, Outcome
 from ue_rl.compliance.sampling import Sampler
 from ue_rl.compliance.tape import Tape
@@ -279,6 +279,12 @@ class Bench:
         wrong = [name for name in mistakes if name in self.failed]
         if wrong:
             raise Skip(f"it needs what failed above: {', '.join(wrong)}")
+
+    def provoked(self, mistake: str, wrong: Wrong, text: str) -> Wrong:
+        """`wrong` as this mistake, because a check asked for it; as it is, where it has come without that before."""
+        if wrong.mistake in self.failed and wrong.mistake not in (*SILENT, "ends-session"):
+            return wrong
+        return Wrong(mistake, text, wrong.seen, wrong.env_id)
 
     # -- findings
 
