@@ -125,7 +125,9 @@ class Bench:
             try:
                 return MemoryPeer(self._dial())
             except UeRlError as error:
-                raise Wrong("shm-refused", error.plain()) from error
+                raise self._no_session(Wrong("shm-refused", error.plain())) from error
+            except Wrong as wrong:
+                raise self._no_session(wrong) from wrong
         until = time.perf_counter() + (_LISTENS_AGAIN if self._again else 0.0)
         while True:
             try:
@@ -148,7 +150,8 @@ class Bench:
                 raise self._no_session(wrong) from wrong
 
     def _no_session(self, wrong: Wrong) -> Wrong:
-        name = "serves-once" if self._again and wrong.mistake == "no-handshake" else wrong.mistake
+        gone = self._again and wrong.mistake in ("no-handshake", "shm-refused")
+        name = "serves-once" if gone else wrong.mistake
         return Wrong(name, wrong.text, wrong.seen, wrong.env_id)
 
     def note_unknown(self) -> dict[str, bytes]:
