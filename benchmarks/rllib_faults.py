@@ -1,6 +1,6 @@
 """Kills what an RLlib run over engines consists of, one kind after the other, in a Ray cluster of three nodes here.
 
-    python benchmarks/rllib_faults.py [--rounds 3] [--kinds engine,frozen,runner,node,driver,quota,start,tune]
+    python benchmarks/rllib_faults.py [--rounds 3] [--kinds engine,frozen,runner,actor,node,driver,quota,start,tune]
 
 The learner is on a node without engines; each of the two others has the resource "engine", and so one env runner. After
 each kind the run must go on, or end with ue_rl's sentence, and no process, port lock or segment of shared memory may be
@@ -12,13 +12,14 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
 import signal
 import subprocess
 import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -31,8 +32,11 @@ from ray.rllib.algorithms.ppo import PPOConfig
 
 import ue_rl.rllib
 from ue_rl.errors import EngineNotStarted, RestartsSpent, UeRlError
+from ue_rl.rllib.engines import open_engines
 from ue_rl.testing import Leftovers, chaos_command
+from ue_rl.testing.leftovers import MARK
 
+_others = re.compile(r"keeper\.py|sh -c")
 BATCH = 200  # env-steps of an iteration; with 2 runners x 2 envs and steps of 5 ms it takes at least 0.25 s
 
 
@@ -93,7 +97,7 @@ def runners(algorithm: Any) -> list[tuple[psutil.Process, str]]:
 def engines(runner: psutil.Process) -> list[psutil.Process]:
     """The engines of an env runner, without their keepers."""
     found = [(process, " ".join(process.cmdline())) for process in runner.children(recursive=True)]
-    return [process for process, words in found if "engines.chaos" in words and "keeper.py" not in words]
+    return [process for process, words in found if "engines.chaos" in words and not _others.search(words)]
 
 
 def port_of(engine: psutil.Process) -> int:
@@ -183,6 +187,37 @@ def kill_runner(nodes: Nodes, algorithm: Any) -> tuple[str, float]:
     return f"its engine ends ({ended[0]:.1f} s), Ray starts the runner again, the other goes on meanwhile", seconds
 
 
+_WAYS = ("its last handle", "ray.kill", "__ray_terminate__", "SIGTERM", "SIGKILL")
+
+
+def end_actors(nodes: Nodes, algorithm: object = None, ways: Sequence[str] = _WAYS) -> tuple[str, float]:
+    """An actor of one's own that has engines, ended in each way: Ray kills its children, and then it."""
+
+    @ray.remote(resources={"engine": 0.1}, num_cpus=0)
+    class Holder:
+        def open(self, command: list[str]) -> int:
+            self.engines = open_engines({"engine": command}, 2)
+            return os.getpid()
+
+    started_by_a_shell = ["sh", "-c", f"{chaos_command(shm=True)}; exit 0"]  # so the engine is the shell's child
+    slowest = 0.0
+    for how in ways:
+        actor = Holder.remote()
+        process = psutil.Process(ray.get(actor.open.remote(started_by_a_shell)))
+        victims = [process, *process.children(recursive=True)]
+        assert len(engines(process)) == 1
+        if how == "its last handle":
+            del actor
+        elif how == "ray.kill":
+            ray.kill(actor)
+        elif how == "__ray_terminate__":
+            actor.__ray_terminate__.remote()
+        else:
+            process.send_signal(getattr(signal, how))
+        slowest = max(slowest, gone(victims))
+    return "the same for an actor of your own: last handle, `ray.kill`, SIGTERM, SIGKILL", slowest
+
+
 def kill_node(nodes: Nodes, algorithm: Any) -> tuple[str, float]:
     """A node dies in mid-iteration; the run goes on with the other, and takes a new node into use."""
     doomed = nodes.workers[0].node_id
@@ -248,10 +283,10 @@ def spend_quota(nodes: Nodes, algorithm: object = None) -> tuple[str, float]:
 def fail_to_start(nodes: Nodes, algorithm: object = None) -> tuple[str, float]:
     """An engine that ends before it listens: build_algo() raises EngineNotStarted with its last lines."""
     config = ppo()
-    config.env_config["engine"] = [sys.executable, "-c", "print('no licence'); raise SystemExit(3)"]
+    config.env_config["engine"] = [sys.executable, "-c", "print('no licence'); raise SystemExit(3)", "{port}"]
     began = time.monotonic()
     error = _raised(EngineNotStarted, config.build_algo)
-    assert "no licence" in str(error)
+    assert "no licence" in str(error), error
     return "`build_algo()` raises EngineNotStarted: runner, node, command, exit code, last lines", (
         time.monotonic() - began
     )
@@ -264,17 +299,16 @@ def two_trials(nodes: Nodes, algorithm: object = None) -> tuple[str, float]:
     config = ppo(num_env_runners=1)
     config.env_runners(num_cpus_per_env_runner=0.5).resources(num_cpus_for_main_process=0.5)
     config.lr = tune.grid_search([1e-3, 1e-4])
-    ports: set[int] = set()
+    seen: dict[int, int] = {}  # the engines' processes and ports
     over = threading.Event()
-    pids: set[int] = set()
 
     def watch() -> None:
         while not over.wait(0.1):
             for process in psutil.process_iter():
                 try:
-                    if "ue_rl.testing.engines.chaos" in process.cmdline() and "keeper" not in str(process.cmdline()):
-                        pids.add(process.pid)
-                        ports.add(port_of(process))
+                    ours = process.environ().get(MARK) == os.environ[MARK]
+                    if ours and "keeper" not in str(process.cmdline()) and "engines.chaos" in str(process.cmdline()):
+                        seen[process.pid] = port_of(process)
                 except (psutil.Error, ValueError):
                     continue
 
@@ -284,7 +318,7 @@ def two_trials(nodes: Nodes, algorithm: object = None) -> tuple[str, float]:
     try:
         with tempfile.TemporaryDirectory() as folder:
             results = tune.Tuner(
-                "PPO", param_space=config, tune_config=tune.TuneConfig(max_concurrent_trials=2),
+                config.algo_class, param_space=config, tune_config=tune.TuneConfig(max_concurrent_trials=2),
                 run_config=tune.RunConfig(
                     storage_path=folder, stop={"training_iteration": 3}, verbose=0,
                     checkpoint_config=tune.CheckpointConfig(checkpoint_at_end=False),
@@ -294,8 +328,8 @@ def two_trials(nodes: Nodes, algorithm: object = None) -> tuple[str, float]:
         over.set()
         thread.join()
     assert not results.errors, results.errors
-    assert len(ports) == len(pids) >= 2, (ports, pids)
-    return f"both end well, {len(pids)} engines on {len(ports)} ports", time.monotonic() - began
+    assert len(set(seen.values())) == len(seen) >= 2, seen
+    return f"both end well, {len(seen)} engines on as many ports", time.monotonic() - began
 
 
 def _raised(kind: type[UeRlError], do: Callable[[], object]) -> UeRlError:
@@ -332,6 +366,7 @@ KINDS: dict[str, Callable[[Nodes, Any], tuple[str, float]]] = {
     "frozen": freeze_engine,
     "runner": kill_runner,
     "node": kill_node,
+    "actor": end_actors,
     "driver": kill_driver,
     "quota": spend_quota,
     "start": fail_to_start,

@@ -111,3 +111,10 @@ def test_a_slow_engine_is_named() -> None:
 )  # fmt: skip
 def test_a_rate_of_ticks_is_guessed(taken: list[float], rate: float) -> None:
     assert ticks_of(taken) == pytest.approx(rate, rel=0.02)
+
+
+def test_steps_that_take_longer_and_longer() -> None:
+    with MistakenEngine("slow:grows", channel="SHARED") as engine:
+        only = ("speed", "ends of episodes", "speed later")
+        report = compliance.check(engine.url, Options(patience=0.5), only=only)
+    assert report.mistakes == ["slow"]

@@ -53,7 +53,7 @@ class CheckingServer(EnvRunnerServerForExternalInference):  # type: ignore[misc]
         self.logits_apart = self.logp_apart = 0.0
         outputs = sum(action.counts) or 2 * action.size
         equations = EQUATIONS[config.env_config["equations"]]
-        self.checks = SessionChecks(spaces[0].shape[0], action, outputs, "msgpack", equations)
+        self.checks = SessionChecks(spaces[0].shape[0], action, outputs, "msgpack", equations, self._logp)
         super().__init__(config=config, **kwargs)
 
     def _send_set_state_message(self) -> None:
@@ -64,17 +64,21 @@ class CheckingServer(EnvRunnerServerForExternalInference):  # type: ignore[misc]
         super()._send_set_state_message()
 
     def _process_episodes_message(self, msg_type: Any, msg_body: Any) -> None:
-        wanted = self.config.train_batch_size_per_learner
+        off_policy = getattr(self.config, "num_steps_sampled_before_learning_starts", None) is not None
+        wanted = 1 if off_policy else self.config.train_batch_size_per_learner
         self.steps += self.checks.take({"type": RLlink(msg_type).name, **msg_body}, wanted, self._logits)
         for episode in msg_body["episodes"]:
             outputs = episode["extra_model_outputs"]
             logits, logp = outputs["action_dist_inputs"]["data"], outputs["action_logp"]["data"]
-            own = torch.from_numpy(self._logits(episode["observations"]["data"][:-1]))
-            actions = torch.from_numpy(np.array(episode["actions"]["data"]))
-            right = self._sent.get_exploration_action_dist_cls().from_logits(own).logp(actions).numpy()
-            self.logits_apart = max(self.logits_apart, float(np.abs(logits - own.numpy()).max()))
+            own = self._logits(episode["observations"]["data"][:-1])
+            right = self._logp(own, episode["actions"]["data"])
+            self.logits_apart = max(self.logits_apart, float(np.abs(logits - own).max()))
             self.logp_apart = max(self.logp_apart, float(np.abs(logp - right).max()))
         super()._process_episodes_message(msg_type, msg_body)
+
+    def _logp(self, logits: Any, actions: Any) -> Any:
+        of_logits = self._sent.get_exploration_action_dist_cls().from_logits(torch.from_numpy(np.float32(logits)))
+        return of_logits.logp(torch.from_numpy(np.array(actions))).numpy()
 
     def _logits(self, obs: Any) -> Any:
         with torch.no_grad():
@@ -83,18 +87,21 @@ class CheckingServer(EnvRunnerServerForExternalInference):  # type: ignore[misc]
             ].numpy()
 
 
-def ppo_server(env: str, batch: int, **training: Any) -> Any:
+def server_of(kind: Any, env: str, **training: Any) -> Any:
     """An Algorithm that waits for a client on `algorithm.env_runner.port`."""
     made = gym.make(env)
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
-    config = PPOConfig().environment(
+    config = kind().environment(
         observation_space=made.observation_space, action_space=made.action_space,
         env_config={"port": port, "equations": env},
     )  # fmt: skip
     config = config.env_runners(env_runner_cls=CheckingServer, num_env_runners=0)
-    given = {"num_epochs": 6, "minibatch_size": 250, "lr": 1e-3, "vf_loss_coeff": 0.01, **training}
-    return config.training(train_batch_size_per_learner=batch, **given).build_algo()
+    return (
+        config.reporting(min_sample_timesteps_per_iteration=1, min_time_s_per_iteration=0)
+        .training(**training)
+        .build_algo()
+    )
 
 
 def verdict(server: CheckingServer) -> list[str]:
@@ -109,8 +116,8 @@ def verdict(server: CheckingServer) -> list[str]:
 
 def check(env: str, num_envs: int, python: str, seconds: float, messages: int | None) -> bool:
     """One server and one client in a process; prints a row of the table, and whether all was right."""
-    batch = 2000
-    algorithm = ppo_server(env, batch)
+    given = {"train_batch_size_per_learner": 2000, "num_epochs": 6, "minibatch_size": 250, "lr": 1e-3}
+    algorithm = server_of(PPOConfig, env, vf_loss_coeff=0.01, **given)
     server = algorithm.env_runner
     words = ["rllink", "--port", server.port, "--env", env, "--num-envs", num_envs, "--seed", 1, "--dialect", "msgpack"]
     client = subprocess.Popen([python, "-c", _NO_RAY, *map(str, words)], stdout=subprocess.DEVNULL)

@@ -48,6 +48,13 @@ def test_an_env_config_that_cannot_be(env_config: dict[str, Any], said: str) -> 
         open_engines(env_config, 2)
 
 
+def test_a_folder_for_output_that_cannot_be(tmp_path: Path) -> None:
+    file = tmp_path / "file"
+    file.touch()
+    with pytest.raises(ConfigurationError, match=r"cannot be made \(field output_dir\); got .*Not a directory"):
+        open_engines({"engine": EXITS, "output_dir": file}, 2)
+
+
 def test_an_engine_that_is_not_there() -> None:
     with pytest.raises(EngineUnreachable, match=r"127\.0\.0\.1:9"):
         open_engines({"url": "tcp://127.0.0.1:{worker_index}"}, 2, 9)

@@ -14,11 +14,12 @@ import torch
 from ray.exceptions import RayTaskError
 from ray.rllib.algorithms.ppo import PPOConfig
 from ray.rllib.connectors.env_to_module import FlattenObservations
+from ray.rllib.env.single_agent_env_runner import SingleAgentEnvRunner
 
 import ue_rl.rllib
 from ue_rl import errors
 from ue_rl.errors import ConfigurationError, EngineDisconnected, EngineNotStarted, RestartsSpent, UeRlError
-from ue_rl.rllib.failures import Failure
+from ue_rl.rllib.failures import Failure, NamedFailures
 from ue_rl.testing import chaos_command
 
 torch.set_num_threads(1)
@@ -29,12 +30,14 @@ LEAVES: list[type[UeRlError]] = [
 EXITS = [sys.executable, "-S", "-c", "print('no licence'); raise SystemExit(3)"]
 
 
-def runner_of(engine: Any, worker_index: int = 2, tolerance: dict[str, Any] | None = None, **options: Any) -> Any:
+def runner_of(
+    engine: Any, worker_index: int = 2, tolerance: dict[str, Any] | None = None, kind: Any = None, **options: Any
+) -> Any:
     ue_rl.rllib.register()
     config = PPOConfig().environment("ue_rl", env_config={"engine": engine, **options.pop("env_config", {})})
     config.env_runners(num_env_runners=2, num_envs_per_env_runner=2, **options)
     config.fault_tolerance(delay_between_env_runner_restarts_s=0, **(tolerance or {}))
-    return ue_rl.rllib.UnrealEnvRunner(config=config, worker_index=worker_index)
+    return (kind or ue_rl.rllib.UnrealEnvRunner)(config=config, worker_index=worker_index)
 
 
 def sent(answer: Any) -> Any:
@@ -73,6 +76,21 @@ def test_a_remote_runner_whose_engine_does_not_start() -> None:
             len(sent(runner.apply(ask)))
         assert "no licence" in str(caught.value)
     assert isinstance(runner.apply(lambda r: r.stop()), Failure)
+
+
+def test_rllibs_stock_runner_can_have_it_too() -> None:
+    class Stock(NamedFailures, SingleAgentEnvRunner):
+        pass
+
+    vectorized = {"gym_env_vectorize_mode": "vector_entry_point"}
+    with pytest.raises(EngineNotStarted, match=r"env runner 2 on .*: engine 0 .*exit code 3"):
+        len(sent(runner_of(EXITS, kind=Stock, **vectorized).apply(lambda r: r.sample())))
+    runner = runner_of(
+        chaos_command(fault="exit", after=30), kind=Stock, env_config={"max_restarts": 1},
+        tolerance={"restart_failed_sub_environments": True}, **vectorized,
+    )  # fmt: skip
+    with pytest.raises(RestartsSpent, match=r"env runner 2 on .*: engine 0 .* lost 2 times within 60 s"):
+        len(sent(runner.apply(lambda r: r.sample(num_timesteps=1000))))
 
 
 def test_the_runner_in_the_driver_raises() -> None:

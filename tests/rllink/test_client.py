@@ -149,7 +149,6 @@ def test_a_server_that_went_away_is_dialled_again() -> None:
 
 def test_a_server_that_was_restarted_sees_whole_episodes_only(caplog: pytest.LogCaptureFixture) -> None:
     first, second = (RLlinkServer(4, ACTIONS["discrete"], steps_per_sample=50, seed=seed) for seed in (0, 1))
-    second._listener.close()
     seen: list[Sample] = []
     with ExitStack() as servers:
         servers.enter_context(first)
@@ -160,7 +159,6 @@ def test_a_server_that_was_restarted_sees_whole_episodes_only(caplog: pytest.Log
             if len(seen) == 2:
                 servers.close()
                 second.port = first.port
-                second.__post_init__()
                 servers.enter_context(second)
 
         player.run(samples=4, on_sample=restart)

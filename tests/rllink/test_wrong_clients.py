@@ -158,6 +158,13 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
         {"steps": 20}, "message 1: episodes: too few steps: RLlib would wait .*expected 40 env-steps, got 20",
     ),
     "another weights_seq_no": ({"episode": with_seq(9)}, r"weights_seq_no: not the number .*expected 0, got \[9, 9"),
+    "another weights_seq_no for all": (
+        {"message": but(weights_seq_no=lambda m: 4)}, "message 1: weights_seq_no: not the number .*expected 0, got 4",
+    ),
+    "objects in infos": (
+        {"episode": part("infos", lambda x: [{"a": trap(0)}, *x[1:]])}, "infos: an array that is not read.*a pickle",
+    ),
+    "objects beside the steps": ({"episode": but(custom_data=trap)}, "custom_data: an array that is not read"),
     "episodes never end": (
         {"never_ends": True, "messages": 5},
         f"message 4, episode {ID}: is_terminated, is_truncated: it neither ended nor went on in the 3 messages since",

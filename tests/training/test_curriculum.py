@@ -27,7 +27,8 @@ from ue_rl.testing.do_nothing import DoNothingBridge
 from ue_rl.testing.memory import MemoryTransport
 from ue_rl.training import Curriculum, EngineNumbers, TrainOptions, train
 from ue_rl.training.lessons import Course, parse_curriculum
-from ue_rl.training.options import parse_param, resolve
+from ue_rl.training.options import resolve
+from ue_rl.training.settings import parse_param
 
 SAMPLE = Path(__file__).resolve().parents[2] / "samples" / "curriculum" / "climb.yaml"
 LESSONS: list[dict[str, Any]] = [

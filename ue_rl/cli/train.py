@@ -12,9 +12,10 @@ from ue_rl.cli.logs import use_json, use_text
 from ue_rl.cli.train_report import lines, summary
 from ue_rl.errors import ConfigurationError
 from ue_rl.training.directory import RunDirectory
-from ue_rl.training.options import parse_param, parse_setting, resolve
+from ue_rl.training.options import resolve
 from ue_rl.training.report import Report
 from ue_rl.training.run import train as run_training
+from ue_rl.training.settings import parse_param, parse_setting
 
 
 @click.command(short_help="Train a policy.")

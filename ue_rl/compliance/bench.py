@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ue_rl.compliance.greeting import ClosedAtOnce
 from ue_rl.compliance.memory_peer import MEMORY, MemoryPeer
 from ue_rl.compliance.mistakes import MISTAKES
 from ue_rl.compliance.peer import Peer, Skip, States, Wrong
@@ -18,7 +19,7 @@ from ue_rl.compliance.report import Finding, Outcome
 from ue_rl.compliance.sampling import Sampler
 from ue_rl.compliance.tape import Tape
 from ue_rl.compliance.text_peer import PER_ENV, SHARED, TextPeer
-from ue_rl.errors import UeRlError
+from ue_rl.errors import UeRlError, printable
 from ue_rl.transport import Transport
 
 _SHOWN = 600
@@ -53,22 +54,19 @@ class Options:
 class Bench:
     """One carrier's sessions.
 
-        Args:
-            carrier: SHARED, PER_ENV or MEMORY. peer: a session that is open. dial: makes a new transport; for MEMORY.
-            again: the engine has served a session before.
+    Args:
+        carrier: SHARED, PER_ENV or MEMORY. peer: a session that is open. dial: makes a new transport; for MEMORY.
+        again: the engine has served a session before.
 
-        Attributes:
-            check: the name of the check that runs, for its findings.
-            findings: of all checks so far.
-            states: of the last exchange here; None where there was none in this session.
-            speed: name -> number, for the report.
-            memo: what one check leaves for another. shared: the same, for all carriers of one run.
-                failed: the names of the mistakes that were a FAIL so far, over any carrier.
-
-            failed: the names of the mistakes that were a FAIL so far.
-            fell_silent: an answer did not come once; from the next session on none is waited for so long again.
-            losses: sessions that were lost for no reason that has a name.
-    >>>>>>> h-wirecheck
+    Attributes:
+        check: the name of the check that runs, for its findings.
+        findings: of all checks so far.
+        states: of the last exchange here; None where there was none in this session.
+        speed: name -> number, for the report.
+        memo: what one check leaves for another. shared: the same, for all carriers of one run.
+        failed: the names of the mistakes that were a FAIL so far, over any carrier.
+        fell_silent: an answer did not come once; from the next session on none is waited for so long again.
+        losses: sessions that were lost for no reason that has a name.
     """
 
     def __init__(
@@ -140,10 +138,18 @@ class Bench:
                     name = "serves-once" if self._again else "not-listening"
                     raise Wrong(name, f"connecting failed: {error}") from error
                 time.sleep(0.02)
+            except ClosedAtOnce as wrong:
+                # An engine that serves env sockets may have taken this connection for one of the trainer before, whose
+                # end it had not seen yet. The next trainer comes a moment later, too.
+                if not self._again or time.perf_counter() > until:
+                    raise self._no_session(wrong) from wrong
+                time.sleep(0.02)
             except Wrong as wrong:
-                if self._again and wrong.mistake == "no-handshake":
-                    wrong.mistake = "serves-once"
-                raise
+                raise self._no_session(wrong) from wrong
+
+    def _no_session(self, wrong: Wrong) -> Wrong:
+        name = "serves-once" if self._again and wrong.mistake == "no-handshake" else wrong.mistake
+        return Wrong(name, wrong.text, wrong.seen, wrong.env_id)
 
     def note_unknown(self) -> dict[str, bytes]:
         """Keys of rows that nobody knows, of all sessions so far, each with a line."""
@@ -304,6 +310,7 @@ class Bench:
             text = f"{known.title}: {text}" if text else known.title
             if outcome is Outcome.FAIL:
                 self.failed.add(known.name)
+        text, seen = printable(text), printable(seen)
         if len(seen) > _SHOWN:
             seen = f"{seen[:_SHOWN]}..."
         self.findings.append(Finding(self.check, self.carrier, outcome, text, known, env_id, seen))

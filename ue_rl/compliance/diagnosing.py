@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Collection
 
 from ue_rl.compliance.peer import Wrong
 from ue_rl.errors import (
@@ -20,12 +21,15 @@ from ue_rl.errors import (
 from ue_rl.spec import EnvSpec
 
 _IDS = re.compile(rb"[;|]\s*ENV\s*=\s*(\d{1,9})\s*(?=[;|]|$)", re.IGNORECASE)
+_AGENTS = re.compile(rb";\s*AGENT\s*=\s*(\d{1,9})", re.IGNORECASE)
 _FIELD = re.compile(rb"[A-Za-z_]\s*=")
 _COMMA_REWARD = re.compile(rb"REW\s*=\s*[+-]?\d+,\d", re.IGNORECASE)
 _JOINED = re.compile(rb"[0-9.](REW|DONE|TRUNC|ENV|OBS|AGENT|INFO|MASK)\s*=", re.IGNORECASE)
 _BLANK = re.compile(rb"[0-9.][ \t]+(REW|DONE|TRUNC|ENV|AGENT|INFO|MASK)\s*=", re.IGNORECASE)
 _REWARD = re.compile(rb"REW\s*=\s*([^;|]*)", re.IGNORECASE)
 _NUMBER = re.compile(rb"[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?\s*", re.IGNORECASE)
+_BEFORE_TEXT = re.compile(rb"(.{2,8}?)(CONFIG:|OBS[ \t]*=)", re.DOTALL)
+_COMMA_FIELD = re.compile(rb",[ \t]*(REW|DONE|TRUNC|ENV|AGENT|INFO|MASK)[ \t]*=", re.IGNORECASE)
 _SINGLE_BAR = re.compile(rb"(?<!\|)\|(?!\|)")
 _OF_FIELD = {
     "INFO": "bad-info",
@@ -41,11 +45,53 @@ def joined_fields(line: bytes) -> bool:
     return _JOINED.search(line) is not None
 
 
+def foreign_bytes(line: bytes) -> str:
+    """What stands in a message that is no text, as a sentence; "" where all of it may be text."""
+    if line.startswith(b"\xef\xbb\xbf"):
+        return "a byte order mark (EF BB BF) stands in front"
+    if line[:2] in (b"\xff\xfe", b"\xfe\xff") or 3 * line.count(0) > len(line) > 8:
+        return "every other byte is zero: that is UTF-16"
+    before = _BEFORE_TEXT.match(line)
+    if before is not None and b"\0" in before[1] and before[1].strip(b"\0"):
+        return f"{len(before[1])} bytes that are no text stand in front: {before[1]!r}, as of a length"
+    return "a NUL byte stands in it" if b"\0" in line else ""
+
+
+def of_stray(early: bytes, last: Collection[bytes] = (), before: Collection[bytes] = ()) -> tuple[str, str]:
+    """(mistake, sentence) of something that came where nothing may come.
+
+    Args:
+        last: the lines of the last answer. before: of the one before that.
+    """
+    first = early.strip(b"\r\n \t").split(b"\n")[0].strip()
+    if not first.strip(b"\0"):
+        return "not-plain-text", "NUL bytes came, as behind the end of a message"
+    if first.upper().startswith(b"CONFIG:"):
+        return "handshake-again", "a handshake came"
+    if (agents := _pairs([first])) and not agents & _pairs(last) and _envs(agents) <= _envs(_pairs(last)):
+        return "bad-agent", "further agents of an env came in a line of their own"
+    if first in last:
+        return "two-answers", "the last answer came again"
+    if set(last) & set(before):
+        return "two-answers", "another answer came; the last one was that of the request before, once more"
+    return "unasked", "something else came"
+
+
+def _pairs(lines: Collection[bytes]) -> set[tuple[int, int]]:
+    """(env, agent) of each row that names both."""
+    rows = [(_IDS.search(row), _AGENTS.search(row)) for line in lines for row in line.split(b"||")]
+    return {(int(env[1]), int(agent[1])) for env, agent in rows if env is not None and agent is not None}
+
+
+def _envs(pairs: set[tuple[int, int]]) -> set[int]:
+    return {env for env, _ in pairs}
+
+
 def of_handshake(error: UeRlError, line: bytes) -> Wrong:
     """For a first line that is no handshake."""
     if isinstance(error, EngineDisconnected):
         return Wrong("ends-session", error.plain(), line)
-    if line.lstrip()[:7].upper() != b"CONFIG:" and re.match(rb"\s*OBS\s*=", line, re.IGNORECASE):
+    if line.lstrip()[:7].upper() != b"CONFIG:" and re.match(rb"\s*OBS\s*=.*REW", line, re.IGNORECASE):
         return Wrong("no-handshake", "the first line is a state", line)
     name = "wrong-version" if isinstance(error, HandshakeError) and error.field == "VERSION" else "bad-handshake"
     return Wrong(name, error.plain(), line)
@@ -58,6 +104,8 @@ def of_row(error: UeRlError, line: bytes, spec: EnvSpec, asked: set[int], answer
         error: what the codec says about it.
         asked: the envs of the request. answered: those of them whose answer had come before this line.
     """
+    if said := foreign_bytes(line):
+        return Wrong("not-plain-text", said, shorten(repr(line)[2:-1], 400), error.env_id)
     name = _name(error, line, spec, asked, answered)
     return Wrong(name, error.plain(), shorten(line, 400), error.env_id)
 
@@ -74,7 +122,7 @@ def _name(error: UeRlError, line: bytes, spec: EnvSpec, asked: set[int], answere
         return "nan"
     if _COMMA_REWARD.search(line) or (isinstance(error, WrongCount) and _is_doubled(error, line, spec)):
         return "decimal-comma"
-    if isinstance(error, UnknownEnv) and error.field == "AGENT":
+    if spec.groups and (error.field == "AGENT" or _agents_from_one(error, line)):
         return "bad-agent"
     if isinstance(error, (UnknownEnv, RepeatedEnv)) and ids:
         if max(ids) == spec.num_envs or (min(ids) == 1 and set(ids) == {env + 1 for env in asked - answered}):
@@ -83,7 +131,7 @@ def _name(error: UeRlError, line: bytes, spec: EnvSpec, asked: set[int], answere
             return "unknown-env" if max(ids) > spec.num_envs else "wrong-socket"
     if isinstance(error, RepeatedEnv):
         return "unasked-env" if set(ids) - asked else "two-answers"
-    if joined_fields(line) or _BLANK.search(line):
+    if joined_fields(line) or _BLANK.search(line) or _COMMA_FIELD.search(line):
         return "missing-separator"
     if isinstance(error, MalformedMessage) and line.rstrip().endswith(b"||"):
         return "wrong-separator"
@@ -92,6 +140,12 @@ def _name(error: UeRlError, line: bytes, spec: EnvSpec, asked: set[int], answere
     if isinstance(error, WrongCount):
         return "bad-mask" if error.field == "MASK" else "wrong-count"
     return _of_malformed(error, line)
+
+
+def _agents_from_one(error: UeRlError, line: bytes) -> bool:
+    """Another group's numbers, where no row has AGENT=0."""
+    ids = [int(found) for found in _AGENTS.findall(line)]
+    return isinstance(error, WrongCount) and error.field == "OBS" and bool(ids) and min(ids) == 1
 
 
 def _of_malformed(error: UeRlError, line: bytes) -> str:
@@ -114,7 +168,7 @@ def _of_malformed(error: UeRlError, line: bytes) -> str:
 
 def _is_doubled(error: UeRlError, line: bytes, spec: EnvSpec) -> bool:
     """Twice as many numbers as there should be, and no point in them (some may be whole: then there are fewer)."""
-    row = next((part for part in line.split(b"||") if b"=" in part), line)
+    row = next((part for part in line.split(b"||") if b"=" in part), b"OBS=" + line.partition(b";")[0])
     numbers = row.upper().partition(b"OBS")[2].partition(b"REW")[0]
     count = len(re.findall(rb"[0-9]+", numbers))
     return b"." not in numbers and error.field == "OBS" and spec.obs_size < count <= 2 * spec.obs_size

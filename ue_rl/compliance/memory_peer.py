@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,9 +20,15 @@ from ue_rl.errors import (
     UnexpectedMessage,
     UnknownEnv,
 )
+from ue_rl.shm.header import CLIENT_FLAG, ENGINE_FLAG
 from ue_rl.transport import Transport
 
+if TYPE_CHECKING:
+    from ue_rl.shm import StepMemory
+
 MEMORY = "shared memory"
+_ON_FUTEX, _CANNOT_WAKE = 1, 3  # docs/shared-memory.md, section 4
+_WOKEN_WITHIN = 0.05  # seconds
 _NAMES: tuple[tuple[type[UeRlError], str], ...] = (
     (NonFiniteValue, "nan"), (UnknownEnv, "unknown-env"), (UnexpectedMessage, "two-answers"),
     (EngineTimeout, "no-answer"), (EngineDisconnected, "ends-session"),
@@ -35,7 +42,10 @@ def of_error(error: UeRlError) -> Wrong:
         name = "trunc-without-done" if "TRUNC=1 came" in error.message else by_field.get(error.field or "")
         return Wrong(name or "malformed-row", error.plain(), "", error.env_id)
     name = next((name for kind, name in _NAMES if isinstance(error, kind)), "shm-refused")
-    return Wrong(name, error.plain(), "", error.env_id)
+    text = error.plain()
+    if error.field == "answered_seq":
+        text += "; before frame_seq is counted answered_seq must be the action_seq that the frame answers"
+    return Wrong(name, text, "", error.env_id)
 
 
 class MemoryPeer:
@@ -74,6 +84,27 @@ class MemoryPeer:
         if envs is not None and len(envs) + len(resets) < self.spec.num_envs:
             raise Skip("shared memory asks all envs")
         return self._exchange(lambda: self._transport.send_actions(np.ascontiguousarray(actions), list(resets)))
+
+    def wakes(self) -> bool | None:
+        """Is a trainer woken that waits on its futex for a frame, here that of a reset? None: there is no futex.
+
+        Raises:
+            Wrong.
+        """
+        transport = self._transport
+        if sys.platform != "linux" or "memory" not in str(transport.describe().get("wiring")).partition(",")[2]:
+            return None
+        memory = cast("StepMemory", getattr(transport, "memory", None))
+        if not memory.header.extended or memory.load_u32(ENGINE_FLAG) == _CANNOT_WAKE:
+            return None
+        memory.store_u32(CLIENT_FLAG, _ON_FUTEX)  # while the trainer spins, which it does first
+        self.reset()
+        until = time.perf_counter() + _WOKEN_WITHIN
+        while memory.load_u32(CLIENT_FLAG) == _ON_FUTEX and time.perf_counter() < until:
+            time.sleep(0.001)
+        woken = memory.load_u32(CLIENT_FLAG) != _ON_FUTEX
+        memory.store_u32(CLIENT_FLAG, 0)
+        return woken
 
     def stray(self, seconds: float) -> bytes:
         """See Peer: an answer that nobody asked for shows itself at the next request."""

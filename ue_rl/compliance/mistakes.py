@@ -23,6 +23,7 @@ _SECTIONS = {
     "8": "8 (Calls)",
     "9": "9 (Limits)",
     "10": "10 (Errors)",
+    "shm4": "docs/shared-memory.md, section 4 (Steps, waiting, rings)",
 }
 
 
@@ -73,8 +74,11 @@ MISTAKES: dict[str, Mistake] = _table(
     ("no-newline", "1", "the line has no line feed at its end",
         "End every message with a line feed (\\n), also the handshake; then flush the stream."),
     ("carriage-return-only", "1", "lines end in a carriage return alone", "End every message with \\n or \\r\\n."),
+    ("not-plain-text", "1", "bytes that are no text stand in a message or behind it",
+        "Write the line's characters in ASCII and a line feed, nothing else: no zero behind a string (strlen, not "
+        "sizeof), no byte order mark (in C# new UTF8Encoding(false)), no UTF-16, no length in front."),
     # rows
-    ("missing-separator", "2", "nothing separates two fields",
+    ("missing-separator", "2", "no semicolon separates two fields",
         "Put a semicolon between OBS, REW, DONE and ENV: OBS=1,2;REW=0.5;DONE=0;ENV=0."),
     ("wrong-separator", "2", "rows are separated by something else than ||",
         "Join the rows of one line with ||, without one at the end."),
@@ -83,7 +87,9 @@ MISTAKES: dict[str, Mistake] = _table(
     ("decimal-comma", "2n", "numbers are written with a decimal comma",
         "Format numbers with the invariant or C locale: a comma separates two numbers. In C# "
         "CultureInfo.InvariantCulture, in C++ std::to_chars, in C setlocale(LC_NUMERIC, \"C\")."),
-    ("not-a-number", "2n", "text stands where a number belongs", "Write plain decimal numbers: 0.5, -3, 1e-05."),
+    ("not-a-number", "2n", "something else stands where a number belongs",
+        "Write plain decimal numbers with one comma between two: OBS=0.5,-3,1e-05; no brackets, quotes or blanks, no "
+        "comma at the end, and as many in the last state of an episode as in the others."),
     ("reward-not-a-number", "2n", "the reward is not a number", "Write REW= and a plain decimal number: REW=0.5."),
     ("nan", "2n", "a value is NaN, infinite or beyond float32",
         "Look for a division by zero or a value that was never set, and end the episode instead."),
@@ -101,16 +107,21 @@ MISTAKES: dict[str, Mistake] = _table(
         "Correct its spelling; trainers ignore what they do not know, so what it says is lost."),
     ("bad-info", "2", "INFO is not a percent-encoded JSON object",
         "Encode the object as JSON in UTF-8, then percent-encode everything but letters, digits and -._~."),
-    ("malformed-row", "2", "a row cannot be read", "Compare it with the grammar, field by field."),
+    ("malformed-row", "2", "a row cannot be read",
+        "Compare it with the grammar, field by field: OBS=1,2;REW=0.5;DONE=0;ENV=0, and || between two rows."),
     ("trunc-without-done", "5", "TRUNC=1 came with DONE=0",
         "A truncated episode is over: send DONE=1;TRUNC=1 together."),
     ("bad-mask", "5m", "an action mask is not right",
         "Write one flag for each choice of each number, and leave each number a choice while the episode runs."),
-    ("bad-agent", "7", "an agent's row is missing, or names an agent that does not exist",
-        "Answer for all agents that acted, in one line for each env, and number them from 0."),
+    ("bad-agent", "7", "an agent's row is missing, or names another agent",
+        "Write AGENT= in each row, number the agents of an env from 0, one group behind the other, and answer for all "
+        "that acted, once, in one line for each env."),
+    ("no-first-state", "6", "an engine of RLBASE sends no state behind its handshake",
+        "With ENV_TYPE=RLBASE send one state line right behind the CONFIG line; or use MULTI, where nobody does."),
     # requests and answers
     ("no-answer", "5", "the engine does not answer",
-        "Answer every request when its action has ended. Is the game paused, or does it read another socket?"),
+        "Answer every request when its action has ended. Is the game paused, does it read another socket, or is the "
+        "answer in a buffer that was not flushed?"),
     ("env-never-answered", "4", "an env that was asked never answers",
         "Answer every env that was asked, exactly once, in any order and in as many lines as you like."),
     ("two-answers", "4", "one request is answered twice",
@@ -120,7 +131,9 @@ MISTAKES: dict[str, Mistake] = _table(
     ("unasked-env", "4", "an env answers that was not asked",
         "Answer only the envs that the request names; leave the others as they are."),
     ("handshake-again", "3", "the handshake comes a second time",
-        "Send the CONFIG line once, on the first connection."),
+        "Send the CONFIG line once, on the first connection alone."),
+    ("env-refused", "3", "the engine does not take an env that its handshake promises",
+        "Write as many envs in ENV_COUNT as the engine has, and take ENV=0 to ENV_COUNT-1."),
     ("ends-session", "10", "the engine ends the session",
         "Its own log says why. A request that follows the protocol must not end a session."),
     # resets and episodes
@@ -132,7 +145,7 @@ MISTAKES: dict[str, Mistake] = _table(
     ("stale-reset", "5", "the answer to a reset is an observation of the episode before",
         "Compute the observation after the reset, not before it."),
     ("done-after-reset", "5", "an episode is over again right after its reset",
-        "Clear the flag behind DONE when an episode begins."),
+        "Clear the flag behind DONE when an episode begins, and what counts the steps up to a time limit."),
     ("never-done", "5", "no episode ends",
         "Send DONE=1 in the last step of an episode, or DONE=1;TRUNC=1 at a time limit."),
     ("one-step-late", "5", "an answer holds the state before the action",
@@ -158,11 +171,16 @@ MISTAKES: dict[str, Mistake] = _table(
         "Send the step's reward in REW; without any there is nothing to learn from."),
     ("two-decimals", "2n", "numbers are rounded to two decimals",
         "Write the shortest text that reads back to the same float32 (%.9g, std::to_chars, float.ToString(\"R\"))."),
+    ("rounded", "2n", "numbers are rounded",
+        "Write the shortest text that reads back to the same float32: %.9g in C, std::setprecision(9) or std::to_chars "
+        "in C++, float.ToString(\"R\") in C#; %f and a stream without setprecision lose digits."),
     # seeds
     ("seed-ignored", "5", "a seed changes nothing, or does not repeat an episode",
-        "With FEATURES=SEED draw everything random of an episode from a generator that is seeded with SEED."),
+        "With FEATURES=SEED draw everything random of an episode from a generator that is seeded with all digits of "
+        "SEED, and put all else of the env back where it began."),
     ("not-repeatable", "5", "the same seed and actions give another episode",
-        "Draw everything random of an episode from the seeded generator, and use a fixed time step."),
+        "Draw everything random of an episode from the seeded generator, give each env one of its own, put all of its "
+        "state back at a reset, and use a fixed time step."),
     ("seed-refused", "9", "a seed that the protocol allows ends the session",
         "Read SEED as an unsigned integer of 64 bits: 0 to 2^63 - 1."),
     ("options-refused", "5", "OPTIONS are announced, and end the session",
@@ -179,7 +197,8 @@ MISTAKES: dict[str, Mistake] = _table(
     ("no-crlf", "1", "a line that ends in a carriage return and a line feed is not understood",
         "Ignore a carriage return before the line feed."),
     ("no-spaces", "2", "spaces around fields are not understood", "Trim spaces and tabs around each field and each =."),
-    ("no-lower-case", "2", "keys in lower case are not understood", "Compare keys without regard to case."),
+    ("no-lower-case", "2", "keys in lower case are not understood",
+        "Compare keys, and the word RESET, without regard to case."),
     ("unknown-key-refused", "2", "a key that the engine does not know is not skipped",
         "Skip fields of a request that you do not know: that is how the protocol grows."),
     ("empty-line-refused", "1", "an empty line is not skipped", "Skip empty lines."),
@@ -187,7 +206,8 @@ MISTAKES: dict[str, Mistake] = _table(
         "Read every spelling of the grammar: 1, 1.0, +1, 1e0, .5, 5."),
     ("row-order", "4", "rows in another order are not understood", "Take the env from ENV=i; rows come in any order."),
     ("partial-batch", "4", "a request that names some envs only is not understood",
-        "Answer the envs that the request names, and leave the others as they are."),
+        "Take each row's env from ENV=i, not from its place; answer the envs that the request names, and leave the "
+        "others as they are."),
     ("mixed-batch", "5", "a request with steps and resets is not understood",
         "Judge each row by itself: ACT=numbers is a step, ACT=RESET a new episode."),
     # sessions
@@ -211,9 +231,15 @@ MISTAKES: dict[str, Mistake] = _table(
     # time
     ("nagle", "1", "messages are delayed by Nagle's algorithm",
         "Set TCP_NODELAY on every accepted socket, and write each message with one send."),
-    ("slow", "4", "a step takes very long", "Run without a frame cap and with a fixed time step."),
+    ("slow", "4", "a step takes very long",
+        "Run without a frame cap and with a fixed time step, and keep nothing that grows with each step."),
     # carriers
-    ("shm-refused", "3", "shared memory is offered and cannot be used", "See docs/shared-memory.md, section 3."),
+    ("shm-refused", "3", "shared memory is offered and cannot be used",
+        "Correct the field that is named: docs/shared-memory.md has the header in section 2, the offer in section 3, "
+        "and who takes a segment in section 5."),
+    ("not-woken", "shm4", "a trainer that waits in shared memory is not woken",
+        "After frame_seq was counted: a full fence, then, where client_flag is 1, set it to 0 and wake that futex. An "
+        "engine that cannot writes 3 into engine_flag once."),
     ("carriers-differ", "4", "the same seed and actions give another episode over another carrier",
         "A carrier moves numbers; the game must not know which one it is."),
 )

@@ -1,7 +1,6 @@
 """TextPeer: a session in text, on the shared channel or on env sockets, that keeps the bytes of each exchange.
 
-It writes its own requests, so that a check can spell them in every way that the grammar allows; answers are read by
-ue_rl.wire.Codec, the trainer's own reader.
+It writes its own requests, in every spelling that a check asks for; answers are read by the trainer's own reader.
 """
 
 from __future__ import annotations
@@ -9,7 +8,6 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from typing import Any
 from urllib.parse import quote
 
@@ -17,7 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ue_rl.buffers import StepBuffers
-from ue_rl.compliance.diagnosing import joined_fields, of_handshake, of_row
+from ue_rl.compliance.diagnosing import joined_fields, of_row, of_stray
+from ue_rl.compliance.greeting import closes_in_silence, greet
 from ue_rl.compliance.peer import States, Wrong
 from ue_rl.compliance.wire import Ended, Line, Silent, Wire
 from ue_rl.errors import UeRlError, shorten
@@ -25,16 +24,17 @@ from ue_rl.json_text import json_text
 from ue_rl.spec import Channel, EnvSpec, EnvType
 from ue_rl.wire import Codec
 from ue_rl.wire.agent_rows import live_rows
-from ue_rl.wire.handshake import MAX_HANDSHAKE, decode_handshake
 from ue_rl.wire.notices import notice_of
 
 SHARED, PER_ENV = "text, shared channel", "text, env sockets"
-_BUSY_GRACE = 1.5  # seconds that an engine may need to notice that the trainer before has gone
-_SHOWN = 400
+_SHOWN, _REQUESTS_SHOWN = 400, 3
 _ACCEPT = 0.1  # seconds in which the deployed plugin accepts one connection
 
+_RAW_INFO = re.compile(rb"INFO[ \t]*=[^;|]*[^-._~%0-9A-Za-z \t;|]", re.IGNORECASE)
 _KEY = re.compile(rb"(?:^|[;|])[ \t]*([A-Za-z_]\w*)[ \t]*=")
 _KNOWN = frozenset((b"OBS", b"REW", b"DONE", b"ENV", b"AGENT", b"TRUNC", b"MASK", b"INFO"))
+
+_ESCAPES = {code: repr(chr(code))[1:-1] for code in range(32)}
 
 Spelling = Callable[[str], Sequence[bytes]]
 
@@ -51,50 +51,6 @@ def first_carrier(spec: EnvSpec) -> str:
     return PER_ENV
 
 
-def greet(wire: Wire, within: float, ask_for_it: bool = True) -> tuple[EnvSpec, bytes, float]:
-    """(spec, the line, seconds until it came) of an engine's handshake on a new connection.
-
-    Args:
-        ask_for_it: where none comes, look whether it comes after a request.
-
-    Raises:
-        Wrong: it does not come, or cannot be read.
-    """
-    began, grace, busy = time.perf_counter(), within, False
-    while True:
-        try:
-            line = wire.line(grace, MAX_HANDSHAKE)
-        except Ended as error:
-            raise Wrong("no-handshake", "the engine closed the connection", error.unread) from None
-        except Silent as error:
-            if busy:
-                raise Wrong("busy", seen=b"BUSY") from None
-            raise _without(wire, error.unread, within, ask_for_it) from None
-        notice = notice_of(line.data)
-        if notice is not None and notice[0] == "BUSY":
-            busy, grace = True, _BUSY_GRACE
-            continue
-        try:
-            return decode_handshake(line.data), line.data, line.ended - began
-        except UeRlError as error:
-            raise of_handshake(error, line.data) from error
-
-
-def _without(wire: Wire, unread: bytes, within: float, ask_for_it: bool) -> Wrong:
-    """What is wrong with an engine that has sent no whole line."""
-    if b"\r" in unread:
-        return Wrong("carriage-return-only", seen=unread)
-    if unread:
-        return Wrong("no-newline", f"the handshake had not ended after {within:g} s", unread)
-    with suppress(Ended, Silent):
-        if ask_for_it:
-            wire.send(b"ACT=RESET;ENV=0\n")
-            line = wire.line(within)
-            if line.data.lstrip()[:7].upper() == b"CONFIG:":
-                return Wrong("late-handshake", seen=line.data)
-    return Wrong("no-handshake", f"nothing came within {within:g} s", unread)
-
-
 class TextPeer:
     """See ue_rl.compliance.peer.Peer.
 
@@ -109,7 +65,7 @@ class TextPeer:
         arrivals: the lines of the last answer, with their times.
         handshake: the line as it came, and `greeted`, the seconds until it did.
         joined: a line came in which nothing separates two fields, b"" for none.
-        unknown: keys of rows that nobody knows, each with the first line that had it.
+        unknown: keys of rows that nobody knows, each with the first line that had it; INFO where it was not encoded.
         slowest: seconds of the answer that took longest.
 
     Raises:
@@ -124,12 +80,14 @@ class TextPeer:
         self.wires = [Wire(address, timeout)]
         self.joined, self.slowest = b"", 0.0
         self.unknown: dict[str, bytes] = {}
+        self._address = address
         try:
             self.spec, self.handshake, self.greeted = greet(self.wires[0], timeout, not again)
             self.carrier = carrier or first_carrier(self.spec)
             self._rlbase = self.spec.env_type is EnvType.RLBASE
             self._codec, self._buffers = Codec(self.spec), StepBuffers.of(self.spec)
             self.arrivals: list[Line] = []
+            self._before: set[bytes] = set()  # the lines of the answer before
             self._sent: list[str] = []
             self._resets: set[int] = set()
             self._extra = 0.0
@@ -140,7 +98,7 @@ class TextPeer:
             elif self._says("ERROR"):
                 self.wires[0].send(b"\n")
             if self._rlbase:
-                self._collect({0})
+                self._collect_first()
         except BaseException:
             self.close()
             raise
@@ -160,14 +118,23 @@ class TextPeer:
                 wire.send(b"\n")
         self._extra = 0.0 if self.spec.version else _ACCEPT * self.spec.num_envs
 
+    def _collect_first(self) -> None:
+        """The state that an engine of RLBASE sends by itself."""
+        try:
+            self._collect({0})
+        except Wrong as wrong:
+            if wrong.mistake == "no-answer":
+                raise Wrong("no-first-state", f"none came within {self.timeout:g} s", self.handshake) from wrong
+            raise
+
     # -- Peer
 
     @property
     def seen(self) -> str:
         """See Peer."""
-        came = [line.data.decode("utf-8", "backslashreplace") for line in self.arrivals]
-        return "\n".join([*(f"> {shorten(line, _SHOWN)}" for line in self._sent[:3]),
-                          *(f"< {shorten(line, _SHOWN)}" for line in came[:3])])  # fmt: skip
+        came = [_shown(line.data) for line in self.arrivals]
+        return "\n".join([*(f"> {shorten(line, _SHOWN)}" for line in self._sent),
+                          *(f"< {shorten(line, _SHOWN)}" for line in came[:_REQUESTS_SHOWN])])  # fmt: skip
 
     def reset(
         self, envs: Sequence[int] | None = None, seeds: Sequence[int | None] | None = None,
@@ -196,13 +163,17 @@ class TextPeer:
             try:
                 came = wire.quiet(max(deadline - time.perf_counter(), 0.0))
             except Ended as error:
-                name, text = "ends-session", "the engine closed the connection between two requests"
-                if not self._sent and self._says("ERROR"):
-                    name, text = "empty-line-refused", "where FEATURES has ERROR one comes behind the handshake"
-                raise Wrong(name, text, error.unread) from None
+                if not self._sent and (self._per_env or self._says("ERROR")):
+                    raise self._closed_unasked() from None
+                text = "the engine closed the connection between two requests"
+                raise Wrong("ends-session", text, error.unread) from None
             if came:
                 return came
         return b""
+
+    def what_came(self, early: bytes) -> tuple[str, str]:
+        """(mistake, sentence) of what `stray` brought."""
+        return of_stray(early, [line.data for line in self.arrivals], self._before)
 
     def close(self) -> None:
         """See Peer."""
@@ -221,6 +192,7 @@ class TextPeer:
             Wrong.
         """
         began = time.perf_counter()
+        self._nothing_is_there()
         self.ask(rows, apart)
         self._collect(set(rows))
         took = time.perf_counter() - began
@@ -237,9 +209,27 @@ class TextPeer:
             lines = [(self.wires[0], "\n".join("||".join(texts) for texts in rows.values()))]
         else:
             lines = [(self.wires[0], "||".join(row for texts in rows.values() for row in texts))]
-        self._sent = [line for _, line in lines]
-        for wire, line in lines:
-            self._send(wire, self.spell(line), self.pause)
+        spelt = [(wire, self.spell(line)) for wire, line in lines]
+        self._sent = [_shown(b"".join(pieces)) for _, pieces in spelt[:_REQUESTS_SHOWN]]
+        for wire, pieces in spelt:
+            self._send(wire, pieces, self.pause)
+
+    def _nothing_is_there(self) -> None:
+        """Raises: Wrong, where something has come since the last answer."""
+        for wire in self.wires:
+            early = wire.drain().strip()
+            if early and notice_of(early.split(b"\n")[0].strip()) is None:
+                name, text = self.what_came(early)
+                raise Wrong(name, f"before the next request {text}", f"{self.seen}\n< {_shown(early)}")
+
+    def _closed_unasked(self) -> Wrong:
+        """What an engine minds that closes a connection before the first request: another session says nothing."""
+        self.close()
+        if self._per_env and closes_in_silence(self._address, self.timeout, self.spec.num_envs):
+            return Wrong("env-socket-refused", "an env socket is closed as soon as it has been accepted")
+        if self._says("ERROR"):
+            return Wrong("empty-line-refused", "where FEATURES has ERROR one comes behind the handshake", "> \\n")
+        return Wrong("ends-session", "the engine closed the connection before the first request")
 
     def call(self, line: str) -> bytes:
         """The answer to a call, on the first connection; without its line ending.
@@ -290,7 +280,7 @@ class TextPeer:
             raise self._gone(error, set()) from None
 
     def _collect(self, asked: set[int]) -> None:
-        self.arrivals = []
+        self._before, self.arrivals = {line.data for line in self.arrivals}, []
         waiting = set(asked)
         deadline = time.perf_counter() + self.timeout + self._extra
         self._extra = 0.0
@@ -316,16 +306,19 @@ class TextPeer:
 
     def _read(self, line: Line, env: int | None, asked: set[int], waiting: set[int]) -> None:
         self.arrivals.append(line)
-        if not self._rlbase:
+        if not self._rlbase and notice_of(line.data) is None:
             if not self.joined and joined_fields(line.data):
                 self.joined = line.data
             for key in _KEY.findall(line.data):
-                if key.upper() not in _KNOWN:
+                if key.upper() not in _KNOWN or (key.upper() == b"INFO" and _RAW_INFO.search(line.data)):
                     self.unknown.setdefault(key.decode().upper(), line.data)
         try:
             self._codec.decode_states(line.data, self._buffers, env)
         except UeRlError as error:
-            raise of_row(error, line.data, self.spec, asked, asked - waiting) from error
+            wrong = of_row(error, line.data, self.spec, asked, asked - waiting)
+            if wrong.mistake == "ends-session":  # what was asked says more than the engine's sentence
+                wrong.seen = self.seen
+            raise wrong from error
 
     def _expect(self, asked: set[int]) -> NDArray[np.uint8]:
         """Notes whose answers are awaited: of an agent that may be there 2, of one that acts 1; a copy of that."""
@@ -392,3 +385,8 @@ class TextPeer:
 def numbers(row: NDArray[np.float32]) -> str:
     """`0.5,-1,0.00001`: the shortest text that reads back to the same float32, without an exponent."""
     return ",".join(np.format_float_positional(x, trim="-") for x in row)
+
+
+def _shown(data: bytes) -> str:
+    """A message for people: its last line feed left out, other control characters as escapes."""
+    return data.removesuffix(b"\n").decode("utf-8", "backslashreplace").translate(_ESCAPES)

@@ -15,6 +15,7 @@ import torch
 from gymnasium import spaces
 from numpy.typing import NDArray
 from ray.rllib.core.columns import Columns
+from ray.rllib.core.distribution.torch.torch_distribution import TorchSquashedGaussian
 from ray.rllib.core.rl_module.torch.torch_rl_module import TorchRLModule
 from ray.rllib.utils.spaces.space_utils import clip_action, unsquash_action
 
@@ -50,12 +51,14 @@ class Acting:
             self._module.eval()
 
     def __call__(
-        self, obs: NDArray[Any], explore: bool, steps: int
+        self, obs: NDArray[Any], explore: bool, steps: int, *, squash: bool = False
     ) -> tuple[NDArray[Any], NDArray[Any], dict[str, NDArray[Any]]]:
         """One call of the module.
 
         Args:
             obs: [num_envs, ...]. explore: draw actions. steps: env-steps so far, as RLlib counts them.
+            squash: without exploration, tanh of the mean of a squashed Gaussian, as an exported file has it; RLlib's
+                own leaves the tanh out.
 
         Returns:
             Actions as an episode stores them, actions for the envs, and by name what else the module gave.
@@ -78,6 +81,8 @@ class Acting:
                 if not explore:
                     how = how.to_deterministic()
                 out[Columns.ACTIONS] = how.sample()
+                if squash and issubclass(kind(), TorchSquashedGaussian) and not explore:
+                    out[Columns.ACTIONS] = torch.tanh(out[Columns.ACTIONS])
                 if Columns.ACTION_LOGP not in out:
                     out[Columns.ACTION_LOGP] = how.logp(out[Columns.ACTIONS])
         arrays = {name: _array(value) for name, value in out.items()}

@@ -19,7 +19,7 @@ from ue_rl.rllib.env_runner import UnrealEnvRunner
 from ue_rl.rllib.registering import NAME
 from ue_rl.training.backends import RLLIB_ALGORITHMS
 from ue_rl.training.embedded import serve_command
-from ue_rl.training.options import DEFAULT_ENV, LinearSchedule, TrainOptions, schedule, tuned_for
+from ue_rl.training.options import DEFAULT_ENV, OFF_POLICY, LinearSchedule, TrainOptions, schedule, tuned_for
 
 _CLASSES = {name: f"{name.upper()}Config" for name in RLLIB_ALGORITHMS}
 _SAMPLE_TIMEOUT = 3600.0  # seconds; engines have deadlines of their own, and RLlib drops what comes later than this
@@ -66,7 +66,9 @@ def algorithm_config(options: TrainOptions, output: Path, report_to: str) -> Any
         restart_failed_env_runners=o.max_restarts > 0, max_num_env_runner_restarts=o.max_restarts,
         delay_between_env_runner_restarts_s=0,
     )  # fmt: skip
-    config = config.debugging(seed=o.seed, log_level="ERROR").reporting(min_time_s_per_iteration=0)
+    config = config.debugging(seed=o.seed, log_level="WARN").reporting(min_time_s_per_iteration=0)
+    if o.algo in OFF_POLICY:  # RLlib's iterations of DQN are a thousand env-steps: a signal would wait for their end
+        config = config.reporting(min_sample_timesteps_per_iteration=200)
     if model is not None:
         config = config.rl_module(model_config=_model(model))
     try:

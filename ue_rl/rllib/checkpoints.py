@@ -78,7 +78,7 @@ class Saves:
             }  # fmt: skip
 
         try:
-            if not _is_finite(algorithm.learner_group.get_weights()):
+            if not is_finite(algorithm.learner_group.get_weights()):
                 kept = "" if self.last is None else f"; checkpoint {self.last} is kept"
                 _log.error(
                     "not saved: the policy's weights are not finite any more, learning has diverged%s. Lower the "
@@ -130,7 +130,8 @@ def restore(store: CheckpointStore, algorithm: Any) -> Checkpoint | None:
     return None
 
 
-def _is_finite(weights: Any) -> bool:
+def is_finite(weights: Any) -> bool:
+    """Is every number in nested dicts of arrays finite?"""
     return all(np.isfinite(array).all() for array in _arrays(weights) if array.dtype.kind == "f")
 
 

@@ -16,9 +16,9 @@ import psutil
 import ray
 
 from ue_rl.errors import ConfigurationError
-from ue_rl.training.writing import LogFile
 
 _LEAST, _MOST = 100_000_000, 2_000_000_000  # bytes of the object store of a cluster that is started here
+_OWN = 5.0  # seconds until a cluster that was just started knows what it has
 _log = logging.getLogger("ue_rl.rllib")
 
 
@@ -57,27 +57,10 @@ def cluster(address: str | None, cpus: int, gpus: float, wait: float) -> Iterato
                         address="local", num_cpus=max(cpus, os.cpu_count() or 1), include_dashboard=False,
                         object_store_memory=_object_store(), **common,
                     )  # fmt: skip
-        _wait_for(cpus, gpus, wait if address is not None else 0)
+        _wait_for(cpus, gpus, wait if address is not None else _OWN)
         yield
     finally:
         ray.shutdown()
-
-
-@contextmanager
-def ray_log() -> Iterator[None]:
-    """In the block Ray's warnings go into the file of the run's log alone: what ends a run is told in our words."""
-    files = [handler for handler in logging.getLogger("ue_rl").handlers if isinstance(handler, LogFile)]
-    loggers = [logging.getLogger(name) for name in ("ray", "ray.rllib", "ray.tune", "ray.train")]
-    before = [(logger.handlers[:], logger.propagate, logger.level) for logger in loggers]
-    for logger in loggers:
-        logger.handlers, logger.propagate = [*files], False
-        logger.setLevel(logging.WARNING)
-    try:
-        yield
-    finally:
-        for logger, (handlers, propagate, level) in zip(loggers, before, strict=True):
-            logger.handlers, logger.propagate = handlers, propagate
-            logger.setLevel(level)
 
 
 def _wait_for(cpus: int, gpus: float, wait: float) -> None:

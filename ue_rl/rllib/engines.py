@@ -149,6 +149,8 @@ def _own_folder(folder: Path, worker_index: int) -> Path:
             path.mkdir(parents=True)
         except FileExistsError:
             continue
+        except OSError as error:
+            raise ConfigurationError("the folder cannot be made", field="output_dir", got=str(error)) from error
         return path
     raise AssertionError("there is always another number")
 

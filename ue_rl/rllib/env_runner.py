@@ -34,11 +34,12 @@ from ray.rllib.utils.metrics import (
     RLMODULE_INFERENCE_TIMER,
 )
 
+from ue_rl.errors import InferenceError, UeRlError
 from ue_rl.rllib.acting import Acting
 from ue_rl.rllib.engines import SEEDS, open_engines
 from ue_rl.rllib.episodes import EpisodeMaker
 from ue_rl.rllib.failures import NamedFailures
-from ue_rl.rllib.news import Connected, Failed, Sender
+from ue_rl.rllib.news import Connected, Sender
 from ue_rl.rllib.records import RecordedEnv
 from ue_rl.rllink.episodes import EpisodeCutter
 from ue_rl.wire.handshake import encode_handshake
@@ -84,16 +85,12 @@ class UnrealEnvRunner(NamedFailures, SingleAgentEnvRunner):  # type: ignore[misc
         index, config = self.worker_index or 0, self.config
         said = dict(config.env_config)
         self._sender = sender = Sender(said.pop("report_to", None), index)
-        try:
-            engines = open_engines(said, config.num_envs_per_env_runner, index, sender.changed)
-        except Exception as error:
-            sender.tell(Failed.of(error), wait=True)
-            raise
+        engines = open_engines(said, config.num_envs_per_env_runner, index, sender.changed)
         env = RecordedEnv(engines, lambda: sender.played(env.record, engines))
         self.env = _Env(env)
         self.num_envs = env.num_envs
         handshake = encode_handshake(replace(engines.spec, shm=None))
-        sender.tell(Connected(handshake, self.num_envs, dict(engines.describe())))
+        sender.tell(Connected(handshake, self.num_envs, dict(engines.describe())), wait=True)
         self._needs_initial_reset = True
         self._number = index
         self._cutter = None
@@ -136,12 +133,18 @@ class UnrealEnvRunner(NamedFailures, SingleAgentEnvRunner):  # type: ignore[misc
         return ""
 
     def sample(self, **given: Any) -> list[Any]:
-        """See SingleAgentEnvRunner; whoever trains is told why it fails."""
+        """See SingleAgentEnvRunner. In a run of `ue-rl train` whatever fails ends the run (see NamedFailures)."""
         try:
             episodes: list[Any] = super().sample(**given)
-        except Exception as error:
-            self._sender.tell(Failed.of(error), wait=True)
+        except UeRlError:
             raise
+        except Exception as error:
+            if not self._sender.heard:
+                raise
+            raise InferenceError(
+                f"the policy or the env failed: {type(error).__name__}: {str(error).partition(chr(10))[0]}",
+                cure="look for losses that are not numbers in progress.csv, and in Ray's logs in /tmp/ray",
+            ) from error  # fmt: skip
         return episodes
 
     def tell_played(self) -> None:
@@ -151,7 +154,10 @@ class UnrealEnvRunner(NamedFailures, SingleAgentEnvRunner):  # type: ignore[misc
             self._sender.played(env.record, env.transport, now=True)
 
     def evaluate(self, episodes: int, seed: int | None = None) -> list[float]:
-        """The returns of so many episodes without exploration, shared out among the envs; training begins new ones."""
+        """The returns of so many episodes without exploration, shared out among the envs; training begins new ones.
+
+        It acts as the file of export_rl_module does.
+        """
         env = self.env.unwrapped
         env.record.paused = True
         try:
@@ -163,7 +169,7 @@ class UnrealEnvRunner(NamedFailures, SingleAgentEnvRunner):  # type: ignore[misc
             obs, _ = env.reset(seed=seed)
             self._acting.begin()
             while left.any():
-                _, for_env, _ = self._acting(obs, False, 0)
+                _, for_env, _ = self._acting(obs, False, 0, squash=True)
                 obs, rewards, terminated, truncated, _ = env.step(for_env)
                 sums[over] = 0
                 sums += rewards

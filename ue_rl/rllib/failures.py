@@ -108,7 +108,8 @@ def _answer(runner: Any, func: Callable[..., Any], *args: Any, **kwargs: Any) ->
             if ours is None or go_on:
                 raise
             runner._fail(ours)
-    return Failure(runner.failure)
+    failure: UeRlError = runner.failure
+    return Failure(failure)
 
 
 def _ours(error: BaseException) -> UeRlError | None:

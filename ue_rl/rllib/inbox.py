@@ -12,7 +12,7 @@ from typing import Any
 
 import ray
 
-from ue_rl.rllib.news import Connected, Desk, Failed, Message, Played
+from ue_rl.rllib.news import Connected, Desk, Message, Played
 from ue_rl.rllib.records import Episode
 from ue_rl.training.episodes import Episodes
 from ue_rl.training.fleet import EngineStatus, Fleet
@@ -29,7 +29,7 @@ class Inbox:
         name: of the actor, unlike any other in the cluster. report: is told of engines and progress.
 
     Attributes:
-        connected: worker index -> what it said of its engines last. failure: the first error that ended a runner.
+        connected: worker index -> what it said of its engines last.
         env_steps: of the whole run; set it before `episodes`. episodes: where they go; None: not learning yet.
         statuses: worker index -> its engines now. restarts: engines that were lost and came back.
     """
@@ -38,7 +38,6 @@ class Inbox:
         self.name = name
         self.connected: dict[int, Connected] = {}
         self.statuses: dict[int, list[EngineStatus]] = {}
-        self.failure: Exception | None = None
         self.env_steps = 0
         self.episodes: Episodes | None = None
         self._report = report
@@ -82,8 +81,6 @@ class Inbox:
                     if worker in self.connected:  # its process was started again
                         self._before += 1 + sum(status.restarts for status in self.statuses.pop(worker, []))
                     self.connected[worker] = message
-                elif isinstance(message, Failed):
-                    self.failure = self.failure or message.error
                 else:
                     self._report.changed(replace(message, engine=self._number(worker, message.engine)))
             if self.episodes is not None:
@@ -91,6 +88,11 @@ class Inbox:
                     self.episodes.add(at, episode.value, episode.length, episode.seconds)
                 self.env_steps += sum(message.env_steps for each in played.values() for message in each)
                 self.episodes.at(self.env_steps)
+
+    def stop_counting(self) -> None:
+        """Learning is over: what is played from here on is no part of the run."""
+        with self._lock:
+            self.episodes = None
 
     def fleet(self) -> list[EngineStatus]:
         """The engines of all runners, numbered through."""

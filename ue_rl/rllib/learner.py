@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import functools
 import logging
+import math
 import os
 import shutil
 import time
@@ -23,8 +24,8 @@ from ue_rl.durable import write_whole
 from ue_rl.envs.spaces import action_space, observation_space
 from ue_rl.errors import ConfigurationError, EngineDisconnected, ExportError, SaveFailed, UeRlError, printable
 from ue_rl.rllib.algorithms import algorithm_config, num_env_runners, resources
-from ue_rl.rllib.checkpoints import Saves, restore
-from ue_rl.rllib.cluster import cluster, ray_log
+from ue_rl.rllib.checkpoints import Saves, is_finite, restore
+from ue_rl.rllib.cluster import cluster
 from ue_rl.rllib.inbox import Inbox, RunnersFleet
 from ue_rl.rllib.registering import register
 from ue_rl.saving.checkpoints import Checkpoint
@@ -44,8 +45,9 @@ from ue_rl.training.writing import Guard
 from ue_rl.wire.handshake import decode_handshake
 
 _log = logging.getLogger(__name__)
+_SEED = 2**31  # seeds are below: NumPy's and engines'
 _FLUSH = 10.0  # seconds in which env runners tell what they have played
-_COUNTED = ("num_", "diff_num_", "module_train_batch_size", "weights_seq_no")  # not of learning, and NaN at first
+_COUNTED = ("num_", "diff_num_", "module_train_batch_size", "weights_seq_no")  # not of learning
 _SYNCHRONOUS = ("ppo", "sac", "dqn")  # their env runners wait between two iterations
 
 
@@ -72,7 +74,6 @@ class RllibLearner:
         self._exported: str | None = None
         torch.set_num_threads(options.threads or max(1, (os.cpu_count() or 2) // 2))
         name = f"ue_rl-{uuid.uuid4().hex}"
-        stack.enter_context(ray_log())
         register()
         config = self._config(resume, name)  # what is wrong with it is said before Ray is started
         stack.enter_context(cluster(options.ray_address, *resources(options), options.start_timeout))
@@ -87,11 +88,6 @@ class RllibLearner:
         checkpoint = self._restored() if resume else None
         self._first = 0 if checkpoint is None else checkpoint.env_steps
         self._before = 0 if checkpoint is None else int(checkpoint.facts.get("episodes", 0))
-        if self._first >= options.timesteps:
-            raise ConfigurationError(
-                "the run has reached its timesteps already", field="timesteps", expected=f"more than {self._first}",
-                got=options.timesteps, cure="raise --timesteps",
-            )  # fmt: skip
         connected = self.inbox.connected
         facts = dict(connected[min(connected)].facts)
         facts["engines"] = sum(int(each.facts.get("engines", 1)) for each in connected.values())
@@ -104,11 +100,21 @@ class RllibLearner:
             self.episodes = Episodes(run.episodes, report, options.timesteps)
 
     def _config(self, resume: bool, name: str) -> Any:
-        """The AlgorithmConfig; a resumed run does not play the same episodes once more."""
+        """The AlgorithmConfig; a resumed run does not play the same episodes once more.
+
+        Raises:
+            ConfigurationError: as algorithm_config; or there is nothing left to learn.
+        """
         o = self.options
         last = self.run.store().last if resume else None
-        if last is not None and o.seed is not None:
-            o = replace(o, seed=(o.seed + last.env_steps) % 2**31)
+        done = 0 if last is None else last.env_steps
+        if done >= o.timesteps:
+            raise ConfigurationError(
+                "the run has reached its timesteps already", field="timesteps", expected=f"more than {done}",
+                got=o.timesteps, cure="raise --timesteps",
+            )  # fmt: skip
+        if o.seed is not None:
+            o = replace(o, seed=(o.seed + done) % _SEED)
         return algorithm_config(o, self.run.engines, name)
 
     def _built(self, config: Any) -> Any:
@@ -117,15 +123,10 @@ class RllibLearner:
         Raises:
             UeRlError: what an env runner has said, or RLlib.
         """
-        try:
-            algorithm = config.build_algo(use_copy=False)
-        except Exception as error:
-            raise self._reason(error) from error
+        algorithm = config.build_algo(use_copy=False)
         with suppress(OSError):  # RLlib makes an empty folder in ~/ray_results
             os.rmdir(algorithm.logdir)
         self.inbox.pump()
-        if not self.inbox.connected:
-            raise self._reason(RuntimeError("no env runner has opened its engines"))
         return algorithm
 
     def _restored(self) -> Checkpoint | None:
@@ -168,15 +169,16 @@ class RllibLearner:
                     with stopping.interruptible(LEARNING):
                         result = self.algorithm.train()
                     self._after(result)
-        except BaseException as error:  # noqa: BLE001 - whatever it is, what was learnt is saved
-            stopped = self._reason(error)
+        except BaseException as error:
+            stopped = error
+            self._last_news()
             if inbox.env_steps == self._first:
-                raise stopped from (None if stopped is error else error)
+                raise
         finally:
+            inbox.stop_counting()
             self.begun = inbox.env_steps > self._first
             closed(self.episodes.close)
             closed(self._logger.close)
-        inbox.episodes = None
         seconds = time.monotonic() - begun_at
         crash = None if stopped is None else note(stopped, run, inbox.env_steps)
         if self._saves.last is None or self._saves.last.env_steps < inbox.env_steps:
@@ -209,8 +211,6 @@ class RllibLearner:
         if self.options.algo in _SYNCHRONOUS:
             self._flush()
         self.inbox.pump()
-        if self.inbox.failure is not None:
-            raise self.inbox.failure
         if num_env_runners(self.options) and not group.num_healthy_remote_workers():
             self._wait_for_runners(group)
         self._record(result)
@@ -219,15 +219,13 @@ class RllibLearner:
 
     def _flush(self) -> None:
         """Has the env runners tell all that they have played."""
-        self.algorithm.env_runner_group.foreach_env_runner(_tell_played, timeout_seconds=_FLUSH)
+        for answer in self.algorithm.env_runner_group.foreach_env_runner(_tell_played, timeout_seconds=_FLUSH):
+            assert answer  # a Failure raises what it is
 
     def _wait_for_runners(self, group: Any) -> None:
         """Raises EngineDisconnected where no env runner comes back in time."""
         deadline = time.monotonic() + self.options.start_timeout
         while not group.probe_unhealthy_env_runners():
-            self.inbox.pump()
-            if self.inbox.failure is not None:
-                raise self.inbox.failure
             if time.monotonic() >= deadline:
                 raise EngineDisconnected(
                     f"no env runner has come back within {self.options.start_timeout:g} s", fault="caller",
@@ -244,26 +242,30 @@ class RllibLearner:
         losses = result.get("learners", {}).get("default_policy", {})
         for name, value in losses.items():
             if isinstance(value, (Real, np.number)) and not name.startswith(_COUNTED):
-                logger.record(f"train/{name}", float(value))
+                if math.isfinite(value):
+                    logger.record(f"train/{name}", float(value))
+                elif "loss" in name:
+                    self._look_at_weights(name, float(value))
         logger.record("time/iterations", self.algorithm.iteration)
         logger.record("time/fps", int((self.inbox.env_steps - self._first) / max(seconds, 1e-9)))
         logger.record("time/time_elapsed", int(seconds))
         logger.record("time/total_timesteps", self.inbox.env_steps)
-        if self._finite and (text := diverged(logger.name_to_value, self.inbox.env_steps)) is not None:
-            self._finite = False
-            _log.warning("%s", text)
-            self.report.warned(text)
         logger.dump(self.inbox.env_steps)
 
-    def _reason(self, error: BaseException) -> BaseException:
-        """`error`, or what an env runner has said of it."""
-        if not isinstance(error, Exception):
-            return error
+    def _look_at_weights(self, name: str, loss: float) -> None:
+        """Warns once, where learning has diverged; RLlib also says NaN of a loss that was not computed."""
+        if self._finite and not is_finite(self.algorithm.learner_group.get_weights()):
+            self._finite = False
+            text = diverged({f"train/{name}": loss}, self.inbox.env_steps) or ""
+            _log.warning("%s", text)
+            self.report.warned(text)
+
+    def _last_news(self) -> None:
+        """What was played until learning ended, as far as it is known."""
         try:
             self.inbox.pump()
-        except Exception as gone:  # noqa: BLE001 - the cluster is gone, too
-            _log.warning("no news of the env runners any more: %s", gone)
-        return self.inbox.failure or error
+        except Exception as error:  # noqa: BLE001 - the cluster is gone, too
+            _log.warning("no news of the env runners any more: %s", error)
 
     def _save(self, reason: str) -> None:
         self._saves.save(self.algorithm, self.inbox.env_steps, self._before + self.episodes.count, reason)
@@ -301,7 +303,7 @@ class RllibLearner:
         if count < 1:
             return None
         runners = max(1, num_env_runners(o))
-        seed = None if o.seed is None else o.seed + 500_000_000
+        seed = None if o.seed is None else (o.seed + 500_000_000) % _SEED
         group = self.algorithm.env_runner_group
         try:
             with stopping.interruptible():
@@ -313,9 +315,8 @@ class RllibLearner:
                     local_env_runner=num_env_runners(o) == 0,
                 )
         except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001 - the model is learnt, whatever this was
-            reason = self._reason(error)
-            text = f"not evaluated: {sentence(reason)}; the model is saved"
-            _log.error("%s", text, exc_info=None if isinstance(reason, (UeRlError, KeyboardInterrupt)) else reason)
+            text = f"not evaluated: {sentence(error)}; the model is saved"
+            _log.error("%s", text, exc_info=None if isinstance(error, (UeRlError, KeyboardInterrupt)) else error)
             self.report.said(text)
             return None
         returns = [each for part in found for each in part]
@@ -326,8 +327,9 @@ class RllibLearner:
             self.algorithm.stop()
 
 
-def _tell_played(runner: Any) -> None:
+def _tell_played(runner: Any) -> bool:
     runner.tell_played()
+    return True
 
 
 def _evaluated(runner: Any, count: int, runners: int, seed: int | None) -> list[float]:

@@ -1,7 +1,7 @@
 """What env runners tell the process that trains, while it waits in RLlib: a named Ray actor between them.
 
-RLlib's own metrics come with an iteration, and not at all from an env runner that has failed. Here a runner tells of
-its engines when they are connected, lost and back, of episodes four times a second, and why it ends.
+RLlib's own metrics come with an iteration, as means. Here a runner tells of its engines when they are connected, lost
+and back, and of each episode, four times a second.
 """
 
 # pyright: reportMissingImports=false
@@ -9,13 +9,11 @@ from __future__ import annotations
 
 import logging
 import time
-import traceback
 from typing import Any, NamedTuple
 
 import ray
 
 from ue_rl.engines.lifecycle import Change
-from ue_rl.errors import UeRlError
 from ue_rl.rllib.records import Episode, EpisodeRecord
 from ue_rl.training.fleet import EngineStatus, Fleet
 
@@ -39,20 +37,7 @@ class Played(NamedTuple):
     engines: list[EngineStatus]
 
 
-class Failed(NamedTuple):
-    """The runner ends for this error."""
-
-    error: Exception
-
-    @classmethod
-    def of(cls, error: Exception) -> Failed:
-        """`error`, in a form that another process can read."""
-        if isinstance(error, UeRlError):
-            return cls(error)
-        return cls(RuntimeError("".join(traceback.format_exception(error))))
-
-
-Message = Connected | Played | Failed | Change
+Message = Connected | Played | Change
 
 
 class Desk:
@@ -85,6 +70,11 @@ class Sender:
                 self._desk = ray.get_actor(name)
             except ValueError:
                 _log.info("the training that made this config has ended: nothing is told of episodes")
+
+    @property
+    def heard(self) -> bool:
+        """Is there anybody who is told?"""
+        return self._desk is not None
 
     def tell(self, message: Message, *, wait: bool = False) -> None:
         """Sends it; `wait`: until it is there."""

@@ -53,6 +53,7 @@ class RLlinkClient:
         self._seed = seed
         self._link: Link | None = None
         self._player: Player | None = None
+        self._wanted = self._first = 0  # env-steps of a message, and of the first one to a server
         self.config: ServerConfig | None = None
         self.policy: Policy | None = None
 
@@ -92,7 +93,8 @@ class RLlinkClient:
 
         Raises:
             LearnerTimeout, LearnerDisconnected: the server, after `reconnect` seconds. UnsupportedNetwork: its layers
-            have changed to what cannot be rebuilt. Also what Transport.receive raises.
+            have changed to what cannot be rebuilt. ActionError: its numbers are not finite. Also what Transport.receive
+            raises.
         """
         if self._link is None:
             self.connect()
@@ -102,7 +104,7 @@ class RLlinkClient:
         while (steps is None or sent < steps) and (samples is None or done < samples):
             assert self._link is not None
             assert self.policy is not None
-            sample = self._player.play(self.policy, self._wanted)
+            sample = self._player.play(self.policy, self._first or self._wanted)
             try:
                 self._take(EPISODES_AND_GET_STATE, self._link.send_episodes(sample.chunks))
             except (LearnerDisconnected, LearnerUnreachable) as error:
@@ -113,6 +115,7 @@ class RLlinkClient:
                 self._meet_again(error)
                 self._player.begin_anew()
                 continue
+            self._first = 0
             sent, done = sent + sample.steps, done + 1
             if on_sample is not None and on_sample(sample):
                 return
@@ -148,6 +151,7 @@ class RLlinkClient:
                     "the server does not say how many steps it wants at a time", field="steps_per_sample",
                     cure="say it: --steps-per-sample, RLlib's train_batch_size_per_learner / num_env_runners",
                 )  # fmt: skip
+            self._first = max(self._wanted, self.config.steps_before_learning or 0)
             self._take(GET_STATE, link.ask(GET_STATE))
         except BaseException:
             link.close()

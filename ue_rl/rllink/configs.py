@@ -38,6 +38,7 @@ def config_of(said: Any) -> ServerConfig:
     model = {**_DEFAULT_MODEL, **_model(state)}
     return ServerConfig(
         steps_per_sample=_steps(state),
+        steps_before_learning=_before_learning(state),
         activation=_activation(model["fcnet_activation"]),
         head_activation=_activation(model["head_fcnet_activation"]),
         explore=_flag(state.get("explore")),
@@ -50,15 +51,29 @@ def config_of(said: Any) -> ServerConfig:
 
 
 def _steps(state: dict[Any, Any]) -> int | None:
-    """Of one env runner: RLlib takes the whole batch from its runners, each of which brings its share."""
+    """Of one env runner: RLlib takes the whole batch from its runners, each of which brings its share.
+
+    An off-policy algorithm takes what comes, and makes one update: it gets what RLlib's own runner would bring.
+    """
+    if _before_learning(state) is not None:
+        fragment, steps = state.get("rollout_fragment_length"), state.get("n_step")
+        last = steps[-1] if isinstance(steps, (list, tuple)) and steps else steps
+        return _count(fragment) or _count(last) or 1
     learners = max(_count(state.get("num_learners")) or 0, 1)
     each = _count(state.get("_train_batch_size_per_learner"))
     if each is None:
         whole = _count(state.get("train_batch_size"))
         each = None if whole is None else whole // learners
-    if not each:
-        return None
-    return math.ceil(each * learners / max(_count(state.get("num_env_runners")) or 0, 1))
+    return _share(state, each * learners) if each else None
+
+
+def _before_learning(state: dict[Any, Any]) -> int | None:
+    steps = _count(state.get("num_steps_sampled_before_learning_starts"))
+    return None if steps is None else _share(state, steps)
+
+
+def _share(state: dict[Any, Any], steps: int) -> int:
+    return math.ceil(steps / max(_count(state.get("num_env_runners")) or 0, 1))
 
 
 def _spec(state: dict[Any, Any]) -> dict[Any, Any]:
@@ -79,13 +94,14 @@ def _model(state: dict[Any, Any]) -> dict[Any, Any]:
 def _own_code(state: dict[Any, Any]) -> tuple[str, ...]:
     """The user's classes and functions that RLlib's own env runner would run to get an action."""
     spec = _spec(state)
-    classes = {key: spec.get(key) for key in ("module_class", "catalog_class")}
-    own = [f"{key} {value}" for key, value in classes.items() if value and not _DEFAULT_CLASS.fullmatch(str(value))]
-    for key in ("env_to_module_connector", "module_to_env_connector"):
-        value = state.get(f"_{key}")
-        if value is not None:
-            own.append(f"{key} {value if isinstance(value, Name) else type(value).__name__}")
-    return tuple(own)
+    given = {key: spec.get(key) for key in ("module_class", "catalog_class")}
+    given |= {key: state.get(f"_{key}") for key in ("env_to_module_connector", "module_to_env_connector")}
+    # of what is no name the kind alone: a pickle's values may hold each other, and be endless as text
+    named = {
+        key: str(value) if isinstance(value, Name) else f"no name: {type(value).__name__}"
+        for key, value in given.items() if value is not None
+    }  # fmt: skip
+    return tuple(f"{key} {name}" for key, name in named.items() if not _DEFAULT_CLASS.fullmatch(name))
 
 
 def _state_of(value: Any) -> dict[Any, Any]:

@@ -128,9 +128,9 @@ class Gaussian:
     def to_engine(self, actions: NDArray[Any]) -> Array:
         """See Distribution."""
         if self._stretch:
-            stretched = self._low + (actions + 1) * (self._high - self._low) / 2
-            stretched = np.clip(stretched, self._low, self._high)
-            return np.ascontiguousarray(stretched, np.float32)
+            with np.errstate(over="ignore"):  # it is cut then
+                stretched = self._low + (actions + 1) * (self._high - self._low) / 2
+            return np.ascontiguousarray(np.clip(stretched, self._low, self._high), np.float32)
         if self._clip:
             return np.ascontiguousarray(np.clip(actions, self._low, self._high), np.float32)
         return np.ascontiguousarray(actions, np.float32)

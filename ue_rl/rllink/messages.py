@@ -31,6 +31,8 @@ class ServerConfig:
 
     Args:
         steps_per_sample: env-steps that one EPISODES_AND_GET_STATE must have at least: RLlib waits for as many.
+        steps_before_learning: env-steps that an off-policy algorithm collects before its first update, and without an
+            update it answers no EPISODES_AND_GET_STATE: the first one must have as many. None: it is on-policy.
         activation: of the hidden layers of the encoder. head_activation: of those of the heads.
         explore: actions are drawn, not the most likely ones. normalize_actions: actions are within -1 to 1, and
             stretched to the bounds of a bounded Box; else clip_actions: they are cut to them.
@@ -48,6 +50,7 @@ class ServerConfig:
     clip_actions: bool | None = None
     squashed: bool | None = None
     own_code: tuple[str, ...] | None = None
+    steps_before_learning: int | None = None
     algorithm: str | None = None
     facts: Mapping[str, Any] = field(default_factory=dict)
 

@@ -66,7 +66,8 @@ class MsgpackDialect:
     def answer(self, body: bytes) -> Answer:
         """See Dialect."""
         message = unpack(body)
-        kind = message.get("type")
+        said = message.get("type")
+        kind = said if isinstance(said, str) else None  # an array equals nothing
         if kind == "PONG":
             return Pong()
         if kind == "SET_CONFIG" and isinstance(message.get("config"), bytes):
@@ -75,7 +76,7 @@ class MsgpackDialect:
             return _state(message)
         raise MalformedMessage(
             "an answer of RLlib cannot be read", fault="server", field="type",
-            expected="PONG, SET_CONFIG with config or SET_STATE with state", got=kind,
+            expected="PONG, SET_CONFIG with config or SET_STATE with state", got=said,
         )  # fmt: skip
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ue_rl.errors import UnsupportedNetwork
+from ue_rl.errors import ActionError, UnsupportedNetwork
 from ue_rl.rllink.distributions import Distribution, distribution
 from ue_rl.rllink.messages import ServerConfig, ServerState
 from ue_rl.rllink.networks import Network, network
@@ -72,9 +72,20 @@ class Policy:
         return cls(net, how, config.explore is not False, state.seq)
 
     def act(self, obs: Array, rng: np.random.Generator) -> tuple[NDArray[Any], Array, Array]:
-        """(actions as an episode stores them, logits, log-probabilities) of float32 [N, obs_size]."""
-        logits = self.net(obs)
-        actions, logp = self.how.draw(logits, rng) if self.explore else self.how.likeliest(logits)
+        """(actions as an episode stores them, logits, log-probabilities) of float32 [N, obs_size].
+
+        Raises:
+            ActionError: some are not finite.
+        """
+        with np.errstate(all="ignore"):
+            logits = self.net(obs)
+            actions, logp = self.how.draw(logits, rng) if self.explore else self.how.likeliest(logits)
+        if not np.isfinite(logp).all():
+            raise ActionError(
+                "RLlib's policy gives numbers that are not finite", env_id=int(np.argmin(np.isfinite(logp))),
+                field="action_logp", expected="numbers", got=logits[np.argmin(np.isfinite(logp))].tolist(),
+                cure="its training has diverged, or this env's observations are far too large",
+            )  # fmt: skip
         return actions, logits, logp
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -21,6 +22,7 @@ from ue_rl.rllink.networks import ACTIVATIONS, Network
 from ue_rl.testing.rllink_episodes import Reader, Received
 
 Equations = Callable[[NDArray[np.float32], NDArray[Any]], tuple[NDArray[Any], NDArray[Any], NDArray[np.bool_]]]
+LogProbabilities = Callable[[NDArray[Any], NDArray[Any]], NDArray[Any]]
 Policy = Callable[[NDArray[np.float32]], NDArray[Any]]
 _MOST = 1000  # mistakes that are kept
 _ENDED = 10_000  # ids of episodes that are over
@@ -43,6 +45,7 @@ class SessionChecks:
 
     Args:
         obs_size, action, num_logits: of the policy. dialect: "msgpack" or "json".
+        logp: (logits [T, n], actions [T, ..]) -> log-probabilities [T]; None: of a DiagGaussian or of choices.
         equations: (obs [T, obs_size], actions [T, ..] as the engine gets them) -> (next obs, rewards [T], terminated
             [T]), of an env that is known; None: none of them is checked.
 
@@ -51,12 +54,14 @@ class SessionChecks:
     """
 
     def __init__(
-        self, obs_size: int, action: ActionSpec, num_logits: int, dialect: str, equations: Equations | None = None
-    ) -> None:
+        self, obs_size: int, action: ActionSpec, num_logits: int, dialect: str, equations: Equations | None = None,
+        logp: LogProbabilities | None = None,
+    ) -> None:  # fmt: skip
         self.mistakes: list[str] = []
         self.finished: list[tuple[float, int]] = []
         self._reader = Reader(obs_size, action, num_logits)
         self._action, self._dialect, self._equations = action, dialect, equations
+        self._logp = logp or partial(log_probabilities, action)
         self._open: dict[str, _Open] = {}
         self._ended: dict[str, None] = {}
         self._messages = self._records = 0
@@ -101,7 +106,7 @@ class SessionChecks:
                 self._judge_order(found)
                 self._judge_policy(found, net, before, seq)
                 self._judge_equations(found)
-        self._judge_message(message, steps, wanted)
+        self._judge_message(message, steps, wanted, seq)
         return steps
 
     def _say(self, name: str | None, key: str, what: str, expected: Any, got: Any, guess: str = "") -> None:
@@ -110,9 +115,13 @@ class SessionChecks:
 
     # -- the message
 
-    def _judge_message(self, message: dict[Any, Any], steps: int, wanted: int) -> None:
+    def _judge_message(self, message: dict[Any, Any], steps: int, wanted: int, seq: int) -> None:
+        number = message.get("weights_seq_no")
+        if number is not None and (not isinstance(number, int) or number != seq):
+            what = "not the number of the weights that were sent last"
+            self._say(None, "weights_seq_no", what, seq, shorten(number, 30))
         said = message.get("timesteps")
-        if said is not None and said != steps:
+        if said is not None and (not isinstance(said, int) or said != steps):
             self._say(None, "timesteps", "not the sum of its episodes' steps", steps, shorten(said, 30))
         self._since_state += steps
         if message.get("type") == EPISODES_AND_GET_STATE:
@@ -169,7 +178,7 @@ class SessionChecks:
                 values = found.logits[at].tolist()
                 self._say(found.name, "action_dist_inputs", what, _short(wanted[at].tolist()), _short(values), guess)
                 return
-            right = log_probabilities(self._action, found.logits, found.actions)
+            right = self._logp(found.logits, found.actions)
             at = _first_apart(found.logp, right, _LOGP)
             if at is not None:
                 what = f"not that of the action, at step {at}"
@@ -183,7 +192,7 @@ class SessionChecks:
         low, high = self._action.bounds
         raw = (found.actions - low) / (high - low) * 2 - 1
         inside = (np.abs(raw) < 1).all(axis=1)
-        right = log_probabilities(self._action, found.logits, raw)
+        right = self._logp(found.logits, raw)
         if inside.any() and _first_apart(found.logp[inside], right[inside], _LOGP) is None:
             return ": the actions are stretched to their bounds, an episode has them as they were drawn"
         return ""

@@ -96,6 +96,9 @@ class Reader:
     def _msgpack(self, episode: dict[Any, Any], name: str) -> Received | None:
         if self._lacks(episode, _KEYS):
             return None
+        for key, value in episode.items():
+            if isinstance(value, Refused):
+                self._note(str(key), "an array that is not read", "plain values", value.why)
         id_ = episode["id_"]
         if not isinstance(id_, str) or not id_:
             self._note("id_", "it names no episode", "a text that no other episode has", id_)
@@ -221,6 +224,8 @@ class Reader:
             self._note("infos.finalized", "RLlib's listener would end", "false, and a list of maps", True)
         elif not isinstance(data, list) or not all(isinstance(info, dict) for info in data):
             self._note("infos", "RLlib's listener would end", "a list of maps", type(data).__name__)
+        elif found := [value for info in data for value in info.values() if isinstance(value, Refused)]:
+            self._note("infos", "an array that is not read", "plain values", found[0].why)
         elif len(data) - buffer["lookback"] != steps + 1:
             self._note("infos", f"wrong number for {steps} rewards", steps + 1, len(data) - buffer["lookback"])
 

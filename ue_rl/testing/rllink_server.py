@@ -36,6 +36,7 @@ from ue_rl.testing.rllink_episodes import lenient_array
 __all__ = ["RLlinkFault", "RLlinkServer"]
 
 _LOOK = 0.05  # seconds between looks whether the server is to stop
+_PIECE = 0.03  # seconds between the pieces of an answer
 
 
 class RLlinkFault(Enum):
@@ -51,11 +52,12 @@ class RLlinkFault(Enum):
     OBJECTS = "the weights are arrays of objects, which only a pickle could make"
     NINE_DIGITS = "the header of the second state has nine digits"
     GARBAGE = "the second state is random bytes"
+    PIECES = "each answer comes in three pieces, cut within the header and within the body"
 
 
 @dataclass
 class RLlinkServer:
-    """The server, on a free port of 127.0.0.1, in a thread of its own; use it as a context manager.
+    """The server, on 127.0.0.1, in a thread of its own; use it as a context manager.
 
     Args:
         obs_size, action: of the engine that will play. steps_per_sample: what a client must send at least.
@@ -64,12 +66,13 @@ class RLlinkServer:
         fault: what goes wrong; None: nothing. delay: seconds before each state, as a learner takes to learn.
         trap: the command of the fault TRAP. config_pickle: sent as the config instead of the server's own.
         equations: of an env that is known, see SessionChecks; its observations and rewards are checked, too.
-        port: 0: a free one, which is its number then.
+        port: where it listens; 0: a free one, which stands here then.
 
     Attributes:
         mistakes: what clients did wrong, one sentence each, which says the message, the episode, the key, what was
             expected and what came. batches: env-steps of each message of episodes.
         finished: (return, length) of each episode that ended. clients: how many have connected.
+        heard: the type of each message, of all clients. connected: a client is there.
     """
 
     obs_size: int
@@ -86,7 +89,9 @@ class RLlinkServer:
     equations: Equations | None = None
     port: int = 0
     batches: list[int] = field(default_factory=list)
+    heard: list[str] = field(default_factory=list)
     clients: int = 0
+    connected: bool = False
     mistakes: list[str] = field(init=False)
     finished: list[tuple[float, int]] = field(init=False)
 
@@ -101,13 +106,14 @@ class RLlinkServer:
         outputs = self._net.num_logits
         self._checks = SessionChecks(self.obs_size, self.action, outputs, self.dialect, self.equations)
         self.mistakes, self.finished = self._checks.mistakes, self._checks.finished
-        self._listener = socket.create_server(("127.0.0.1", self.port), backlog=1)
-        self._listener.settimeout(_LOOK)
-        self.host, self.port = self._listener.getsockname()
+        self.host = "127.0.0.1"
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._serve, name="rllink-server", daemon=True)
 
     def __enter__(self) -> RLlinkServer:
+        self._listener = socket.create_server((self.host, self.port), backlog=1)
+        self._listener.settimeout(_LOOK)
+        self.port = self._listener.getsockname()[1]
         self._thread.start()
         return self
 
@@ -162,7 +168,11 @@ class RLlinkServer:
                 self._last, self._asked = "the connection's start", set()
                 self._checks.begin()
                 with client:
-                    self._talk(client)
+                    self.connected = True
+                    try:
+                        self._talk(client)
+                    finally:
+                        self.connected = False
 
     def _talk(self, client: socket.socket) -> None:
         reader = FrameReader()
@@ -193,10 +203,11 @@ class RLlinkServer:
         if kind in (EPISODES, EPISODES_AND_GET_STATE):
             self._judge_start(kind)
         self._asked.add(kind)
+        self.heard.append(self._last)
         if kind == PING:
-            _send(client, frame(self._write({"type": "PONG"})))
+            self._send(client, frame(self._write({"type": "PONG"})))
         elif kind == GET_CONFIG:
-            _send(client, frame(self._write(self._config_message())))
+            self._send(client, frame(self._write(self._config_message())))
         elif kind == GET_STATE:
             return self._send_state(client)
         elif kind in (EPISODES, EPISODES_AND_GET_STATE):
@@ -224,7 +235,7 @@ class RLlinkServer:
         if self.dialect == "msgpack":
             return unpack(body, lenient_array)
         try:
-            message = json.loads(body)
+            message = json.loads(body.decode())
         except (ValueError, RecursionError) as error:
             raise MalformedMessage("a message is no JSON", fault="trainer", got=body[:40]) from error
         if not isinstance(message, dict):
@@ -268,15 +279,19 @@ class RLlinkServer:
         self._net_before, self._net = self._net, self.network
         if self.fault is RLlinkFault.GARBAGE and again:
             whole = self._rng.bytes(len(whole))
-        _send(client, whole)
+        self._send(client, whole)
         return True
 
-
-def _send(client: socket.socket, data: bytes) -> None:
-    """Waits longer than a look for the next message does."""
-    client.settimeout(5.0)
-    client.sendall(data)
-    client.settimeout(_LOOK)
+    def _send(self, client: socket.socket, data: bytes) -> None:
+        """Waits longer than a look for the next message does."""
+        client.settimeout(5.0)
+        if self.fault is RLlinkFault.PIECES:
+            for cut in (3, min(len(data) - 1, 13)):
+                client.sendall(data[:cut])
+                data = data[cut:]
+                self._stop.wait(_PIECE)
+        client.sendall(data)
+        client.settimeout(_LOOK)
 
 
 def onnx_of(net: Network) -> bytes:

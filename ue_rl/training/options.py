@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from contextlib import suppress
 from copy import deepcopy
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path, PureWindowsPath
@@ -23,6 +22,7 @@ from ue_rl.randomize import as_ranges
 from ue_rl.training.backends import check_backend, rllib_arguments
 from ue_rl.training.checks import check_options
 from ue_rl.training.lessons import parse_curriculum
+from ue_rl.training.settings import in_one_line
 
 ALGORITHMS = {
     **dict.fromkeys(("ppo", "a2c", "sac", "td3", "ddpg", "dqn"), "stable_baselines3"),
@@ -255,17 +255,13 @@ def read_config(path: Path) -> dict[str, Any]:
     except UnicodeDecodeError as error:
         raise ConfigurationError(f"{path} is not text in UTF-8", field="config", got=str(error)) from error
     except yaml.YAMLError as error:
-        raise ConfigurationError(f"{path} is not YAML", field="config", got=_in_one_line(error)) from error
+        raise ConfigurationError(f"{path} is not YAML", field="config", got=in_one_line(error)) from error
     if not isinstance(content, dict):
         raise ConfigurationError(f"{path} is not a YAML mapping", field="config", got=type(content).__name__)
     if "model" in content or "common_parameters" in content:
         return _from_plugin(content, path)
     _refuse_unknown("", content, FIELD_NAMES, path)
     return content
-
-
-def _in_one_line(error: yaml.YAMLError) -> str:
-    return " ".join(str(error).split())
 
 
 _PLUGIN_KEYS = {
@@ -345,48 +341,6 @@ class LinearSchedule:
     def __call__(self, remaining: float) -> float:
         """`remaining` goes from 1 to 0."""
         return self.start * remaining
-
-
-def parse_setting(text: str) -> tuple[str, Any]:
-    """("gamma", 0.98) of "gamma=0.98"; the value is YAML.
-
-    Raises:
-        ConfigurationError: no "=", or a value that is not YAML.
-    """
-    key, equals, value = text.partition("=")
-    if not equals or not key:
-        raise ConfigurationError("not a setting", field="set", expected="KEY=VALUE", got=text)
-    try:
-        parsed = yaml.safe_load(value)
-    except yaml.YAMLError as error:
-        raise ConfigurationError(
-            "not a value", field=f"set {key.strip()}", expected="a number, a word, or YAML such as {net_arch: [64]}",
-            got=value, cure=f"YAML says: {_in_one_line(error)}",
-        ) from error  # fmt: skip
-    if isinstance(parsed, str):
-        with suppress(ValueError):
-            parsed = float(parsed)  # YAML reads 3e-4 as text
-    return key.strip(), parsed
-
-
-def parse_param(text: str) -> tuple[str, Any]:
-    """("gravity", 3.0) of "gravity=3"; ("wind", [0.0, 2.0]) of "wind=0..2".
-
-    Raises:
-        ConfigurationError: neither of the two.
-    """
-    name, equals, value = (part.strip() for part in text.partition("="))
-    try:
-        if not equals or not name:
-            raise ValueError
-        numbers = [float(number) for number in value.split("..")]
-        if not 1 <= len(numbers) <= 2:
-            raise ValueError
-    except ValueError:
-        raise ConfigurationError(
-            "not a parameter", fault="caller", field="param", expected="NAME=VALUE or NAME=LOW..HIGH", got=text
-        ) from None
-    return name, numbers if len(numbers) == 2 else numbers[0]
 
 
 def tuned_for(options: TrainOptions, resolved: bool = True) -> dict[str, Any]:

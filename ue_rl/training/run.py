@@ -72,6 +72,9 @@ def _in_directory(
                     _log.info("%s", text)
             with stopping.interruptible():
                 if options.backend == "rllib":
+                    from ue_rl.rllib.log import ray_log
+
+                    stack.enter_context(ray_log())
                     from ue_rl.rllib.learner import RllibLearner
 
                     learner = RllibLearner(options, run, resume=load is not None, report=report, stack=stack)

@@ -73,7 +73,6 @@ CHECKS: list[Check] = [
     Check("empty options", seeds.options, every_carrier=True),
     Check("actions of the right env", envs.own_actions, every_carrier=True),
     Check("what actions do", envs.actions_arrive),
-    Check("a seed for one env", seeds.one_alone),
     Check("observations in their space", spaces.inside, every_carrier=True),
     Check("observations change", spaces.changing),
     Check("decimals of numbers", spaces.decimals),
@@ -81,9 +80,11 @@ CHECKS: list[Check] = [
     Check("fields of rows", basics.fields, text_only=True),
     Check("steps behind an end", episodes.behind_the_end),
     Check("the same over each carrier", carriers.same, every_carrier=True),
+    Check("waking a trainer", carriers.wakes, every_carrier=True),
     # how requests arrive
     Check("what partial batches do", delivery.partial_effect, every_carrier=True, text_only=True),
     Check("what steps and resets together do", delivery.mixed_effect, every_carrier=True, text_only=True),
+    Check("a seed for one env", seeds.one_alone),
     Check("requests in two pieces", delivery.in_two_pieces, every_carrier=True, text_only=True),
     Check("requests byte by byte", delivery.byte_by_byte, every_carrier=True, text_only=True),
     Check("several lines in one write", delivery.joined, text_only=True),
@@ -96,6 +97,7 @@ CHECKS: list[Check] = [
     Check("unknown fields", delivery.unknown_keys, text_only=True),
     Check("spellings of numbers", delivery.numbers, text_only=True),
     Check("long lines", delivery.long_lines, every_carrier=True, text_only=True),
+    Check("speed later", timing.slower),
     # beside the steps
     Check("parameters", calls.parameters, text_only=True),
     Check("parameters of a reset", calls.parameters_of_a_reset, text_only=True),
@@ -104,7 +106,7 @@ CHECKS: list[Check] = [
     Check("pictures", calls.render, text_only=True),
     Check("rewards of goals", calls.goals, text_only=True),
     # the ends of sessions
-    Check("next trainer", sessions.next_trainer, text_only=True),
+    Check("next trainer", sessions.next_trainer),
     Check("trainers that break off", sessions.breaks_off, text_only=True),
     Check("connections that say nothing", sessions.probes, text_only=True),
     Check("a second trainer", sessions.second_trainer, text_only=True),

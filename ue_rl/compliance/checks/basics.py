@@ -6,8 +6,9 @@ import numpy as np
 
 from ue_rl.compliance.bench import Bench
 from ue_rl.compliance.checks.spaces import refused
+from ue_rl.compliance.diagnosing import of_stray
 from ue_rl.compliance.peer import Skip, States, Wrong
-from ue_rl.compliance.text_peer import TextPeer
+from ue_rl.compliance.text_peer import PER_ENV, SHARED, TextPeer
 from ue_rl.errors import nearest
 from ue_rl.spec import EnvType
 from ue_rl.wire.handshake import unknown_words
@@ -19,15 +20,17 @@ _QUIET = 0.1  # seconds in which nothing may come
 
 def keys(bench: Bench) -> str:
     """The handshake says what it should say, in words that are known."""
-    peer = bench.text()
+    peer = bench.peer()
     spec = peer.spec
-    shown = peer.handshake.decode("ascii", "backslashreplace").strip()
+    shown = peer.handshake.decode("ascii", "backslashreplace").strip() if isinstance(peer, TextPeer) else ""
     for sentence in unknown_words(spec):
         bench.warn("unknown-key", sentence, shown)
     judge = bench.fail if bench.options.strict else bench.warn
     if spec.version == 0 and not bench.options.base:
         judge("not-version-1", seen=shown)
-    elif spec.channel is None and spec.version and not spec.groups and spec.env_type is not EnvType.RLBASE:
+    elif not isinstance(peer, TextPeer) or spec.groups or spec.env_type is EnvType.RLBASE:
+        pass  # there is no wiring to choose
+    elif spec.channel is None and spec.version:
         judge("channel-not-said", seen=shown)
     return f"{spec.num_envs} envs, {spec.obs_size} numbers of observation, {spec.act_size} of action"
 
@@ -36,11 +39,73 @@ def reset_all(bench: Bench) -> str:
     """Every env answers its first reset, once."""
     peer = bench.peer()
     if isinstance(peer, TextPeer) and (early := peer.stray(_QUIET)):
-        raise Wrong("unasked", "before anything was asked", early)
-    states = bench.reset()
+        name, text = of_stray(early)
+        raise Wrong(name, f"before anything was asked {text}", early)
+    try:
+        states = bench.reset()
+    except Wrong as wrong:
+        raise _first_reset(bench, wrong) from wrong
     _separators(bench)
     _nothing_more(bench)
     return f"all {peer.spec.num_envs} envs answered within {states.seconds * 1e3:.1f} ms"
+
+
+def _first_reset(bench: Bench, wrong: Wrong) -> Wrong:
+    """`wrong`, or what is behind it where the first request of all brought no answer."""
+    if wrong.mistake == "ends-session" and bench.peer().spec.num_envs > 1:
+        return _refused_env(bench, wrong)
+    if wrong.mistake == "no-answer" and bench.carrier == PER_ENV and bench.peer().spec.channel is None:
+        return _other_wiring(bench, wrong)
+    return wrong
+
+
+def _refused_env(bench: Bench, wrong: Wrong) -> Wrong:
+    """Is there an env that can be asked alone, and one that cannot?"""
+    if not bench.peer().partial or bench.peer().spec.groups:
+        return wrong
+    if bench.carrier == PER_ENV:  # all their sockets come first
+        return wrong
+    last = bench.peer().spec.num_envs - 1
+    first_taken, last_taken = _takes(bench, 0), _takes(bench, last)
+    if not first_taken and last > 1 and _takes(bench, 1):
+        return Wrong("env-off-by-one", "a request for ENV=0 ends the session, and one for ENV=1 does not", wrong.seen)
+    if not first_taken or last_taken:
+        return wrong
+    low, high = 0, last  # the first is taken, the last is not
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if _takes(bench, middle) else (low, middle)
+    text = f"ENV_COUNT={last + 1}, and a request for ENV={high} ends the session; one for ENV={low} does not"
+    return Wrong("env-refused", text, wrong.seen, high)
+
+
+def _takes(bench: Bench, env: int) -> bool:
+    """Is the reset of this env answered, as the first request of a session?"""
+    bench.drop()
+    try:
+        bench.begin([env])
+    except Wrong:
+        return False
+    finally:
+        bench.drop()
+    return True
+
+
+def _other_wiring(bench: Bench, wrong: Wrong) -> Wrong:
+    """An engine that does not say its wiring, and answers on no env socket: does it on the first connection?"""
+    bench.drop()
+    try:
+        peer = TextPeer(bench.address, bench.options.timeout, SHARED, True)
+    except (Wrong, OSError):
+        return wrong
+    try:
+        peer.reset()
+    except Wrong:
+        return wrong
+    finally:
+        peer.close()
+    text = "env sockets, which a trainer tries first then, are accepted and never answered; the first connection is"
+    return Wrong("channel-not-said", text, wrong.seen)
 
 
 def steps_of_all(bench: Bench) -> str:
@@ -74,9 +139,9 @@ def _nothing_more(bench: Bench) -> None:
     """Raises: Wrong, where something comes behind the last answer."""
     peer = bench.peer()
     if isinstance(peer, TextPeer) and (early := peer.stray(_QUIET)):
-        name = "two-answers" if early.split(b"\n")[0].strip() in [line.data for line in peer.arrivals] else "unasked"
+        name, text = peer.what_came(early)
         shown = f"{peer.seen}\n< {early.decode('utf-8', 'backslashreplace')}"
-        raise Wrong(name, f"within {_QUIET * 1e3:.0f} ms after the answer something else came", shown)
+        raise Wrong(name, f"within {_QUIET * 1e3:.0f} ms after the answer {text}", shown)
 
 
 def _separators(bench: Bench) -> None:
@@ -90,6 +155,11 @@ def _separators(bench: Bench) -> None:
 def fields(bench: Bench) -> str:
     """No row has had a field that nobody knows; asked once episodes have ended, because some fields come only then."""
     for key, line in bench.note_unknown().items():
+        if key == "INFO":
+            judge = bench.fail if bench.options.strict else bench.warn
+            text = "it is not percent-encoded, and breaks with the first semicolon or bar in it"
+            judge("bad-info", text, line.decode("utf-8", "backslashreplace"))
+            continue
         text = f"{key}; {nearest(key, _FIELDS)}" if nearest(key, _FIELDS) else key
         bench.warn("unknown-field", text, line.decode("utf-8", "backslashreplace"))
     return "no row has a field that nobody knows"

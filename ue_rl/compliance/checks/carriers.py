@@ -6,12 +6,30 @@ import numpy as np
 
 from ue_rl.compliance.bench import Bench
 from ue_rl.compliance.checks.resets import numbers, shown
+from ue_rl.compliance.memory_peer import MemoryPeer
 from ue_rl.compliance.peer import Skip
 from ue_rl.compliance.replay import Episode, affordable, replay, seeds_of, takes_seeds
 
-__all__ = ["same"]
+__all__ = ["same", "wakes"]
 
 _ROUNDING = 1e-4
+_WAKES = 3  # frames
+
+
+def wakes(bench: Bench) -> str:
+    """An engine in memory wakes the trainer that waits for it."""
+    peer = bench.peer()
+    if not isinstance(peer, MemoryPeer):
+        raise Skip("it is about shared memory")
+    for _ in range(_WAKES):
+        woken = peer.wakes()
+        if woken is None:
+            raise Skip("this trainer waits on no futex")
+        bench.forget()
+        if woken:
+            return "a trainer that waits on its futex is woken"
+    bench.warn("not-woken", f"in {_WAKES} of {_WAKES} frames client_flag stayed 1: a step may take 100 ms more")
+    return ""
 
 
 def same(bench: Bench) -> str:

@@ -105,6 +105,13 @@ def _own_by_seeds(bench: Bench, known: Episode) -> str:
         changed = known.until_an_end().differs(other.until_an_end())
         hit = [other for other, step in enumerate(changed) if step >= 0]
         first = [other for other in hit if changed[other] == _first(changed)]
+        if (hit and env not in first) or len(hit) > 1:
+            again = known.differs(_again(bench, known, lambda t, actions: actions))
+            if max(again) >= 0:  # then it says nothing about other actions
+                stray = int(np.argmax(np.array(again) >= 0))
+                text = f"the same seeds and actions once more: env {stray} went elsewhere from step {again[stray]} on"
+                bench.fail("not-repeatable", text, bench.peer().seen, stray)
+                return ""
         if hit and env not in first:  # what was hit first may have touched others later
             text = f"another action for env {env} changed env {first[0]} and not env {env}"
             bench.fail("wrong-env-acted", text, bench.peer().seen, env)

@@ -15,6 +15,8 @@ from ue_rl.compliance.tape import RESET, Reel
 
 __all__ = ["JUMP", "SURE", "goes_on", "in_a_row", "numbers", "of_one", "shown"]
 
+Floats = NDArray[np.float32]
+
 _IN_A_ROW = 6
 _FIRST = (2, 1, 3, 2, 4, 2, 3)  # steps before a reset of env 0; few, so that its episode is not over
 _LATER = (3, 8, 2, 5, 10, 3)  # steps before a reset of one of the others
@@ -75,7 +77,7 @@ class Try:
 def of_one(bench: Bench) -> str:
     """Resets of one env in the middle of an episode: it begins anew, and the others go on."""
     numbers(bench)
-    bench.needs_right("same-trajectory")
+    bench.needs_right("same-trajectory", "partial-batch", "unasked-env")
     bench.anew()
     tries = []
     for n, (env, steps) in zip(bench.while_there_is_time(bench.options.patience, _MOST), _plan(bench), strict=False):
@@ -146,6 +148,8 @@ def _judge_own(bench: Bench, reel: Reel, tries: list[Try]) -> bool:
         else:
             bench.fail("reset-ignored", f"{times} the env was where it had been before, and went on there", seen, env)
         return True
+    if _answered_by_another(bench, reel, tries, (before, answer, after), seen):
+        return True
     # Some numbers may be old, and the others new.
     old = [
         d for d in range(before.shape[1])
@@ -156,6 +160,30 @@ def _judge_own(bench: Bench, reel: Reel, tries: list[Try]) -> bool:
         text = f"{times} the numbers {old[:8]} were those before it, and jumped a step later"
         bench.fail("stale-reset", text, seen, env)
     return bool(old)
+
+
+def _answered_by_another(
+    bench: Bench, reel: Reel, tries: list[Try], obs: tuple[Floats, Floats, Floats], seen: str
+) -> bool:
+    """Does the answer show a new episode, and the step behind it the one before the reset?
+
+    Args:
+        obs: before the resets, the answers to them, and a step later.
+    """
+    (before, answer, after), env = obs, tries[0].env
+    if (reel.jump(answer - before) > JUMP).mean() < 0.5 or len(before) < _ENOUGH_NEAR:
+        return False
+    if not goes_on(reel, before, after, env):
+        return False
+    text = f"in {len(tries)} of {len(tries)} resets the answer was of a new episode, and with the next step env {env} "
+    text += "went on in the one before"
+    for other in range(reel.obs.shape[1]):
+        far = _jumps_beside(reel, tries, other) if other != env else np.zeros(0, np.bool_)
+        if len(far) >= _ENOUGH and far.mean() >= 0.5:
+            bench.fail("wrong-env-acted", f"{text}; env {other} had begun anew", seen, env)
+            return True
+    bench.fail("reset-ignored", text, seen, env)
+    return True
 
 
 def goes_on(reel: Reel, before: NDArray[np.float32], answer: NDArray[np.float32], env: int) -> bool:
@@ -189,7 +217,7 @@ def _judge_others(bench: Bench, reel: Reel, tries: list[Try]) -> None:
     others = [
         (one, env) for one in tries for env in range(reel.obs.shape[1])
         if env != one.env and not reel.over[one.t - 1, env] and reel.steps[one.then, env]
-        and _moved(reel, one.t - 1, env)
+        and not reel.over[one.then, env] and _moved(reel, one.t - 1, env)  # last steps may be farther
     ]  # fmt: skip
     if not others or rate < 0.2:
         return

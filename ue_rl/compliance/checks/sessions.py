@@ -10,8 +10,10 @@ from collections.abc import Callable
 from contextlib import suppress
 
 from ue_rl.compliance.bench import PER_ENV, Bench
+from ue_rl.compliance.diagnosing import of_stray
+from ue_rl.compliance.greeting import greet
 from ue_rl.compliance.peer import Skip, Wrong
-from ue_rl.compliance.text_peer import TextPeer, greet
+from ue_rl.compliance.text_peer import TextPeer
 from ue_rl.compliance.wire import Ended, Silent, Wire
 from ue_rl.spec import EnvType
 from ue_rl.testing.fuzzing.corpus import mutate
@@ -27,7 +29,7 @@ _ENDLESS = 1 << 20  # bytes; engines with longer lines are not sent an endless o
 
 def next_trainer(bench: Bench) -> str:
     """The session ends in good order, and the next trainer comes."""
-    bench.text()
+    bench.peer()
     bench.drop()
     _serve(bench, "serves-once", "a trainer that left")
     return "the next trainer got a handshake and its own answers"
@@ -117,15 +119,18 @@ def _serve(bench: Bench, mistake: str, after: str, shown: str = "") -> None:
         Wrong: of this mistake where there is no session, session-leaks where it is not a fresh one.
     """
     try:
-        peer = bench.text()
+        peer = bench.peer()
     except Wrong as wrong:
         raise Wrong(mistake, f"after {after}: {wrong.text or wrong.mistake}", shown or wrong.seen) from wrong
     try:
         if early := peer.stray(_QUIET):
-            raise Wrong("unasked", "something came before the first request", early)
+            name, text = of_stray(early)
+            raise Wrong(name, f"before the first request {text}", early)
         bench.reset()
         bench.step()
     except Wrong as wrong:
+        if wrong.mistake in bench.failed:  # it comes whoever was there before
+            raise
         raise Wrong("session-leaks", f"after {after}: {wrong.text or wrong.mistake}", wrong.seen or shown) from wrong
 
 

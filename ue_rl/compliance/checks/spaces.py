@@ -9,7 +9,9 @@ from ue_rl.action_spec import ActionKind
 from ue_rl.compliance.bench import Bench
 from ue_rl.compliance.checks.resets import numbers, shown
 from ue_rl.compliance.peer import Skip, Wrong
+from ue_rl.compliance.rounding import all_of, rounding
 from ue_rl.compliance.sampling import limits, one_specs
+from ue_rl.compliance.text_peer import numbers as text_of
 from ue_rl.symptoms import number_name
 
 __all__ = ["actions_taken", "changing", "decimals", "inside", "refused", "rewards"]
@@ -82,23 +84,20 @@ def rewards(bench: Bench) -> str:
 
 
 def decimals(bench: Bench) -> str:
-    """Numbers are not rounded to two decimals."""
+    """Numbers are not rounded."""
     numbers(bench)
     obs = bench.tape.reel().obs.astype(np.float64)
     several = [len(np.unique(obs[:, :, d])) >= _DISTINCT for d in range(obs.shape[2])]
     values = np.unique(obs[:, :, several])
     if obs.size < _VALUES or not any(several):
         raise Skip("too few different numbers were seen")
-    if _all_of(values, 0.01) and not _all_of(values, 0.02) and not _all_of(values, 0.05):
+    if all_of(values, 0.01) and not all_of(values, 0.02) and not all_of(values, 0.05):
         text = f"all {len(values)} different numbers are whole hundredths"
         bench.warn("two-decimals", text, ", ".join(f"{x:g}" for x in values[:8]))
-    return f"{len(values)} different numbers, with more than two decimals"
-
-
-def _all_of(values: NDArray[np.float64], unit: float) -> bool:
-    """Is each of these float32 numbers the nearest one to a multiple of the unit?"""
-    near = np.round(values / unit) * unit
-    return bool((near.astype(np.float32) == values.astype(np.float32)).all())
+    elif not bench.options.base and (how := rounding(values)):
+        text = f"all {len(values)} different numbers have {how}; a game that computes in such is right"
+        bench.warn("rounded", text, text_of(values[:: len(values) // 8].astype(np.float32)))
+    return f"{len(values)} different numbers, with more than six digits"
 
 
 def actions_taken(bench: Bench) -> str:
@@ -170,6 +169,8 @@ def _named(bench: Bench, wrong: Wrong, tried: list[tuple[str, NDArray[np.float32
             guilty = (name, actions)
         if guilty is not None and (innocent or (n and wrong.mistake != "ends-session")):
             break
+    if guilty is None and innocent and wrong.mistake == "ends-session" and (part := _fraction(bench)) is not None:
+        return Wrong("numbers-not-read", f"{part}: {wrong.text}", wrong.seen)
     if guilty is None or not innocent:
         return wrong
     name, actions = guilty
@@ -177,6 +178,14 @@ def _named(bench: Bench, wrong: Wrong, tried: list[tuple[str, NDArray[np.float32
         name = "choice-refused"
     rows = sorted({shown(actions[row : row + 1]) for row in range(min(len(actions), _SHOWN))})
     return Wrong(name, f"after ACT={' or ACT='.join(rows)}: {wrong.text}", wrong.seen)
+
+
+def _fraction(bench: Bench) -> str | None:
+    """Whole numbers do not end a session: do others?"""
+    actions = bench.sampler.at(0.3)
+    if (actions == np.round(actions)).all() or not _ends(bench, actions):
+        return None
+    return f"after ACT={shown(actions[:1])}, and not after ACT={shown(bench.sampler.at(1)[:1])}"
 
 
 def _ends(bench: Bench, actions: NDArray[np.float32]) -> bool:

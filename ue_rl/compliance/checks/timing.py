@@ -22,6 +22,7 @@ _SECONDS, _STEPS = 0.4, 300
 _LOOKS = 8  # steps that are looked at for delays
 _HELD = (0.030, 0.210)  # seconds by which a late acknowledgement delays: 40 ms on Linux, 200 ms elsewhere
 _SLOW = 0.1  # seconds
+_FEW, _GROWN, _GROWN_MS = 3, 4, 20  # steps; times, and milliseconds, that a step takes longer than it did
 _TICKED = 0.003  # seconds; a step that takes less waits for no tick
 _RATES = (10, 15, 20, 24, 25, 30, 40, 50, 60, 72, 75, 90, 100, 120, 144, 165, 200, 240)
 
@@ -48,6 +49,20 @@ def speed(bench: Bench) -> str:
     if p50 > _SLOW:
         bench.warn("slow", said)
     return said
+
+
+def slower(bench: Bench) -> str:
+    """After all that was asked steps take no longer than at first."""
+    if bench.failed or "p50_ms" not in bench.speed:
+        raise Skip("what failed above comes first")
+    bench.anew()
+    first, taken = bench.speed["p50_ms"], []
+    for _ in bench.while_there_is_time(_SECONDS / 2, _LOOKS * 2):
+        taken.append(bench.step().seconds * 1e3)
+    now = float(np.median(taken))
+    if len(taken) >= _FEW and now > _GROWN * first + _GROWN_MS:
+        bench.warn("slow", f"a step took {first:.1f} ms at first and takes {now:.1f} ms now: what grows?")
+    return f"{now:.2f} ms by the median"
 
 
 def delays(bench: Bench) -> str:

@@ -114,6 +114,34 @@ def _(engine: RightEngine) -> None:
     _twice(engine, lambda answer: answer.env == 0)
 
 
+@way("two-answers", "sometimes", "every seventh line comes twice; a request too early ends the session")
+def _(engine: RightEngine) -> None:
+    deliver, answer, count, open_ones = engine.deliver, engine._answer, [0], [0]
+
+    def twice(sock: socket.socket, data: bytes) -> None:
+        count[0] += 1
+        deliver(sock, data)
+        if not count[0] % 7 and not data.startswith(b"CONFIG"):
+            deliver(sock, data)
+
+    def later(sock: socket.socket, line: bytes) -> None:
+        def now() -> None:
+            open_ones[0] = 0
+            answer(sock, line)
+
+        open_ones[0] += 1
+        if open_ones[0] > engine.num_envs:
+            engine.refuse(sock, "asked twice")
+        else:
+            engine.in_a_while(0.002, now)
+
+    def forget() -> None:
+        open_ones[0] = 0
+
+    engine.deliver, engine.forget = twice, forget
+    engine._answer = later  # type: ignore[method-assign]
+
+
 def _extra_line(engine: RightEngine, when: Callable[[Answer], bool], again: bool) -> None:
     perform, deliver, join = engine.perform, engine.deliver, engine.join
     extra: list[str] = []

@@ -15,6 +15,7 @@ from ue_rl.testing.engines.ways import (
 
 if TYPE_CHECKING:
     import socket
+    from collections.abc import Callable
 
 
 @made("no-handshake", "never", "nothing comes")
@@ -71,6 +72,46 @@ _return_greeting = made("carriage-return-only", "handshake", "the handshake alon
 _nul_greeting = made("no-newline", "nul", "a NUL ends each message")(_only_greeting(b"\0"))
 
 
+@made("handshake-again", "behind", "right behind the first one")
+def _again_at_once(engine: RightEngine) -> None:
+    greet = engine.greet
+
+    def twice(sock: socket.socket) -> None:
+        greet(sock)
+        greet(sock)
+
+    engine.greet = twice
+
+
+@made("handshake-again", "env-sockets", "on each env socket, too", channel="PER_ENV")
+def _again_on_env_sockets(engine: RightEngine) -> None:
+    take = engine._take
+
+    def greeting(sock: socket.socket) -> None:
+        take(sock)
+        if sock in engine._envs:
+            engine.greet(sock)
+
+    engine._take = greeting  # type: ignore[method-assign]
+
+
+@made("channel-not-said", "shared-only", "no CHANNEL, and env sockets are never looked at", channel="SHARED")
+def _no_word_of_it(engine: RightEngine) -> None:
+    engine.config = engine.config.replace("CHANNEL=SHARED;", "").replace("ERROR,", "")
+    engine.busy = lambda sock: None
+
+
+def _all_bytes(name: str, says: str, edit: Callable[[bytes], bytes]) -> Way:
+    """Edits every message, the handshake among them."""
+
+    @made("not-plain-text", name, says)
+    def change(engine: RightEngine) -> None:
+        deliver = engine.deliver
+        engine.deliver = lambda sock, data: deliver(sock, edit(data))
+
+    return change
+
+
 @made("handshake-again", "each-reset", "before the answer to each reset")
 def _again(engine: RightEngine) -> None:
     join = engine.join
@@ -98,6 +139,9 @@ WAYS: list[Way] = [
     _late_handshake,
     _answer_before_asked,
     _again,
+    _again_at_once,
+    _again_on_env_sockets,
+    config("bad-handshake", "no-word", "without the word CONFIG", lambda c: c.replace("CONFIG:", "")),
     config("bad-handshake", "no-obs", "without OBS", lambda c: c.replace("OBS=6;", "")),
     config("bad-handshake", "text", "OBS is a word", lambda c: c.replace("OBS=6;", "OBS=six;")),
     config("bad-handshake", "json", "as JSON", lambda c: '{"obs": 6, "act": 2, "envs": 3}'),
@@ -116,6 +160,15 @@ WAYS: list[Way] = [
     config("unknown-key", "feature", "FEATURES=SEEDS", lambda c: c.replace("SEED", "SEEDS"), certain=False),
     config("unknown-key", "features", "FEATURE=", lambda c: c.replace("FEATURES=", "FEATURE="), certain=False),
     config("channel-not-said", "absent", "no CHANNEL", lambda c: c.replace("CHANNEL=ANY;", ""), certain=False),
+    _no_word_of_it,
+    config("env-refused", "one-more", "ENV_COUNT is one too many", lambda c: c.replace("COUNT=3", "COUNT=4")),
+    # bytes
+    _all_bytes("nul", "a NUL behind each line feed, as sizeof sends it", lambda data: data + b"\0"),
+    _all_bytes("nul-inside", "a NUL before each line feed", lambda data: data.replace(b"\n", b"\0\n")),
+    _all_bytes("byte-order-mark", "one before each message", lambda data: b"\xef\xbb\xbf" + data),
+    _all_bytes("utf-16", "UTF-16", lambda data: data.decode().encode("utf-16-le")),
+    _all_bytes("length", "the length before each message", lambda data: len(data).to_bytes(4, "little") + data),
+    line("not-plain-text", "nul-rows", "a NUL behind each answer", lambda data: data + b"\0"),
     # how messages end
     _no_newline_greeting,
     line("no-newline", "rows", "no row ends", lambda data: data.rstrip(b"\n")),

@@ -153,6 +153,21 @@ WAYS: list[Way] = [
     row("nan", "huge", "1e39", lambda t, a: with_numbers(t, numbers_of(t).rpartition(",")[0] + ",1e39")),
     row("nan", "env-1", "in env 1", sometimes(lambda t, a: t.replace(field_of(t, "REW"), "REW=NaN"), _second)),
     number(
+        "rounded",
+        "three",
+        "to three decimals",
+        lambda a: {"obs": [round(x, 3) for x in a.obs], "reward": round(a.reward, 3)},
+        certain=False,
+    ),
+    number("rounded", "f", "%f", lambda a: {"obs": [float(f"{x:f}") for x in a.obs]}, certain=False),
+    number(
+        "rounded",
+        "stream",
+        "six digits, as C++ streams write",
+        lambda a: {"obs": [float(f"{x:g}") for x in a.obs]},
+        certain=False,
+    ),
+    number(
         "two-decimals",
         "all",
         "observation and reward",

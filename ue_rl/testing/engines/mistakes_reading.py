@@ -80,6 +80,7 @@ _SPELLINGS: list[tuple[str, str, bytes, str]] = [
     ("numbers-not-read", "plus", rb"[=,]\s*\+", "a plus"),
     ("numbers-not-read", "leading", rb"[=,+-]\.\d", ".5"),
     ("numbers-not-read", "trailing", rb"\d\.(?!\d)", "5."),
+    ("numbers-not-read", "fraction", rb"\d\.\d", "a fraction"),
 ]  # fmt: skip
 
 

@@ -31,6 +31,7 @@ WAYS: list[Way] = [
     ),
     row("missing-separator", "blank", "a blank instead of it", lambda t, a: t.replace(";", " ")),
     row("missing-separator", "trunc", "before TRUNC", lambda t, a: t.replace(";TRUNC", "TRUNC")),
+    row("missing-separator", "comma", "commas between the fields", lambda t, a: t.replace(";", ",")),
     line("wrong-separator", "bar", "one bar", lambda data: data.replace(b"||", b"|")),
     line("wrong-separator", "trailing", "|| at the end", lambda data: data.replace(b"\n", b"||\n")),
     line(

@@ -107,12 +107,6 @@ def _(engine: RightEngine) -> None:
     engine.begin = begins
 
 
-@way("seed-ignored", "32-bits", "a seed is cut to 32 bits", certain=False, also=("seed-refused",))
-def _(engine: RightEngine) -> None:
-    begin = engine.begin
-    engine.begin = lambda ask: begin(ask if ask.seed is None else replace(ask, seed=ask.seed % 2**32))
-
-
 @way("carriers-differ", "env-sockets", "episodes are others on env sockets")
 def _(engine: RightEngine) -> None:
     begin = engine.begin

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import socket
+from dataclasses import replace
 
 from ue_rl.testing.engines.right import Answer, Ask, RightEngine
 from ue_rl.testing.engines.ways import Way, line, made, number, row
@@ -61,6 +62,30 @@ def _later(engine: RightEngine) -> None:
     engine._answer = answers  # type: ignore[method-assign]
 
 
+def _takes_the_next(engine: RightEngine) -> None:
+    """The connection right behind a session is taken for one of it, whose end was not seen yet, and closed with it."""
+    take, forget, ended = engine._take, engine.forget, [False]
+
+    def taken(sock: socket.socket) -> None:
+        if ended[0] and engine._admin is None:
+            ended[0] = False
+            engine._close(sock)
+        else:
+            take(sock)
+
+    def ends() -> None:
+        ended[0] = True
+        forget()
+
+    engine._take, engine.forget = taken, ends  # type: ignore[method-assign]
+
+
+def _seeds_of_32_bits(engine: RightEngine) -> None:
+    """As many games' generators take them."""
+    begin = engine.begin
+    engine.begin = lambda ask: begin(ask if ask.seed is None else replace(ask, seed=ask.seed % 2**32))
+
+
 UNUSUAL: list[Way] = [
     made("", "plain", "nothing unusual")(_same),
     made("", "one-env", "one env", num_envs=1)(_same),
@@ -74,6 +99,8 @@ UNUSUAL: list[Way] = [
     made("", "pieces", "messages in pieces")(_pieces),
     made("", "backwards", "rows in another order")(_backwards),
     made("", "one-line-each", "a line for each row")(_one_line_each),
+    made("", "takes-the-next", "the connection right behind a session ends with it")(_takes_the_next),
+    made("", "32-bit-seeds", "a generator with seeds of 32 bits")(_seeds_of_32_bits),
     made("", "later", "an env that answers later")(_later),
     line("", "crlf", "CR LF", lambda data: data.replace(b"\n", b"\r\n")),
     line("", "empty-lines", "an empty line behind each message", lambda data: data + b"\n"),

@@ -1,0 +1,57 @@
+"""Engines that serve shared memory alone: the page's engine in C, right and with a mistake in one line."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import subprocess
+import time
+from pathlib import Path
+
+from tests.docs.test_shared_memory_engine import COMPILER, SOURCE, linux_only, needs_compiler, needs_sync
+from ue_rl.compliance import Options, Report, check
+
+pytestmark = [needs_compiler, needs_sync, linux_only]
+
+
+def report_of(folder: Path, *edits: tuple[str, str]) -> Report:
+    """Of the page's engine with these changes."""
+    source, name = SOURCE, f"memory_{os.getpid()}_{secrets.token_hex(3)}"
+    for old, new in edits:
+        assert source.count(old) == 1, old
+        source = source.replace(old, new)
+    (folder / "engine.c").write_text(source, "utf-8")
+    subprocess.run([str(COMPILER), "-std=gnu11", "-O1", "-o", "engine", "engine.c", "-lrt"], cwd=folder, check=True)
+    with subprocess.Popen([str(folder / "engine"), name]) as process:
+        try:
+            while not Path("/dev/shm", name).exists() and process.poll() is None:
+                time.sleep(0.005)
+            return check(f"shm://{name}", Options(timeout=1, patience=0.5), only=("handshake keys", "waking a trainer",
+                                                                                 "next trainer"))  # fmt: skip
+        finally:
+            process.terminate()
+            process.wait(10)
+
+
+def test_the_pages_engine_is_right(tmp_path: Path) -> None:
+    assert report_of(tmp_path).mistakes == []
+
+
+def test_a_futex_that_is_never_woken(tmp_path: Path) -> None:
+    report = report_of(tmp_path, ("    if (LOAD(H->client_flag) != 1) return;", "    return;"))
+    assert report.mistakes == ["not-woken"]
+
+
+def test_a_segment_that_is_never_free_again(tmp_path: Path) -> None:
+    report = report_of(tmp_path, ("            if (trainer_has_gone()) end_session(NULL);", ""))
+    assert report.mistakes == ["serves-once"]
+
+
+def test_a_feature_that_nobody_knows(tmp_path: Path) -> None:
+    assert report_of(tmp_path, ("FEATURES=SEED", "FEATURES=SEEDS")).mistakes == ["unknown-key"]
+
+
+def test_frames_that_do_not_say_what_they_answer(tmp_path: Path) -> None:
+    report = report_of(tmp_path, ("H->answered_seq = seen;", ";"))
+    assert report.mistakes == ["two-answers"]
+    assert any("answered_seq must be" in finding.text for finding in report.findings)
