@@ -27,6 +27,7 @@ os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
 import ray
 from bench_tcp import table
 from ray.rllib.algorithms.ppo import PPOConfig
+from ray.rllib.utils.metrics import NUM_ENV_STEPS_SAMPLED_LIFETIME, NUM_MODULE_STEPS_TRAINED_LIFETIME
 from rllib_engines import STEP, importable
 
 import ue_rl.rllib
@@ -118,10 +119,12 @@ def limits(algo: Any, group: Any, one: float, wanted: int) -> None:
     to_bytes, from_bytes = seconds(lambda: pickle.dumps(episodes, 5)), seconds(lambda: pickle.loads(packed))
     learner = algo.learner_group
     settings = {"minibatch_size": algo.config.minibatch_size, "num_epochs": algo.config.num_epochs}
+    settings["timesteps"] = {NUM_ENV_STEPS_SAMPLED_LIFETIME: steps, NUM_MODULE_STEPS_TRAINED_LIFETIME: steps}
     update = seconds(lambda: learner.update(episodes=pickle.loads(packed), **settings), rounds=3)
     weights = pickle.dumps(learner.get_state(components="learner/rl_module"), 5)
     runners = group.num_remote_env_runners()
-    sync = seconds(lambda: group.sync_weights(from_worker_or_learner_group=learner, inference_only=True))
+    send = {"from_worker_or_learner_group": learner, "inference_only": True, "timeout_seconds": 30.0}
+    sync = seconds(lambda: group.sync_weights(**send))
     rows: list[tuple[object, ...]] = []
     for what, figure, rate in (
         ("one learner on one core", f"{update / steps * 1e6:,.0f} us a sample", steps / update),

@@ -33,7 +33,7 @@ from ue_rl.rllink.messages import ServerConfig
 from ue_rl.testing import MemoryTransport
 from ue_rl.testing.several import Walk
 
-OPTIONS = RLlinkOptions(OBS, ActionSpec.discrete(3), steps=40, wait=2.0, timeout=1.0)
+OPTIONS = RLlinkOptions(OBS, ActionSpec.discrete(3), steps=40, wait=2.0, timeout=5.0, late=0.2)
 
 
 @contextmanager
@@ -41,7 +41,7 @@ def in_thread(play: Callable[[int], object], port: int) -> Iterator[None]:
     thread = threading.Thread(target=play, args=(port,), daemon=True)
     thread.start()
     yield
-    thread.join(5.0)
+    thread.join(20.0)
     assert not thread.is_alive()
 
 
@@ -54,7 +54,7 @@ def checked(play: Callable[[int], object], only: Any = (), **options: Any) -> Re
 def ours(port: int, dialect: str = "msgpack") -> None:
     transport = MemoryTransport(Walk(3))
     client = RLlinkClient(
-        transport, port=port, timeout=0.9, reconnect=0.5, dialect=dialect, said=ServerConfig(60, "tanh")
+        transport, port=port, timeout=0.5, reconnect=0.5, dialect=dialect, said=ServerConfig(60, "tanh")
     )
     with suppress(UeRlError), client:
         client.run(samples=6)
@@ -203,7 +203,7 @@ def test_the_command_with_a_client_that_comes_again(tmp_path: Path) -> None:
 
     with in_thread(play_on, port):
         spaces = ["--obs-size", "3", "--act-space", "DISCRETE(3)"]
-        result = command("--rllink", str(port), *spaces, "--timeout", "1", "--json")
+        result = command("--rllink", str(port), *spaces, "--timeout", "5", "--json")
         over.set()
     report = json.loads(result.output)
     assert result.return_value == report["exit_code"] == 0, result.output

@@ -22,7 +22,6 @@ from ue_rl.testing.rllink_server import RLlinkFault, RLlinkServer
 
 _LOOK = 0.005  # seconds between looks
 _SHOWN = 3  # sentences of one mistake
-_LATE = 0.5  # seconds that a late state takes
 _EPISODES = ("EPISODES", "EPISODES_AND_GET_STATE")
 
 
@@ -34,7 +33,7 @@ class RLlinkOptions:
         obs_size, action: of the engine that the client plays. port: where the server listens, on 127.0.0.1.
         dialect: "msgpack" or "json". steps: env-steps that each message must have at least.
         wait: seconds until a client connects, in each session. timeout: seconds for each of its messages.
-        messages: of episodes, in the first session.
+        messages: of episodes, in the first session. late: seconds that a late state takes.
     """
 
     obs_size: int
@@ -45,6 +44,7 @@ class RLlinkOptions:
     wait: float = 60.0
     timeout: float = 10.0
     messages: int = 3
+    late: float = 0.5
 
 
 class _Wrong(Exception):
@@ -102,15 +102,15 @@ def _right(session: _Session) -> str:
 
 
 def _late(session: _Session) -> str:
-    server = session.server
+    server, late = session.server, session.options.late
     session.messages(1, "no-episodes")
     heard = len(server.heard)
-    session.until(session.gone, _LATE * 0.8)
+    session.until(session.gone, late * 0.8)
     if session.gone() or len(server.heard) > heard:
         said = ", ".join(server.heard[heard:]) or "it hung up"
-        raise _Wrong("impatient", f"within {_LATE * 0.8:g} s: {said}")
+        raise _Wrong("impatient", f"within {late * 0.8:g} s: {said}")
     session.messages(2, "impatient")
-    return f"it waited {_LATE:g} s, and went on"
+    return f"it waited {late:g} s, and went on"
 
 
 def _repeated(session: _Session) -> str:
@@ -237,7 +237,7 @@ class _Run:
         trap = "exit 1" if mark is None else f"echo ran > '{mark}'"
         return RLlinkServer(
             options.obs_size, options.action, options.steps, dialect=options.dialect, fault=fault, port=options.port,
-            delay=_LATE if fault is RLlinkFault.LATE else 0.0, trap=trap,
+            delay=options.late if fault is RLlinkFault.LATE else 0.0, trap=trap,
         )  # fmt: skip
 
     def first_session(self) -> bool:
