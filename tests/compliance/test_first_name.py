@@ -7,6 +7,7 @@ import socket
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -14,7 +15,7 @@ import pytest
 from ue_rl.compliance import Options, Report, check
 from ue_rl.compliance.rounding import rounding
 from ue_rl.testing.engines.mistaken import MistakenEngine
-from ue_rl.testing.engines.right import Answer
+from ue_rl.testing.engines.right import Answer, Ask
 
 QUICK = Options(timeout=0.5)
 
@@ -29,8 +30,9 @@ def report_of(way: str, **options: object) -> Report:
     "way",
     [
         "bound-refused:highest", "bound-refused:lowest", "mixed-batch:resets", "partial-batch:waits",
-        "not-repeatable:clock", "handshake-again:behind", "env-refused:one-more", "numbers-not-read:fraction",
-        "two-answers:sometimes", "not-plain-text:nul", "not-plain-text:nul-inside",
+        "not-repeatable:clock", "not-repeatable:one-generator", "handshake-again:behind",
+        "env-refused:one-more", "numbers-not-read:fraction", "two-answers:sometimes", "not-plain-text:nul",
+        "not-plain-text:nul-inside",
     ],
 )  # fmt: skip
 def test_it_is_the_only_name(way: str) -> None:
@@ -42,7 +44,8 @@ def test_what_comes_in_any_session_is_not_left_over_from_the_one_before() -> Non
         write, count = engine.write, itertools.count()
 
         def broken(answer: Answer) -> str:
-            return write(answer).replace(";REW=", ";REW=null" if next(count) % 11 == 7 else ";REW=")
+            late = next(count) > 300 and answer.steps == 1
+            return write(answer).replace(";REW=", ";REW=null") if late else write(answer)
 
         engine.write = broken
         report = check(engine.url, QUICK)
@@ -61,6 +64,28 @@ def test_an_env_socket_that_is_closed_is_not_an_empty_line() -> None:
 def test_the_bytes_are_those_that_were_sent(way: str, bytes_sent: str) -> None:
     found = next(one for one in report_of(way).findings if one.mistake is not None and one.mistake.name in way)
     assert bytes_sent in found.seen
+
+
+def test_what_a_reset_does_not_put_back_is_said() -> None:
+    found = [one for one in report_of("not-repeatable:velocity").findings if one.mistake is not None]
+    assert "only the numbers [2, 3] are others" in found[0].text
+
+
+def test_rewards_that_do_not_repeat_are_shown() -> None:
+    with MistakenEngine(channel="SHARED") as engine:
+        observe, before = engine.observe, [0.0] * engine.num_envs
+
+        def late(ask: Ask) -> Answer:
+            answer = observe(ask)
+            if answer.reset:
+                return answer
+            before[answer.env], reward = answer.reward, before[answer.env]
+            return replace(answer, reward=reward)
+
+        engine.observe = late
+        report = check(engine.url, QUICK, only=("a seed twice",))
+    assert report.mistakes == ["not-repeatable"]
+    assert "the same observation, and REW=" in report.findings[-1].seen
 
 
 def test_control_characters_are_shown_as_escapes() -> None:

@@ -11,6 +11,7 @@ from pathlib import Path
 from tests.docs.test_shared_memory_engine import COMPILER, SOURCE, linux_only, needs_compiler, needs_sync
 from ue_rl.compliance import Options, Report, check
 
+ONLY = ("handshake keys", "a seed twice", "steps and resets in one frame", "waking a trainer", "next trainer")
 pytestmark = [needs_compiler, needs_sync, linux_only]
 
 
@@ -26,8 +27,7 @@ def report_of(folder: Path, *edits: tuple[str, str]) -> Report:
         try:
             while not Path("/dev/shm", name).exists() and process.poll() is None:
                 time.sleep(0.005)
-            return check(f"shm://{name}", Options(timeout=1, patience=0.5), only=("handshake keys", "waking a trainer",
-                                                                                 "next trainer"))  # fmt: skip
+            return check(f"shm://{name}", Options(timeout=1, patience=0.5), only=ONLY)
         finally:
             process.terminate()
             process.wait(10)
@@ -45,6 +45,16 @@ def test_a_futex_that_is_never_woken(tmp_path: Path) -> None:
 def test_a_segment_that_is_never_free_again(tmp_path: Path) -> None:
     report = report_of(tmp_path, ("            if (trainer_has_gone()) end_session(NULL);", ""))
     assert report.mistakes == ["serves-once"]
+
+
+def test_a_reset_that_makes_resets_of_all_that_are_asked(tmp_path: Path) -> None:
+    report = report_of(tmp_path, ("        if (ask[env] == 2) {\n", "        if (memchr(ask, 2, ENVS)) {\n"))
+    assert report.mistakes == ["mixed-batch"]
+
+
+def test_an_engine_that_has_died_is_not_blamed_again_and_again(tmp_path: Path) -> None:
+    dies = ("static int answer(void)\n{", "static int answer(void)\n{ static int n; if (++n == 30) abort();")
+    assert report_of(tmp_path, dies).mistakes == ["ends-session", "serves-once"]
 
 
 def test_a_feature_that_nobody_knows(tmp_path: Path) -> None:

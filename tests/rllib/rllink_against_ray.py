@@ -48,6 +48,7 @@ class CheckingServer(EnvRunnerServerForExternalInference):  # type: ignore[misc]
         spaces = config.observation_space, config.action_space
         action = ActionSpec.of(tree_of(spaces[1], "ACT_SPACE"))
         self._sent: Any = None
+        self.off_policy = getattr(config, "num_steps_sampled_before_learning_starts", None) is not None
         self.seen: list[int] = []
         self.steps = 0
         self.logits_apart = self.logp_apart = 0.0
@@ -64,8 +65,7 @@ class CheckingServer(EnvRunnerServerForExternalInference):  # type: ignore[misc]
         super()._send_set_state_message()
 
     def _process_episodes_message(self, msg_type: Any, msg_body: Any) -> None:
-        off_policy = getattr(self.config, "num_steps_sampled_before_learning_starts", None) is not None
-        wanted = 1 if off_policy else self.config.train_batch_size_per_learner
+        wanted = 1 if self.off_policy else self.config.train_batch_size_per_learner
         self.steps += self.checks.take({"type": RLlink(msg_type).name, **msg_body}, wanted, self._logits)
         for episode in msg_body["episodes"]:
             outputs = episode["extra_model_outputs"]
@@ -109,7 +109,10 @@ def verdict(server: CheckingServer) -> list[str]:
     wrong = list(server.checks.mistakes[:5])
     if server.logits_apart > 1e-4 or server.logp_apart > 1e-3:
         wrong.append(f"logits differ by {server.logits_apart:.2g}, log-probabilities by {server.logp_apart:.2g}")
-    if server.seen != sorted(server.seen) or server.seen[-1] < len(server.seen) - 2:
+    least = len(server.seen) - 2
+    if server.off_policy:  # RLlib answers with the weights before an update now and then: a number comes twice
+        least //= 2
+    if server.seen != sorted(server.seen) or server.seen[-1] < least:
         wrong.append(f"weights do not advance: {server.seen}")
     return wrong
 

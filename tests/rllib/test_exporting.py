@@ -92,6 +92,7 @@ CASES = {
 def test_the_default_modules(case: str, tmp_path: Path) -> None:
     config, space, model = CASES[case]
     module = module_of(config(), space, **model)
+    module.train()
     before = copy.deepcopy(module.state_dict())
     report = export_rl_module(
         module, tmp_path / "model.onnx", OBS, space, normalize_actions=True, clip_actions=False,
@@ -105,6 +106,7 @@ def test_the_default_modules(case: str, tmp_path: Path) -> None:
         assert actions.dtype == np.float32
         assert np.abs(actions - wanted).max() <= (1e-5 * 5 if isinstance(space, spaces.Box) else 0)
     assert len(np.unique(policy.run_inference(rng.normal(size=(300, 5)).astype(np.float32)))) > 2
+    assert module.training
     assert all(torch.equal(value, before[name]) for name, value in module.state_dict().items())
     said = policy.metadata
     assert said is not None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import shlex
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ pytest.importorskip("ray", reason="Ray is not installed: .ci/run runs these in a
 
 import gymnasium as gym
 import psutil
+import ray
 import torch
 from ray.rllib.algorithms.ppo import PPOConfig
 from ray.rllib.core.rl_module.default_model_config import DefaultModelConfig
@@ -123,8 +125,15 @@ def test_an_engine_that_is_killed_is_started_again() -> None:
         runner.stop()
 
 
+@pytest.fixture
+def cluster() -> Iterator[None]:
+    ray.init(num_cpus=1, include_dashboard=False, object_store_memory=200_000_000, logging_level="ERROR")
+    yield
+    ray.shutdown()
+
+
 @pytest.mark.timeout(180)
-def test_ppo_learns_a_policy_for_each_group(tmp_path: Path) -> None:
+def test_ppo_learns_a_policy_for_each_group(cluster: None, tmp_path: Path) -> None:
     algorithm = config_of("ue_rl_agents").build_algo()
     try:
         before = algorithm.get_weights()["walker"]["pi.net.mlp.0.weight"].copy()

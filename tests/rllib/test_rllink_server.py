@@ -57,9 +57,7 @@ def test_every_episode_is_right_by_rllibs_own_module(
     algorithm.stop()
     assert verdict(server) == []
     assert server.steps >= (6 * 300 if kind is PPOConfig else 200)
-    assert len(seen) == 6
-    assert seen == sorted(seen)
-    assert seen[-1] >= 4  # SAC may say a number twice
+    assert seen == (list(range(6)) if kind is PPOConfig else server.seen[:6])
     assert sorted(returns) == pytest.approx(sorted(total for total, _ in server.checks.finished), rel=1e-4)
     assert results["num_env_steps_sampled_lifetime"] == server.steps
     if env == "CartPole-v1":

@@ -173,6 +173,20 @@ def test_a_server_that_was_restarted_sees_whole_episodes_only(caplog: pytest.Log
     assert not ids[0] & ids[1]
 
 
+class HangsUp(RLlinkServer):
+    """Ends the connection whenever episodes come."""
+
+    def _answer(self, client: socket.socket, message: dict[str, Any]) -> bool:
+        return message.get("type") != "EPISODES_AND_GET_STATE" and super()._answer(client, message)
+
+
+def test_one_that_never_answers_is_not_dialled_for_ever() -> None:
+    with HangsUp(4, ACTIONS["discrete"], steps_per_sample=10) as server, client(server, reconnect=5.0) as player:
+        with pytest.raises(LearnerDisconnected, match="instead of answering EPISODES_AND_GET_STATE"):
+            player.run(samples=2)
+    assert server.clients == 6
+
+
 def test_one_that_comes_back_and_is_silent_is_waited_for_as_long_as_was_said() -> None:
     with RLlinkServer(4, ACTIONS["discrete"], fault=RLlinkFault.DISCONNECT) as server:
         player = client(server, reconnect=0.4)

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from tests.rllink.test_client import ACTIONS, walk
-from ue_rl.errors import MalformedMessage, UnsupportedNetwork
+from ue_rl.errors import ConfigurationError, MalformedMessage, UnsupportedNetwork
 from ue_rl.rllink.client import RLlinkClient
 from ue_rl.rllink.configs import config_of
 from ue_rl.rllink.messages import ServerConfig, ServerState
@@ -63,6 +63,16 @@ def test_an_off_policy_algorithm_waits_for_its_first_steps_only() -> None:
     assert server.mistakes == []
     assert server.batches[0] >= 60
     assert max(server.batches[1:]) <= 4
+
+
+def test_algorithms_that_never_answer_are_refused_by_name() -> None:
+    pickled = pickle.dumps(Spec(broadcast_interval=1, train_batch_size=500))
+    with (
+        RLlinkServer(4, ACTIONS["discrete"], config_pickle=pickled) as server,
+        pytest.raises(ConfigurationError, match=r"IMPALA and APPO .*expected PPO or SAC; got .*Spec"),
+    ):
+        RLlinkClient(walk(1), port=server.port, timeout=5.0).connect()
+    assert server.batches == []
 
 
 def test_own_code_is_refused_by_name_and_may_be_vouched_for() -> None:

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from ue_rl.compliance.greeting import ClosedAtOnce
 from ue_rl.compliance.memory_peer import MEMORY, MemoryPeer
 from ue_rl.compliance.mistakes import MISTAKES
-from ue_rl.compliance.peer import Peer, Skip, States, Wrong
+from ue_rl.compliance.peer import SILENT, Peer, Skip, States, Wrong
 from ue_rl.compliance.report import Finding, Outcome
 from ue_rl.compliance.sampling import Sampler
 from ue_rl.compliance.tape import Tape
@@ -125,7 +125,9 @@ class Bench:
             try:
                 return MemoryPeer(self._dial())
             except UeRlError as error:
-                raise Wrong("shm-refused", error.plain()) from error
+                raise self._no_session(Wrong("shm-refused", error.plain())) from error
+            except Wrong as wrong:
+                raise self._no_session(wrong) from wrong
         until = time.perf_counter() + (_LISTENS_AGAIN if self._again else 0.0)
         while True:
             try:
@@ -148,7 +150,8 @@ class Bench:
                 raise self._no_session(wrong) from wrong
 
     def _no_session(self, wrong: Wrong) -> Wrong:
-        name = "serves-once" if self._again and wrong.mistake == "no-handshake" else wrong.mistake
+        gone = self._again and wrong.mistake in ("no-handshake", "shm-refused")
+        name = "serves-once" if gone else wrong.mistake
         return Wrong(name, wrong.text, wrong.seen, wrong.env_id)
 
     def note_unknown(self) -> dict[str, bytes]:
@@ -279,6 +282,12 @@ class Bench:
         wrong = [name for name in mistakes if name in self.failed]
         if wrong:
             raise Skip(f"it needs what failed above: {', '.join(wrong)}")
+
+    def provoked(self, mistake: str, wrong: Wrong, text: str) -> Wrong:
+        """`wrong` as this mistake, because a check asked for it; as it is, where it has come without that before."""
+        if wrong.mistake in self.failed and wrong.mistake not in (*SILENT, "ends-session"):
+            return wrong
+        return Wrong(mistake, text, wrong.seen, wrong.env_id)
 
     # -- findings
 

@@ -27,6 +27,7 @@ from ue_rl.rllib.algorithms import algorithm_config, num_env_runners, resources
 from ue_rl.rllib.checkpoints import Saves, is_finite, restore
 from ue_rl.rllib.cluster import cluster
 from ue_rl.rllib.inbox import Inbox, RunnersFleet
+from ue_rl.rllib.log import into_run_log
 from ue_rl.rllib.registering import register
 from ue_rl.saving.checkpoints import Checkpoint
 from ue_rl.saving.stop_callback import LEARNING
@@ -77,6 +78,7 @@ class RllibLearner:
         register()
         config = self._config(resume, name)  # what is wrong with it is said before Ray is started
         stack.enter_context(cluster(options.ray_address, *resources(options), options.start_timeout))
+        into_run_log()
         self.inbox = stack.enter_context(Inbox(name, report))
         self.algorithm: Any = self._built(config)
         stack.callback(self._stop)

@@ -24,6 +24,7 @@ from ue_rl.rllink.player import Player, Sample
 from ue_rl.rllink.policy import Policy
 from ue_rl.transport import Transport
 
+_MOST_LOST = 5  # messages in a row that a server takes and goes away: what is sent may be why
 _log = logging.getLogger("ue_rl.rllink")
 
 
@@ -64,8 +65,8 @@ class RLlinkClient:
 
         Raises:
             UnsupportedByEngine: the engine has images or agents, or is not one row of numbers. UnsupportedNetwork: the
-            server's policy cannot be rebuilt here. ConfigurationError: the server does not say how many steps it
-            wants, and no flag does. Also what `open_link` and Transport.connect raise.
+            server's policy cannot be rebuilt here. ConfigurationError: the server learns by IMPALA or APPO; or it does
+            not say how many steps it wants, and no flag does. Also what `open_link` and Transport.connect raise.
         """
         spec = self._transport.connect()
         if spec.groups or spec.image is not None or spec.obs_space is not None:
@@ -92,7 +93,8 @@ class RLlinkClient:
             on_sample: called after each message was answered; True ends the run.
 
         Raises:
-            LearnerTimeout, LearnerDisconnected: the server, after `reconnect` seconds. UnsupportedNetwork: its layers
+            LearnerTimeout, LearnerDisconnected: the server, after `reconnect` seconds, or where it came back five
+            times and answered none. UnsupportedNetwork: its layers
             have changed to what cannot be rebuilt. ActionError: its numbers are not finite. Also what Transport.receive
             raises.
         """
@@ -100,7 +102,7 @@ class RLlinkClient:
             self.connect()
         if self._player is None:
             self._player = Player(self._transport, self._seed)
-        sent, done = 0, 0
+        sent, done, lost_in_a_row = 0, 0, 0
         while (steps is None or sent < steps) and (samples is None or done < samples):
             assert self._link is not None
             assert self.policy is not None
@@ -108,14 +110,15 @@ class RLlinkClient:
             try:
                 self._take(EPISODES_AND_GET_STATE, self._link.send_episodes(sample.chunks))
             except (LearnerDisconnected, LearnerUnreachable) as error:
-                if not self._reconnect:
+                lost_in_a_row += 1
+                if not self._reconnect or lost_in_a_row > _MOST_LOST:
                     raise
                 lost = f"{sample.steps} env-steps are lost"
                 _log.warning("%s; %s; dialling again for %g s", error.plain(), lost, self._reconnect)
                 self._meet_again(error)
                 self._player.begin_anew()
                 continue
-            self._first = 0
+            self._first = lost_in_a_row = 0
             sent, done = sent + sample.steps, done + 1
             if on_sample is not None and on_sample(sample):
                 return
@@ -145,6 +148,12 @@ class RLlinkClient:
             if not isinstance(config, ServerConfig):
                 raise _unexpected(GET_CONFIG, config)
             self.config = config.under(self._said)
+            if self.config.asynchronous:
+                raise ConfigurationError(
+                    "RLlib's IMPALA and APPO learn from several samples at a time, and answer none that is waited for",
+                    fault="server", field="algorithm", expected="PPO or SAC", got=self.config.algorithm,
+                    cure="learn by PPO or SAC, or with ue_rl.rllib in RLlib's own env runners",
+                )  # fmt: skip
             self._wanted = self.config.steps_per_sample or 0
             if not self._wanted:
                 raise ConfigurationError(

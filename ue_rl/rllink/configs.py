@@ -15,7 +15,7 @@ from ue_rl.rllink.messages import ServerConfig
 from ue_rl.rllink.pickles import Name, Object
 
 _DEFAULT_MODEL = {"fcnet_activation": "tanh", "head_fcnet_activation": "relu"}
-_DEFAULT_CLASS = re.compile(r"ray\.rllib\.algorithms\..+\.(Default\w+TorchRLModule|[A-Z]+Catalog)")
+_DEFAULT_CLASS = re.compile(r"ray\.rllib\.algorithms\..+\.(\w+TorchRLModule|[A-Z]+Catalog)")
 _FACTS = (
     "num_env_runners", "num_learners", "rollout_fragment_length", "batch_mode", "framework_str", "gamma",
     "minibatch_size", "num_epochs",
@@ -45,6 +45,7 @@ def config_of(said: Any) -> ServerConfig:
         normalize_actions=_flag(state.get("normalize_actions")),
         clip_actions=_flag(state.get("clip_actions")),
         own_code=_own_code(state),
+        asynchronous="broadcast_interval" in state,
         algorithm=str(said.made_by) if isinstance(said.made_by, Name) else None,
         facts={name: state[name] for name in _FACTS if isinstance(state.get(name), (str, int, float, bool))},
     )

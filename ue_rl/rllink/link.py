@@ -106,7 +106,8 @@ class Link:
     def _late(self, what: str, seconds: float) -> LearnerTimeout:
         cures = {
             PING: "RLlib serves one client for each env runner: is another one connected to this port?",
-            "GET_CONFIG": "does RLlib still build its algorithm?",
+            "GET_CONFIG": "does RLlib still build its algorithm? Or is there a lambda in its config, which it cannot "
+            "send? Its log says so then",
             "GET_STATE": "does RLlib still build its algorithm?",
         }
         return LearnerTimeout(

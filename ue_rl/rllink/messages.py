@@ -33,6 +33,8 @@ class ServerConfig:
         steps_per_sample: env-steps that one EPISODES_AND_GET_STATE must have at least: RLlib waits for as many.
         steps_before_learning: env-steps that an off-policy algorithm collects before its first update, and without an
             update it answers no EPISODES_AND_GET_STATE: the first one must have as many. None: it is on-policy.
+        asynchronous: it is IMPALA or APPO, which collects several samples before it learns, and sends weights an update
+            later still: it never answers a client that waits for them.
         activation: of the hidden layers of the encoder. head_activation: of those of the heads.
         explore: actions are drawn, not the most likely ones. normalize_actions: actions are within -1 to 1, and
             stretched to the bounds of a bounded Box; else clip_actions: they are cut to them.
@@ -51,6 +53,7 @@ class ServerConfig:
     squashed: bool | None = None
     own_code: tuple[str, ...] | None = None
     steps_before_learning: int | None = None
+    asynchronous: bool | None = None
     algorithm: str | None = None
     facts: Mapping[str, Any] = field(default_factory=dict)
 

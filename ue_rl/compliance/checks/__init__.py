@@ -80,6 +80,7 @@ CHECKS: list[Check] = [
     Check("fields of rows", basics.fields, text_only=True),
     Check("steps behind an end", episodes.behind_the_end),
     Check("the same over each carrier", carriers.same, every_carrier=True),
+    Check("steps and resets in one frame", carriers.mixed, every_carrier=True),
     Check("waking a trainer", carriers.wakes, every_carrier=True),
     # how requests arrive
     Check("what partial batches do", delivery.partial_effect, every_carrier=True, text_only=True),

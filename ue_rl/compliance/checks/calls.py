@@ -72,8 +72,8 @@ def pause(bench: Bench) -> str:
     try:
         bench.step()
     except Wrong as wrong:
-        raise Wrong("bad-call", f"while the game is paused a request is not answered: {wrong.text}", wrong.seen) \
-            from wrong  # fmt: skip
+        text = f"while the game is paused a request is not answered: {wrong.text}"
+        raise bench.provoked("bad-call", wrong, text) from wrong
     _ask(peer, calls.write_pause(False), calls.read_ok)
     bench.step()
     return "a step was answered while the game was paused, and after it"

@@ -10,7 +10,7 @@ from ue_rl.compliance.memory_peer import MemoryPeer
 from ue_rl.compliance.peer import Skip
 from ue_rl.compliance.replay import Episode, affordable, replay, seeds_of, takes_seeds
 
-__all__ = ["same", "wakes"]
+__all__ = ["mixed", "same", "wakes"]
 
 _ROUNDING = 1e-4
 _WAKES = 3  # frames
@@ -30,6 +30,30 @@ def wakes(bench: Bench) -> str:
             return "a trainer that waits on its futex is woken"
     bench.warn("not-woken", f"in {_WAKES} of {_WAKES} frames client_flag stayed 1: a step may take 100 ms more")
     return ""
+
+
+def mixed(bench: Bench) -> str:
+    """Steps and resets in one frame of shared memory: each env does its own."""
+    peer = bench.peer()
+    if not isinstance(peer, MemoryPeer) or not takes_seeds(bench):
+        raise Skip("it is about shared memory, and engines that take seeds")
+    bench.needs_right("not-repeatable", "seed-ignored", "wrong-env-acted", "resets-all")
+    known = bench.memo.get("replayed")
+    if not isinstance(known, Episode) or len(known.actions) < 1:
+        raise Skip("episodes do not repeat")
+    if peer.spec.num_envs == 1 or peer.spec.groups:
+        raise Skip("there is one env, or several agents in each")
+    for resets in ([env for env in range(peer.spec.num_envs) if env % 2 == odd] for odd in (0, 1)):
+        bench.begin(seeds=seeds_of(bench))
+        states = bench.play(known.actions[0], resets=resets)
+        wrong = [env for env in range(peer.spec.num_envs)
+                 if env not in resets and (states.obs[env] != known.obs[1, env]).any()]  # fmt: skip
+        if wrong:
+            text = f"env {wrong[0]} took a step beside a reset of env {resets[0]}, and went elsewhere than alone"
+            seen = f"alone {shown(known.obs[1, wrong[:1]])}; beside it {shown(states.obs[wrong[:1]])}"
+            bench.fail("mixed-batch", text, seen, wrong[0])
+            return ""
+    return "steps beside resets lead where they lead alone"
 
 
 def same(bench: Bench) -> str:

@@ -134,7 +134,7 @@ def large(bench: Bench) -> str:
         try:
             starts.append(bench.begin(seeds=[seed] * envs).obs)
         except Wrong as wrong:
-            raise Wrong("seed-refused", f"SEED={seed}: {wrong.text}", wrong.seen, wrong.env_id) from wrong
+            raise bench.provoked("seed-refused", wrong, f"SEED={seed}: {wrong.text}") from wrong
     if (starts[1] != starts[3]).any():
         bench.fail("seed-ignored", f"SEED={_LARGEST} does not repeat an episode", shown(starts[1][:1]), 0)
     elif bench.memo.get("random starts") and (starts[1] == starts[2]).all():
@@ -155,7 +155,7 @@ def options(bench: Bench) -> str:
         bench.begin(options=[{}] * spec.num_envs)
         bench.step()
     except Wrong as wrong:
-        raise Wrong("options-refused", f"OPTIONS=%7B%7D: {wrong.text}", wrong.seen, wrong.env_id) from wrong
+        raise bench.provoked("options-refused", wrong, f"OPTIONS=%7B%7D: {wrong.text}") from wrong
     return "OPTIONS={} is taken"
 
 

@@ -145,7 +145,7 @@ def _undisturbed(bench: Bench) -> None:
     try:
         bench.step()
     except Wrong as wrong:
-        raise Wrong("disturbed-session", wrong.text or wrong.mistake, wrong.seen) from wrong
+        raise bench.provoked("disturbed-session", wrong, wrong.text or wrong.mistake) from wrong
 
 
 def _dial(bench: Bench) -> Wire:

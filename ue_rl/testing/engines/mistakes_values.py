@@ -113,6 +113,22 @@ def _(engine: RightEngine) -> None:
     engine.begin = lambda ask: begin(replace(ask, seed=ask.seed + 1) if ask.seed is not None and engine._envs else ask)
 
 
+@way("not-repeatable", "one-generator", "all envs draw from one generator, which each seed seeds")
+def _(engine: RightEngine) -> None:
+    begin, act, rng = engine.begin, engine.act, random.Random(0)
+
+    def begins(ask: Ask) -> None:
+        if ask.seed is not None:
+            rng.seed(ask.seed)
+        begin(ask)
+
+    def acts(ask: Ask) -> None:
+        act(ask)
+        engine.points[ask.env].velocity[0] += rng.uniform(-0.01, 0.01)
+
+    engine.begin, engine.act = begins, acts
+
+
 @way("not-repeatable", "noise", "the dynamics have noise of their own", also=("seed-ignored",))
 def _(engine: RightEngine) -> None:
     act, rng = engine.act, random.Random()
