@@ -99,16 +99,16 @@ class NamedFailures:
 
 def _answer(runner: Any, func: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     """What `func` returns, or a Failure."""
-    if runner.failure is None:
+    failure: UeRlError | None = runner.failure
+    if failure is None:
         try:
             return func(runner, *args, **kwargs)
         except Exception as error:
-            config, ours = runner.config, _ours(error)
+            config, failure = runner.config, _ours(error)
             go_on = config.ignore_env_runner_failures and not config.restart_failed_env_runners
-            if ours is None or go_on:
+            if failure is None or go_on:
                 raise
-            runner._fail(ours)
-    failure: UeRlError = runner.failure
+            runner._fail(failure)
     return Failure(failure)
 
 
