@@ -1,10 +1,11 @@
 """Feeds ten million mutated messages to every reader of the project, and reports what they did to it.
 
-python benchmarks/fuzz.py [--messages 10000000] [--processes 2] [--seed 0]
+python benchmarks/fuzz.py [--messages 10000000] [--processes 2] [--seed 0] [--rllink]
 
 Exits with 1 where a message crashed or stopped a process, raised anything but an error of the project, cost more than
 50 ms of processor time, was read differently by the compiled and the pure code, or where a process has grown by more
-than 16 MB between the first fifth and the end. The short form of it is tests/testing/test_fuzz.py.
+than 16 MB between the first fifth and the end. The short form of it is tests/testing/test_fuzz.py. `--rllink` feeds the
+readers of RLlink instead, which may not import, open, compile or call anything either (tests/rllink/test_fuzz.py).
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from pathlib import Path
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
+from ue_rl.testing.fuzzing.rllink import Guard, rllink_targets
 from ue_rl.testing.fuzzing.run import Outcome, run
 from ue_rl.testing.fuzzing.targets import targets
 
@@ -26,10 +28,10 @@ PROTOCOL = Path(__file__).resolve().parents[1] / "docs" / "protocol.md"
 GROWTH = 16 << 20
 
 
-def work(given: tuple[int, int]) -> Outcome:
-    messages, seed = given
+def work(given: tuple[int, int, bool]) -> Outcome:
+    messages, seed, rllink = given
     logging.disable(logging.CRITICAL)  # the log of a hostile peer's mistakes is not what is measured
-    return run(targets(PROTOCOL), messages, seed)
+    return run(rllink_targets(Guard()) if rllink else targets(PROTOCOL), messages, seed)
 
 
 def main() -> int:
@@ -37,9 +39,10 @@ def main() -> int:
     parser.add_argument("--messages", type=int, default=10_000_000)
     parser.add_argument("--processes", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--rllink", action="store_true", help="RLlink's readers.")
     given = parser.parse_args()
     began = time.perf_counter()
-    jobs = [(given.messages // given.processes, given.seed + n) for n in range(given.processes)]
+    jobs = [(given.messages // given.processes, given.seed + n, given.rllink) for n in range(given.processes)]
     context = multiprocessing.get_context("spawn")
     with context.Pool(given.processes) as pool:
         results = [pool.apply_async(work, (job,)) for job in jobs]

@@ -99,7 +99,7 @@ SAMPLES = {
                 "g++ -std=c++17 -O2 -ffp-contract=off -pthread -o samples/cpp/build/reach samples/cpp/reach.cpp -lrt"),
     ),
     "csharp": Sample(
-        "Reach, a C# engine", f"mono samples/unity/build/engine.exe {PLACES} --seed {{seed}}",
+        "Reach, an engine in C#", f"mono samples/unity/build/engine.exe {PLACES} --seed {{seed}}",
         f"--num-envs 32 --timesteps 60000 {PPO_REACH}", 4, "5 on arrival, less the way", "text", "reach",
         needs=("mono", "mcs"), note=DRAWN,
         before=("mkdir -p samples/unity/build",

@@ -39,6 +39,11 @@ def load(model: Any, task: MujocoTask | type[MujocoTask] | None) -> tuple[Any, M
         ConfigurationError: no such file or task, or MuJoCo cannot read the model.
     """
     made = task() if isinstance(task, type) else task
+    if made is not None and not isinstance(made, MujocoTask):
+        raise ConfigurationError(
+            "the task is no MujocoTask", fault="caller", field="task", got=type(made).__name__,
+            cure="derive its class from ue_rl.bridges.MujocoTask",
+        )  # fmt: skip
     if isinstance(model, str) and model in TASKS:
         made = TASKS[model]() if made is None else made
         path: Any = model_file(TASKS[model]())
@@ -59,6 +64,8 @@ def load(model: Any, task: MujocoTask | type[MujocoTask] | None) -> tuple[Any, M
                 "there is no such model", fault="caller", field="model", got=text,
                 expected=f"the path of an MJCF file, or one of {', '.join(TASKS)}",
             )  # fmt: skip
+    except ConfigurationError:
+        raise
     except ValueError as error:
         raise ConfigurationError(
             "MuJoCo cannot read the model", fault="caller", field="model", got=str(error)

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from ue_rl.bridges.base import BaseBridge
 from ue_rl.bridges.reset_options import blames_options
 from ue_rl.buffers import ActionBatch, StepBuffers
-from ue_rl.errors import WrongCount
+from ue_rl.errors import MalformedMessage, WrongCount
 from ue_rl.spec import EnvSpec, EnvType
 from ue_rl.wire import Codec
 
@@ -60,7 +60,10 @@ class MultiEnvBridge(BaseBridge):
 
     @abc.abstractmethod
     def calculate_reward_for_env(self, env_id: int) -> tuple[float, bool] | tuple[float, bool, bool]:
-        """(reward, done) or (reward, done, truncated); truncated: over by a limit only."""
+        """(reward, done) or (reward, done, truncated).
+
+        truncated: over by a limit only; False where the game was lost or won in the same step.
+        """
 
     @abc.abstractmethod
     def handle_reset_for_env(self, env_id: int) -> None:
@@ -158,7 +161,14 @@ class MultiEnvBridge(BaseBridge):
 
     def _read(self, env: int) -> None:
         self._read_state(env)
-        reward, done, *rest = self.calculate_reward_for_env(env)
+        result: Any = self.calculate_reward_for_env(env)
+        if not isinstance(result, (tuple, list)) or len(result) not in (2, 3):
+            raise MalformedMessage(
+                "the game's reward does not say whether the episode is over", fault="engine", env_id=env, field="REW",
+                expected="(reward, done) or (reward, done, truncated)", got=repr(result),
+                cure="look at what calculate_reward returns; is a `return` missing?",
+            )  # fmt: skip
+        reward, done, *rest = result
         truncated = any(rest)
         self.outbox.rewards[env] = reward
         self.outbox.dones[env] = done or truncated
@@ -191,7 +201,14 @@ class MultiEnvBridge(BaseBridge):
             self._state_codec.decode_states(f"OBS={state}REW=0;DONE=0".encode(), self._state_row)
             self.outbox.obs[env] = self._state_row.obs[0]
             return
-        values = np.asarray(state, np.float32).reshape(-1)
+        try:
+            values = np.asarray({} if state is None else state, np.float32).reshape(-1)
+        except (TypeError, ValueError) as error:
+            raise MalformedMessage(
+                "the game's state is not a row of numbers", fault="engine", env_id=env, field="OBS",
+                expected=f"{self.spec.obs_size} numbers", got=repr(state),
+                cure="look at what create_state_string returns; is a `return` missing?",
+            ) from error  # fmt: skip
         if values.size != self.spec.obs_size:
             raise WrongCount(
                 "the game's state has the wrong number of numbers", fault="engine", env_id=env, field="OBS",

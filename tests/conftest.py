@@ -10,9 +10,11 @@ import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
+
+from tests.ahead import Ahead
 
 if TYPE_CHECKING:
     from ue_rl.testing import WarmCli
@@ -61,6 +63,19 @@ def warm_cli() -> Iterator[WarmCli]:
 
     with WarmCli() as warm:
         yield warm
+
+
+@pytest.fixture(scope="session")
+def _ahead(request: pytest.FixtureRequest) -> Iterator[Ahead]:
+    jobs = Ahead(request.session.items)
+    yield jobs
+    jobs.close()
+
+
+@pytest.fixture
+def result(_ahead: Ahead, request: pytest.FixtureRequest) -> Any:
+    """What the job of the test's marker `ahead` returned."""
+    return _ahead.result(request.node)
 
 
 @pytest.fixture(scope="session")

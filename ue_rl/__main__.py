@@ -1,5 +1,21 @@
-"""`python -m ue_rl` is `ue-rl`."""
+"""`ue-rl`, also as `python -m ue_rl`."""
 
-from ue_rl.cli import main
+from __future__ import annotations
 
-main()
+import sys
+from typing import Any
+
+
+def main() -> Any:
+    """Runs the command line and exits; says what to install where only the library is there."""
+    try:
+        from ue_rl.cli import main as run
+    except ModuleNotFoundError as error:
+        if error.name != "click":
+            raise
+        sys.exit("The command line needs more than the library: pip install 'ue_rl[train]'")
+    return run()
+
+
+if __name__ == "__main__":
+    main()

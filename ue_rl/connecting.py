@@ -53,6 +53,24 @@ def parse_tcp(url: str) -> tuple[str, int]:
     return parts.hostname, port
 
 
+def address_of(host: str | None, port: int | None) -> str:
+    """The URL of --host (a name, ADDRESS:PORT, a URL or shm://NAME) and --port, as ue_rl.connect takes it."""
+    address = (host or "127.0.0.1").removeprefix("tcp://")
+    if "://" in address:
+        return address
+    if has_port(address):
+        return f"tcp://{address}"
+    if ":" in address:
+        address = f"[{address.strip('[]')}]"
+    return f"tcp://{address}:{port or DEFAULT_PORT}"
+
+
+def has_port(host: str) -> bool:
+    """Does it end in :PORT? An IPv6 address has its own colons, and brackets where a port follows."""
+    address, colon, port = host.rpartition(":")
+    return bool(colon and port.isdigit() and ("]" in address or ":" not in address))
+
+
 def open_transport(
     url: str | Sequence[str],
     transport: str = "auto",

@@ -56,7 +56,10 @@ def shorten(value: object, limit: int = _SHOWN) -> str:
         text = raw.decode("utf-8", "backslashreplace").rstrip("\r\n")
         total = len(value)
     else:
-        text = value if isinstance(value, str) else repr(value)
+        try:
+            text = value if isinstance(value, str) else repr(value)
+        except (RecursionError, ValueError):  # nested too deep, or a number of more digits than Python writes
+            text = f"a {type(value).__name__}"
         total = len(text)
     if len(text) > limit:
         return f"{text[:limit]}... ({total} characters)"
@@ -76,7 +79,7 @@ def nearest(word: str, words: Iterable[str]) -> str | None:
     return f"did you mean {close[0]!r}?" if close else None
 
 
-def _as_sentence(cure: str) -> str:
+def as_sentence(cure: str) -> str:
     """With a capital letter, unless it begins with code or a command."""
     word = cure.partition(" ")[0].rstrip(",:;")
     return cure[:1].upper() + cure[1:] if word.isalpha() and word not in _COMMANDS else cure
@@ -131,7 +134,7 @@ class UeRlError(Exception):
         if self.fault is not None:
             text += f" [at fault: {self.fault}]"
         if self.cure is not None:
-            text += f". {_as_sentence(self.cure)}"
+            text += f". {as_sentence(self.cure)}"
         return printable(text)
 
     def plain(self) -> str:

@@ -27,6 +27,7 @@ MOVED = {
     "ue_rl.shm_ring": "ue_rl.shm.ring",
     "ue_rl.spaces": "ue_rl.envs.spaces",
     "ue_rl.vec_env": "ue_rl.envs.vec_env",
+    "ue_rl.agents.rllib": "ue_rl.rllib.multi_agent_env",
     "ue_rl.cli.bench_envs": "ue_rl.testing.do_nothing",
     "ue_rl.cli.curves": "ue_rl.training.curves",
     "ue_rl.cli.engine": "ue_rl.training.engine",

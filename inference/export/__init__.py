@@ -7,9 +7,11 @@ from typing import TYPE_CHECKING
 from ue_rl.lazy import lazy
 
 if TYPE_CHECKING:
-    from ue_rl.inference.export.onnx import ExportReport as ExportReport
+    from ue_rl.inference.export.file import ExportReport as ExportReport
     from ue_rl.inference.export.onnx import check_exportable as check_exportable
     from ue_rl.inference.export.onnx import export_onnx as export_onnx
     from ue_rl.inference.export.onnx import load_and_export as load_and_export
 
-__getattr__, __dir__, __all__ = lazy(__name__, {"onnx": "ExportReport check_exportable export_onnx load_and_export"})
+__getattr__, __dir__, __all__ = lazy(
+    __name__, {"file": "ExportReport", "onnx": "check_exportable export_onnx load_and_export"}
+)

@@ -179,7 +179,7 @@ def plan_graph(
     leaves = find_leaves(model.observation_space, env, image_layout, order)
     check_normalize(vec_normalize, leaves)
     observation = ObservationNet(leaves, vec_normalize, bool(policy.normalize_images), flat_input)
-    inputs = _observation_ports(leaves, flat_input)
+    inputs = observation_ports(leaves, flat_input)
     outputs = [Port("actions", (space_size(space_to_json(space)),), ACTIONS)]
     lstm = None
     if algorithm == "RecurrentPPO":
@@ -198,7 +198,8 @@ def plan_graph(
     return Plan(algorithm, leaves, net, tuple(inputs), tuple(outputs), stochastic, flat_input)
 
 
-def _observation_ports(leaves: list[Leaf], flat_input: bool) -> list[Port]:
+def observation_ports(leaves: list[Leaf], flat_input: bool) -> list[Port]:
+    """The inputs of a graph for these parts of an observation: one each, or one in all."""
     if flat_input:
         return [Port("obs", (sum(leaf.size for leaf in leaves),), OBSERVATION)]
     if leaves[0].key is None:

@@ -10,71 +10,26 @@ docs/deploy.md says what the graph holds, and what stays the engine's task.
 
 from __future__ import annotations
 
-import logging
-import os
 import time
-from contextlib import suppress
-from dataclasses import asdict, dataclass, replace
-from importlib.metadata import PackageNotFoundError, version
-from importlib.util import find_spec
 from os import PathLike
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
-from ue_rl.errors import ConfigurationError, ExportError, InferenceError
-from ue_rl.inference.metadata import ACTION_MASKS, METADATA_KEY, Comparison, PolicyMetadata, space_to_json
-from ue_rl.inference.runtime.onnx import OnnxInference
+from ue_rl.errors import ExportError
+from ue_rl.inference.export.file import (
+    DEFAULT_OPSET,
+    TOLERANCES,
+    ExportReport,
+    Made,
+    check_libraries,
+    check_sizes,
+    check_target,
+    describe,
+    make,
+    write,
+)  # fmt: skip
 from ue_rl.space_tree import Branch
 from ue_rl.spec import EnvSpec
-
-logger = logging.getLogger(__name__)
-
-DEFAULT_OPSET = 17
-_TOLERANCES = (1e-5, 1e-4)  # on typical and recorded observations, on extreme ones
-_LIBRARIES = ("torch", "stable_baselines3", "onnx", "onnxruntime")
-
-
-@dataclass(kw_only=True)
-class ExportReport(Comparison):
-    """What was exported, and in the attributes of Comparison how well it agrees with predict().
-
-    Attributes:
-        path: the file.
-        algorithm: such as "PPO".
-        metadata: the description in the file.
-        num_bytes: size of the file.
-        exporter: torch's converter: "torchscript" or "dynamo".
-        seconds: time taken in all.
-    """
-
-    path: Path
-    algorithm: str
-    metadata: PolicyMetadata
-    num_bytes: int
-    exporter: str
-    seconds: float
-
-    @property
-    def reason(self) -> str:
-        """Why the file was accepted: "equal" (within the tolerance everywhere), or "rounding" (see rounded, ties)."""
-        return "rounding" if self.rounded or self.ties else "equal"
-
-    def __str__(self) -> str:
-        ties = f", {self.ties} ties" if self.ties else ""
-        rounded = (
-            f", {self.rounded} of them equal but for the rounding of float32 (from exact arithmetic the file is "
-            f"{self.file_error:.3g} of the action range away, predict() {self.predict_error:.3g})"
-            if self.rounded
-            else ""
-        )
-        return (
-            f"{self.path}: {self.algorithm}, {self.metadata.obs_size} -> {self.metadata.act_size} numbers, "
-            f"{self.num_bytes / 1024:.0f} KiB; largest difference from predict() {self.max_abs_difference:.3g} "
-            f"over {self.observations} observations{rounded}{ties}; {self.seconds:.1f} s"
-        )
 
 
 def export_onnx(
@@ -89,8 +44,8 @@ def export_onnx(
     image_layout: str = "auto",
     recorded: Any = None,
     n_verify: int = 1024,
-    tolerance: float = _TOLERANCES[0],
-    extreme_tolerance: float = _TOLERANCES[1],
+    tolerance: float = TOLERANCES[0],
+    extreme_tolerance: float = TOLERANCES[1],
     allow_custom: bool = False,
     opset: int = DEFAULT_OPSET,
     exporter: str = "auto",
@@ -126,13 +81,9 @@ def export_onnx(
     Raises:
         ExportError: unsupported, not convertible, different from predict(), or not writable. No file is left behind.
     """
-    if n_verify < 1000:
-        raise ConfigurationError("too few to verify with", field="n_verify", expected="1000 or more", got=n_verify)
-    target = Path(path)
-    if not target.parent.is_dir():
-        raise ExportError(f"the folder {target.parent} does not exist", fault="caller", cure="create it first")
+    target = check_target(path, n_verify)
     began = time.perf_counter()
-    content, metadata, used, found = _make(
+    made = _make(
         model,
         vec_normalize,
         recorded=recorded,
@@ -147,18 +98,7 @@ def export_onnx(
         image_layout=image_layout,
         allow_custom=allow_custom,
     )
-    _write(content, target)
-    report = ExportReport(
-        path=target,
-        algorithm=metadata.algorithm,
-        metadata=metadata,
-        num_bytes=len(content),
-        exporter=used,
-        seconds=time.perf_counter() - began,
-        **vars(found),
-    )
-    logger.info("exported %s", report)
-    return report
+    return write(made, target, began)
 
 
 def load_and_export(
@@ -181,7 +121,7 @@ def load_and_export(
     Raises:
         ExportError: as export_onnx, or a file cannot be read.
     """
-    _check_libraries()
+    check_libraries()
     from ue_rl.inference.export.models import load_sb3_model
 
     model = load_sb3_model(Path(model_path), algorithm)
@@ -202,7 +142,7 @@ def check_exportable(model: Any, vec_normalize: Any = None, **graph_options: Any
     Raises:
         ExportError: naming what is not supported and the reason.
     """
-    _check_libraries()
+    check_libraries()
     if isinstance(model, (str, type)):
         from ue_rl.inference.export.policies import ALGORITHMS
 
@@ -221,18 +161,16 @@ def _make(
     *,
     n_verify: int,
     recorded: Any = None,
-    tolerances: tuple[float, float] = _TOLERANCES,
+    tolerances: tuple[float, float] = TOLERANCES,
     opset: int = DEFAULT_OPSET,
     exporter: str = "auto",
     spec: EnvSpec | None = None,
     **graph_options: Any,
-) -> tuple[bytes, PolicyMetadata, str, Comparison]:
-    """The verified bytes of the file, what they say, the converter used, and what the comparison found."""
-    _check_libraries()
-    from ue_rl.inference.export.graph import algorithm_of, evaluation_mode, plan_graph, to_onnx
+) -> Made:
+    """The verified file of a model of Stable-Baselines3."""
+    check_libraries()
+    from ue_rl.inference.export.graph import algorithm_of, evaluation_mode, plan_graph
     from ue_rl.inference.export.models import buffered_rows, choose_vec_normalize, on_cpu
-    from ue_rl.inference.export.observations import engine_space
-    from ue_rl.inference.export.verify import Verifier
 
     algorithm_of(model)
     told = spec if spec is not None else _spec_of(model)
@@ -242,46 +180,29 @@ def _make(
     twin = on_cpu(model)
     with evaluation_mode(twin.policy):
         plan = plan_graph(twin, stats, model.get_env(), order=order, **graph_options)
-        metadata = PolicyMetadata(
-            algorithm=plan.algorithm,
+        metadata = describe(
+            plan,
+            told,
             policy=type(model.policy).__name__,
-            observation_space=space_to_json(engine_space(plan.leaves)),
-            action_space=space_to_json(model.action_space),
-            inputs=plan.inputs,
-            outputs=plan.outputs,
+            action_space=model.action_space,
             normalization=_describe(stats),
             num_timesteps=int(model.num_timesteps),
-            stochastic=plan.stochastic,
-            flat_input=plan.flat_input,
-            versions=_versions(),
-            obs_names=told.obs_names if told else (),
-            act_names=told.act_names if told else (),
         )
-        if spec is not None and (spec.seen_size, spec.act_size) != (metadata.obs_size, metadata.act_size):
-            raise ExportError(
-                "the engine's sizes are not the model's", fault="caller", field="spec",
-                expected=f"{metadata.obs_size} -> {metadata.act_size} numbers",
-                got=f"{spec.seen_size} -> {spec.act_size}", cure="give the handshake of the game it was trained in",
-            )  # fmt: skip
-        bare, used = to_onnx(plan, opset, exporter)
-        runtime = OnnxInference()
-        try:
-            runtime.load_bytes(_with_metadata(bare, metadata), name="the exported graph")
-        except InferenceError as error:
-            raise ExportError(
-                f"the exported graph cannot be used: {error.message}", fault="policy", got=error.got, cure=error.cure
-            ) from error
-        verifier = Verifier(twin, plan, stats, runtime)
-        for kind, limit in (("typical", tolerances[0]), ("extreme", tolerances[1])):
-            verifier.compare(kind, verifier.draw(kind, -(-n_verify // 2)), limit)
-        seen = (
-            _recorded_rows(recorded, plan.leaves) if recorded is not None else buffered_rows(model, plan.leaves, stats)
+        if spec is not None:
+            check_sizes(spec, metadata)
+        seen = None if recorded is not None else buffered_rows(model, plan.leaves, stats)
+        return make(
+            twin,
+            plan,
+            metadata,
+            stats,
+            recorded=recorded,
+            seen=seen,
+            n_verify=n_verify,
+            tolerances=tolerances,
+            opset=opset,
+            exporter=exporter,
         )
-        if seen is not None:
-            verifier.compare("recorded", seen, tolerances[0])
-    tried = {"tolerance": tolerances[0], "extreme_tolerance": tolerances[1]}
-    metadata = replace(metadata, verification=asdict(verifier.found) | tried)
-    return _with_metadata(bare, metadata, final=True), metadata, used, verifier.found
 
 
 def _spec_of(model: Any) -> EnvSpec | None:
@@ -289,24 +210,6 @@ def _spec_of(model: Any) -> EnvSpec | None:
     env = model.get_env()
     spec = None if env is None else getattr(env.unwrapped, "engine_spec", None)
     return spec if isinstance(spec, EnvSpec) else None
-
-
-def _check_libraries() -> None:
-    missing = [name for name in _LIBRARIES if find_spec(name) is None]
-    if missing:
-        raise ExportError(
-            f"exporting needs libraries that are not installed: {', '.join(missing)}",
-            fault="caller",
-            cure="install them with: pip install ue_rl[train]",
-        )
-
-
-def _versions() -> dict[str, str]:
-    found = {}
-    for name in ("ue_rl", "stable-baselines3", "sb3-contrib", "torch", "onnx", "onnxruntime", "numpy", "gymnasium"):
-        with suppress(PackageNotFoundError):  # sb3-contrib is optional; ue_rl may run from its sources
-            found[name] = version(name)
-    return found
 
 
 def _describe(stats: Any) -> dict[str, Any] | None:
@@ -321,56 +224,3 @@ def _describe(stats: Any) -> dict[str, Any] | None:
         "keys": None if one is rms else list(stats.norm_obs_keys),
         "count": float(one.count),
     }
-
-
-def _with_metadata(content: bytes, metadata: PolicyMetadata, *, final: bool = False) -> bytes:
-    """The graph with its description; `final`: without the output that only the comparison needs."""
-    import onnx
-
-    proto = onnx.load_from_string(content)
-    if final:
-        names = {port.name for port in metadata.outputs}
-        kept = [output for output in proto.graph.output if output.name in names]
-        del proto.graph.output[:]
-        proto.graph.output.extend(kept)
-    for port in metadata.ports(ACTION_MASKS):  # a default makes an input optional; of one row, it holds for all
-        proto.graph.initializer.append(onnx.numpy_helper.from_array(np.ones((1, port.size), np.float32), port.name))
-    onnx.helper.set_model_props(proto, {METADATA_KEY: metadata.to_json()})
-    proto.producer_name = "ue_rl"
-    proto.graph.name = metadata.algorithm
-    onnx.checker.check_model(proto)
-    content_with: bytes = proto.SerializeToString()  # type: ignore[no-untyped-call]
-    return content_with
-
-
-def _recorded_rows(recorded: Any, leaves: Any) -> list[NDArray[np.float32]]:
-    rows = []
-    for leaf in leaves:
-        try:
-            array = np.asarray(recorded if leaf.key is None else recorded[leaf.key], np.float32)
-            rows.append(array.reshape(len(array), *leaf.shape))
-        except (KeyError, IndexError, TypeError, ValueError) as error:
-            raise ExportError(
-                "the recorded observations do not fit the observation space", fault="caller", field=leaf.key,
-                expected=f"[N, {', '.join(map(str, leaf.shape))}]", got=str(error),
-            ) from error  # fmt: skip
-    return rows
-
-
-def _write(content: bytes, target: Path) -> None:
-    beside = target.with_name(f".{target.name}.{os.getpid()}.tmp")
-    try:
-        if target.exists() and not target.is_file():  # /dev/stdout, a pipe: nothing may take its place
-            target.write_bytes(content)
-            return
-        with beside.open("wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(beside, target)
-    except OSError as error:
-        beside.unlink(missing_ok=True)
-        raise ExportError(
-            f"{target} cannot be written", fault="caller", got=error.strerror or str(error),
-            cure="check the folder, its free space, and that no program has the file open",
-        ) from error  # fmt: skip

@@ -57,9 +57,18 @@ class Verifier:
         plan: what was exported of it.
         vec_normalize: the statistics in the graph.
         runtime: the file, loaded.
+        reference: what the model's predict() is, for messages.
     """
 
-    def __init__(self, model: Any, plan: Plan, vec_normalize: VecNormalize | None, runtime: OnnxInference) -> None:
+    def __init__(
+        self,
+        model: Any,
+        plan: Plan,
+        vec_normalize: VecNormalize | None,
+        runtime: OnnxInference,
+        reference: str = "predict()",
+    ) -> None:
+        self.reference = reference
         self.model = model
         self.plan = plan
         self.stats = vec_normalize
@@ -87,18 +96,18 @@ class Verifier:
         make = typical_rows if kind == "typical" else extreme_rows
         return [make(leaf, stats_of(self.stats, leaf.key), n, self.rng) for leaf in self.plan.leaves]
 
-    def compare(self, kind: str, rows: Rows, tolerance: float) -> None:
+    def compare(self, kind: str, rows: Rows, tolerance: float, chunk: int = CHUNK) -> None:
         """Run all rows through the file and through predict() and compare the results.
 
-        A recurrent policy takes each chunk as one time step of CHUNK agents, some of which begin a new episode. File
+        A recurrent policy takes each chunk as one time step of `chunk` agents, some of which begin a new episode. File
         and predict() are given the same state, and the states that they return are compared like actions.
 
         Raises:
             ExportError: they differ by more than `tolerance` (discrete: at all), and not only by rounding.
         """
         state: list[Floats] = []
-        for at in range(0, len(rows[0]), CHUNK):
-            part = [array[at : at + CHUNK] for array in rows]
+        for at in range(0, len(rows[0]), chunk):
+            part = [array[at : at + chunk] for array in rows]
             size = len(part[0])
             starts = (self.rng.random((size, 1)) < (0.1 if at else 1.0)).astype(np.float32)
             arrays = self._arrays(part, starts, [array[:size] for array in state])
@@ -178,7 +187,7 @@ class Verifier:
             )
         except (ValueError, RuntimeError, TypeError, AssertionError) as error:
             raise ExportError(
-                "predict() itself fails on observations of its own space", fault="policy",
+                f"{self.reference} itself fails on observations of its own space", fault="policy",
                 got=f"{type(error).__name__}: {error}",
             ) from error  # fmt: skip
         return [
@@ -201,12 +210,12 @@ class Verifier:
         """Compare the outputs one by one: actions, states, scores."""
         if [array.shape for array in got] != [array.shape for array in want]:
             raise ExportError(
-                "the exported file gives another shape than predict()", fault="model",
+                f"the exported file gives another shape than {self.reference}", fault="model",
                 expected=[array.shape for array in want], got=[array.shape for array in got],
             )  # fmt: skip
         if not all(np.isfinite(array).all() for array in want):
             raise ExportError(
-                "predict() itself gives NaN or infinity", fault="policy",
+                f"{self.reference} itself gives NaN or infinity", fault="policy",
                 got=want[0][~np.isfinite(want[0]).all(axis=1)][:1],
                 cure="the weights may hold NaN: export an earlier checkpoint",
             )  # fmt: skip
@@ -275,7 +284,7 @@ class Verifier:
         self._refuse(
             kind, got[row] * scale[row], want[row] * scale[row],
             f"a difference of {np.abs(got - want)[row].max():.3g} {what} (tolerance {tolerance:.3g}), "
-            f"which is not rounding: from exact arithmetic the file is {of_file[worst]:.3g} away and predict() "
+            f"which is not rounding: from exact arithmetic the file is {of_file[worst]:.3g} away and {self.reference} "
             f"{of_predict[worst]:.3g}, float32 accounts for {allowed[worst]:.3g}",
         )  # fmt: skip
 
@@ -313,7 +322,7 @@ class Verifier:
 
     def _refuse(self, kind: str, got: NDArray[Any], want: NDArray[Any], what: str) -> None:
         raise ExportError(
-            f"the exported file acts differently from predict() on a {kind} observation: {what}", fault="policy",
+            f"the exported file acts differently from {self.reference} on a {kind} observation: {what}", fault="policy",
             expected=want, got=got, cure="the policy does something that the graph does not hold; nothing was written",
         )  # fmt: skip
 
@@ -336,8 +345,8 @@ class Verifier:
                 exact = compute(copy.deepcopy(net).as_reference())
         except RuntimeError as error:  # such as a constant of float32 in custom code
             raise ExportError(
-                "the exported file acts differently from predict(), and whether this is rounding cannot be told: the "
-                "policy does not run in float64", fault="policy", got=str(error),
+                f"the exported file acts differently from {self.reference}, and whether this is rounding cannot be "
+                "told: the policy does not run in float64", fault="policy", got=str(error),
                 cure="make the policy's constants of the dtype of its inputs, or pass a larger tolerance",
             ) from error  # fmt: skip
         return exact, self._errors(compute)

@@ -27,14 +27,14 @@ def load(name: str) -> ModuleType:
     return importlib.import_module(name)
 
 
-@pytest.mark.slow
+@pytest.mark.learning
 @pytest.mark.timeout(300)
 def test_two_agents_learn_to_cover_two_places(samples: Path) -> None:
     train = load("train_cover")
     assert train.run(seed=0) >= train.TARGET
 
 
-@pytest.mark.slow
+@pytest.mark.learning
 @pytest.mark.timeout(300)
 def test_self_play_beats_its_own_past(samples: Path, tmp_path: Path) -> None:
     train = load("train_sumo")

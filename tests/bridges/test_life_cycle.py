@@ -125,6 +125,10 @@ def test_ready_strings_in_every_spelling(text: str) -> None:
         ("1;", errors.WrongCount),
         ("1,x", errors.MalformedMessage),
         ("nan,1", errors.NonFiniteValue),
+        (None, errors.MalformedMessage),
+        ({"x": 1, "y": 2}, errors.MalformedMessage),
+        (["left", "right"], errors.MalformedMessage),
+        ([[1, 2], 3], errors.MalformedMessage),
     ],
 )
 def test_a_wrong_state_is_the_games_fault_by_name(state: Any, kind: type[Exception]) -> None:
@@ -133,6 +137,16 @@ def test_a_wrong_state_is_the_games_fault_by_name(state: Any, kind: type[Excepti
     ask(bridge, 2)
     with pytest.raises(kind, match="at fault: engine"):
         bridge.update_rl(0)
+
+
+@pytest.mark.parametrize("result", [None, 1.0, (1.0,), (1.0, False, False, {}), {"reward": 1}])
+def test_a_reward_without_done_is_the_games_fault_by_name(result: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    bridge = counter(1)
+    monkeypatch.setattr(bridge, "calculate_reward_for_env", lambda env: result)
+    ask(bridge, 2)
+    with pytest.raises(errors.MalformedMessage, match="whether the episode is over") as caught:
+        bridge.update_rl(0)
+    assert f"got {result!r}" in str(caught.value)
 
 
 def test_the_plugins_order_initialize_then_connect() -> None:

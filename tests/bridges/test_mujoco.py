@@ -6,6 +6,7 @@ import os
 import re
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -291,7 +292,8 @@ def test_an_env_that_gets_out_of_hand_ends_its_episode() -> None:
 @pytest.mark.parametrize(
     ("make", "text"),
     [
-        (lambda: MujocoBridge("nowhere.xml"), "there is no such model.*HalfCheetah"),
+        (lambda: MujocoBridge("nowhere.xml"), "^there is no such model.*HalfCheetah, .*Reacher; got nowhere.xml"),
+        (lambda: cart(task=dict), "the task is no MujocoTask.*got dict"),
         (lambda: MujocoBridge("<mujoco><oops/></mujoco>"), "MuJoCo cannot read the model.*oops"),
         (lambda: MujocoBridge("<mujoco/>"), "no actuators"),
         (lambda: cart(num_envs=0), "size out of range"),
@@ -321,11 +323,19 @@ def test_serve(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
         "from ue_rl.bridges import MujocoTask\nclass Mine(MujocoTask):\n    observed = ('qvel',)\n"
     )
     served: list[Any] = []
-    monkeypatch.setattr("ue_rl.bridges.serve", lambda bridge, *_, **__: served.append(bridge))
+
+    def serve(bridge: Any, *_: Any, ready: Any, **__: Any) -> None:
+        served.append(bridge)
+        ready(SimpleNamespace(url="tcp://here"))
+
+    monkeypatch.setattr("ue_rl.bridges.serve", serve)
     words = ["serve", "--mujoco", "cart.xml", "--task", "my_cart:Mine", "--num-envs", "2"]
     result = CliRunner().invoke(cli, [*words, "--kwargs", '{"threads": 1}'])
     assert result.exit_code == 0, result.output
     assert (served[0].spec.obs_size, served[0].num_envs) == (7, 2)
+    assert "every reward is 0" not in result.output
+    result = CliRunner().invoke(cli, [*words[:3], "--num-envs", "2"])
+    assert "  without --task every reward is 0, and no episode ends" in result.output
     result = CliRunner().invoke(cli, [*words, "--kwargs", '{"thread": 1}'])
     assert result.exit_code != 0
     assert isinstance(result.exception, UeRlError) or "thread" in result.output

@@ -132,6 +132,11 @@ def _until(condition: Callable[[], bool], what: str, trainer: WarmProcess | None
         time.sleep(0.002)
 
 
+# For what does not depend on how observations travel: starting, the run's folder, and what a signal leaves of it.
+over_tcp = pytest.mark.parametrize("stage", ["tcp"], indirect=True)
+over_shm = pytest.mark.parametrize("stage", ["shm"], indirect=True)
+
+
 @pytest.fixture(params=["tcp", "shm"])
 def stage(warm_cli: WarmCli, leftovers: Leftovers, tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Stage]:
     """Over both carriers; at the end nothing may be left of what was started."""

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from tests.chaos.conftest import over_tcp
 from ue_rl.testing import ChaosEngine, FaultyNetwork, RawClient
 
 
@@ -115,10 +116,9 @@ def test_an_engine_that_goes_on_late(line: Line) -> None:
     assert run.wait(30) == 0, run.text
 
 
+@over_tcp
 def test_a_half_open_connection_that_comes_back(line: Line) -> None:
     """The engine hears that its trainer has gone as soon as the network carries anything again."""
-    if line.stage.carrier == "shm":
-        pytest.skip("no network between them")
     run = line.train("--reconnect", 20, "--timesteps", 1024)
     hold(line)
     run.wait_for(r"is dialled for 20 s", 20)
@@ -126,10 +126,9 @@ def test_a_half_open_connection_that_comes_back(line: Line) -> None:
     assert run.wait(30) == 0, run.text
 
 
+@over_tcp
 def test_a_half_open_connection_that_stays(line: Line) -> None:
     """The engine believes in its first trainer, so the second dial is told who that is; the run stops, and is saved."""
-    if line.stage.carrier == "shm":
-        pytest.skip("no network between them")
     run = line.train("--reconnect", 1, "--timesteps", 1_000_000)
     hold(line)
     assert run.wait(20) == 1, run.text
@@ -138,9 +137,8 @@ def test_a_half_open_connection_that_stays(line: Line) -> None:
     assert line.stage.newest_checkpoint().env_steps > 0
 
 
+@over_tcp
 def test_one_of_several_sockets_is_cut(line: Line) -> None:
-    if line.stage.carrier == "shm":
-        pytest.skip("shared memory has one socket")
     run = line.train("--channel", "per_env", "--reconnect", 10, "--timesteps", 1024)
     assert line.network.count == 3
     line.network.cut(1)
@@ -156,6 +154,7 @@ def test_a_slow_and_dripping_network_changes_nothing(line: Line) -> None:
     assert line.network.count == 1
 
 
+@over_tcp
 def test_probes_and_a_second_trainer_change_nothing(line: Line) -> None:
     with socket.create_connection(("127.0.0.1", line.engine.port)):  # before: silent, and gone when it trains
         time.sleep(0.05)

@@ -10,6 +10,8 @@ from typing import Any
 
 import pytest
 
+from tests.chaos.conftest import over_shm, over_tcp
+
 # `stage` is the Stage of conftest.py, over text and over shared memory.
 
 
@@ -23,6 +25,7 @@ class Case:
         lives: how often each engine was started; None: not counted.
         logged: what the file with engine 0's output must have.
         saved: the model of the end is there, and the run can be resumed.
+        carriers: over which it is tried; one where the carrier plays no part.
     """
 
     name: str
@@ -34,6 +37,7 @@ class Case:
     lives: tuple[int, ...] | None = None
     logged: str = ""
     saved: bool = True
+    carriers: tuple[str, ...] = ("tcp", "shm")
 
 
 def kill_the_first(stage: Any) -> None:
@@ -52,18 +56,26 @@ GOES_ON = [
          blow=freeze_the_first),
     Case("ends with 0 in mid-run", (r"engine 0.*exit code 0", r"engine 1.*exit code 0"), lives=(2, 2),
          logged="GameError", engine={"fault": "exit", "after": 100, "lives": 1}),
-    Case("crashes twice", (r"engine \d.*SIGKILL",), lives=(3, 3), engine={"fault": "crash", "after": 60, "lives": 2}),
-    Case("starts slowly", (r"1,?024|512",), lives=(1, 1), engine={"listen_after": 1.0}),
-    Case("ignores SIGTERM at the end", (r"512",), lives=(1, 1), engine={"ignore_sigterm": True, "children": 1}),
+    Case("crashes twice", (r"engine \d.*SIGKILL",), lives=(3, 3), engine={"fault": "crash", "after": 60, "lives": 2},
+         carriers=("shm",)),
+    Case("starts slowly", (r"1,?024|512",), lives=(1, 1), engine={"listen_after": 1.0}, carriers=("shm",)),
+    Case("ignores SIGTERM at the end", (r"512",), lives=(1, 1), engine={"ignore_sigterm": True, "children": 1},
+         carriers=("shm",)),
 ]  # fmt: skip
 GIVES_UP = [
     Case("crashes in a loop", (r"engine \d.*SIGKILL", r"--resume"), code=1, words=("--max-restarts", "3"),
-         engine={"fault": "crash", "after": 60}),
+         engine={"fault": "crash", "after": 60}, carriers=("tcp",)),
     Case("cannot start", (r"engine \d.*exit code 5", r"GameError"), code=1, saved=False,
-         engine={"fault": "exit", "exit_code": 5}),
+         engine={"fault": "exit", "exit_code": 5}, carriers=("tcp",)),
     Case("never listens", (r"engine \d.*did not listen",), code=1, saved=False, words=("--start-timeout", "1"),
-         engine={"fault": "hang"}),
+         engine={"fault": "hang"}, carriers=("tcp",)),
 ]  # fmt: skip
+
+
+def tried(cases: list[Case]) -> pytest.MarkDecorator:
+    """Each case over its carriers."""
+    each = [pytest.param(carrier, case, id=f"{carrier}-{case.name}") for case in cases for carrier in case.carriers]
+    return pytest.mark.parametrize(("stage", "case"), each, indirect=["stage"])
 
 
 def check(stage: Any, case: Case) -> None:
@@ -84,19 +96,20 @@ def check(stage: Any, case: Case) -> None:
         assert not stage.run.exists()
 
 
-@pytest.mark.parametrize("case", GOES_ON, ids=lambda case: case.name)
+@tried(GOES_ON)
 def test_the_run_goes_on_and_ends(stage: Any, case: Case) -> None:
     check(stage, case)
     assert stage.saved_steps() == 512
 
 
-@pytest.mark.parametrize("case", GIVES_UP, ids=lambda case: case.name)
+@tried(GIVES_UP)
 def test_the_run_stops_and_says_why(stage: Any, case: Case) -> None:
     check(stage, case)
-    if case.saved and stage.carrier == "tcp":
+    if case.saved:
         stage.resume()
 
 
+@over_tcp
 def test_a_first_start_that_fails_is_not_tried_again(stage: Any) -> None:
     """It is a wrong command as a rule; an engine that has run once is started again."""
     run = stage.launch(fault="exit", exit_code=5, lives=1)
@@ -104,6 +117,7 @@ def test_a_first_start_that_fails_is_not_tried_again(stage: Any) -> None:
     assert stage.record(0).lives[0] <= 1
 
 
+@over_shm
 def test_ten_engines_of_which_three_die_together(stage: Any) -> None:
     run = stage.launch("--timesteps", 1280, engines=10, num_envs=1)
     stage.wait_for_steps(40, 9, num_envs=1)
@@ -116,6 +130,7 @@ def test_ten_engines_of_which_three_die_together(stage: Any) -> None:
     assert stage.saved_steps() >= 1280
 
 
+@over_tcp
 def test_a_port_that_is_taken(stage: Any) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         run = stage.launch("--start-timeout", 5, engines=1, port=taken.getsockname()[1])
@@ -124,6 +139,7 @@ def test_a_port_that_is_taken(stage: Any) -> None:
     assert "Traceback" not in run.text
 
 
+@over_shm
 def test_embedded_engines_of_which_one_is_killed(stage: Any, leftovers: Any) -> None:
     run = stage.start("--env", "CartPole-v1", "--num-engines", 2, "--num-envs", 2, "--timesteps", 4096)
     run.wait_for("envs in 2 engines", 30)

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from tests.chaos.conftest import over_tcp
 from ue_rl.testing import ChaosEngine
 
 KILL = Path(__file__).parents[2] / "benchmarks" / "chaos_kill.py"
@@ -22,7 +23,9 @@ STOPS = {
 }
 
 
-@pytest.mark.parametrize("stop", STOPS)
+@pytest.mark.parametrize(
+    ("stage", "stop"), [("tcp", "SIGTERM"), *(("shm", stop) for stop in STOPS)], indirect=["stage"]
+)
 def test_a_signal_saves_and_resumes(stage: Any, stop: str) -> None:
     signals, code = STOPS[stop]
     run = stage.launch("--timesteps", 1_000_000)
@@ -52,15 +55,16 @@ def test_a_kill_leaves_nothing_and_resumes(stage: Any, leftovers: Any) -> None:
     again.wait_for(rf"{steps:,}|{steps}", 0)
 
 
-def test_ten_kills_while_it_saves(warm_cli: Any, leftovers: Any, tmp_path: Path, load_script: Any) -> None:
+def test_kills_while_it_saves(warm_cli: Any, leftovers: Any, tmp_path: Path, load_script: Any) -> None:
     """benchmarks/chaos_kill.py does it a hundred times. What is saved does not depend on the carrier."""
     with ChaosEngine(shm=True) as engine:
         killer = load_script(KILL).Killer(warm_cli, tmp_path, port=engine.port)
-        for _ in range(10):
+        for _ in range(4):
             killer.kill_once()
         killer.finish()
 
 
+@over_tcp
 def test_two_trainers_on_one_run(stage: Any) -> None:
     first = stage.launch("--timesteps", 1_000_000, "--save-freq", 128, engines=1)
     stage.wait_for_steps(300)
@@ -87,6 +91,7 @@ def small_disk(stage: Any) -> Any:
     subprocess.run(["umount", "-l", str(stage.runs)], check=True)
 
 
+@over_tcp
 def test_a_full_disk_while_it_saves(stage: Any, small_disk: Path) -> None:
     run = stage.launch("--timesteps", 1_000_000, "--save-freq", 128, engines=1)
     stage.wait_for_steps(300)
@@ -112,10 +117,9 @@ def test_a_full_disk_while_it_saves(stage: Any, small_disk: Path) -> None:
     assert "Traceback" not in run.text
 
 
+@over_tcp
 def test_a_file_limit_while_it_saves(stage: Any) -> None:
     """ulimit -f: what cannot be written is told, and the exit code says so."""
-    if stage.carrier == "shm":
-        pytest.skip("what is saved does not depend on the carrier")
     run = stage.start("--env", "CartPole-v1", "--num-envs", 2, file_limit=20_000)
     assert run.wait(30) == 1, run.text
     run.wait_for(r"File too large", 0)

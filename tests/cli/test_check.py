@@ -6,9 +6,7 @@ import json
 import re
 import shlex
 import signal
-import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -17,7 +15,7 @@ from click.testing import CliRunner, Result
 from ue_rl.cli import cli, main
 from ue_rl.cli.check_view import View
 from ue_rl.compliance import MISTAKES, Finding, Outcome, Report
-from ue_rl.testing import MistakenEngine
+from ue_rl.testing import MistakenEngine, WarmCli
 
 QUICK = ["--timeout", "0.5"]
 ENGINE = [sys.executable, "-m", "ue_rl.testing.engines.mistaken", "--port", "{port}", "--num-envs", "{num_envs}"]
@@ -133,24 +131,13 @@ def test_an_engine_that_cannot_be_started_is_one_sentence() -> None:
     assert type(result.exception).__name__ == "EngineNotStarted"
 
 
-def test_ctrl_c_ends_it_with_what_was_found(tmp_path: Path) -> None:
+def test_ctrl_c_ends_it_with_what_was_found(tmp_path: Path, warm_cli: WarmCli) -> None:
     with MistakenEngine("slow") as engine:
-        process = subprocess.Popen(
-            [sys.executable, "-m", "ue_rl", "check", engine.url], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-            text=True, bufsize=1,
-        )  # fmt: skip
-        assert process.stdout is not None
-        seen = ""
-        while "PASS  reset of all envs" not in seen:
-            line = process.stdout.readline()
-            assert line, seen
-            seen += line
-        time.sleep(0.05)
-        process.send_signal(signal.SIGINT)
-        seen += process.stdout.read()
-        assert process.wait(20) == 130
-        process.communicate()
-    assert seen.rstrip().splitlines()[-1].startswith("STOPPED  "), seen
+        run = warm_cli.start(["check", engine.url], output=tmp_path / "out.txt", errors=tmp_path / "errors.txt")
+        run.wait_for("PASS  reset of all envs")
+        run.signal(signal.SIGINT)
+        assert run.wait(20) == 130
+    assert run.text.rstrip().splitlines()[-1].startswith("STOPPED  "), run.text
 
 
 def test_text_of_an_engine_cannot_steer_the_terminal(capsys: pytest.CaptureFixture[str]) -> None:

@@ -8,7 +8,6 @@ import re
 import signal
 import socket
 import subprocess
-import sys
 import time
 import warnings
 from collections.abc import Iterator
@@ -19,7 +18,7 @@ import pytest
 import ue_rl
 from ue_rl.cli import main
 from ue_rl.cli.common import engine_url
-from ue_rl.testing import PluginStandIn
+from ue_rl.testing import PluginStandIn, WarmCli
 
 posix = pytest.mark.skipif(os.name != "posix", reason="needs what POSIX has")
 
@@ -38,10 +37,6 @@ def run(*words: str) -> int:
     with pytest.raises(SystemExit) as left:
         main(list(words))
     return int(left.value.code or 0)
-
-
-def process(*words: str, **options: object) -> subprocess.Popen[str]:
-    return subprocess.Popen([sys.executable, "-m", "ue_rl", *words], text=True, **options)  # type: ignore[call-overload, no-any-return]
 
 
 @pytest.mark.parametrize(
@@ -67,6 +62,9 @@ def process(*words: str, **options: object) -> subprocess.Popen[str]:
         (["train", "--env-kwargs", "{"], "not a JSON object"),
         (["train", "--net-arch", "x"], "not a list of layers"),
         (["train", "--algo", "nope"], "no such algorithm"),
+        (["train", "--backend", "rlib"], "no such backend"),
+        (["train", "--backend", "rllib", "--normalize"], "train with --backend sb3"),
+        (["train", "--num-env-runners", "4"], "Train with --backend rllib"),
         (["train", "--timesteps", "0"], "must be a positive integer"),
         (["train", "--host", "a/b"], "not an address of an engine"),
         (["train", "--resume", "--force"], "exclude each other"),
@@ -165,29 +163,33 @@ def test_what_nobody_expected_is_one_sentence_and_a_file(
 
 
 @posix
-def test_output_that_nobody_reads_or_that_does_not_fit() -> None:
+def test_output_that_nobody_reads_or_that_does_not_fit(warm_cli: WarmCli, tmp_path: Path) -> None:
+    pipe, errors = tmp_path / "pipe", tmp_path / "errors"
+    os.mkfifo(pipe)
+    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
     with PluginStandIn() as game:
         words = ["inspect", "--port", str(game.port), "--steps", "2"]
-        reader, writer = os.pipe()
+        closed = warm_cli.start(words, output=pipe, errors=errors)
+        while not game.lines:  # it has its output, and nothing is said before the first step
+            assert not closed.ended.is_set(), errors.read_text()
+            time.sleep(0.001)
         os.close(reader)
-        closed = process(*words, stdout=writer, stderr=subprocess.PIPE)
-        os.close(writer)
-        assert closed.communicate(timeout=30)[1] == ""
-        assert closed.returncode == 1
+        assert closed.wait() == 1
+    assert errors.read_text() == ""
     if Path("/dev/full").exists():
-        with PluginStandIn() as game, open("/dev/full", "w") as full:
+        with PluginStandIn() as game:
             words = ["inspect", "--port", str(game.port), "--steps", "2"]
-            denied = process(*words, stdout=full, stderr=subprocess.PIPE)
-            said = denied.communicate(timeout=30)[1]
+            denied = warm_cli.start(words, output=Path("/dev/full"), errors=errors)
+            assert denied.wait() == 1
+        said = errors.read_text()
         assert "No space left on device" in said
         assert "Traceback" not in said
         assert said.count("\n") == 1
-        assert denied.returncode == 1
 
 
 @posix
 @pytest.mark.parametrize("command", ["inspect", "play", "bench"])
-def test_ctrl_c_is_one_word(command: str, tiny_model: Path) -> None:
+def test_ctrl_c_is_one_word(command: str, tiny_model: Path, warm_cli: WarmCli, tmp_path: Path) -> None:
     """As a terminal does it: to every process of the command."""
     with PluginStandIn(num_envs=1, action_ticks=10**9, tick_rate=100) as game:
         words = {
@@ -195,26 +197,18 @@ def test_ctrl_c_is_one_word(command: str, tiny_model: Path) -> None:
             "play": ["play", str(tiny_model), "--port", str(game.port)],
             "bench": ["bench", "--num-envs", "2", "--repeats", "50", "--no-subproc"],
         }[command]
-        child = process(*words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True)
-        try:
-            assert child.stdout is not None
-            if command == "bench":
-                while "codec" not in child.stdout.readline():
-                    pass
-                time.sleep(0.5)
-            else:
-                deadline = time.monotonic() + 30
-                while not any("RESET" not in line for _, _, line in list(game.lines)):
-                    assert time.monotonic() < deadline
-                    time.sleep(0.01)
-            os.killpg(child.pid, signal.SIGINT)
-            _, said = child.communicate(timeout=20)
-        finally:
-            if child.poll() is None:
-                os.killpg(child.pid, signal.SIGKILL)
-                child.wait()
-    assert said.strip() == "stopped"
-    assert child.returncode == 130
+        child = warm_cli.start(words, output=tmp_path / "out.txt", errors=tmp_path / "errors.txt")
+        if command == "bench":
+            child.wait_for("codec")
+            time.sleep(0.5)
+        else:
+            deadline = time.monotonic() + 30
+            while not any("RESET" not in line for _, _, line in list(game.lines)):
+                assert time.monotonic() < deadline
+                time.sleep(0.01)
+        child.signal(signal.SIGINT, group=True)
+        assert child.wait(20) == 130
+    assert (tmp_path / "errors.txt").read_text().strip() == "stopped"
 
 
 @pytest.mark.parametrize("served", [["--env", "CartPole-v1", "--host", "::", "--port", "0"]], indirect=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import re
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -20,8 +21,9 @@ from ue_rl import errors
 from ue_rl.bridges import GymnasiumBridge, run_in_thread
 from ue_rl.cli import cli
 from ue_rl.cli.play import load_policy
-from ue_rl.inference import OnnxInference
+from ue_rl.inference import OnnxInference, Sb3Inference
 from ue_rl.inference.export.verify import Verifier
+from ue_rl.saving.checkpoints import CheckpointStore
 
 
 def run(*arguments: Any) -> Any:
@@ -42,6 +44,29 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
     sac.save(folder / "norm" / "model.zip")
     env.save(str(folder / "norm" / "vecnormalize.pkl"))
     return folder
+
+
+def test_a_folder_stands_for_the_model_in_it(models: Path, tmp_path: Path) -> None:
+    def write(at: Path) -> dict[str, object]:
+        shutil.copy(models / "model.zip", at)
+        return {}
+
+    checkpoint = CheckpointStore(tmp_path / "checkpoints").save(1024, write)
+    for folder, wanted in (
+        (checkpoint.path, checkpoint.path.with_name(f"{checkpoint.path.name}.onnx")),
+        (tmp_path, tmp_path / "model.onnx"),
+    ):
+        result = run("export", folder)
+        assert result.exit_code == 0, result.output
+        assert wanted.exists()
+    assert CheckpointStore(tmp_path / "checkpoints").last == checkpoint  # no file of it has changed
+    (checkpoint.path / "manifest.json").unlink()
+    assert isinstance(load_policy(checkpoint.path), Sb3Inference)
+    assert isinstance(load_policy(tmp_path), OnnxInference)
+    result = run("play", tmp_path, "--env", "CartPole-v1", "--episodes", 1)
+    assert result.exit_code == 0, result.output
+    refused = run("play", tmp_path / "checkpoints")
+    assert "no model in this folder" in str(refused.exception)
 
 
 def test_export_prints_the_largest_difference(models: Path, tmp_path: Path) -> None:
@@ -134,12 +159,17 @@ def test_play_in_a_running_engine_with_statistics(models: Path) -> None:
     assert means[0] == pytest.approx(means[1], rel=1e-2)
 
 
-def test_play_films(models: Path, tmp_path: Path) -> None:
+def test_play_films(
+    models: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
     pytest.importorskip("pygame", reason="CartPole draws with pygame")
     image = pytest.importorskip("PIL.Image", reason="Pillow is not installed")
     gif = tmp_path / "film.gif"
+    for name in ("DISPLAY", "WAYLAND_DISPLAY", "XDG_RUNTIME_DIR", "SDL_VIDEODRIVER"):
+        monkeypatch.delenv(name, raising=False)
     result = run("play", models / "model.zip", "--env", "CartPole-v1", "--episodes", 1, "--gif", gif)
     assert result.exit_code == 0, (result.output, result.exception)
+    assert "error" not in capfd.readouterr().err, "there is no screen, and none is needed"
     with image.open(gif) as film:
         assert film.n_frames > 5
         assert np.asarray(film.convert("RGB")).std() > 0

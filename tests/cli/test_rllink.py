@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import pickle
+
 from click.testing import CliRunner
 
 from ue_rl.action_spec import ActionSpec
 from ue_rl.bridges.runners import run_in_thread
 from ue_rl.cli import cli
-from ue_rl.errors import LearnerUnreachable
+from ue_rl.errors import LearnerUnreachable, UnsupportedNetwork
 from ue_rl.testing import RLlinkServer
 from ue_rl.testing.several import Walk
 
@@ -33,3 +35,30 @@ def test_wrong_words() -> None:
     with run_in_thread(Walk(1)) as engine:
         result = CliRunner().invoke(cli, ["rllink", "--port", "1", "--wait", "0", "--connect", engine.url])
     assert isinstance(result.exception, LearnerUnreachable)
+
+
+class OwnCatalog:
+    """Stands in a config."""
+
+
+class Config:
+    """As RLlib's AlgorithmConfig: an object with a state."""
+
+    def __init__(self) -> None:
+        spec = Config.__new__(Config)
+        spec.__dict__["catalog_class"] = OwnCatalog
+        self.__dict__.update(_rl_module_spec=spec, train_batch_size=40)
+
+
+def test_own_classes_need_a_word() -> None:
+    pickled = pickle.dumps(Config())
+    with run_in_thread(Walk(2)) as engine, RLlinkServer(4, ActionSpec.discrete(3), 40, config_pickle=pickled) as server:
+        words = ["rllink", "--port", str(server.port), "--connect", engine.url, "--steps", "40"]
+        refused = CliRunner().invoke(cli, words)
+        assert isinstance(refused.exception, UnsupportedNetwork)
+        assert "OwnCatalog" in str(refused.exception)
+        assert server.batches == []
+        result = CliRunner().invoke(cli, [*words, "--default-network"], catch_exceptions=False)
+    assert result.exit_code == 0
+    assert server.batches == [40]
+    assert server.mistakes == []

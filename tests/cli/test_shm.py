@@ -15,10 +15,10 @@ from click.testing import CliRunner
 import ue_rl
 from tests.cli.conftest import rest_of
 from ue_rl.cli import cli
+from ue_rl.connecting import address_of
 from ue_rl.connections import SharedMemoryConnection
 from ue_rl.errors import ConfigurationError, UnsupportedByEngine
 from ue_rl.shm import segment
-from ue_rl.training.engine import address_of
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="sends SIGINT as a terminal would")
 CART_POLE = ["--env", "CartPole-v1", "--num-envs", "2"]
@@ -112,4 +112,5 @@ def test_where_shared_memory_is_impossible_serve_says_so(monkeypatch: pytest.Mon
 def test_addresses() -> None:
     assert address_of(None, None) == "tcp://127.0.0.1:7777"
     assert address_of("::1", 5) == "tcp://[::1]:5"
+    assert address_of("[::1]", 5) == "tcp://[::1]:5"
     assert address_of("shm://mine", 5) == "shm://mine"

@@ -36,6 +36,20 @@ def test_help_is_quick_and_loads_nothing_heavy() -> None:
     assert all(name in out for name in COMMANDS)
 
 
+def test_the_name_of_an_engine_is_read_without_torch() -> None:
+    """`inspect` would take the seconds in which it is loaded for those that the engine needs to connect."""
+    code = "import sys; from ue_rl.cli.common import engine_url; engine_url('localhost', 5); "
+    code += "assert 'torch' not in sys.modules"
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_the_library_alone_says_what_the_command_line_needs() -> None:
+    code = "import runpy, sys; sys.modules['click'] = None; runpy.run_module('ue_rl', run_name='__main__')"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert done.stderr == "The command line needs more than the library: pip install 'ue_rl[train]'\n"
+
+
 @pytest.mark.parametrize("name", COMMANDS)
 def test_every_command_has_help(name: str) -> None:
     result = CliRunner().invoke(cli, [name, "--help"])

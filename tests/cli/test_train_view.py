@@ -12,6 +12,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -115,7 +116,7 @@ def outcome(tmp_path: Path, **more: Any) -> Outcome:
     run = RunDirectory(tmp_path / "r")
     run.path.mkdir()
     run.model.write_bytes(b"")
-    return Outcome(run, 500, 3, 1.0, 20.0, **more)
+    return Outcome(run, 500, 3, 1.0, 20.0, model=run.model, **more)
 
 
 def summary(given: Outcome, monkeypatch: pytest.MonkeyPatch) -> str:
@@ -183,39 +184,59 @@ def test_without_a_terminal_the_view_is_lines_and_the_log_is_json(tmp_path: Path
     assert changes[-1] == ("cleanup", "idle")
 
 
-@pytest.mark.skipif(not hasattr(os, "openpty"), reason="pseudo-terminals")
-def test_on_a_terminal_the_view_is_drawn_and_the_summary_follows(tmp_path: Path) -> None:
+@pytest.fixture
+def terminal() -> Iterator[tuple[int, Path]]:
+    """A pseudo-terminal of 100 columns: the descriptor of its screen, and its name."""
+    if not hasattr(os, "openpty"):
+        pytest.skip("pseudo-terminals")
+    screen, keyboard = os.openpty()
+    os.set_blocking(screen, False)
+    yield screen, Path(os.ttyname(keyboard))
+    os.close(keyboard)
+    with contextlib.suppress(OSError):
+        os.close(screen)
+
+
+def shown_on(screen: int) -> str:
+    """What has come since the last time."""
+    data = b""
+    with contextlib.suppress(BlockingIOError):
+        while chunk := os.read(screen, 65536):
+            data += chunk
+    return data.decode(errors="replace")
+
+
+def test_on_a_terminal_the_view_is_drawn_and_the_summary_follows(
+    tmp_path: Path, warm_cli: WarmCli, terminal: tuple[int, Path]
+) -> None:
     words = ["--timesteps", "128", "--num-envs", "2", "--n-steps", "32", "--batch-size", "32", "--eval-episodes", "0"]
-    command = [sys.executable, "-m", "ue_rl", "train", *words, "--no-export", "--ui", "--log-dir", str(tmp_path)]
-    program = (
-        f"import os, pty, sys; os.environ.update(TERM='xterm', COLUMNS='100'); sys.exit(pty.spawn({command}) >> 8)"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", program], stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False,
-        env={**os.environ, "TERM": "xterm", "COLUMNS": "100"},
+    run = warm_cli.start(
+        ["train", *words, "--no-export", "--ui", "--log-dir", str(tmp_path)], output=terminal[1],
+        environment={**os.environ, "TERM": "xterm", "COLUMNS": "100"},
     )  # fmt: skip
-    assert done.returncode == 0, done.stdout
+    shown, deadline = "", time.monotonic() + 60
+    while not run.ended.wait(0.01):
+        shown += shown_on(terminal[0])
+        assert time.monotonic() < deadline, shown
+    shown += shown_on(terminal[0])
+    assert run.code == 0, shown
     for words_shown in ("mean return of 100 episodes", "step p99", "playing", "log", "done", "model.zip"):
-        assert words_shown in done.stdout
+        assert words_shown in shown
 
 
-@pytest.mark.skipif(not hasattr(os, "openpty"), reason="pseudo-terminals")
-def test_a_terminal_that_is_closed_stops_the_run_and_it_is_saved(tmp_path: Path) -> None:
-    import pty
-
+def test_a_terminal_that_is_closed_stops_the_run_and_it_is_saved(
+    tmp_path: Path, warm_cli: WarmCli, terminal: tuple[int, Path]
+) -> None:
     words = ["--num-envs", "2", "--n-steps", "32", "--batch-size", "32", "--no-export", "--log-dir", str(tmp_path)]
-    pid, terminal = pty.fork()
-    if pid == 0:
-        os.execv(sys.executable, [sys.executable, "-m", "ue_rl", "train", *words, "--run-id", "r"])
-    os.set_blocking(terminal, False)
+    process = warm_cli.start(["train", *words, "--run-id", "r"], output=terminal[1])
     run, deadline = tmp_path / "r", time.monotonic() + 60
     while not (run / "episodes.csv").exists() or (run / "episodes.csv").read_text().count("\n") < 5:
         assert time.monotonic() < deadline
-        with contextlib.suppress(BlockingIOError):
-            os.read(terminal, 65536)
+        assert "Traceback" not in shown_on(terminal[0])
         time.sleep(0.01)
-    os.close(terminal)  # SIGHUP, and nothing can be shown any more
-    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 128 + signal.SIGHUP
+    os.close(terminal[0])  # SIGHUP, and nothing can be shown any more
+    assert process.ended.wait(30)
+    assert process.code == 128 + signal.SIGHUP
     last = (run / "checkpoints" / "last").read_text()
     assert int(last.split("_")[1]) > 0
 
@@ -244,7 +265,7 @@ def test_what_the_screen_says_is_said_once(tmp_path: Path, warm_cli: WarmCli) ->
     assert "ue_rl.training" not in shown
     assert shown.count("ValueError: ") == 1
     assert "[nan, nan]" not in shown
-    assert "ERROR ue_rl.training.learner: stopped after" in (tmp_path / "r" / "run.log").read_text()
+    assert "ERROR ue_rl.training.ending: stopped after" in (tmp_path / "r" / "run.log").read_text()
 
 
 def test_an_engine_that_does_not_start_is_told_without_a_file_that_is_gone(tmp_path: Path, warm_cli: WarmCli) -> None:

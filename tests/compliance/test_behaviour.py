@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from functools import partial
+from typing import Any
+
 import pytest
 
 from tests.compliance.behaviour import checked, found
-from ue_rl.compliance import Outcome
+from ue_rl.compliance import Outcome, Report
 from ue_rl.testing import ChaosEngine
 from ue_rl.testing.engines.mistaken import MistakenEngine
 
@@ -24,27 +27,35 @@ PROBABLE = {
 }  # fmt: skip
 
 
+def of_a_mistake(way: str, patience: float = 3.0) -> Report:
+    with MistakenEngine(way, channel="SHARED") as engine:
+        return checked(engine.url, patience=patience)
+
+
+@pytest.mark.ahead(job=of_a_mistake)
 @pytest.mark.parametrize("way", WRONG)
-def test_a_mistake_is_certain_and_alone(way: str) -> None:
-    with MistakenEngine(way, channel="SHARED") as engine:
-        report = checked(engine.url)
-    assert found(report, Outcome.FAIL) == {way.partition(":")[0]}, report
-    assert report.seconds < 10
+def test_a_mistake_is_certain_and_alone(way: str, result: Report) -> None:
+    assert found(result, Outcome.FAIL) == {way.partition(":")[0]}, result
+    assert result.seconds < 10
 
 
+# it ends by its steps, also on a machine that is busy
+@pytest.mark.ahead(job=partial(of_a_mistake, patience=30))
 @pytest.mark.parametrize("way", PROBABLE)
-def test_a_mistake_is_probable(way: str) -> None:
-    with MistakenEngine(way, channel="SHARED") as engine:
-        report = checked(engine.url, patience=30)  # it ends by its steps, also on a machine that is busy
-    assert PROBABLE[way] in found(report, Outcome.WARN), report
-    assert not found(report, Outcome.FAIL), report
+def test_a_mistake_is_probable(way: str, result: Report) -> None:
+    assert PROBABLE[way] in found(result, Outcome.WARN), result
+    assert not found(result, Outcome.FAIL), result
 
 
+def of_a_right_engine(options: dict[str, Any]) -> Report:
+    with MistakenEngine(**options) as engine:
+        return checked(engine.url, seed=5)
+
+
+@pytest.mark.ahead(job=of_a_right_engine)
 @pytest.mark.parametrize("options", [{}, {"choices": True}, {"num_envs": 1}, {"channel": "PER_ENV"}], ids=str)
-def test_nothing_is_wrong_with_an_engine_that_is_right(options: dict[str, str]) -> None:
-    with MistakenEngine(**options) as engine:  # type: ignore[arg-type]
-        report = checked(engine.url, seed=5)
-    assert report.mistakes == [], report
+def test_nothing_is_wrong_with_an_engine_that_is_right(options: dict[str, Any], result: Report) -> None:
+    assert result.mistakes == [], result
 
 
 def test_nothing_is_wrong_over_any_carrier() -> None:

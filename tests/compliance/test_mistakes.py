@@ -7,12 +7,11 @@ import re
 from pathlib import Path
 
 import pytest
-from _pytest.mark.structures import ParameterSet
 
 from tests.compliance.conftest import first_findings
-from ue_rl.compliance import MISTAKES, Options, check
+from ue_rl.compliance import MISTAKES, Options, Report, check
 from ue_rl.testing.engines.mistaken import MistakenEngine
-from ue_rl.testing.engines.mistakes import UNUSUAL, WAYS
+from ue_rl.testing.engines.mistakes import UNUSUAL, WAYS, find
 from ue_rl.testing.engines.ways import Way
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -39,31 +38,39 @@ def _chosen() -> list[Way]:
     return [way for way in WAYS if EVERY_WAY or way is firsts[way.mistake] or way.mistake in IN_ALL_WAYS]
 
 
-def _ways() -> list[ParameterSet]:
-    return [pytest.param(way, id=way.name) for way in _chosen()]
+def named(way: str) -> list[str]:
+    found = first_findings(find(way), QUICK)
+    return [finding.mistake.name for finding in found if finding.mistake is not None]
 
 
-@pytest.mark.parametrize("way", _ways())
-def test_a_mistake_is_named(way: Way) -> None:
-    found = first_findings(way, QUICK)
-    names = [finding.mistake.name for finding in found if finding.mistake is not None]
-    assert names[-1:], "nothing was found"
-    assert names[-1] in (way.mistake, *way.also)
+@pytest.mark.ahead(job=named)
+@pytest.mark.parametrize("way", [way.name for way in _chosen()])
+def test_a_mistake_is_named(way: str, result: list[str]) -> None:
+    assert result[-1:], "nothing was found"
+    assert result[-1] in (find(way).mistake, *find(way).also)
 
 
-@pytest.mark.parametrize("seed", range(5))
-def test_a_right_engine_is_left_in_peace(seed: int) -> None:
+def of_a_right_engine(seed: int) -> Report:
     with MistakenEngine(seed=seed) as engine:
-        report = check(engine.url, Options(seed=seed))
-    assert report.mistakes == [], report
-    assert {finding.carrier for finding in report.findings} >= {"text, shared channel", "text, env sockets"}
+        return check(engine.url, Options(seed=seed))
 
 
-@pytest.mark.parametrize("way", [way for way in UNUSUAL if EVERY_WAY or way.name in USUAL], ids=lambda way: way.name)
-def test_an_unusual_engine_is_left_in_peace(way: Way) -> None:
-    with MistakenEngine(way.name) as engine:
-        report = check(engine.url)
-    assert report.mistakes == [], report
+@pytest.mark.ahead(job=of_a_right_engine)
+@pytest.mark.parametrize("seed", range(5))
+def test_a_right_engine_is_left_in_peace(seed: int, result: Report) -> None:
+    assert result.mistakes == [], result
+    assert {finding.carrier for finding in result.findings} >= {"text, shared channel", "text, env sockets"}
+
+
+def of_an_unusual_engine(way: str) -> Report:
+    with MistakenEngine(way) as engine:
+        return check(engine.url)
+
+
+@pytest.mark.ahead(job=of_an_unusual_engine)
+@pytest.mark.parametrize("way", [way.name for way in UNUSUAL if EVERY_WAY or way.name in USUAL])
+def test_an_unusual_engine_is_left_in_peace(way: str, result: Report) -> None:
+    assert result.mistakes == [], result
 
 
 def test_every_mistake_can_be_made() -> None:

@@ -6,6 +6,7 @@ import socket
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from functools import partial
 
 import pytest
 
@@ -36,28 +37,30 @@ def checked(url: str, **options: bool) -> Report:
     return compliance.check(url, Options(timeout=1.5, **options), only=SESSIONS)  # type: ignore[arg-type]
 
 
+def of_an_engine(way: str | None = None, channel: str = "SHARED") -> Report:
+    with MistakenEngine(way, channel=channel) as engine:
+        return checked(engine.url)
+
+
+@pytest.mark.ahead(job=of_an_engine)
 @pytest.mark.parametrize("way", NAMED)
-def test_a_mistake_is_named(way: str) -> None:
-    with MistakenEngine(way, channel="SHARED") as engine:
-        report = checked(engine.url)
-    assert report.mistakes == [NAMED[way]], report
-    assert report.exit_code == (NAMED[way] != "no-busy")
-    assert report.seconds < 5
+def test_a_mistake_is_named(way: str, result: Report) -> None:
+    assert result.mistakes == [NAMED[way]], result
+    assert result.exit_code == (NAMED[way] != "no-busy")
+    assert result.seconds < 5
 
 
-def test_what_is_left_of_an_engine_that_is_gone_costs_no_further_deadlines() -> None:
-    with MistakenEngine("serves-once:silent") as engine:
-        report = checked(engine.url)
-    assert report.count(Outcome.FAIL) == 1
-    assert "further session" in report.findings[-1].text, report.findings[-1]
+@pytest.mark.ahead(job=partial(of_an_engine, "serves-once:silent", "ANY"))
+def test_what_is_left_of_an_engine_that_is_gone_costs_no_further_deadlines(result: Report) -> None:
+    assert result.count(Outcome.FAIL) == 1
+    assert "further session" in result.findings[-1].text, result.findings[-1]
 
 
+@pytest.mark.ahead(job=of_an_engine)
 @pytest.mark.parametrize("channel", ["SHARED", "PER_ENV"])
-def test_a_right_engine(channel: str) -> None:
-    with MistakenEngine(channel=channel) as engine:
-        report = checked(engine.url)
-    assert report.mistakes == [], report
-    assert report.count(Outcome.SKIP) == 1  # PAUSE is not announced
+def test_a_right_engine(channel: str, result: Report) -> None:
+    assert result.mistakes == [], result
+    assert result.count(Outcome.SKIP) == 1  # PAUSE is not announced
 
 
 def test_the_plugin_serves_once_and_nothing_else_is_tried() -> None:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
 import pytest
 
 from tests.compliance.behaviour import Walk, found, report_of
-from ue_rl.compliance import Outcome
+from ue_rl.compliance import Outcome, Report
 from ue_rl.spec import ActionSpec
 
 
@@ -121,29 +122,34 @@ class Cells(Walk):
         return 4 * self.place[env, 0] + self.place[env, 1]
 
 
+def of(make: Callable[[], Walk], name: str = "", seed: int = 0, patience: float = 3.0) -> Report:
+    return report_of(make(), seed=seed, patience=patience)
+
+
+@pytest.mark.ahead(job=of)
 @pytest.mark.parametrize(
     ("make", "name"),
     [(NextEnv, "wrong-env-acted"), (OneState, "same-trajectory"), (OneGenerator, "same-trajectory"),
      (BeginsAgain, "resets-itself"), (BeginsAtHome, "resets-itself")],
 )  # fmt: skip
-def test_what_is_certain(make: Callable[[], Walk], name: str) -> None:
-    report = report_of(make())
-    assert found(report, Outcome.FAIL) == {name}, report
+def test_what_is_certain(make: Callable[[], Walk], name: str, result: Report) -> None:
+    assert found(result, Outcome.FAIL) == {name}, result
 
 
+# it ends by its steps, also on a machine that is busy
+@pytest.mark.ahead(job=partial(of, patience=30))
 @pytest.mark.parametrize(
     ("make", "name"),
     [(Deaf, "action-ignored"), (HalfDeaf, "action-order"), (Late, "one-step-late"), (Still, "constant-observation"),
      (Endless, "never-done")],
 )  # fmt: skip
-def test_what_is_probable(make: Callable[[], Walk], name: str) -> None:
-    report = report_of(make(), patience=30)  # it ends by its steps, also on a machine that is busy
-    assert name in found(report, Outcome.WARN), report
-    assert not found(report, Outcome.FAIL), report
+def test_what_is_probable(make: Callable[[], Walk], name: str, result: Report) -> None:
+    assert name in found(result, Outcome.WARN), result
+    assert not found(result, Outcome.FAIL), result
 
 
+@pytest.mark.ahead(job=of)
 @pytest.mark.parametrize("make", [Walk, Home, Cells])
 @pytest.mark.parametrize("seed", [0, 1])
-def test_nothing_is_wrong(make: Callable[[], Walk], seed: int) -> None:
-    report = report_of(make(), seed=seed)
-    assert report.mistakes == [], report
+def test_nothing_is_wrong(make: Callable[[], Walk], seed: int, result: Report) -> None:
+    assert result.mistakes == [], result

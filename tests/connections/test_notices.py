@@ -20,6 +20,7 @@ import pytest
 from ue_rl import errors
 from ue_rl.bridges import ShmUpgrader, run_in_thread
 from ue_rl.connections import MultiTcpConnection, open_engine
+from ue_rl.connections.tcp import connection as tcp_connection
 from ue_rl.engine_calls import EngineCalls
 from ue_rl.testing import RawClient
 from ue_rl.testing.do_nothing import DoNothingBridge
@@ -51,8 +52,16 @@ def begin(connection: Any) -> None:
 # -- BUSY
 
 
+@pytest.fixture
+def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Less time than usual for a session that is just ending; test_a_second_trainer_is_told_at_once tries the usual."""
+    monkeypatch.setattr(tcp_connection, "_BUSY_GRACE", 0.1)
+
+
 @pytest.mark.parametrize("spoken", [True, False], ids=["has reset", "only connected"])
-def test_a_second_trainer_is_told_at_once(channel: str, spoken: bool) -> None:
+def test_a_second_trainer_is_told_at_once(channel: str, spoken: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    if not spoken:
+        monkeypatch.setattr(tcp_connection, "_BUSY_GRACE", 0.1)
     with run_in_thread(DoNothingBridge(2), port=0) as server, trainer(server, channel=channel) as first:
         if spoken:
             begin(first)
@@ -70,6 +79,7 @@ def test_a_second_trainer_is_told_at_once(channel: str, spoken: bool) -> None:
         step(first)
 
 
+@pytest.mark.usefixtures("hasty")
 def test_a_trainer_that_waits_gets_its_turn(channel: str) -> None:
     with run_in_thread(DoNothingBridge(2), port=0) as server:
         first = trainer(server, channel=channel)
@@ -77,7 +87,7 @@ def test_a_trainer_that_waits_gets_its_turn(channel: str) -> None:
         second = trainer(server, channel=channel, wait=20.0)
         thread = threading.Thread(target=begin, args=(second,))
         thread.start()
-        time.sleep(1.5)  # longer than what is given to a session that is just ending
+        time.sleep(0.3)  # longer than what is given to a session that is just ending
         assert thread.is_alive()
         step(first)
         first.close()
@@ -87,14 +97,15 @@ def test_a_trainer_that_waits_gets_its_turn(channel: str) -> None:
         second.close()
 
 
+@pytest.mark.usefixtures("hasty")
 def test_a_trainer_that_waits_in_vain_says_for_whom() -> None:
     with run_in_thread(DoNothingBridge(1), port=0) as server, trainer(server) as first:
         begin(first)
         address = first._admin.sock.getsockname()  # type: ignore[union-attr]
         began = time.monotonic()
         with pytest.raises(errors.EngineBusy, match=f"a trainer at 127.0.0.1:{address[1]}, connected for"):
-            trainer(server, wait=1.5).connect()
-        assert 1.4 < time.monotonic() - began < 4
+            trainer(server, wait=0.5).connect()
+        assert 0.4 < time.monotonic() - began < 4
 
 
 @pytest.mark.parametrize("upgrade", [False, True], ids=["text", "shared memory"])

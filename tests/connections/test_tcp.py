@@ -319,7 +319,7 @@ def test_an_engine_that_stops_reading_is_a_timeout(channel: str, compiled: bool 
 @pytest.mark.parametrize("compiled", [None, False])
 @pytest.mark.parametrize("channel", ["shared", "per_env"])
 def test_a_line_that_is_sent_in_parts_arrives_once_and_whole(channel: str, compiled: bool | None) -> None:
-    n, size = 2, 20_000
+    n, size = 2, 8_000  # 80 kB a line, or more
     spec = EnvSpec(1, size, num_envs=n, version=0)
     stall, heard = threading.Event(), [b""] * n
     actions = np.linspace(-1, 1, n * size, dtype=np.float32).reshape(n, size)
@@ -331,7 +331,7 @@ def test_a_line_that_is_sent_in_parts_arrives_once_and_whole(channel: str, compi
             sock.settimeout(20)
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 8192)
             for _ in range(2):  # the sender's buffers fill up twice: what is left of the line takes further calls
-                stall.wait(0.4)
+                stall.wait(0.2)
                 heard[env] += sock.recv(20_000)
             while not heard[env].endswith(b"\n") and (data := sock.recv(65_536)):
                 heard[env] += data

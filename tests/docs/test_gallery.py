@@ -27,6 +27,11 @@ def test_the_page_is_that_of_the_results(gallery) -> None:
     assert (ROOT / "docs" / "gallery.md").read_text("utf-8") == gallery.page(gallery.read_results())
 
 
+def test_every_link_of_the_table_leads_to_a_place_of_its_own(gallery) -> None:
+    anchors = [gallery.anchor(sample.title) for sample in gallery.SAMPLES.values()]
+    assert len(set(anchors)) == len(anchors)
+
+
 def test_every_sample_was_run_and_has_learnt(gallery) -> None:
     results = gallery.read_results()
     assert set(results) == set(gallery.SAMPLES)

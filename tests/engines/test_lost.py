@@ -15,6 +15,7 @@ from ue_rl.agents import GroupVecEnv
 from ue_rl.agents.group import GroupTransport
 from ue_rl.agents.multi_agent_env import AgentsEnv
 from ue_rl.agents.sides import SidesTransport
+from ue_rl.engines import restarts as restarts_of_engines
 from ue_rl.engines.lifecycle import Change, Life, LifeState
 from ue_rl.engines.restarts import Restarts
 from ue_rl.engines.transport import EnginesTransport
@@ -501,14 +502,17 @@ def test_restarts_pause_longer_each_time_an_engine_dies_at_once() -> None:
     assert restarts.lost(1, error, 3) == 0
     assert restarts.lost(0, error, 20) == 0  # it lived for a while
     assert restarts.lost(0, error, 21) == pytest.approx(0.1)
-    with pytest.raises(errors.RestartsSpent, match=r"7 times within 60 s.*look there"):
+    with pytest.raises(errors.RestartsSpent, match=r"7 times within 60 s.*Look there"):
         restarts.lost(0, error, 22)
     assert restarts.counts == {0: 7, 1: 1}
     slow = Restarts(1, 10)
     assert [slow.lost(0, error, now) for now in (0, 11, 22, 33)] == [0] * 4
 
 
-def test_an_engine_that_never_answers_a_step_spends_the_quota_however_long_it_takes_to_start() -> None:
+def test_an_engine_that_never_answers_a_step_spends_the_quota_however_long_it_takes_to_start(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(restarts_of_engines, "_FIRST_PAUSE", 0.001)
     restarts = Restarts(2, 10)
     error = errors.EngineDisconnected("gone")
     vain = functools.partial(restarts.lost, 0, error, stepped=False)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import warnings
 from collections.abc import Callable
 from typing import Any
@@ -28,6 +29,7 @@ from stable_baselines3.common.vec_env import (
 )
 
 import ue_rl
+from tests.envs.conftest import CARRIERS
 from ue_rl import errors
 from ue_rl.bridges import GymnasiumBridge
 from ue_rl.envs.vec_env import UnrealVecEnv
@@ -35,7 +37,6 @@ from ue_rl.spec import EnvType
 from ue_rl.testing import MemoryTransport
 
 N = 3
-CARRIERS = ("memory", "shared", "per_env", "upgraded", "shm")
 
 
 class Coded(gym.Env[Any, Any]):
@@ -132,28 +133,35 @@ BIT_EQUAL: list[tuple[Any, str, dict[str, Any], tuple[str, ...]]] = [
 ]  # fmt: skip
 
 
+def trained(number: int, env: VecEnv) -> list[np.ndarray]:
+    algorithm, _, options, _ = BIT_EQUAL[number]
+    model = algorithm("MlpPolicy", env, seed=3, device="cpu", **options)
+    model.learn(600)
+    buffer = model.rollout_buffer if hasattr(model, "rollout_buffer") else model.replay_buffer
+    return [
+        buffer.observations, buffer.actions, buffer.rewards,
+        *(p.detach().cpu().numpy() for p in model.policy.parameters()),
+    ]  # fmt: skip
+
+
+@functools.cache
+def trained_over_dummy_vec_env(number: int) -> list[np.ndarray]:
+    return trained(number, DummyVecEnv([lambda: gym.make(BIT_EQUAL[number][1])] * N))
+
+
 @pytest.mark.parametrize(
-    ("opened", "algorithm", "env_id", "options"),
+    ("opened", "number"),
     [
-        pytest.param(carrier, *run, id=f"{carrier}-{run[0].__name__}")
-        for *run, carriers in BIT_EQUAL
+        pytest.param(carrier, number, id=f"{carrier}-{algorithm.__name__}")
+        for number, (algorithm, _, _, carriers) in enumerate(BIT_EQUAL)
         for carrier in carriers
     ],
     indirect=["opened"],
 )
-def test_training_is_bit_equal_to_dummy_vec_env(opened: Any, algorithm: Any, env_id: str, options: Any) -> None:
+def test_training_is_bit_equal_to_dummy_vec_env(opened: Any, number: int) -> None:
     """Same seed, same run: every parameter after training is the same."""
-
-    def train(env: VecEnv) -> list[np.ndarray]:
-        model = algorithm("MlpPolicy", env, seed=3, device="cpu", **options)
-        model.learn(600)
-        buffer = model.rollout_buffer if hasattr(model, "rollout_buffer") else model.replay_buffer
-        return [
-            buffer.observations, buffer.actions, buffer.rewards,
-            *(p.detach().cpu().numpy() for p in model.policy.parameters()),
-        ]  # fmt: skip
-
-    for a, b in zip(train(opened(env_id)), train(DummyVecEnv([lambda: gym.make(env_id)] * N)), strict=True):
+    mine = trained(number, opened(BIT_EQUAL[number][1]))
+    for a, b in zip(mine, trained_over_dummy_vec_env(number), strict=True):
         np.testing.assert_array_equal(a, b)
 
 

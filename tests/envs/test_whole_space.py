@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import functools
 import warnings
 from collections.abc import Callable
 from typing import Any
@@ -26,7 +27,6 @@ from stable_baselines3.common.vec_env import (
 from ue_rl.envs.hybrid_box import HybridBox
 
 N = 3
-CARRIERS = ("memory", "shared", "per_env", "upgraded", "shm")
 WITH_IMAGES = ("memory", "upgraded", "shm")
 
 PARTS: dict[str, spaces.Space[Any]] = {
@@ -180,29 +180,44 @@ RUNS: dict[str, tuple[Any, str, Any, dict[str, Any]]] = {
 }  # fmt: skip
 
 
+@functools.cache
+def trained_over_dummy_vec_env(name: str) -> list[Any]:
+    algorithm, policy, make, options = RUNS[name]
+    return trained(algorithm, policy, DummyVecEnv([make] * N), **options)
+
+
 @pytest.mark.parametrize("name", RUNS)
 def test_training_is_bit_equal_to_dummy_vec_env(opened: Any, name: str) -> None:
     algorithm, policy, make, options = RUNS[name]
     for mine, theirs in zip(
-        trained(algorithm, policy, opened(make), **options),
-        trained(algorithm, policy, DummyVecEnv([make] * N), **options),
-        strict=True,
+        trained(algorithm, policy, opened(make), **options), trained_over_dummy_vec_env(name), strict=True
     ):
         np.testing.assert_array_equal(mine, theirs)
+
+
+def seen(beside: bool) -> tuple[Any, Any, str]:
+    """An observation space with an image, an env that has it, and the policy for it."""
+    space = spaces.Dict({**LEARNED.spaces, "camera": IMAGE}) if beside else IMAGE
+    return space, hosted(space), "MultiInputPolicy" if beside else "CnnPolicy"
+
+
+SHORT = {"n_steps": 8, "batch_size": 8, "n_epochs": 1}
+
+
+@functools.cache
+def seen_over_dummy_vec_env(beside: bool) -> list[Any]:
+    _, make, policy = seen(beside)
+    return trained(PPO, policy, DummyVecEnv([make] * N), **SHORT)
 
 
 @pytest.mark.parametrize("opened", WITH_IMAGES, indirect=True)
 @pytest.mark.parametrize("beside", [True, False])
 def test_images_inside_observations_train_bit_equal(opened: Any, beside: bool) -> None:
-    space = spaces.Dict({**LEARNED.spaces, "camera": IMAGE}) if beside else IMAGE
-    make, policy = hosted(space), "MultiInputPolicy" if beside else "CnnPolicy"
-    options = {"n_steps": 8, "batch_size": 8, "n_epochs": 1}
+    space, make, policy = seen(beside)
     env = opened(make, bridge_options={"images": True})
     assert env.engine_spec.image is not None
     assert env.observation_space == space
-    for mine, theirs in zip(
-        trained(PPO, policy, env, **options), trained(PPO, policy, DummyVecEnv([make] * N), **options), strict=True
-    ):
+    for mine, theirs in zip(trained(PPO, policy, env, **SHORT), seen_over_dummy_vec_env(beside), strict=True):
         np.testing.assert_array_equal(mine, theirs)
 
 

@@ -19,10 +19,9 @@ from stable_baselines3.common.policies import ActorCriticPolicy
 from stable_baselines3.common.torch_layers import BaseFeaturesExtractor, FlattenExtractor
 from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize
 
-import ue_rl.inference.export.onnx as export_module
 from ue_rl.errors import ConfigurationError, ExportError
 from ue_rl.inference import OnnxInference, check_exportable, export_onnx
-from ue_rl.inference.export import graph
+from ue_rl.inference.export import file, graph
 from ue_rl.inference.export.verify import Verifier
 
 SMALL = {"net_arch": [16]}
@@ -495,7 +494,7 @@ def test_a_target_that_cannot_be_written(path):
 
 
 def test_missing_libraries_are_told_before_the_training(monkeypatch, path):
-    monkeypatch.setattr(export_module, "find_spec", lambda name: None if name in ("onnx", "onnxruntime") else True)
+    monkeypatch.setattr(file, "find_spec", lambda name: None if name in ("onnx", "onnxruntime") else True)
     for attempt in (
         lambda: check_exportable(make()),
         lambda: check_exportable("PPO"),

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import psutil
 import pytest
 
 from tests.launching.conftest import SERVES, eventually, keepers, lock_of, processes_with
@@ -59,13 +60,26 @@ def trainer(token: str, then: str, engine: str = FAMILY + SERVES) -> Iterator[su
 
 def test_kill_9_leaves_nothing(token: str) -> None:
     with trainer(token, "signal.pause()") as process:
-        assert len(processes_with(token)) >= 4  # the trainer, the keeper, the engine, its daemon
+        assert len(processes_with(token)) >= 5  # the trainer, the keeper and its stand-in, the engine, its daemon
         lock = lock_of(keepers(token)[0])
         assert lock.exists()
         process.kill()
         process.wait()
     eventually(lambda: not processes_with(token))
     assert not lock.exists()
+
+
+def test_kill_9_of_its_children_and_then_of_itself(token: str) -> None:
+    """Ray's workers kill their children when they end: the keeper must not be among them."""
+    with trainer(token, "signal.pause()") as process:
+        lock = lock_of(keepers(token)[0])
+        eventually(lambda: len(processes_with(token)) >= 4)
+        for child in psutil.Process(process.pid).children():
+            child.kill()
+        process.kill()
+        process.wait()
+        eventually(lambda: not processes_with(token))
+    eventually(lambda: not lock.exists())
 
 
 def test_kill_9_of_one_with_a_child_that_has_its_pipes(token: str) -> None:
@@ -78,7 +92,7 @@ def test_kill_9_of_one_with_a_child_that_has_its_pipes(token: str) -> None:
     signal.pause()
     """
     with trainer(token, then) as process:
-        eventually(lambda: len(processes_with(token)) >= 5)
+        eventually(lambda: len(processes_with(token)) >= 6)
         worker = next(
             p for p in processes_with(token) if p.ppid() == process.pid and "keeper.py" not in str(p.cmdline())
         )

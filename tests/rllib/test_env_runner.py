@@ -10,6 +10,7 @@ import pytest
 
 pytest.importorskip("ray", reason="Ray is not installed: .ci/run runs these in a venv of their own")
 
+import gymnasium as gym
 import psutil
 import torch
 from gymnasium.envs.classic_control import CartPoleEnv
@@ -19,7 +20,8 @@ from ray.rllib.connectors.env_to_module import FlattenObservations
 from ray.rllib.env.single_agent_env_runner import SingleAgentEnvRunner
 
 import ue_rl.rllib
-from ue_rl.errors import ConfigurationError
+from ue_rl.bridges import GymnasiumBridge, run_in_thread
+from ue_rl.errors import ConfigurationError, ConnectionUnusable
 from ue_rl.rllib import UnrealEnvRunner, open_engines
 
 torch.set_num_threads(1)
@@ -126,6 +128,51 @@ def test_an_engine_that_is_killed_is_started_again(make: Any) -> None:
     runner.stop()
     _, alive = psutil.wait_procs(children, timeout=10)
     assert [p for p in alive if "serve" in p.cmdline()] == []
+
+
+def test_the_stock_runner_makes_new_engines(make: Any) -> None:
+    config = config_of("CartPole-v1", 2, gym_env_vectorize_mode="vector_entry_point")
+    config.env_runners(env_runner_cls=SingleAgentEnvRunner).fault_tolerance(restart_failed_sub_environments=True)
+    runner = make(config, SingleAgentEnvRunner)
+    runner.sample(num_timesteps=20)
+    old = runner.env
+    old.unwrapped.transport.fail("a test")
+    episodes = runner.sample(num_timesteps=50)
+    assert runner.env is not old
+    assert sum(map(len, episodes)) >= 50
+
+
+def test_beyond_the_quota_the_batched_loop_raises_what_was_wrong(make: Any) -> None:
+    runner = make(config_of("CartPole-v1", 2))
+    runner.sample(num_timesteps=20)
+    runner.env.unwrapped.transport.fail("a test")
+    with pytest.raises(ConnectionUnusable, match="a test"):
+        runner.sample(num_timesteps=20)
+
+
+class Counted(gym.Env[Any, Any]):
+    """Its choices are 5, 6 and 7."""
+
+    observation_space = gym.spaces.Box(0, 9, (2,), np.float32)
+    action_space = gym.spaces.Discrete(3, start=5)
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
+        super().reset(seed=seed)
+        return np.zeros(2, np.float32), {}
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        return np.array([action, 0], np.float32), 0.0, False, False, {}
+
+
+@pytest.mark.parametrize("random_actions", [True, False])
+def test_choices_that_do_not_begin_at_0(make: Any, random_actions: bool) -> None:
+    with run_in_thread(GymnasiumBridge(Counted, 2)) as engine:
+        config = config_of("", 2)
+        config.env_config = {"url": engine.url}
+        for episode in make(config).sample(num_timesteps=40, random_actions=random_actions):
+            actions = episode.get_actions()
+            assert set(actions.tolist()) == {0, 1, 2}  # as the learner counts them
+            np.testing.assert_array_equal(episode.get_observations()[1:, 0], actions + 5)
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import socket
+import time
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -16,10 +18,13 @@ from ue_rl.errors import (
     LearnerTimeout,
     LearnerUnreachable,
     MalformedMessage,
+    UnsupportedByEngine,
     UnsupportedNetwork,
 )
 from ue_rl.rllink.client import RLlinkClient
 from ue_rl.rllink.messages import ServerConfig
+from ue_rl.rllink.player import Sample
+from ue_rl.space_tree import Branch, Leaf, LeafKind
 from ue_rl.testing import MemoryTransport
 from ue_rl.testing.rllink_server import RLlinkFault, RLlinkServer
 from ue_rl.testing.several import Walk
@@ -80,8 +85,8 @@ def test_what_is_said_wins_over_the_servers_config() -> None:
     with RLlinkServer(4, ACTIONS["discrete"]) as server, client(server, said=ServerConfig(20, "relu")) as player:
         player.run(samples=1)
     assert server.batches == [21]
-    assert "RLlib would wait for the others for ever" in server.mistakes[-1]
-    assert "other logits" in server.mistakes[0]  # the activation is in no weight
+    assert "RLlib would wait for the others for ever; expected 200 env-steps, got 21" in server.mistakes[-1]
+    assert "they are those of the activation relu" in server.mistakes[0]  # which is in no weight
 
 
 # -- servers that misbehave
@@ -102,7 +107,7 @@ def test_nobody_listens() -> None:
         (RLlinkFault.UNKNOWN_LAYERS, UnsupportedNetwork, "cnn"),
         (RLlinkFault.DISCONNECT, LearnerDisconnected, "instead of answering EPISODES_AND_GET_STATE"),
         (RLlinkFault.OBJECTS, MalformedMessage, "only a pickle could make"),
-        (RLlinkFault.NINE_DIGITS, (MalformedMessage, LearnerTimeout), "answer|length"),
+        (RLlinkFault.NINE_DIGITS, MalformedMessage, "100 MB or more has a header that nobody can read"),
         (RLlinkFault.GARBAGE, MalformedMessage, "begins with its length"),
     ],
 )
@@ -140,6 +145,71 @@ def test_a_server_that_went_away_is_dialled_again() -> None:
         player.close()
     assert server.clients == 2
     assert server.mistakes == []
+
+
+def test_a_server_that_was_restarted_sees_whole_episodes_only(caplog: pytest.LogCaptureFixture) -> None:
+    first, second = (RLlinkServer(4, ACTIONS["discrete"], steps_per_sample=50, seed=seed) for seed in (0, 1))
+    seen: list[Sample] = []
+    with ExitStack() as servers:
+        servers.enter_context(first)
+        player = client(first, num_envs=4, reconnect=10.0)
+
+        def restart(sample: Sample) -> None:
+            seen.append(sample)
+            if len(seen) == 2:
+                servers.close()
+                second.port = first.port
+                servers.enter_context(second)
+
+        player.run(samples=4, on_sample=restart)
+        player.close()
+    assert first.mistakes == second.mistakes == []
+    assert (len(first.batches), len(second.batches)) == (2, 2)
+    assert [sample.seq for sample in seen] == [0, 1, 0, 1]
+    assert "env-steps are lost; dialling again for 10 s" in caplog.text
+    told = [total for sample in seen[2:] for total in sample.returns]
+    np.testing.assert_allclose(sorted(told), sorted(total for total, _ in second.finished), rtol=1e-5)
+    ids = [{chunk.id_ for sample in half for chunk in sample.chunks} for half in (seen[:2], seen[2:])]
+    assert not ids[0] & ids[1]
+
+
+class HangsUp(RLlinkServer):
+    """Ends the connection whenever episodes come."""
+
+    def _answer(self, client: socket.socket, message: dict[str, Any]) -> bool:
+        return message.get("type") != "EPISODES_AND_GET_STATE" and super()._answer(client, message)
+
+
+def test_one_that_never_answers_is_not_dialled_for_ever() -> None:
+    with HangsUp(4, ACTIONS["discrete"], steps_per_sample=10) as server, client(server, reconnect=5.0) as player:
+        with pytest.raises(LearnerDisconnected, match="instead of answering EPISODES_AND_GET_STATE"):
+            player.run(samples=2)
+    assert server.clients == 6
+
+
+def test_one_that_comes_back_and_is_silent_is_waited_for_as_long_as_was_said() -> None:
+    with RLlinkServer(4, ACTIONS["discrete"], fault=RLlinkFault.DISCONNECT) as server:
+        player = client(server, reconnect=0.4)
+
+        def silent(_: Sample) -> None:
+            raise AssertionError
+
+        began = time.monotonic()
+        player.connect()
+        server.fault = RLlinkFault.SILENT
+        server._send_state = lambda client: server._states > 1  # type: ignore[method-assign]
+        with pytest.raises((LearnerTimeout, LearnerDisconnected), match="GET_STATE"):
+            player.run(samples=2, on_sample=silent)
+        assert time.monotonic() - began < 4  # not the 5 seconds of `timeout`
+        player.close()
+
+
+def test_engines_with_other_observations_are_refused_by_name() -> None:
+    tree = Branch((("a", Leaf(LeafKind.MULTI_DISCRETE, (4,), counts=(4,) * 4)),), True)
+    with RLlinkServer(4, ACTIONS["discrete"]) as server, pytest.raises(UnsupportedByEngine, match="plain rows"):
+        transport = MemoryTransport(Walk(1, obs_space=tree))
+        RLlinkClient(transport, port=server.port).connect()
+    assert server.clients == 0
 
 
 def test_a_policy_for_other_spaces_is_refused_by_name() -> None:

@@ -70,7 +70,6 @@ def test_the_config_of_a_real_class_is_read() -> None:
     assert isinstance(said, ServerConfig)
     assert (said.steps_per_sample, said.activation, said.explore) == (321, "relu", True)
     assert said.algorithm == "ray.rllib.algorithms.ppo.ppo.PPOConfig"
-    server._listener.close()
 
 
 @pytest.mark.parametrize(
@@ -129,7 +128,6 @@ def test_what_json_may_not_say(body: bytes) -> None:
 def test_mutated_messages() -> None:
     chance = random.Random(3)
     server = RLlinkServer(4, ACTIONS["box"], hidden=(3,))
-    server._listener.close()
     seeds = [
         (MsgpackDialect(), server._write({"type": "SET_CONFIG", "config": server.config()})),
         (MsgpackDialect(), server._write(server._state_message(dict(server._weights)))),

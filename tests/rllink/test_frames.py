@@ -17,7 +17,7 @@ def test_captured_frames() -> None:
 
 def test_any_split_gives_the_same_bodies() -> None:
     chance = random.Random(0)
-    bodies = [chance.randbytes(chance.randrange(300)) for _ in range(50)]
+    bodies = [b"\x81" + chance.randbytes(chance.randrange(300)) for _ in range(50)]
     stream = b"".join(map(frame, bodies))
     reader, got = FrameReader(), []
     while stream:
@@ -35,6 +35,14 @@ def test_a_header_that_is_none(header: bytes) -> None:
     reader = FrameReader()
     reader.feed(header)
     with pytest.raises(MalformedMessage, match="begins with its length"):
+        reader.next_body()
+
+
+def test_a_header_of_nine_digits_is_seen_at_once() -> None:
+    """RLlib writes one for a body of 100 MB or more; the first eight of them would be waited for."""
+    reader = FrameReader()
+    reader.feed(b"123456789\x81")
+    with pytest.raises(MalformedMessage, match="100 MB or more"):
         reader.next_body()
 
 

@@ -153,6 +153,27 @@ def test_gaussian(normalize: bool, clip: bool) -> None:
     assert (draw.likeliest(LOGITS[4])[0] == mean.numpy()).all()
 
 
+def test_log_probabilities_are_those_of_the_stored_action() -> None:
+    """RLlib computes them from the float32 that was stored, which for a far mean is not the one that was drawn."""
+    logits = np.tile(np.float32([[3000, -9]]), (200, 1))
+    for squashed, far in ((False, logits), (True, np.float32([2.5, 0]) + 0 * logits)):
+        draw = distribution(ActionSpec.box(1), squashed=squashed, normalize=True, clip=False)
+        actions, logp = draw.draw(far, np.random.default_rng(0))
+        assert (logp == draw.logp(far, actions)).all()
+        wanted = torch.distributions.Normal(3000.0, np.exp(-9.0)).log_prob(torch.from_numpy(actions).double()).sum(1)
+        if not squashed:
+            np.testing.assert_allclose(logp, wanted.numpy(), rtol=1e-5)
+
+
+def test_only_a_diag_gaussian_has_its_deviations_clipped() -> None:
+    body, head = mlp([3, 8], "tanh", last=True), mlp([8, 4], "tanh", last=False)
+    with torch.no_grad():
+        head[0].bias[:] = torch.tensor([0.0, 0.0, 30.0, -30.0])
+    weights = weights_of("pi_encoder", body, head, log_std_clip_param_const=np.float32([2]))
+    rows = network(weights, "tanh", None, gaussian=False)(np.ones((2, 3), np.float32))
+    assert (np.abs(rows[:, 2:]) > 20).all()
+
+
 def test_a_box_without_bounds_is_not_stretched() -> None:
     draw = distribution(ActionSpec.box(1, -np.inf, np.inf), squashed=False, normalize=True, clip=False)
     assert draw.to_engine(np.float32([[7.5]])) == 7.5

@@ -7,6 +7,7 @@ import os
 import shutil
 import socket
 import subprocess
+import tempfile
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -16,7 +17,8 @@ from typing import Any
 import pytest
 
 import ue_rl
-from ue_rl.envs.vec_env import UnrealVecEnv
+from ue_rl import compliance
+from ue_rl.compliance.checks import CHECKS
 
 GODOT = shutil.which("godot3-server")
 PROJECT = Path(__file__).resolve().parents[2] / "samples" / "godot"
@@ -31,7 +33,7 @@ class Engine:
     port: int
     log: Path
 
-    def connect(self, channel: str = "auto", **options: Any) -> UnrealVecEnv:
+    def connect(self, channel: str = "auto", **options: Any) -> ue_rl.UnrealVecEnv:
         return ue_rl.connect(f"tcp://127.0.0.1:{self.port}", channel=channel, timeout=10, wait=10, **options)
 
     def dial(self) -> socket.socket:
@@ -90,3 +92,14 @@ def running(home: Path, *words: str, num_envs: int = 4, fixed_fps: bool = True) 
     finally:
         process.kill()
         process.wait(10)
+
+
+def check_of_godot(*words: str, num_envs: int = 4) -> compliance.Report:
+    """What `ue-rl check` finds. A trainer's time scale stays, and 1 is real time, so that check is the last one."""
+    options = compliance.Options(patience=1, timeout=10)
+    with tempfile.TemporaryDirectory() as home, running(Path(home), *words, num_envs=num_envs) as engine:
+        engine.dial().close()  # it listens
+        url, last = f"tcp://127.0.0.1:{engine.port}", "time scale"
+        report = compliance.check(url, options, only=[each.name for each in CHECKS if each.name != last])
+        report.findings += compliance.check(url, options, only=[last]).findings
+        return report

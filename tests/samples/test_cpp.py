@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
-import hashlib
 import json
 import os
 import random
@@ -15,7 +14,6 @@ import shutil
 import socket
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -28,9 +26,12 @@ import pytest
 from numpy.typing import NDArray
 
 import ue_rl
-from tests.samples import programs
+from tests.samples import building, programs
 from ue_rl import compliance
 from ue_rl.bridges import VectorBridge, run_in_thread
+from ue_rl.compliance import Report
+from ue_rl.compliance.memory_peer import MEMORY
+from ue_rl.compliance.text_peer import PER_ENV, SHARED
 from ue_rl.connecting import open_transport
 from ue_rl.errors import CommandFailed, EngineDisconnected
 from ue_rl.spec import EnvSpec, Parameter
@@ -52,44 +53,35 @@ pytestmark = [
 needs_shm = pytest.mark.skipif(sys.platform != "linux", reason="shared memory of the header was run on Linux only")
 
 
-def compile_(compiler: str, source: Path, binary: Path, *flags: str) -> Path:
-    done = subprocess.run(
-        [compiler, *STRICT, *flags, "-I", str(SAMPLE), "-o", str(binary), str(source)],
-        capture_output=True, text=True, check=False,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    return binary
+def compile_(compiler: str, source: Path, binary: Path, *flags: str) -> None:
+    building.compiled([compiler, *STRICT, *flags, "-I", SAMPLE, "-o", binary, source])
 
 
-def cached(compiler: str, source: Path, *flags: str) -> Path:
-    """The program; compiled once for each version of its sources, because the sanitizers take their time."""
-    key = hashlib.sha256(repr((compiler, STRICT, flags)).encode())
-    for file in (source, *sorted(SAMPLE.glob("*.hpp")), *sorted(DEPLOY.glob("*.hpp")), *sorted(STAND_INS.glob("*.h"))):
-        key.update(file.read_bytes())
-    folder = Path(tempfile.gettempdir()) / f"ue_rl-cpp-{os.getuid()}"
-    folder.mkdir(mode=0o700, exist_ok=True)
-    assert folder.stat().st_uid == os.getuid()
-    binary = folder / f"{source.stem}-{key.hexdigest()[:16]}"
-    if not binary.exists():
-        half = folder / f"{binary.name}-{os.getpid()}"
-        compile_(compiler, source, half, *flags, "-lrt")
-        half.replace(binary)
-    return binary
+def program(compiler: str, source: Path, *flags: str) -> Path:
+    headers = [*SAMPLE.glob("*.hpp"), *DEPLOY.glob("*.hpp"), *STAND_INS.glob("*.h")]
+    command = [compiler, *STRICT, *flags, "-I", SAMPLE, "-o", "OUT", source, "-lrt"]
+    return building.built(source.stem, command, [source, *headers])
+
+
+SANITIZER = shutil.which("clang++") or "g++"  # half as long as g++ for the same
+PROGRAMS: dict[str, tuple[str, Path, Sequence[str]]] = {
+    "lab-asan": (SANITIZER, SOURCES / "lab.cpp", SANITIZED),
+    "vectors-asan": (SANITIZER, SOURCES / "vectors.cpp", SANITIZED),
+    "reach": ("g++", SAMPLE / "reach.cpp", ["-O2"]),
+    "vectors-own": ("g++", SOURCES / "vectors.cpp", ["-DUE_RL_OWN_FLOATS"]),  # as with libc++
+}
+
+
+def made(name: str) -> Path:
+    compiler, source, flags = PROGRAMS[name]
+    return program(compiler, source, *flags)
 
 
 @pytest.fixture(scope="module")
 def built() -> dict[str, Path]:
     """The demo and the two programs of the tests; `*-asan`: under AddressSanitizer and UBSan. Two at a time."""
-    sanitizer = shutil.which("clang++") or "g++"  # half as long as g++ for the same
-    jobs: dict[str, tuple[str, Path, Sequence[str]]] = {
-        "lab-asan": (sanitizer, SOURCES / "lab.cpp", SANITIZED),
-        "vectors-asan": (sanitizer, SOURCES / "vectors.cpp", SANITIZED),
-        "reach": ("g++", SAMPLE / "reach.cpp", ["-O2"]),
-        "vectors-own": ("g++", SOURCES / "vectors.cpp", ["-DUE_RL_OWN_FLOATS"]),  # as with libc++
-    }
     with ThreadPoolExecutor(2) as pool:
-        made = {name: pool.submit(cached, job[0], job[1], *job[2]) for name, job in jobs.items()}
-        return {name: one.result() for name, one in made.items()}
+        return dict(zip(PROGRAMS, pool.map(made, PROGRAMS), strict=True))
 
 
 def running(binary: Path, *arguments: str, log: list[str] | None = None) -> Any:
@@ -123,7 +115,7 @@ def test_it_builds_without_exceptions_and_in_two_translation_units(tmp_path: Pat
 
 @pytest.mark.parametrize(
     "command",
-    [["clang++", "-stdlib=libc++"], ["x86_64-w64-mingw32-g++-posix", "-Wno-unknown-pragmas"]],
+    [["clang++", "-stdlib=libc++"], ["x86_64-w64-mingw32-g++-posix"]],
     ids=["libc++", "MinGW"],
 )
 def test_other_systems_libraries_build_it(command: list[str], tmp_path: Path) -> None:
@@ -132,7 +124,23 @@ def test_other_systems_libraries_build_it(command: list[str], tmp_path: Path) ->
         subprocess.run([*command, "-fsyntax-only", str(tmp_path / "empty.cpp")], check=True, capture_output=True)
     except (OSError, subprocess.CalledProcessError):
         pytest.skip("it is not installed")
-    compile_(command[0], SAMPLE / "reach.cpp", Path(os.devnull), *command[1:], "-fsyntax-only")
+    flags = [*command[1:], "-Wconversion", "-Wshadow"]
+    compile_(command[0], SAMPLE / "reach.cpp", Path(os.devnull), *flags, "-fsyntax-only")
+
+
+def test_the_page_s_callbacks_are_those_of_the_header() -> None:
+    def types(text: str) -> list[str]:
+        text = re.sub(r"/\*.*?\*/", "", text)
+        return [re.sub(r"\b(env|reset|actions|observation|done|truncated|mask|pixels)\b", "", t).strip() for t in
+                text.replace("ue_rl::", "").split(",")]  # fmt: skip
+
+    header = (SAMPLE / "ue_rl_bridge.hpp").read_text("utf-8").split("class MultiEnvBridge", 1)[1]
+    shown = re.findall(r"^(\S+) (\w+)\((.*)\) override;", (ROOT / "docs" / "cpp.md").read_text("utf-8"), re.M)
+    assert len(shown) == 8
+    for result, name, parameters in shown:
+        declared = re.search(rf"virtual {result} {name}\((.*?)\)", header)
+        assert declared, name
+        assert types(declared[1]) == types(parameters), name
 
 
 def test_cmake_builds_it(tmp_path: Path) -> None:
@@ -528,12 +536,19 @@ def test_images(built: dict[str, Path]) -> None:
 # -- the checker
 
 
+def checked(engine: str) -> Report:
+    words = ["--port", "0", "--shm", "--num-envs", "3"] if engine == "reach" else [engine]
+    with running(made("reach" if engine == "reach" else "lab-asan"), *words) as port:
+        return compliance.check(f"tcp://127.0.0.1:{port}")
+
+
 @needs_shm
+@pytest.mark.ahead(job=checked)
 @pytest.mark.parametrize("engine", ["reach", "single", "agents", "tree"])
-def test_the_checker_finds_nothing(built: dict[str, Path], engine: str) -> None:
-    with reach(built, "--shm", "--num-envs", "3") if engine == "reach" else lab(built, engine) as port:
-        report = compliance.check(f"tcp://127.0.0.1:{port}")
-    assert report.mistakes == [], report
+def test_the_checker_finds_nothing(engine: str, result: Report) -> None:
+    assert result.mistakes == [], result
+    if engine == "reach":
+        assert {finding.carrier for finding in result.findings} >= {SHARED, PER_ENV, MEMORY}
 
 
 # -- trainers that misbehave, and games that do
@@ -685,7 +700,7 @@ def test_wrong_specs_and_taken_ports_are_named(built: dict[str, Path]) -> None:
 # -- training
 
 
-@pytest.mark.slow
+@pytest.mark.learning
 @needs_shm
 def test_ppo_learns_to_reach(built: dict[str, Path]) -> None:
     """An untrained policy's return is about -6; after 81 920 env-steps it is above 3 (4.4 was seen)."""
@@ -738,7 +753,7 @@ def test_the_game_plays_an_exported_model_itself(built: dict[str, Path], tmp_pat
     library = next(Path(onnxruntime.__file__).parent.glob("capi/libonnxruntime.so.*"), None)
     if library is None:
         pytest.skip("this onnxruntime wheel has no libonnxruntime.so of its own")
-    player = cached(
+    player = program(
         "g++", DEPLOY / "play_reach.cpp", "-I", str(STAND_INS), "-Wl,--no-as-needed", str(library.resolve())
     )
     (tmp_path / "libonnxruntime.so.1").symlink_to(library)

@@ -8,6 +8,7 @@ UE_RL_ORT_INCLUDE names the folder of the official headers, the C++ sample is bu
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import re
 import shutil
@@ -33,6 +34,7 @@ from sb3_contrib import MaskablePPO, RecurrentPPO
 from stable_baselines3 import PPO
 from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize
 
+from tests.samples import building
 from ue_rl.inference import OnnxInference, ReloadingInference, export_onnx
 from ue_rl.inference.server.server import PolicyServer
 
@@ -107,9 +109,33 @@ def recurrent(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def programs(tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[str, str], list[str]]:
-    """(language, demo) -> its command. Built without a warning, two at a time."""
-    folder = tmp_path_factory.mktemp("programs")
+def programs() -> dict[tuple[str, str], list[str]]:
+    """(language, demo) -> its command."""
+    reads = [path for place in (SAMPLE, STAND_INS) for path in place.rglob("*.*") if path.is_file()]
+    installed = [shutil.which(tool) for tools in NEEDS.values() for tool in tools]
+    folder = building.kept([*reads, PAGE, Path(__file__)], build, LIBRARY, HEADERS, *installed)
+    found = ["env", f"LD_LIBRARY_PATH={folder}", "LC_ALL=de_DE.UTF-8"]  # a comma in place of the point, if it is known
+    return {
+        (language, demo): [*found, *(["mono"] if language == "C#" else []), str(folder / name)]
+        for language, demo, name in json.loads((folder / "programs.json").read_text())
+    }
+
+
+def build(folder: Path) -> None:
+    """All of them, without a warning, two at a time."""
+    commands, names = jobs(folder), []
+    for language, demo in commands:
+        names.append(f"{language}-{demo}.exe".translate({ord(" "): None, ord("'"): None, ord(","): None}))
+        target = folder / names[-1]
+        commands[language, demo] += [f"-out:{target}"] if language == "C#" else ["-o", str(target)]
+    with ThreadPoolExecutor(2) as pool:
+        list(pool.map(building.compiled, commands.values()))
+    table = [[*key, name] for key, name in zip(commands, names, strict=True)]
+    (folder / "programs.json").write_text(json.dumps(table))
+
+
+def jobs(folder: Path) -> dict[tuple[str, str], list[str]]:
+    """(language, demo) -> the compiler's command, where that is installed."""
     jobs: dict[tuple[str, str], list[str]] = {}
     pages = {}
     for ending, kind, source in re.findall(r"```(cpp|csharp) (\w+)\n(.*?)```", PAGE.read_text("utf-8"), re.S):
@@ -125,8 +151,8 @@ def programs(tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[str, str], 
             jobs[language, "page's client"] = ["g++", *STRICT, *own, str(pages["cpp", "client"])]
         if LIBRARY is not None:
             for name in ("libonnxruntime.so", "libonnxruntime.so.1"):
-                (folder / name).unlink(missing_ok=True)
-                (folder / name).symlink_to(LIBRARY)
+                if not (folder / name).exists():  # made for the headers before
+                    (folder / name).symlink_to(LIBRARY)
             onnx_flags = ["-isystem" if headers == HEADERS else "-I", headers, "-L", str(folder), "-lonnxruntime"]
             jobs[language, "onnx"] = ["g++", *STRICT, str(SAMPLE / "cpp" / "onnx_demo.cpp"), *onnx_flags]
             jobs[language, "page's onnx"] = ["g++", *STRICT, *own, str(pages["cpp", "onnx"]), *onnx_flags]
@@ -139,17 +165,7 @@ def programs(tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[str, str], 
         jobs["C#", "page's client"] = [*client, str(pages["csharp", "client"])]
         jobs["C#", "onnx"] = [*onnx_policy, str(csharp / "OnnxDemo.cs")]
         jobs["C#", "page's onnx"] = [*onnx_policy, str(pages["csharp", "onnx"])]
-
-    def build(key: tuple[str, str]) -> list[str]:
-        target = folder / f"{key[0]}-{key[1]}.exe".translate({ord(" "): None, ord("'"): None, ord(","): None})
-        command = [*jobs[key], f"-out:{target}"] if key[0] == "C#" else [*jobs[key], "-o", str(target)]
-        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
-        assert done.returncode == 0, done.stdout + done.stderr
-        found = [f"LD_LIBRARY_PATH={folder}", "LC_ALL=de_DE.UTF-8"]  # a comma in place of the point, where it is known
-        return ["env", *found, *(["mono"] if key[0] == "C#" else []), str(target)]
-
-    with ThreadPoolExecutor(2) as pool:
-        return dict(zip(jobs, pool.map(build, jobs), strict=True))
+    return jobs
 
 
 def skip_without_tools(language: str) -> None:
@@ -386,6 +402,10 @@ def test_a_server_that_ends_is_a_sentence(client_demo: list[str], models: dict[t
         ([b"ACT=1,2;ENV=0||ACT=3;ENV=1\n"], "answers what are no actions"),
         ([b"ACT=1,2;ENV=0||ACT=3,x;ENV=1\n"], "answers what are no actions"),
         ([b"ACT=1,2;ENV=0||ACT=3,4,5;ENV=1\n"], "answers what are no actions"),
+        *[
+            ([b"ACT=1,2;ENV=0||ACT=3,%s;ENV=1\n" % x], "answers what are no actions")
+            for x in (b"nan", b"NaN", b"Infinity")
+        ],
         ([b"HTTP/1.1 400 Bad Request\r\n"], "answers what are no actions: HTTP/1.1 400 Bad Request"),
     ],
 )

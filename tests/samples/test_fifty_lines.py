@@ -2,22 +2,28 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import shutil
 import socket
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+import tempfile
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
+from _pytest.mark.structures import ParameterSet
 
 import ue_rl
-import ue_rl.compliance
+from tests.samples import building
 from ue_rl import compliance
+from ue_rl.bridges import run_in_thread
+from ue_rl.connecting import open_transport
 
 ROOT = Path(__file__).resolve().parents[2]
 SAMPLES = ROOT / "samples"
@@ -26,66 +32,55 @@ PAGE = ROOT / "docs" / "fifty-lines.md"
 NUM_ENVS, MAX_STEPS, PUSH = 4, 100, np.float32(0.1)
 
 
-def python(folder: Path) -> Callable[[int], list[str]]:
-    return lambda port: [sys.executable, str(FOLDER / "carts.py"), str(port)]
+def python() -> list[str]:
+    return [sys.executable, str(FOLDER / "carts.py"), "PORT"]
 
 
-def cpp(folder: Path) -> Callable[[int], list[str]]:
-    if sys.platform == "win32":
-        pytest.skip("the header's Windows side was never run")
-    build = ["g++", "-std=c++17", "-Wall", "-Wextra", "-Wpedantic", "-Werror", "-pthread", "-I", str(SAMPLES / "cpp")]
-    _run([*build, "-o", str(folder / "carts"), str(FOLDER / "carts.cpp"), "-lrt"])
-    return lambda port: [str(folder / "carts"), str(port)]
+def cpp() -> list[str]:
+    flags = ["-std=c++17", "-Wall", "-Wextra", "-Wpedantic", "-Werror", "-pthread", "-I", SAMPLES / "cpp"]
+    source, headers = FOLDER / "carts.cpp", (SAMPLES / "cpp").glob("*.hpp")
+    return [str(building.built("carts", ["g++", *flags, "-o", "OUT", source, "-lrt"], [source, *headers])), "PORT"]
 
 
-def csharp(folder: Path) -> Callable[[int], list[str]]:
-    sources = [str(SAMPLES / "unity" / "UeRlBridge.cs"), str(FOLDER / "Carts.cs")]
-    _run(["mcs", "-langversion:7", "-warnaserror+", f"-out:{folder / 'carts.exe'}", *sources])
-    return lambda port: ["mono", str(folder / "carts.exe"), str(port)]
+def csharp() -> list[str]:
+    sources = [SAMPLES / "unity" / "UeRlBridge.cs", FOLDER / "Carts.cs"]
+    words = ["mcs", "-langversion:7", "-warnaserror+", "-out:OUT", *sources]
+    return ["mono", str(building.built("carts.exe", words, sources)), "PORT"]
 
 
-def gdscript(folder: Path) -> Callable[[int], list[str]]:
+def gdscript() -> list[str]:
     command = ["godot3-server", "--path", str(SAMPLES / "godot"), "-s", str(FOLDER / "carts.gd"), "--fixed-fps", "60"]
-    return lambda port: [*command, f"--port={port}"]
+    return [*command, "--port=PORT"]
 
 
-MAKERS = {
-    "carts.py": (python, ()), "carts.cpp": (cpp, ("g++",)), "Carts.cs": (csharp, ("mcs", "mono")),
-    "carts.gd": (gdscript, ("godot3-server",)),
-}  # fmt: skip
-built: dict[str, Callable[[int], list[str]]] = {}
+MAKERS = {"carts.py": python, "carts.cpp": cpp, "Carts.cs": csharp, "carts.gd": gdscript}
+NEEDS = {"carts.cpp": ("g++",), "Carts.cs": ("mcs", "mono"), "carts.gd": ("godot3-server",)}
 
 
-def _run(command: list[str]) -> None:
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr
+def _param(name: str) -> ParameterSet:
+    missing = [tool for tool in NEEDS.get(name, ()) if shutil.which(tool) is None]
+    if name == "carts.cpp" and sys.platform == "win32":
+        missing = ["a system on which the header was run"]
+    return pytest.param(name, marks=pytest.mark.skipif(bool(missing), reason=f"not there: {' '.join(missing)}"))
 
 
-@pytest.fixture(params=MAKERS)
-def engine(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """The engine's URL; compiled once."""
-    make, programs = MAKERS[request.param]
-    for program in programs:
-        if shutil.which(program) is None:
-            pytest.skip(f"{program} is not installed")
-    folder = tmp_path_factory.mktemp("carts")
-    if request.param not in built:
-        built[request.param] = make(folder)
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = int(free.getsockname()[1])
-    with running(built[request.param](port), folder):
-        yield f"tcp://127.0.0.1:{port}"
+of_each_language = pytest.mark.parametrize("name", [*map(_param, MAKERS)])
 
 
 @contextmanager
-def running(command: list[str], home: Path) -> Iterator[None]:
-    environment = {**os.environ, "HOME": str(home), "PYTHONPATH": str(ROOT)}  # Godot writes its settings there
-    with subprocess.Popen(command, stdout=subprocess.DEVNULL, env=environment) as process:
-        try:
-            yield
-            assert process.poll() is None, "it must go on after its trainers"
-        finally:
-            process.kill()
+def running(name: str) -> Iterator[str]:
+    """The engine's URL."""
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = int(free.getsockname()[1])
+    command = [word.replace("PORT", str(port)) for word in MAKERS[name]()]
+    with tempfile.TemporaryDirectory() as home:  # Godot writes its settings there
+        environment = {**os.environ, "HOME": home, "PYTHONPATH": str(ROOT)}
+        with subprocess.Popen(command, stdout=subprocess.DEVNULL, env=environment) as process:
+            try:
+                yield f"tcp://127.0.0.1:{port}"
+                assert process.poll() is None, "it must go on after its trainers"
+            finally:
+                process.kill()
 
 
 @pytest.mark.parametrize("name", MAKERS)
@@ -99,10 +94,10 @@ def test_the_page_shows_the_file_as_it_is(name: str) -> None:
     assert (FOLDER / name).read_text("utf-8") in blocks
 
 
-def test_a_rollout_is_that_of_the_game(engine: str) -> None:
+@of_each_language
+def test_a_rollout_is_that_of_the_game(name: str) -> None:
     """Two episodes of every cart: pushed out of the field, and left alone until the limit; then seeds."""
-    env = ue_rl.connect(engine, timeout=20, wait=20)
-    try:
+    with running(name) as engine, contextlib.closing(ue_rl.connect(engine, timeout=20, wait=20)) as env:
         first = env.reset()
         assert first.shape == (NUM_ENVS, 2)
         assert len(set(first[:, 0].tolist())) == NUM_ENVS, "each cart begins somewhere else"
@@ -116,8 +111,6 @@ def test_a_rollout_is_that_of_the_game(engine: str) -> None:
         env.seed(8)
         assert (env.reset()[:, 0] != again[:, 0]).all()
         assert (after_the_wall[:, 1] == 0).all()
-    finally:
-        env.close()
 
 
 def roll(env: ue_rl.UnrealVecEnv, obs: np.ndarray, push: np.ndarray) -> np.ndarray:
@@ -140,15 +133,34 @@ def roll(env: ue_rl.UnrealVecEnv, obs: np.ndarray, push: np.ndarray) -> np.ndarr
     return np.stack([begun[row] for row in range(NUM_ENVS)])
 
 
-def test_ue_rl_check_finds_nothing(engine: str) -> None:
-    ue_rl.connect(engine, timeout=20, wait=20).close()  # it listens, and serves one trainer after the other
-    report = compliance.check(engine)
-    found = [f for f in report.findings if f.outcome in (compliance.Outcome.FAIL, compliance.Outcome.WARN)]
+def checked(name: str) -> compliance.Report:
+    with running(name) as engine:
+        open_transport(engine, timeout=20, wait=20).close()  # it listens, and serves one trainer after the other
+        return compliance.check(engine)
+
+
+@pytest.mark.ahead(job=checked)
+@of_each_language
+def test_ue_rl_check_finds_nothing(name: str, result: compliance.Report) -> None:
+    found = [f for f in result.findings if f.outcome in (compliance.Outcome.FAIL, compliance.Outcome.WARN)]
     assert not found, "\n".join(map(str, found))
-    assert report.count(compliance.Outcome.PASS) > 3
+    assert result.mistakes == [], result
+    assert result.count(compliance.Outcome.PASS) > 3
 
 
-def test_the_checker_finds_nothing(engine: str) -> None:
-    ue_rl.connect(engine, timeout=20, wait=20).close()  # it listens
-    report = ue_rl.compliance.check(engine)
-    assert report.mistakes == [], report
+def test_the_page_s_other_game() -> None:
+    page = re.findall(r"```python variation\n(.*?)```", PAGE.read_text("utf-8"), re.S)
+    names: dict[str, Any] = {"__name__": "stairs"}
+    exec(page[0], names)
+    with run_in_thread(names["Stairs"]()) as server:
+        assert compliance.check(server.url).mistakes == []
+        env = ue_rl.connect(server.url)
+        env.set_params({"top": 2})
+        assert {name: part[0].tolist() for name, part in env.reset().items()} == {"step": [0], "top": [2]}
+        assert env.env_method("action_masks")[0].tolist() == [0, 1, 1]
+        env.step(np.full(4, 2))
+        _, rewards, dones, infos = env.step(np.full(4, 2))
+        assert dones.all()
+        assert rewards == pytest.approx(-0.1)
+        assert infos[3]["left"] == 0
+        env.close()

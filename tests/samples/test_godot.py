@@ -20,9 +20,9 @@ import numpy as np
 import pytest
 
 from tests.samples.godot_engine import GODOT, PROJECT, Engine, godot_environment, needs_godot, read_line, running
+from ue_rl import UnrealVecEnv
 from ue_rl.buffers import ActionBatch
 from ue_rl.compiled import load
-from ue_rl.envs.vec_env import UnrealVecEnv
 from ue_rl.spec import Channel, EnvSpec, EnvType
 from ue_rl.wire import Codec
 
@@ -385,7 +385,7 @@ def test_a_taken_port_is_said(engine: Engine, tmp_path: Path) -> None:
     assert f"cannot listen on 127.0.0.1:{engine.port}" in done.stderr
 
 
-@pytest.mark.slow
+@pytest.mark.learning
 def test_ppo_learns_on_the_real_physics(tmp_path: Path) -> None:
     done = subprocess.run(
         [sys.executable, str(PROJECT / "train.py"), "--out", str(tmp_path / "model.zip")],

@@ -7,13 +7,13 @@ import random
 import socket
 import time
 from collections.abc import Iterator
-from pathlib import Path
+from functools import partial
 from urllib.parse import quote, unquote
 
 import numpy as np
 import pytest
 
-from tests.samples.godot_engine import PROBE, PROJECT, Engine, needs_godot, read_line, running
+from tests.samples.godot_engine import PROBE, PROJECT, Engine, check_of_godot, needs_godot, read_line, running
 from ue_rl import compliance
 from ue_rl.compliance import Outcome
 from ue_rl.connecting import open_transport
@@ -267,11 +267,8 @@ def test_bad_lines_never_end_the_game(engine: Engine) -> None:
     is_served(engine)
 
 
-@pytest.mark.slow
-def test_the_checker_finds_nothing(tmp_path: Path) -> None:
+@pytest.mark.ahead(job=partial(check_of_godot, "-s", str(PROBE)))
+def test_the_checker_finds_nothing(result: compliance.Report) -> None:
     """With a tree of spaces, masks, options, infos, parameters and calls."""
-    with running(tmp_path, "-s", str(PROBE)) as game:
-        game.dial().close()
-        report = compliance.check(f"tcp://127.0.0.1:{game.port}", compliance.Options(patience=1, timeout=10))
-    assert [f for f in report.findings if f.outcome in (Outcome.FAIL, Outcome.WARN)] == []
-    assert report.exit_code == 0
+    assert [f for f in result.findings if f.outcome in (Outcome.FAIL, Outcome.WARN)] == []
+    assert result.exit_code == 0

@@ -11,10 +11,10 @@ import pytest
 from gymnasium import spaces
 from numpy.typing import NDArray
 
-from tests.samples.godot_engine import Engine, needs_godot, running
-from ue_rl import compliance
+from tests.samples.godot_engine import Engine, check_of_godot, needs_godot, running
+from ue_rl import UnrealVecEnv, compliance
 from ue_rl.compliance import Outcome
-from ue_rl.envs.vec_env import UnrealVecEnv
+from ue_rl.compliance.text_peer import PER_ENV, SHARED
 
 pytestmark = needs_godot
 
@@ -79,15 +79,17 @@ def test_the_same_seeds_and_actions_give_the_same_run_to_the_bit(task: tuple[str
             np.testing.assert_array_equal(mine, other)
 
 
-@pytest.mark.slow
+def checked(name: str) -> compliance.Report:
+    return check_of_godot(f"--task={name}", num_envs=3)
+
+
+@pytest.mark.ahead(job=checked)
 @pytest.mark.parametrize("name", ["cart_pole", *SPACES])
-def test_the_checker_finds_nothing(name: str, tmp_path: Path) -> None:
-    with running(tmp_path, f"--task={name}", num_envs=2) as engine:
-        engine.dial().close()
-        report = compliance.check(f"tcp://127.0.0.1:{engine.port}", compliance.Options(patience=1, timeout=10))
-    assert [f for f in report.findings if f.outcome in (Outcome.FAIL, Outcome.WARN)] == []
-    assert report.exit_code == 0
-    assert {f.check for f in report.findings if f.outcome is Outcome.PASS} >= {"a seed twice", "next trainer"}
+def test_the_checker_finds_nothing(name: str, result: compliance.Report) -> None:
+    assert [f for f in result.findings if f.outcome in (Outcome.FAIL, Outcome.WARN)] == []
+    assert result.exit_code == 0
+    assert {f.check for f in result.findings if f.outcome is Outcome.PASS} >= {"a seed twice", "next trainer"}
+    assert {f.carrier for f in result.findings} >= {SHARED, PER_ENV}
 
 
 @pytest.mark.parametrize("task", SPACES, indirect=True)

@@ -20,6 +20,7 @@ CASES = {
     "rl_zoo": ("rl_zoo3", ("2048",), None),
     "skrl_ppo": ("skrl", ("12288",), 2.0),
     "tianshou_ppo": ("tianshou", ("12288",), 3.0),
+    "tune": ("ray", ("2", "8"), 1.0),
     "torchrl_ppo": ("torchrl", ("12288",), 2.0),
 }
 

@@ -25,10 +25,9 @@ import pytest
 from numpy.typing import NDArray
 
 import ue_rl
-from ue_rl.agents import GroupVecEnv
+from tests.samples import building
 from ue_rl.bridges import VectorBridge, run_in_thread
 from ue_rl.connecting import open_transport
-from ue_rl.envs.vec_env import UnrealVecEnv
 from ue_rl.errors import EngineDisconnected, UeRlError, UnsupportedByEngine
 from ue_rl.spec import Channel, EnvSpec
 from ue_rl.testing import WarmCli
@@ -46,30 +45,23 @@ NUM_ENVS, MASK = 4, 2**64 - 1
 pytestmark = pytest.mark.skipif(MONO is None or MCS is None, reason="mono (mono-mcs, mono-runtime) is not installed")
 
 
-def compiled(target: Path, *sources: Path) -> Path:
-    command = [
-        str(MCS),
-        "-langversion:7",
-        "-optimize+",
-        "-warn:4",
-        "-warnaserror+",
-        f"-out:{target}",
-        *map(str, sources),
-    ]
-    subprocess.run(command, check=True, timeout=60)
-    return target
+CONSOLE = (*BRIDGE, *sorted((SAMPLE / "console").glob("*.cs")))
+PROBE = (*BRIDGE, SAMPLE / "UeRlBehaviour.cs", SAMPLE / "console" / "ReachGame.cs", *sorted(OWN.glob("*.cs")))
+
+
+def compiled(name: str, *sources: Path) -> Path:
+    command = ["mcs", "-langversion:7", "-optimize+", "-warn:4", "-warnaserror+", "-out:OUT", *sources]
+    return building.built(name, command, sources)
 
 
 @pytest.fixture(scope="module")
-def engine_exe(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("console")
-    return compiled(folder / "engine.exe", *BRIDGE, *sorted((SAMPLE / "console").glob("*.cs")))
+def engine_exe() -> Path:
+    return compiled("engine.exe", *CONSOLE)
 
 
 @pytest.fixture(scope="module")
-def probe(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    sources = [*BRIDGE, SAMPLE / "UeRlBehaviour.cs", SAMPLE / "console" / "ReachGame.cs"]
-    return compiled(tmp_path_factory.mktemp("probe") / "probe.exe", *sources, *sorted(OWN.glob("*.cs")))
+def probe() -> Path:
+    return compiled("probe.exe", *PROBE)
 
 
 @contextlib.contextmanager
@@ -113,7 +105,7 @@ def agents(probe: Path) -> Iterator[int]:
         yield port
 
 
-def connect(port: int, **options: Any) -> UnrealVecEnv:
+def connect(port: int, **options: Any) -> ue_rl.UnrealVecEnv:
     return ue_rl.connect(f"tcp://127.0.0.1:{port}", timeout=10, wait=10, **options)
 
 
@@ -397,7 +389,7 @@ class PythonReach(VectorBridge):
         self.outbox.obs[:] = np.hstack([self.position, self.velocity, self.target - self.position])
 
 
-def rollout(env: UnrealVecEnv, steps: int = 150) -> bytes:
+def rollout(env: ue_rl.UnrealVecEnv, steps: int = 150) -> bytes:
     """Observations, rewards, dones and terminal observations of a seeded run that ends episodes in both ways."""
     rng = np.random.default_rng(3)
     env.seed(11)
@@ -516,6 +508,8 @@ def test_an_action_may_take_several_ticks(sink: int) -> None:
 
 
 def test_agents_come_and_go(agents: int) -> None:
+    from ue_rl.agents import GroupVecEnv
+
     with Trainer(agents) as trainer:
         assert "CHANNEL=ANY;FEATURES=TRUNC,ERROR;AGENTS=hider:2,seeker:1;OBS.hider=2;" in trainer.handshake
         assert trainer.ask("ACT=RESET;ENV=1") == (
@@ -672,9 +666,9 @@ def segments() -> set[str]:
     return {name for name in mine if Path(f"/proc/{name.split('_')[2]}/exe").resolve().name.startswith("mono")}
 
 
-def test_the_text_file_stands_alone(tmp_path: Path) -> None:
+def test_the_text_file_stands_alone() -> None:
     console = sorted((SAMPLE / "console").glob("*.cs"))
-    exe = compiled(tmp_path / "alone.exe", SAMPLE / "UeRlBridge.cs", *console)
+    exe = compiled("alone.exe", SAMPLE / "UeRlBridge.cs", *console)
     with started([exe, "--port", "0", "--num-envs", "2"]) as port, Trainer(port) as trainer:
         assert "SHM=" not in trainer.handshake
         assert trainer.ask("ACT=RESET;ENV=1").startswith("OBS=")
@@ -832,7 +826,7 @@ def test_steps_allocate_nothing(probe: Path, wiring: str) -> None:
     assert seen_by_the_meter >= 64 * 20_000  # it does see 20 000 small objects
 
 
-@pytest.mark.slow
+@pytest.mark.learning
 def test_ppo_learns_the_task_through_a_launched_engine(engine_exe: Path, tmp_path: Path, warm_cli: WarmCli) -> None:
     words = ["train", "--engine", f"{MONO} {engine_exe} --port {{port}} --num-envs {{num_envs}} --seed {{seed}}"]
     words += ["--num-envs", "16", "--timesteps", "20480", "--run-id", "reach", "--log-dir", str(tmp_path)]

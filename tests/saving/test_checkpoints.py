@@ -168,18 +168,18 @@ def test_a_folder_that_cannot_be_made(tmp_path: Path) -> None:
     assert CheckpointStore(tmp_path / "file").last is None
 
 
-def test_little_room_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    store = CheckpointStore(tmp_path)
-    assert store.space_warning() is None
-    store.save(1, writer("x" * 10_000))
-    assert store.space_warning() is None
-    monkeypatch.setattr(checkpoints, "free_space", lambda path: 30_000)
-    text = store.space_warning()
-    assert text is not None
-    assert "only 30.0 kB are free" in text
-    assert "a checkpoint takes 20." in text
-    monkeypatch.setattr(checkpoints, "free_space", lambda path: None)
-    assert store.space_warning() is None
+def test_little_room_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    store = CheckpointStore(tmp_path, keep=2)
+    for free, said in ((None, 0), (100_000, 0), (30_000, 1), (25_000, 0), (100_000, 0), (30_000, 1)):
+        monkeypatch.setattr(checkpoints, "free_space", lambda path, free=free: free)
+        caplog.clear()
+        store.save(1, writer("x" * 10_000))
+        messages = [record.getMessage() for record in caplog.records]
+        assert len(messages) == said, (free, messages)
+        for text in messages:
+            assert "only 30.0 kB are free" in text
+            assert "a checkpoint takes 20." in text
+            assert "--keep 2 now" in text
 
 
 def test_amounts_are_read_by_people() -> None:

@@ -27,7 +27,8 @@ from ue_rl.testing.do_nothing import DoNothingBridge
 from ue_rl.testing.memory import MemoryTransport
 from ue_rl.training import Curriculum, EngineNumbers, TrainOptions, train
 from ue_rl.training.lessons import Course, parse_curriculum
-from ue_rl.training.options import parse_param, resolve
+from ue_rl.training.options import resolve
+from ue_rl.training.settings import parse_param
 
 SAMPLE = Path(__file__).resolve().parents[2] / "samples" / "curriculum" / "climb.yaml"
 LESSONS: list[dict[str, Any]] = [
@@ -447,7 +448,7 @@ def test_the_game_s_numbers_by_name_apart_from_sb3_s() -> None:
 # -- worth having
 
 
-@pytest.mark.slow
+@pytest.mark.learning
 @pytest.mark.timeout(240)
 def test_a_curriculum_reaches_its_last_lesson_and_beats_none_on_the_same_budget() -> None:
     options = yaml.safe_load(SAMPLE.read_text())

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from ue_rl.training.callbacks import EpisodeLog
+from ue_rl.training.episodes import Episodes
 from ue_rl.training.report import Report
 from ue_rl.training.writing import Guard, LogFile
 
@@ -58,13 +59,14 @@ def test_episodes_that_cannot_be_written_are_counted(caplog: pytest.LogCaptureFi
         def warned(self, text: str) -> None:
             said.append(text)
 
-    log = EpisodeLog(FULL, Shown(), 100)
+    episodes = Episodes(FULL, Shown(), 100)
+    log = EpisodeLog(episodes)
     log.locals = {"infos": [{"episode": {"r": 1.0, "l": 2, "t": 3.0}}]}
     log.num_timesteps = 2
     for _ in range(3):
         assert log._on_step()
-    log.close()
-    assert (log.episodes, log.mean_return) == (3, 1.0)
+    episodes.close()
+    assert (episodes.count, episodes.mean_return) == (3, 1.0)
     assert len(said) == 1
     assert "No space left on device" in said[0]
 

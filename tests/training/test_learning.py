@@ -28,9 +28,9 @@ def learning(load_script: Callable[[Path], ModuleType]) -> ModuleType:
     [
         ("cartpole-ppo", "shared"),
         ("reach-ppo", "per_env"),
-        ("pendulum-sac", "per_env"),
-        ("cartpole-dqn", "shared"),
-        ("mujoco-ppo", "shared"),
+        pytest.param("pendulum-sac", "per_env", marks=pytest.mark.learning),
+        pytest.param("cartpole-dqn", "shared", marks=pytest.mark.learning),
+        pytest.param("mujoco-ppo", "shared", marks=pytest.mark.learning),
     ],
 )
 def test_learns(learning: ModuleType, task: str, channel: str) -> None:

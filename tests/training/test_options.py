@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from ue_rl.errors import ConfigurationError
-from ue_rl.training.options import TrainOptions, parse_setting, program_of, read_config, resolve, tuned_for
+from ue_rl.training.options import TrainOptions, program_of, read_config, resolve, tuned_for
+from ue_rl.training.settings import parse_setting
 
 
 @pytest.mark.parametrize(

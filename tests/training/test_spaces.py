@@ -132,6 +132,14 @@ def test_tuple_observations_are_refused_by_name(tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir())
 
 
+def test_a_dict_inside_a_dict_is_refused_by_name(tmp_path: Path) -> None:
+    with served(spaces.Dict({"me": NAMED, "far": spaces.Discrete(2)}), spaces.Discrete(2)) as port:
+        result = run("train", "--port", port, "--log-dir", str(tmp_path))
+    assert isinstance(result.exception, errors.ConfigurationError)
+    assert "no policies for a Dict or Tuple inside a Dict (field OBS_SPACE, me)" in str(result.exception)
+    assert "Announce its parts beside the others" in str(result.exception)
+
+
 def test_a_group_s_policy_is_exported_with_the_sizes_of_the_group(tmp_path: Path) -> None:
     with run_in_thread(SumoBridge(num_envs=2)) as server:
         env = GroupVecEnv(open_transport(server.url), "wrestler")
@@ -201,7 +209,7 @@ def test_hindsight_from_a_yaml_file_and_its_resumption(tmp_path: Path, transport
     assert buffer.n_sampled_goal == 4
 
 
-@pytest.mark.slow
+@pytest.mark.learning
 @pytest.mark.timeout(240)
 def test_hindsight_solves_a_goal_task_over_the_wire(tmp_path: Path) -> None:
     values = {

@@ -2,9 +2,8 @@
 
     env = GroupVecEnv(transport, "striker", others={"goalie": goalie})     all strikers as the rows of one VecEnv
     env = UnrealParallelEnv(transport)                                     PettingZoo; needs pettingzoo
-    env = UnrealMultiAgentEnv(transport)                                   RLlib; needs ray
 
-See docs/agents.md. Names are loaded when first used.
+RLlib's env is `ue_rl.rllib.UnrealMultiAgentEnv`. See docs/agents.md. Names are loaded when first used.
 """
 
 from __future__ import annotations
@@ -23,12 +22,12 @@ if TYPE_CHECKING:
     from ue_rl.agents.multi_agent_env import AgentsEnv as AgentsEnv
     from ue_rl.agents.parallel_env import UnrealParallelEnv as UnrealParallelEnv
     from ue_rl.agents.players import NormalizedPolicy as NormalizedPolicy
-    from ue_rl.agents.rllib import UnrealMultiAgentEnv as UnrealMultiAgentEnv
     from ue_rl.agents.selfplay import SelfPlay as SelfPlay
     from ue_rl.agents.selfplay_options import SelfPlayOptions as SelfPlayOptions
     from ue_rl.agents.sides import SidesTransport as SidesTransport
     from ue_rl.agents.turns import learn_in_turn as learn_in_turn
     from ue_rl.agents.vec_env import GroupVecEnv as GroupVecEnv
+    from ue_rl.rllib.multi_agent_env import UnrealMultiAgentEnv as UnrealMultiAgentEnv
 
 __getattr__, __dir__, __all__ = lazy(
     __name__,
@@ -38,7 +37,7 @@ __getattr__, __dir__, __all__ = lazy(
         "multi_agent_env": "AgentsEnv",
         "parallel_env": "UnrealParallelEnv",
         "players": "NormalizedPolicy",
-        "rllib": "UnrealMultiAgentEnv",
+        "rllib": "UnrealMultiAgentEnv",  # its former place: it has moved to ue_rl.rllib
         "selfplay": "SelfPlay",
         "selfplay_options": "SelfPlayOptions",
         "sides": "SidesTransport",

@@ -46,8 +46,7 @@ def engine_url(host: str, port: int | None) -> str:
     Raises:
         WrongCommandLine: no such address can be.
     """
-    from ue_rl.connecting import SHM, parse_tcp
-    from ue_rl.training.engine import address_of
+    from ue_rl.connecting import SHM, address_of, parse_tcp
 
     with command_line():
         url = address_of(host, port)

@@ -8,18 +8,24 @@ from typing import Any
 
 import click
 
-from ue_rl.cli.common import console, two_columns
-from ue_rl.errors import printable
+from ue_rl.cli.common import WrongCommandLine, console, two_columns
+from ue_rl.errors import ExportError, printable
 
 
 @click.command(short_help="Write a verified ONNX file.")
-@click.argument("model", type=click.Path(path_type=Path))
+@click.argument("model", metavar="MODEL|RUN", type=click.Path(path_type=Path))
 @click.option("--vecnormalize", type=click.Path(path_type=Path), help="The statistics that VecNormalize saved.")
-@click.option("--output", "-o", type=click.Path(path_type=Path), help="The file to write.  [default: MODEL.onnx]")
+@click.option(
+    "--output",
+    "-o",
+    type=click.Path(path_type=Path),
+    help="The file to write.  [default: beside MODEL, RUN/model.onnx]",
+)
 @click.option(
     "--connect", metavar="URL", help="Ask this engine for the names of its numbers and the order of its parts."
 )
 @click.option("--algo", help="The algorithm of the zip file.  [default: found out from the file]")
+@click.option("--policy", help="Which one, in a checkpoint of RLlib's with several.")
 @click.option("--stochastic", is_flag=True, help="Sample actions: a further input takes the noise.")
 @click.option("--flat", is_flag=True, help="One flat input for Dict observations, as the Unreal plugin needs it.")
 @click.option(
@@ -27,19 +33,33 @@ from ue_rl.errors import printable
 )
 def export(
     model: Path, vecnormalize: Path | None, output: Path | None, algo: str | None, stochastic: bool, flat: bool,
-    tolerance: float | None, connect: str | None,
+    tolerance: float | None, connect: str | None, policy: str | None,
 ) -> None:  # fmt: skip
     """Turn a model.zip into an ONNX file that acts as predict(deterministic=True) does, or refuse.
 
-    With a run of `ue-rl train` the statistics and the handshake beside the model are found by themselves.
+    RUN is a folder: a run of `ue-rl train`, or one of its checkpoints; of RLlib's (--backend rllib), or what
+    Algorithm.save_to_path wrote, the file acts as forward_inference() does. The statistics and the handshake that a run
+    keeps are found by themselves. A model.zip and a checkpoint can run code: only give those that you trust.
     """
-    from ue_rl.inference import load_and_export
-
-    stats = vecnormalize or beside(model)
-    spec = _handshake(model, connect)
     options: dict[str, Any] = {} if tolerance is None else {"tolerance": tolerance}
-    options |= {"algorithm": algo, "stochastic": stochastic, "flat_input": flat, "spec": spec}
-    report = load_and_export(model, output, stats, **options)
+    options |= {"flat_input": flat}
+    stats = vecnormalize
+    if is_of_rllib(model):
+        for name, given in (("vecnormalize", vecnormalize), ("algo", algo), ("stochastic", stochastic)):
+            if given:
+                raise WrongCommandLine("not for a checkpoint of RLlib's", field=name, cure="leave it out")
+        report = _of_rllib()(model, output, policy=policy, spec=_handshake(model / "x", connect), **options)
+    else:
+        from ue_rl.inference import load_and_export
+
+        if policy is not None:
+            raise WrongCommandLine("a model.zip holds one policy", field="policy", cure="leave it out")
+        if model.is_dir():
+            model, default = find_model(model)
+            output = output or default
+        stats = vecnormalize or beside(model)
+        options |= {"algorithm": algo, "stochastic": stochastic, "spec": _handshake(model, connect)}
+        report = load_and_export(model, output or _default(model), stats, **options)
     table = two_columns()
     table.add_row("file", f"{report.path} ({report.num_bytes / 1024:.0f} KiB)")
     table.add_row("policy", f"{report.algorithm}, {report.metadata.obs_size} -> {report.metadata.act_size} numbers")
@@ -50,14 +70,15 @@ def export(
         if names:
             table.add_row(f"{side} names", printable(", ".join(names)))
     table.add_row("normalisation", str(stats) if stats else "none")
-    table.add_row("compared", f"{report.observations} observations with predict()")
+    table.add_row("compared", f"{report.observations} observations with {report.reference}")
     table.add_row("largest difference", f"{report.max_abs_difference:.3g}")
     for kind, difference in report.max_relative_difference.items():
         table.add_row(f"  {kind}", f"{difference:.3g} of the action range")
     if report.rounded or report.ties:
         text = f"{report.rounded} observations, and {report.ties} ties between choices"
         if report.rounded:
-            text += f"; from exact: file {report.file_error:.3g}, predict() {report.predict_error:.3g} of the range"
+            errors = f"file {report.file_error:.3g}, {report.reference} {report.predict_error:.3g}"
+            text += f"; from exact: {errors} of the range"
         table.add_row("equal but for rounding", text)
     console().print(table)
 
@@ -88,11 +109,61 @@ def _handshake(model: Path, url: str | None) -> Any:
 
         with closing(open_transport(url)) as transport:
             return transport.connect()
-    for folder in (model.parent, model.parent.parent):
+    for folder in (model.parent, *list(model.parent.absolute().parents)[:2]):  # beside it, or it is in a checkpoint
         path = folder / HANDSHAKE
         if path.exists():
             return decode_handshake(path.read_bytes())
     return None
+
+
+def is_of_rllib(folder: Path) -> bool:
+    """Is it a folder with something of RLlib's: a run, a checkpoint of one, or what Algorithm.save_to_path wrote?"""
+    if not folder.is_dir():
+        return False
+    places = [folder, folder / "algorithm", *(path / "algorithm" for path in (folder / "checkpoints").glob("*_steps"))]
+    return any((place / "learner_group").is_dir() for place in places)
+
+
+def find_model(folder: Path) -> tuple[Path, Path]:
+    """(the model.zip in a run's folder or a checkpoint's, the ONNX file to be made of it).
+
+    Raises:
+        WrongCommandLine: there is none.
+    """
+    from ue_rl.saving.checkpoints import CheckpointStore
+
+    model = folder / "model.zip"
+    if model.exists():
+        return model, _default(model)
+    if (folder / "checkpoints").is_dir():
+        newest = CheckpointStore(folder / "checkpoints").last
+        if newest is not None and newest.file("model.zip"):
+            return newest.path / "model.zip", folder / "model.onnx"
+    raise WrongCommandLine(
+        "no model in this folder", field="model", expected="a run of `ue-rl train`, or a checkpoint", got=str(folder)
+    )
+
+
+def _default(model: Path) -> Path:
+    """Beside the model; beside the checkpoint that it is in, whose files are those of its manifest."""
+    from ue_rl.saving.checkpoints import MANIFEST
+
+    folder = model.parent
+    return folder.with_name(f"{folder.name}.onnx") if (folder / MANIFEST).exists() else model.with_suffix(".onnx")
+
+
+def _of_rllib() -> Any:
+    """ue_rl.rllib.load_and_export_rl_module; raises ExportError where Ray is not installed."""
+    from importlib.util import find_spec
+
+    if find_spec("ray") is None:
+        raise ExportError(
+            "a checkpoint of RLlib's needs Ray", fault="caller",
+            cure="install it with: pip install 'ue_rl[train,rllib]'",
+        )  # fmt: skip
+    from ue_rl.rllib import load_and_export_rl_module
+
+    return load_and_export_rl_module
 
 
 def beside(model: Path) -> Path | None:

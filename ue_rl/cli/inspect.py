@@ -41,10 +41,11 @@ def inspect(
     from ue_rl.connecting import open_transport
     from ue_rl.wire import encode_handshake
 
-    begun = time.perf_counter()
+    url = engine_url(host, port)
     options: dict[str, Any] = {"transport": transport, "channel": channel, "timeout": timeout}
     options["nul_terminated"] = nul_terminated
-    opened: Any = open_transport(engine_url(host, port), **options)
+    begun = time.perf_counter()
+    opened: Any = open_transport(url, **options)
     with closing(opened) as carrier:
         spec = carrier.connect()
         connected = time.perf_counter() - begun

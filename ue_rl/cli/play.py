@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
@@ -15,7 +16,7 @@ from ue_rl.cli.common import WrongCommandLine, console, engine_url, seconds
 
 
 @click.command(short_help="Let a policy act.")
-@click.argument("model", type=click.Path(path_type=Path))
+@click.argument("model", metavar="MODEL|RUN", type=click.Path(path_type=Path))
 @click.option("--vecnormalize", type=click.Path(path_type=Path), help="For a model.zip: VecNormalize's statistics.")
 @click.option("--host", default="127.0.0.1", show_default=True, help="A name, ADDRESS[:PORT], or shm://NAME.")
 @click.option("--port", type=click.IntRange(1, 65535), default=7777, show_default=True)
@@ -41,7 +42,7 @@ def play(
     model: Path, vecnormalize: Path | None, env: str | None, episodes: int, seed: int | None, json_file: Path | None,
     csv_file: Path | None, gif: Path | None, **connection: Any,
 ) -> None:  # fmt: skip
-    """Let MODEL (.onnx or .zip) act in an engine and report its returns.
+    """Let MODEL (.onnx or .zip), or that of a RUN of `ue-rl train`, act in an engine and report its returns.
 
     The episodes are those of SB3's evaluate_policy with the same seed. Actions are deterministic, except those of a
     file that was exported with --stochastic: there the same seed draws the same noise.
@@ -52,6 +53,8 @@ def play(
 
     if gif is not None and env is None:
         raise WrongCommandLine("only a hosted env can be filmed", field="gif", cure="add --env ID")
+    if gif is not None:  # drawn into an array: SDL would look for a screen, and complain where there is none
+        os.environ.setdefault("SDL_VIDEODRIVER", "dummy")
     policy = load_policy(model, vecnormalize, seed)
     film_file: Any = nullcontext() if gif is None else GifFile(gif)
     with film_file:
@@ -87,13 +90,18 @@ def play(
 
 
 def load_policy(model: Path, vecnormalize: Path | None = None, seed: int | None = None) -> Any:
-    """An InferenceInterface for an .onnx file or an SB3 zip; `seed` is that of a stochastic file's noise.
+    """An InferenceInterface for an .onnx file, an SB3 zip, or the run or checkpoint that one of these is in.
+
+    Args:
+        seed: of a stochastic file's noise.
 
     Raises:
         WrongCommandLine: neither. ModelLoadError: the file cannot be used.
     """
     from ue_rl.inference import OnnxInference, Sb3Inference
 
+    if model.is_dir():
+        model = _model_in(model)
     if model.suffix == ".onnx":
         if vecnormalize is not None:
             raise WrongCommandLine(
@@ -105,6 +113,20 @@ def load_policy(model: Path, vecnormalize: Path | None = None, seed: int | None 
 
         return Sb3Inference(model, vecnormalize or beside(model))
     raise WrongCommandLine("not a policy", field="model", expected="MODEL.onnx or MODEL.zip", got=str(model))
+
+
+def _model_in(folder: Path) -> Path:
+    """The policy in a run's folder, or a checkpoint's: its model.onnx, else its model.zip."""
+    from ue_rl.cli.export import find_model, is_of_rllib
+
+    if (folder / "model.onnx").exists():
+        return folder / "model.onnx"
+    if is_of_rllib(folder):
+        raise WrongCommandLine(
+            "nothing of this run is exported", field="model", got=str(folder), expected="a model.onnx in it",
+            cure=f"write one: ue-rl export {folder}",
+        )  # fmt: skip
+    return find_model(folder)[0]
 
 
 class Player:

@@ -36,6 +36,9 @@ _RECENT = 100  # episodes of the mean return
 @click.option("--steps-per-sample", type=click.IntRange(1), help="Instead of what RLlib says that it wants.")
 @click.option("--activation", help="Of the policy's hidden layers, instead of what RLlib says: tanh, relu, silu ..")
 @click.option(
+    "--default-network", is_flag=True, help="RLlib's default module and connectors do, whatever its config names."
+)
+@click.option(
     "--timeout", type=float, callback=seconds, default=300.0, show_default=True, help="Seconds that RLlib may learn."
 )
 @click.option("--wait", type=float, default=60.0, show_default=True, help="Seconds to wait until RLlib listens.")
@@ -52,7 +55,9 @@ def rllink(steps: int | None, host: str, port: int, seed: int | None, **flags: A
     from ue_rl.rllink.messages import ServerConfig
 
     screen = lasting_console()
-    said = ServerConfig(flags["steps_per_sample"], flags["activation"])
+    said = ServerConfig(
+        flags["steps_per_sample"], flags["activation"], own_code=() if flags["default_network"] else None
+    )
     with ExitStack() as stack:
         with command_line():
             engines = _engines(seed, flags)

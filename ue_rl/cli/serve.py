@@ -87,6 +87,8 @@ def serve(
         click.echo(f"{hosted.build_handshake()}")
         for what, text in rows(hosted.spec):
             click.echo(printable(f"  {what}: " + text.replace("\n", "\n    ")))
+        if mujoco is not None and type(hosted.task).__name__ == "MujocoTask":
+            click.echo("  without --task every reward is 0, and no episode ends: docs/mujoco.md, section 1")
         if shm_name is None and hosted.spec.action_spec != ActionSpec.box(hosted.spec.act_size):
             click.echo("  the deployed plugin's own trainer reads no action space and acts within -1 to 1: use ue_rl's")
 

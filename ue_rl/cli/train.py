@@ -12,16 +12,19 @@ from ue_rl.cli.logs import use_json, use_text
 from ue_rl.cli.train_report import lines, summary
 from ue_rl.errors import ConfigurationError
 from ue_rl.training.directory import RunDirectory
-from ue_rl.training.options import parse_param, parse_setting, resolve
+from ue_rl.training.options import resolve
 from ue_rl.training.report import Report
 from ue_rl.training.run import train as run_training
+from ue_rl.training.settings import parse_param, parse_setting
 
 
 @click.command(short_help="Train a policy.")
 @click.option("--config", type=click.Path(path_type=Path), help="A YAML file: ours, or the Unreal plugin's own.")
+@click.option("--backend", help="Who learns: sb3 (Stable-Baselines3, default), or rllib (Ray; see docs/rllib.md).")
 @click.option(
-    "--algo", help="ppo (default), a2c, sac, td3, ddpg, dqn; sb3-contrib: trpo, tqc, qrdqn, recurrentppo, maskable_ppo."
-)
+    "--algo", help="ppo (default), a2c, sac, td3, ddpg, dqn; sb3-contrib: trpo, tqc, qrdqn, recurrentppo, "
+    "maskable_ppo; rllib: ppo, appo, impala, sac, dqn.",
+)  # fmt: skip
 @click.option("--env", help="Gymnasium id for the embedded engine.  [default: CartPole-v1]")
 @click.option("--env-kwargs", help="JSON object for gymnasium.make.")
 @click.option(
@@ -30,6 +33,12 @@ from ue_rl.training.run import train as run_training
 )  # fmt: skip
 @click.option("--num-engines", type=int, help="How many are started, each a process of its own.  [default: 1]")
 @click.option("--num-envs", type=int, help="Envs of each engine that is started.  [default: 8]")
+@click.option("--num-env-runners", type=int, help="rllib: processes that play; --num-envs is of each.  [default: 2]")
+@click.option(
+    "--ray-address", help="rllib: a cluster that runs already: auto, or HOST:PORT.  [default: start one here]"
+)
+@click.option("--num-learners", type=int, help="rllib: processes that learn; 0: this one.  [default: 0]")
+@click.option("--num-gpus-per-learner", type=float, help="rllib: GPUs of each of them.  [default: 0]")
 @click.option("--start-timeout", type=float, help="Seconds that an engine may take to start.  [default: 120]")
 @click.option("--max-restarts", type=int, help="A lost engine is started again, so often ..  [default: 10]")
 @click.option("--restart-window", type=float, help=".. within this many seconds.  [default: 60]")
@@ -102,7 +111,7 @@ def train(
         flags["params"] = dict(parse_param(text) for text in params)
         if flags["env_kwargs"] is not None:
             flags["env_kwargs"] = json_object(flags["env_kwargs"], "env_kwargs")
-        options, run = resolve(flags, config), None
+        options, run = resolve(flags, config, resumed=resume), None
         for host in options.hosts:
             engine_url(host, options.port)
     if resume:

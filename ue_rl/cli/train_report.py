@@ -101,9 +101,9 @@ def summary(outcome: Outcome) -> None:
         times = "once" if outcome.restarts == 1 else f"{outcome.restarts} times"
         back = "" if isinstance(reason, RestartsSpent) else " and back"
         table.add_row("engines", f"lost{back} {times}; the episodes that this cut short are counted nowhere")
-    if run.model.exists():
+    if outcome.model is not None:
         current = outcome.saved == outcome.env_steps
-        table.add_row("model", str(run.model) if current else f"{run.model}, as it was saved last")
+        table.add_row("model", str(outcome.model) if current else f"{outcome.model}, as it was saved last")
     if outcome.exported is not None:
         table.add_row("ONNX", outcome.exported)
     if run.curves.exists():

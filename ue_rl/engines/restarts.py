@@ -5,9 +5,10 @@ from __future__ import annotations
 import time
 from collections import deque
 
-from ue_rl.errors import ConfigurationError, RestartsSpent, UeRlError
+from ue_rl.errors import ConfigurationError, RestartsSpent, UeRlError, as_sentence
 
 _QUICK = 5.0  # seconds: an engine that lived no longer than this since its last start died at once
+_MORE = "more are allowed with max_restarts= (--max-restarts)"
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 5.0
 
 
@@ -65,7 +66,7 @@ class Restarts:
             raise RestartsSpent(
                 f"{error.message}; it was lost {often}",
                 fault=error.fault, env_id=error.env_id, field=error.field, expected=error.expected, got=error.got,
-                cure=f"more are allowed with max_restarts= (--max-restarts){f'. {error.cure}' if error.cure else ''}",
+                cure=". ".join([_MORE, *([as_sentence(error.cure)] if error.cure else ())]),
             ) from error  # fmt: skip
         quick = self._quick[engine] = self._quick.get(engine, 0) + 1 if died_at_once else 0
         return min(_LONGEST_PAUSE, _FIRST_PAUSE * 2 ** (quick - 1)) if quick else 0.0

@@ -11,8 +11,10 @@ only, so that it starts in a few hundredths of a second.
 To the trainer: `started PID`, `failed REASON`, `exit CODE` (negative: minus the signal), one a line.
 From the trainer: `end SECONDS`: SIGTERM to the tree, SIGKILL to what is left after that time; 0: SIGKILL at once.
 
-Linux: the keeper is a subreaper, so daemons that the engine makes stay its descendants; if somebody kills the keeper,
-the kernel kills the engine (PR_SET_PDEATHSIG). Windows: a job object, which ends its processes with its last handle;
+POSIX: the trainer's child only stands for the keeper, which is its fork. Whoever kills the trainer's children first, as
+Ray's workers do at their end, so leaves the keeper time to end the tree in order. Linux: the keeper is a subreaper, so
+daemons that the engine makes stay its descendants; if somebody kills the keeper itself, the kernel kills the engine
+(PR_SET_PDEATHSIG). Windows: a job object, which ends its processes with its last handle;
 written from Microsoft's documentation and not run. Elsewhere: psutil finds descendants and, by the environment variable
 UE_RL_MARK, those that have left their parents.
 """
@@ -42,6 +44,8 @@ _SET_PDEATHSIG, _SET_CHILD_SUBREAPER = 1, 36
 def main(words: list[str]) -> None:
     """Until the engine's tree has gone; see above for `words`."""
     trainer, mark, lock_fd, lock = int(words[0]), words[1], int(words[2]), words[3]
+    if not WINDOWS:
+        trainer = _fork(trainer, lock_fd)
     news: queue.SimpleQueue[tuple[str, float]] = queue.SimpleQueue()
     for name in ("SIGTERM", "SIGINT", "SIGHUP"):
         if hasattr(signal, name):
@@ -61,6 +65,33 @@ def main(words: list[str]) -> None:
         tree.end(grace, news)
     _unlock(lock_fd, lock)
     os._exit(0)  # the threads wait for ever
+
+
+def _fork(trainer: int, lock_fd: int) -> int:
+    """Returns in the keeper, with its parent's id; the parent ends with either of the two that it stands between."""
+    parent = os.getpid()
+    keeper = os.fork()
+    if not keeper:
+        return parent
+    for fd in (0, 1, lock_fd):  # whoever waits for their end waits for the keeper's
+        os.close(fd)
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, lambda number, _: _pass_on(keeper, number))
+    signal.pthread_sigmask(signal.SIG_SETMASK, [])
+    threading.Thread(target=_follow, args=(keeper,), daemon=True).start()
+    while os.getppid() == trainer:
+        time.sleep(TICK)
+    os._exit(1)
+
+
+def _pass_on(keeper: int, number: int) -> None:
+    with contextlib.suppress(OSError):  # it has just ended
+        os.kill(keeper, number)
+
+
+def _follow(keeper: int) -> None:
+    code = os.waitstatus_to_exitcode(os.waitpid(keeper, 0)[1])
+    os._exit(code if code >= 0 else 128 - code)
 
 
 def _until_over(news: queue.SimpleQueue[tuple[str, float]], trainer: int) -> float:

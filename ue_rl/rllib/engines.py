@@ -8,38 +8,64 @@
 
 from __future__ import annotations
 
+import itertools
+import logging
+import os
 import sys
 from collections.abc import Mapping
+from numbers import Integral, Real
+from pathlib import Path
 from typing import Any
 
 from ue_rl.connecting import launched, url_engines
+from ue_rl.engine_calls import EngineCalls
+from ue_rl.engines.lifecycle import Listener
 from ue_rl.engines.restarts import Restarts
 from ue_rl.engines.source import EngineSource
 from ue_rl.engines.transport import EnginesTransport
 from ue_rl.errors import ConfigurationError, nearest
 from ue_rl.launching.presets import template
+from ue_rl.randomize import as_ranges, check_ranges, randomize
 from ue_rl.training.embedded import serve_command
 
+_log = logging.getLogger("ue_rl.rllib")
+SEEDS = 1_000_000  # between two env runners
 _KINDS = ("engine", "url", "env", "bridge")
 _DEFAULTS: dict[str, Any] = {
     "env_kwargs": {}, "num_engines": 1, "seed": 0, "max_restarts": 10, "restart_window": 60.0, "reconnect": 60.0,
-    "output_dir": None, "start_timeout": 120.0, "transport": "auto", "timeout": 30.0, "wait": 0.0,
+    "output_dir": None, "start_timeout": 120.0, "transport": "auto", "timeout": 30.0, "wait": 0.0, "params": {},
+    "time_scale": None,
+}  # fmt: skip
+_SAID: dict[str, tuple[Any, str]] = {
+    "engine": ((str, list, tuple), "a text, or a list of texts"),
+    "url": ((str, list, tuple, Mapping), "a text, a list of texts, or one of these for each worker_index"),
+    **dict.fromkeys(("env", "bridge", "transport"), (str, "a text")),
+    **dict.fromkeys(("num_engines", "seed", "max_restarts"), (Integral, "a whole number")),
+    **dict.fromkeys(("restart_window", "reconnect", "start_timeout", "timeout", "wait"), (Real, "seconds")),
+    "time_scale": ((Real, type(None)), "a number"), "params": (Mapping, "a dict"),
+    "env_kwargs": (Mapping, "a dict"), "output_dir": ((str, os.PathLike, type(None)), "a folder"),
 }  # fmt: skip
 
 
-def open_engines(env_config: Mapping[str, Any], num_envs: int, worker_index: int = 0) -> EnginesTransport:
+def open_engines(
+    env_config: Mapping[str, Any], num_envs: int, worker_index: int = 0, on_change: Listener | None = None
+) -> EnginesTransport:
     """The engines of one env runner, started or dialled, and connected.
 
     Args:
         env_config: one of "engine", "url", "env" and "bridge", see above; and, where the default does not fit,
             num_engines (1; num_envs are shared out among them), seed (0; worker_index million is added), max_restarts
-            (10) within restart_window (60 s), reconnect (60 s, of urls), output_dir, start_timeout, transport,
-            timeout, wait. {worker_index} stands for the number of the env runner in all of it.
-        num_envs: of this env runner, in all.
+            (10) within restart_window (60 s), reconnect (60 s, of urls), output_dir (for what engines print; each
+            env runner has a folder of its own in it, env-runner-N, and another one when it is started again),
+            start_timeout, transport, timeout, wait, params (of the game: a number, or [low, high] to draw from for
+            each episode), time_scale. {worker_index} stands for the number of the env runner in all of it. A "url" may
+            be {worker_index: url(s)}.
+        num_envs: of this env runner, in all. on_change: see EnginesTransport.
 
     Raises:
-        ConfigurationError: a key that is not known, none or two of the four, a number of envs that does not go into
-            the engines or is not what the engines have. Also what `ue_rl.launch` and `ue_rl.connect` raise.
+        ConfigurationError: a key that is not known, a value of a wrong type, none or two of the four, a number of envs
+            that does not go into the engines or is not what the engines have. Also what `ue_rl.launch` and
+            `ue_rl.connect` raise.
     """
     unknown = [key for key in env_config if key not in (*_KINDS, *_DEFAULTS)]
     given = [key for key in _KINDS if env_config.get(key)]
@@ -49,18 +75,35 @@ def open_engines(env_config: Mapping[str, Any], num_envs: int, worker_index: int
             expected=f"one of {', '.join(_KINDS)}; beside it {', '.join(_DEFAULTS)}", got=", ".join(env_config) or "{}",
             cure=nearest(unknown[0], (*_KINDS, *_DEFAULTS)) if unknown else None,
         )  # fmt: skip
+    for key, value in env_config.items():
+        kind, words = _SAID[key]
+        if not isinstance(value, kind) or isinstance(value, bool):
+            if value is None and key in _KINDS:
+                continue
+            raise ConfigurationError("an env_config has a wrong value", field=key, expected=words, got=value)
     said = {**_DEFAULTS, **{key: _numbered(value, worker_index) for key, value in env_config.items()}}
     sources = _sources(said, given[0], num_envs, worker_index)
     restarts = Restarts(said["max_restarts"], said["restart_window"]) if said["max_restarts"] else None
-    engines = EnginesTransport(sources, restarts=restarts)
+    engines = EnginesTransport(sources, restarts=restarts, on_change=on_change)
     try:
-        count = engines.connect().num_envs
+        spec = engines.connect()
+        count = spec.num_envs
         if count != num_envs:
             raise ConfigurationError(
                 "the engine has another number of envs than the env runner", field="num_envs_per_env_runner",
                 expected=count, got=num_envs,
-                cure=f"set num_envs_per_env_runner={count}, or let the engine's command take {{num_envs}}",
+                cure=f"set num_envs_per_env_runner={count} (--num-envs {count}), or let the engine's command take "
+                "{num_envs}",
             )  # fmt: skip
+        ranges = as_ranges(said["params"], "params")
+        if ranges:
+            check_ranges(spec, ranges, "params")
+            randomize(engines, ranges, said["seed"] + worker_index * SEEDS)
+        if said["time_scale"] is not None:
+            if "TIME_SCALE" in spec.features:
+                EngineCalls(engines).set_time_scale(said["time_scale"])
+            else:
+                _log.warning("the engine does not change its speed (no FEATURES=TIME_SCALE): time_scale is left out")
     except BaseException:
         engines.close()
         raise
@@ -70,10 +113,16 @@ def open_engines(env_config: Mapping[str, Any], num_envs: int, worker_index: int
 def _sources(said: Mapping[str, Any], kind: str, num_envs: int, worker_index: int) -> list[EngineSource]:
     connection = {key: said[key] for key in ("transport", "timeout")}
     if kind == "url":
-        urls = [said["url"]] if isinstance(said["url"], str) else list(said["url"])
+        urls = said["url"].get(worker_index) if isinstance(said["url"], Mapping) else said["url"]
+        if not urls:
+            raise ConfigurationError(
+                "no engine for this env runner", field="url", expected=f"a url for worker_index {worker_index}",
+                got=said["url"],
+            )  # fmt: skip
+        urls = [urls] if isinstance(urls, str) else list(urls)
         return list(url_engines(urls, reconnect=said["reconnect"], wait=said["wait"], **connection))
     count = said["num_engines"]
-    if num_envs % count:
+    if count < 1 or num_envs % count:
         raise ConfigurationError(
             "the envs cannot be shared out among the engines", field="num_engines",
             expected=f"a number that {num_envs} envs can be divided by", got=count,
@@ -84,14 +133,33 @@ def _sources(said: Mapping[str, Any], kind: str, num_envs: int, worker_index: in
     else:
         command = said["engine"] if kind == "engine" else serve_command(said["env"], said["env_kwargs"])
     uses = template(command).uses
+    output_dir = None if said["output_dir"] is None else _own_folder(Path(said["output_dir"]), worker_index)
     return list(launched(
         command, num_engines=count, num_envs=num_envs // count if uses("num_envs") else None,
-        seed=said["seed"] + worker_index * 1_000_000 if uses("seed") else None, output_dir=said["output_dir"],
+        seed=said["seed"] + worker_index * SEEDS if uses("seed") else None, output_dir=output_dir,
         start_timeout=said["start_timeout"], **connection,
     ))  # fmt: skip
+
+
+def _own_folder(folder: Path, worker_index: int) -> Path:
+    """A new one in `folder`: env runners of one node, trials of Tune and runs after one another share the former."""
+    for number in itertools.count(1):
+        path = folder / (f"env-runner-{worker_index}" + (f"-{number}" if number > 1 else ""))
+        try:
+            path.mkdir(parents=True)
+        except FileExistsError:
+            continue
+        except OSError as error:
+            raise ConfigurationError("the folder cannot be made", field="output_dir", got=str(error)) from error
+        return path
+    raise AssertionError("there is always another number")
 
 
 def _numbered(value: Any, worker_index: int) -> Any:
     if isinstance(value, str):
         return value.replace("{worker_index}", str(worker_index))
+    if isinstance(value, Path):
+        return Path(_numbered(str(value), worker_index))
+    if isinstance(value, Mapping):
+        return {key: _numbered(part, worker_index) for key, part in value.items()}
     return [_numbered(part, worker_index) for part in value] if isinstance(value, (list, tuple)) else value

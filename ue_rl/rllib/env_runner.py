@@ -1,85 +1,129 @@
 """UnrealEnvRunner: RLlib's env runner with a loop that handles all envs of a step at once.
 
 RLlib's own loop makes Python objects for each env and step, through two pipelines of connectors; that is its limit, at
-about 12 000 env-steps a second. Here a step is one call of the module and one of the engine, and episodes are cut out
-of arrays. What that loop cannot do (custom connectors, callbacks or modules with a state) goes through RLlib's own,
-over the same engines, and the log says why.
+about 20 000 env-steps a second. Here a step is one call of the module and one of the engine, and episodes are cut out
+of arrays: the same episodes to the bit, and the same metrics. What that loop cannot do (custom connectors, callbacks of
+episodes or modules with a state) goes through RLlib's own, over the same engines, and the log says why.
 
-Source: ray.rllib.env.single_agent_env_runner and single_agent_episode (Ray 2.52 to 2.60).
+Source: ray.rllib.env.single_agent_env_runner (Ray 2.52 to 2.60).
 """
 
 # pyright: reportMissingImports=false
 from __future__ import annotations
 
 import logging
-from collections import defaultdict
+import time
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
-import torch
 from gymnasium import spaces
 from gymnasium.wrappers.vector import DictInfoToList
 from numpy.typing import NDArray
 from ray.rllib.callbacks.callbacks import RLlibCallback
-from ray.rllib.core.columns import Columns
+from ray.rllib.callbacks.utils import make_callback
+from ray.rllib.env.env_context import EnvContext
 from ray.rllib.env.single_agent_env_runner import SingleAgentEnvRunner
-from ray.rllib.env.single_agent_episode import SingleAgentEpisode
-from ray.rllib.env.utils.infinite_lookback_buffer import InfiniteLookbackBuffer
-from ray.rllib.utils.spaces.space_utils import unsquash_action
+from ray.rllib.utils.metrics import (
+    CONNECTOR_PIPELINE_TIMER,
+    ENV_STEP_TIMER,
+    ENV_TO_MODULE_CONNECTOR,
+    ENV_TO_MODULE_SUM_EPISODES_LENGTH_IN,
+    ENV_TO_MODULE_SUM_EPISODES_LENGTH_OUT,
+    MODULE_TO_ENV_CONNECTOR,
+    RLMODULE_INFERENCE_TIMER,
+)
 
-from ue_rl.envs.vector_env import UnrealVectorEnv
-from ue_rl.rllib.engines import open_engines
+from ue_rl.errors import InferenceError, UeRlError
+from ue_rl.rllib.acting import Acting
+from ue_rl.rllib.engines import SEEDS, open_engines
+from ue_rl.rllib.episodes import EpisodeMaker
+from ue_rl.rllib.failures import NamedFailures
+from ue_rl.rllib.news import Connected, Sender
+from ue_rl.rllib.records import RecordedEnv
 from ue_rl.rllink.episodes import EpisodeCutter
-from ue_rl.rllink.messages import Chunk
+from ue_rl.wire.handshake import encode_handshake
 
 _log = logging.getLogger("ue_rl.rllib")
+_EPISODE_CALLBACKS = ("on_episode_created", "on_episode_start", "on_episode_step", "on_episode_end")
 
 
-class UnrealEnvRunner(SingleAgentEnvRunner):  # type: ignore[misc, unused-ignore]
-    """See RLlib's SingleAgentEnvRunner; `config.env_config` is what `open_engines` takes.
+class _Env(DictInfoToList):
+    """RLlib's own loop wants a list of infos; the batched one makes it where there are infos."""
 
-    Attributes:
-        batched: the fast loop is used; else `why_not` says what it cannot do.
-    """
+    def step_arrays(self, actions: NDArray[Any]) -> tuple[Any, NDArray[Any], NDArray[Any], NDArray[Any], list[Any]]:
+        """As `step`; no list of infos where there are none."""
+        obs, rewards, terminated, truncated, infos = self.env.step(actions)
+        return obs, rewards, terminated, truncated, self._convert_info_to_list(infos) if infos else []
+
+
+class UnrealEnvRunner(NamedFailures, SingleAgentEnvRunner):  # type: ignore[misc, unused-ignore]
+    """See RLlib's SingleAgentEnvRunner; `config.env_config` is what `open_engines` takes."""
 
     env: Any
+    _reason: str | None = None
+    _cutter: EpisodeCutter | None = None
+
+    @property
+    def batched(self) -> bool:
+        """The fast loop is used; else `why_not` says what it cannot do."""
+        return not self.why_not
+
+    @property
+    def why_not(self) -> str:
+        """Why the batched loop is not used; "" where it is."""
+        if self._reason is None:
+            self._reason = self._find_reason()
+            if self._reason:
+                _log.info("RLlib's own loop is used: %s", self._reason)
+        return self._reason
 
     def make_env(self) -> None:
         """Starts or dials the engines of this runner; those of an earlier call are closed first."""
         if self.env is not None:
             self.env.close()
-        index = self.worker_index or 0
-        engines = open_engines(dict(self.config.env_config), self.config.num_envs_per_env_runner, index)
-        self.env = DictInfoToList(UnrealVectorEnv(engines))  # RLlib's own loop wants a list of infos
-        self.num_envs = self.env.num_envs
+        index, config = self.worker_index or 0, self.config
+        said = dict(config.env_config)
+        self._sender = sender = Sender(said.pop("report_to", None), index)
+        engines = open_engines(said, config.num_envs_per_env_runner, index, sender.changed)
+        env = RecordedEnv(engines, lambda: sender.played(env.record, engines))
+        self.env = _Env(env)
+        self.num_envs = env.num_envs
+        handshake = encode_handshake(replace(engines.spec, shm=None))
+        sender.tell(Connected(handshake, self.num_envs, dict(engines.describe())), wait=True)
         self._needs_initial_reset = True
-        self._cutter: EpisodeCutter | None = None
-        for callback in self._callbacks:
-            callback.on_environment_created(
-                env_runner=self, metrics_logger=self.metrics, env=self.env.unwrapped,
-                env_context=self.config.env_config,
-            )  # fmt: skip
+        self._number = index
+        self._cutter = None
+        context = EnvContext(
+            config.env_config, worker_index=index, num_workers=self.num_workers, remote=config.remote_worker_envs
+        )
+        make_callback(
+            "on_environment_created", self._callbacks, config.callbacks_on_environment_created,
+            kwargs={
+                "env_runner": self, "metrics_logger": self.metrics, "env": self.env.unwrapped, "env_context": context,
+            },
+        )  # fmt: skip
 
     def make_module(self) -> None:
         """See SingleAgentEnvRunner."""
         super().make_module()
-        self.why_not = self._why_not()
-        self.batched = not self.why_not
-        if self.why_not:
-            _log.info("RLlib's own loop is used: %s", self.why_not)
+        self._reason, self._cutter = None, None
+        if self.module is not None and self.env is not None:
+            self._acting = Acting(self.module, self.env.single_action_space, self.config, self._device)
 
-    def _why_not(self) -> str:
-        """Why the batched loop is not used; "" where it is."""
+    def _find_reason(self) -> str:
+        """See `why_not`."""
         if self.env is None or self.module is None:
             return "there is no env or no module"
         config = self.config
         for name in ("_env_to_module_connector", "_module_to_env_connector"):
             if getattr(config, name, None) is not None:
                 return "the config has connectors of its own"
-        if any(type(callback) is not RLlibCallback for callback in self._callbacks) or any(
-            getattr(config, f"callbacks_on_episode_{when}", None) for when in ("created", "start", "step", "end")
-        ):
-            return "the config has callbacks of its own"
+        for name in _EPISODE_CALLBACKS:
+            if getattr(config, f"callbacks_{name}", None) or any(
+                getattr(type(callback), name) is not getattr(RLlibCallback, name) for callback in self._callbacks
+            ):
+                return f"the config has callbacks of its own: {name}"
         if self.module.is_stateful():
             return "the module has a state"
         if not isinstance(self.env.single_observation_space, spaces.Box):
@@ -88,13 +132,62 @@ class UnrealEnvRunner(SingleAgentEnvRunner):  # type: ignore[misc, unused-ignore
             return "actions are no arrays"
         return ""
 
+    def sample(self, **given: Any) -> list[Any]:
+        """See SingleAgentEnvRunner. In a run of `ue-rl train` whatever fails ends the run (see NamedFailures)."""
+        try:
+            episodes: list[Any] = super().sample(**given)
+        except UeRlError:
+            raise
+        except Exception as error:
+            if not self._sender.heard:
+                raise
+            raise InferenceError(
+                f"the policy or the env failed: {type(error).__name__}: {str(error).partition(chr(10))[0]}",
+                cure="look for losses that are not numbers in progress.csv, and in Ray's logs in /tmp/ray",
+            ) from error  # fmt: skip
+        return episodes
+
+    def tell_played(self) -> None:
+        """Whoever trains knows of all that was played until now."""
+        if self.env is not None:
+            env = self.env.unwrapped
+            self._sender.played(env.record, env.transport, now=True)
+
+    def evaluate(self, episodes: int, seed: int | None = None) -> list[float]:
+        """The returns of so many episodes without exploration, shared out among the envs; training begins new ones.
+
+        It acts as the file of export_rl_module does.
+        """
+        env = self.env.unwrapped
+        env.record.paused = True
+        try:
+            if not self.batched:
+                return [episode.get_return() for episode in self.sample(num_episodes=episodes, explore=False)]
+            left = np.array([(episodes + number) // self.num_envs for number in range(self.num_envs)])
+            sums, over = np.zeros(self.num_envs), np.zeros(self.num_envs, np.bool_)
+            returns: list[float] = []
+            obs, _ = env.reset(seed=seed)
+            self._acting.begin()
+            while left.any():
+                _, for_env, _ = self._acting(obs, False, 0, squash=True)
+                obs, rewards, terminated, truncated, _ = env.step(for_env)
+                sums[over] = 0
+                sums += rewards
+                over = terminated | truncated
+                counted = over & (left > 0)
+                returns += sums[counted].tolist()
+                left -= counted
+            return returns
+        finally:
+            env.record.paused = False
+            self._cutter, self._needs_initial_reset = None, True
+
     def _sample(
         self, *, num_timesteps: int | None = None, num_episodes: int | None = None, explore: bool,
         random_actions: bool = False, force_reset: bool = False,
     ) -> list[Any]:  # fmt: skip
         """See SingleAgentEnvRunner.sample."""
-        if not self.batched or random_actions:
-            self._cutter = None
+        if not self.batched:
             episodes: list[Any] = super()._sample(
                 num_timesteps=num_timesteps, num_episodes=num_episodes, explore=explore,
                 random_actions=random_actions, force_reset=force_reset,
@@ -102,98 +195,85 @@ class UnrealEnvRunner(SingleAgentEnvRunner):  # type: ignore[misc, unused-ignore
             return episodes
         if force_reset or num_episodes is not None or self._needs_initial_reset or self._cutter is None:
             self._begin()
-        assert self._cutter is not None
-        cutter, ended = self._cutter, 0
-        while cutter.steps < num_timesteps if num_timesteps is not None else ended < (num_episodes or 0):
-            ended += self._step(cutter, explore)
         self._needs_initial_reset = num_episodes is not None
-        steps = cutter.steps
-        chunks = [chunk for chunk in cutter.take() if num_episodes is None or chunk.terminated or chunk.truncated]
-        self._log_env_steps(metric=self._metrics_num_env_steps_sampled, num_steps=steps)
-        episodes = [self._episode(chunk) for chunk in chunks]
-        done = [episode for episode in episodes if episode.is_done]
+        assert self._cutter is not None
+        cutter, ended, calls = self._cutter, 0, 0
+        self._acting.begin()
+        self._env_seconds, self._times = 0.0, [time.perf_counter()]
+        while cutter.steps < num_timesteps if num_timesteps is not None else ended < (num_episodes or 0):
+            ended += self._step(cutter, explore, random_actions)
+            calls += 1
+        steps, lengths = cutter.steps, cutter.lengths
+        episodes = self._episodes(cutter)
+        done = [episode for episode in episodes if episode.is_done][:num_episodes]
         self._done_episodes_for_metrics.extend(done)
+        if num_episodes is not None:
+            episodes = done
         for episode in episodes:
             if not episode.is_done:
                 self._ongoing_episodes_for_metrics[episode.id_].append(episode)
+        self._log_env_steps(metric=self._metrics_num_env_steps_sampled, num_steps=steps)
         self._increase_sampled_metrics(steps, len(done))
+        if calls:
+            self._log_times(calls, sum(lengths), random_actions)
         return episodes
 
     def _begin(self) -> None:
-        seed = self._seed if self._needs_initial_reset else None
-        self._obs, _ = self.env.unwrapped.reset(seed=seed)  # without the list of infos
+        """New episodes of all envs; those before are forgotten."""
+        self._ongoing_episodes_for_metrics.clear()
+        seed = None if self._seed is None or not self._needs_initial_reset else self._seed + SEEDS * self._number
+        obs, infos = self._try_env_reset(seed=seed, options=None)
+        self._needs_initial_reset = False
+        space = self.env.single_action_space
+        self._make = EpisodeMaker(self.env.single_observation_space, space)
+        self._nothing = np.zeros((self.num_envs, 0), np.float32)
         self._cutter = EpisodeCutter(self.num_envs)
-        self._cutter.begin(self._obs)
-        self._over = np.zeros(self.num_envs, np.bool_)
-        self._ongoing_episodes_for_metrics: dict[str, list[Any]] = defaultdict(list)
+        self._cutter.begin(obs)
+        self._obs, self._over = obs, np.zeros(self.num_envs, np.bool_)
+        self._infos = {-1: infos} if any(infos) else {}
 
-    def _step(self, cutter: EpisodeCutter, explore: bool) -> int:
+    def _step(self, cutter: EpisodeCutter, explore: bool, random_actions: bool) -> int:
         """One step of all envs; how many episodes ended."""
-        actions, logits, logp = self._act(explore)
-        over = self._over
-        obs, rewards, terminated, truncated, _ = self.env.unwrapped.step(self._for_env(actions))
-        acted = None
+        if random_actions:
+            for_env = self.env.action_space.sample()
+            actions = for_env - self._acting.starts
+            outputs: dict[str, NDArray[Any]] = {}
+        else:
+            runners = self.config.num_env_runners or 1
+            so_far = (self.num_env_steps_sampled_lifetime // runners + cutter.steps) * runners
+            actions, for_env, outputs = self._acting(self._obs, explore, so_far)
+        began = time.perf_counter()
+        obs, rewards, terminated, truncated, infos = self.env.step_arrays(for_env)
+        now = time.perf_counter()
+        self._env_seconds += now - began
+        over, acted = self._over, None
         if over.any():  # NEXT_STEP: these took no step, and their observation begins an episode
             cutter.begin(obs, over)
             acted = ~over
-        cutter.add(actions, logits, logp, rewards.astype(np.float32), obs, terminated, truncated, acted)
+        nothing = self._nothing
+        cutter.add(actions, nothing, nothing, rewards, obs, terminated, truncated, acted, outputs)
+        if infos:
+            self._infos[len(self._times) - 1] = infos
+        self._times.append(now)
         self._obs, self._over = obs, terminated | truncated
         return int(np.count_nonzero(self._over))
 
-    def _act(self, explore: bool) -> tuple[NDArray[Any], NDArray[np.float32], NDArray[np.float32]]:
-        """(actions as an episode stores them, distribution inputs, log-probabilities) for self._obs."""
-        module = self.module
-        batch = {Columns.OBS: torch.from_numpy(self._obs).to(self._device)}
-        with torch.no_grad():
-            if explore:
-                steps = self.num_env_steps_sampled_lifetime + (self._cutter.steps if self._cutter else 0)
-                out = module.forward_exploration(batch, t=steps)
-                kind = module.get_exploration_action_dist_cls
-            else:
-                out = module.forward_inference(batch)
-                kind = module.get_inference_action_dist_cls
-            nothing = np.zeros((self.num_envs, 0), np.float32)
-            if Columns.ACTIONS in out:
-                return out[Columns.ACTIONS].cpu().numpy(), nothing, nothing
-            inputs = out[Columns.ACTION_DIST_INPUTS]
-            how = kind().from_logits(inputs)
-            if not explore:
-                how = how.to_deterministic()
-            drawn = how.sample()
-            logp = how.logp(drawn).cpu().numpy() if explore else np.zeros(self.num_envs, np.float32)
-        return drawn.cpu().numpy(), inputs.cpu().numpy(), logp
+    def _episodes(self, cutter: EpisodeCutter) -> list[Any]:
+        """What the cutter has; the next sample begins where this one ends."""
+        seq, infos, times = self._weights_seq_no, self._infos, self._times
+        episodes = [self._make(chunk, seq, infos, times) for chunk in cutter.take()]
+        last = infos.get(len(times) - 2)
+        self._infos = {} if last is None else {-1: last}
+        return episodes
 
-    def _for_env(self, actions: NDArray[Any]) -> NDArray[Any]:
-        """As RLlib's NormalizeAndClipActions has it."""
-        space, config = self.env.single_action_space, self.config
-        if isinstance(space, spaces.Box):
-            if config.normalize_actions:
-                return np.asarray(unsquash_action(actions, space))
-            if config.clip_actions:
-                return np.asarray(np.clip(actions, space.low, space.high))
-        return actions
-
-    def _episode(self, chunk: Chunk) -> SingleAgentEpisode:
-        """The chunk as RLlib has it, with arrays."""
-        steps = len(chunk.rewards)
-        episode = SingleAgentEpisode(
-            id_=chunk.id_, observation_space=self.env.single_observation_space,
-            action_space=self.env.single_action_space, t_started=chunk.t_started, len_lookback_buffer=0,
-        )  # fmt: skip
-        episode.observations = _buffer(chunk.obs, self.env.single_observation_space)
-        episode.actions = _buffer(chunk.actions, self.env.single_action_space)
-        episode.rewards = _buffer(chunk.rewards)
-        episode.infos = InfiniteLookbackBuffer(data=[{}] * (steps + 1), lookback=0)
-        outputs = {"weights_seq_no": np.full(steps, self._weights_seq_no)}
-        if chunk.logits.shape[-1]:
-            outputs |= {Columns.ACTION_DIST_INPUTS: chunk.logits, Columns.ACTION_LOGP: chunk.logp}
-        episode.extra_model_outputs = {key: _buffer(values) for key, values in outputs.items()}
-        episode.is_terminated, episode.is_truncated = chunk.terminated, chunk.truncated
-        episode.t = chunk.t_started + steps
-        return episode
-
-
-def _buffer(values: NDArray[Any], space: Any = None) -> InfiniteLookbackBuffer:
-    buffer = InfiniteLookbackBuffer(data=values, lookback=0, space=space)
-    buffer.finalized = True
-    return buffer
+    def _log_times(self, calls: int, length: int, random_actions: bool) -> None:
+        """RLlib's own timers, once a sample instead of once a step; of its connectors only what is done here, too."""
+        log, seconds = self.metrics.log_value, self._acting.seconds
+        self._log_env_steps(metric=self._metrics_num_try_env_step, num_steps=calls)
+        log(ENV_STEP_TIMER, self._env_seconds / calls, reduce="ema")
+        for key in (ENV_TO_MODULE_SUM_EPISODES_LENGTH_IN, ENV_TO_MODULE_SUM_EPISODES_LENGTH_OUT):
+            log(key, length)
+        if not random_actions:
+            log(RLMODULE_INFERENCE_TIMER, seconds["forward"] / calls, reduce="ema")
+            for key, name in ((ENV_TO_MODULE_CONNECTOR, "to_module"), (MODULE_TO_ENV_CONNECTOR, "to_env")):
+                log((key, CONNECTOR_PIPELINE_TIMER), seconds[name] / calls, reduce="ema")

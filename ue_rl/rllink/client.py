@@ -19,11 +19,12 @@ from ue_rl.errors import (
     UnsupportedByEngine,
 )
 from ue_rl.rllink.link import DEFAULT_PORT, Link, open_link
-from ue_rl.rllink.messages import GET_CONFIG, GET_STATE, ServerConfig, ServerState
+from ue_rl.rllink.messages import EPISODES_AND_GET_STATE, GET_CONFIG, GET_STATE, ServerConfig, ServerState
 from ue_rl.rllink.player import Player, Sample
 from ue_rl.rllink.policy import Policy
 from ue_rl.transport import Transport
 
+_MOST_LOST = 5  # messages in a row that a server takes and goes away: what is sent may be why
 _log = logging.getLogger("ue_rl.rllink")
 
 
@@ -53,6 +54,7 @@ class RLlinkClient:
         self._seed = seed
         self._link: Link | None = None
         self._player: Player | None = None
+        self._wanted = self._first = 0  # env-steps of a message, and of the first one to a server
         self.config: ServerConfig | None = None
         self.policy: Policy | None = None
 
@@ -63,8 +65,8 @@ class RLlinkClient:
 
         Raises:
             UnsupportedByEngine: the engine has images or agents, or is not one row of numbers. UnsupportedNetwork: the
-            server's policy cannot be rebuilt here. ConfigurationError: the server does not say how many steps it
-            wants, and no flag does. Also what `open_link` and Transport.connect raise.
+            server's policy cannot be rebuilt here. ConfigurationError: the server learns by IMPALA or APPO; or it does
+            not say how many steps it wants, and no flag does. Also what `open_link` and Transport.connect raise.
         """
         spec = self._transport.connect()
         if spec.groups or spec.image is not None or spec.obs_space is not None:
@@ -73,7 +75,7 @@ class RLlinkClient:
                 field="AGENTS" if spec.groups else "OBS_SPACE", expected="one row of numbers for each env",
                 cure="use RLlib's own env runner with ue_rl.rllib, which takes every space",
             )  # fmt: skip
-        self._meet(self._wait)
+        self._meet(self._wait, self._timeout)
 
     def run(
         self,
@@ -81,31 +83,42 @@ class RLlinkClient:
         samples: int | None = None,
         on_sample: Callable[[Sample], bool | None] | None = None,
     ) -> None:
-        """Plays until so many env-steps, or samples, were sent; None: for ever.
+        """Plays until RLlib has learnt from so many env-steps, or samples; None: for ever.
+
+        What was not answered before the connection broke does not count, and no episode goes on behind the break:
+        nobody knows whether its parts were taken. RLlib counts an episode whose beginning it has not seen as a short
+        one, and its replay buffers stop at one that has a gap; so every env is reset, and begins a new one.
 
         Args:
             on_sample: called after each message was answered; True ends the run.
 
         Raises:
-            LearnerTimeout, LearnerDisconnected: the server, after `reconnect` seconds. UnsupportedNetwork: its layers
-            have changed to what cannot be rebuilt. Also what Transport.receive raises.
+            LearnerTimeout, LearnerDisconnected: the server, after `reconnect` seconds, or where it came back five
+            times and answered none. UnsupportedNetwork: its layers
+            have changed to what cannot be rebuilt. ActionError: its numbers are not finite. Also what Transport.receive
+            raises.
         """
         if self._link is None:
             self.connect()
         if self._player is None:
             self._player = Player(self._transport, self._seed)
-        sent, done = 0, 0
+        sent, done, lost_in_a_row = 0, 0, 0
         while (steps is None or sent < steps) and (samples is None or done < samples):
             assert self._link is not None
             assert self.policy is not None
-            sample = self._player.play(self.policy, self._wanted)
+            sample = self._player.play(self.policy, self._first or self._wanted)
             try:
-                self._take(self._link.send_episodes(sample.chunks))
+                self._take(EPISODES_AND_GET_STATE, self._link.send_episodes(sample.chunks))
             except (LearnerDisconnected, LearnerUnreachable) as error:
-                if not self._reconnect:
+                lost_in_a_row += 1
+                if not self._reconnect or lost_in_a_row > _MOST_LOST:
                     raise
-                _log.warning("%s; dialling again for %g s", error.plain(), self._reconnect)
+                lost = f"{sample.steps} env-steps are lost"
+                _log.warning("%s; %s; dialling again for %g s", error.plain(), lost, self._reconnect)
                 self._meet_again(error)
+                self._player.begin_anew()
+                continue
+            self._first = lost_in_a_row = 0
             sent, done = sent + sample.steps, done + 1
             if on_sample is not None and on_sample(sample):
                 return
@@ -125,43 +138,53 @@ class RLlinkClient:
 
     # -- the server
 
-    def _meet(self, wait: float) -> None:
+    def _meet(self, wait: float, timeout: float) -> None:
+        """Connects, waiting `wait` seconds until somebody listens and `timeout` for each answer."""
         host, port = self._address
-        link = open_link(host, port, timeout=self._timeout, dialect=self._dialect, wait=wait)
+        link = open_link(host, port, timeout=timeout, dialect=self._dialect, wait=wait)
         try:
             self._dialect = link.dialect.name  # found out once
             config = link.ask(GET_CONFIG)
             if not isinstance(config, ServerConfig):
-                raise _unexpected("GET_CONFIG", config)
+                raise _unexpected(GET_CONFIG, config)
             self.config = config.under(self._said)
+            if self.config.asynchronous:
+                raise ConfigurationError(
+                    "RLlib's IMPALA and APPO learn from several samples at a time, and answer none that is waited for",
+                    fault="server", field="algorithm", expected="PPO or SAC", got=self.config.algorithm,
+                    cure="learn by PPO or SAC, or with ue_rl.rllib in RLlib's own env runners",
+                )  # fmt: skip
             self._wanted = self.config.steps_per_sample or 0
             if not self._wanted:
                 raise ConfigurationError(
                     "the server does not say how many steps it wants at a time", field="steps_per_sample",
                     cure="say it: --steps-per-sample, RLlib's train_batch_size_per_learner / num_env_runners",
                 )  # fmt: skip
-            self._take(link.ask(GET_STATE))
+            self._first = max(self._wanted, self.config.steps_before_learning or 0)
+            self._take(GET_STATE, link.ask(GET_STATE))
         except BaseException:
             link.close()
             raise
+        link.timeout = self._timeout
         self._link = link
 
     def _meet_again(self, lost: LearnerDisconnected | LearnerUnreachable) -> None:
         self.close()
         give_up = time.monotonic() + self._reconnect
         while True:
+            left = max(give_up - time.monotonic(), 0.1)
             try:
-                self._meet(max(give_up - time.monotonic(), 0.0))
+                self._meet(left, min(self._timeout, left))
                 return
             except (LearnerDisconnected, LearnerUnreachable, LearnerTimeout) as error:
                 if time.monotonic() >= give_up:
                     raise error from lost
                 time.sleep(0.2)
 
-    def _take(self, answer: object) -> None:
+    def _take(self, what: str, answer: object) -> None:
         """New weights."""
         if not isinstance(answer, ServerState):
-            raise _unexpected("GET_STATE", answer)
+            raise _unexpected(what, answer)
         assert self.config is not None
         self.policy = Policy.of(answer, self.config, self._transport.spec)
 

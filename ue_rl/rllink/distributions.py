@@ -17,6 +17,7 @@ from ue_rl.errors import UnsupportedNetwork
 
 Array = NDArray[np.float32]
 _LOG_STD = (-5.0, 2.0)  # of a squashed Gaussian: MIN_LOG_NN_OUTPUT, MAX_LOG_NN_OUTPUT
+_SMALL = np.float32(1e-6)  # SMALL_NUMBER
 _HALF_LOG_2PI = 0.5 * math.log(2 * math.pi)
 
 
@@ -30,11 +31,19 @@ class Distribution(Protocol):
     num_logits: int
 
     def draw(self, logits: Array, rng: np.random.Generator) -> tuple[NDArray[Any], Array]:
-        """(actions as an episode stores them, their log-probabilities float32 [N]) of float32 [N, num_logits]."""
+        """(actions as an episode stores them, their `logp`) of float32 [N, num_logits]."""
         ...
 
     def likeliest(self, logits: Array) -> tuple[NDArray[Any], Array]:
         """As `draw`, without chance: what RLlib does with explore=False."""
+        ...
+
+    def logp(self, logits: Array, actions: NDArray[Any]) -> Array:
+        """float32 [N]: log-probabilities of actions as an episode stores them.
+
+        RLlib computes them once more from the stored float32 actions, and learns from the difference: it matters that
+        rounding and limits are the same, not that they are exact.
+        """
         ...
 
     def to_engine(self, actions: NDArray[Any]) -> Array:
@@ -54,12 +63,21 @@ class Categorical:
 
     def draw(self, logits: Array, rng: np.random.Generator) -> tuple[NDArray[Any], Array]:
         """See Distribution: the largest of log-probability plus Gumbel noise, for each number."""
-        noise = rng.gumbel(size=logits.shape).astype(np.float32)
-        return self._choose(logits, logits + noise)
+        return self._choose(logits, logits + rng.gumbel(size=logits.shape).astype(np.float32))
 
     def likeliest(self, logits: Array) -> tuple[NDArray[Any], Array]:
         """See Distribution."""
         return self._choose(logits, logits)
+
+    def logp(self, logits: Array, actions: NDArray[Any]) -> Array:
+        """See Distribution."""
+        chosen, rows = actions.reshape(len(actions), -1), np.arange(len(logits))
+        logp = np.zeros(len(logits), np.float32)
+        for number, (end, count) in enumerate(zip(self._ends, self._counts, strict=True)):
+            part = logits[:, end - count : end]
+            top = part.max(axis=1)
+            logp += part[rows, chosen[:, number]] - top - np.log(np.exp(part - top[:, None]).sum(axis=1))
+        return logp
 
     def to_engine(self, actions: NDArray[Any]) -> Array:
         """See Distribution."""
@@ -67,23 +85,18 @@ class Categorical:
         return rows
 
     def _choose(self, logits: Array, scores: Array) -> tuple[NDArray[Any], Array]:
-        chosen = np.empty((len(logits), len(self._counts)), np.int64)
-        logp = np.zeros(len(logits), np.float32)
-        rows = np.arange(len(logits))
-        for number, (end, count) in enumerate(zip(self._ends, self._counts, strict=True)):
-            part = logits[:, end - count : end]
-            best = scores[:, end - count : end].argmax(axis=1)
-            chosen[:, number] = best
-            top = part.max(axis=1)
-            logp += part[rows, best] - top - np.log(np.exp(part - top[:, None]).sum(axis=1))
-        return (chosen[:, 0] if self._one else chosen), logp
+        parts = zip(self._ends, self._counts, strict=True)
+        chosen = np.stack([scores[:, end - count : end].argmax(axis=1) for end, count in parts], axis=1)
+        actions: NDArray[Any] = chosen[:, 0] if self._one else chosen
+        return actions, self.logp(logits, actions)
 
 
 class Gaussian:
     """Of a BOX: mean and log of the standard deviation of each number. See Distribution.
 
     Args:
-        normalize: actions are stretched from -1..1 to the bounds of a bounded box. clip: they are cut to the bounds.
+        normalize: actions are stretched from -1..1 to the bounds of a bounded box. clip: without `normalize` they are
+            cut to the bounds; with it RLlib does not look at `clip`.
     """
 
     def __init__(self, action: ActionSpec, normalize: bool, clip: bool) -> None:
@@ -91,51 +104,57 @@ class Gaussian:
         low, high = action.bounds
         bounded = bool(np.isfinite(low).all() and np.isfinite(high).all())
         self._low, self._high = low, high
-        self._stretch, self._clip = normalize and bounded, clip
+        self._stretch, self._clip = normalize and bounded, clip and not normalize
 
     def draw(self, logits: Array, rng: np.random.Generator) -> tuple[NDArray[Any], Array]:
         """See Distribution."""
-        mean, log_std = np.split(logits, 2, axis=1)
-        noise = rng.standard_normal(mean.shape, np.float32)
-        return mean + np.exp(log_std) * noise, self._logp(noise, log_std)
+        mean, log_std = self._parts(logits)
+        raw: Array = np.add(mean, np.exp(log_std) * rng.standard_normal(mean.shape, np.float32), dtype=np.float32)
+        actions = self._squash(raw)
+        return actions, self.logp(logits, actions)
 
     def likeliest(self, logits: Array) -> tuple[NDArray[Any], Array]:
+        """See Distribution. RLlib itself says 0 for the log-probability, and takes SAC's mean without its tanh."""
+        actions = self._squash(self._parts(logits)[0].copy())
+        return actions, self.logp(logits, actions)
+
+    def logp(self, logits: Array, actions: NDArray[Any]) -> Array:
         """See Distribution."""
-        mean, log_std = np.split(logits, 2, axis=1)
-        return mean.copy(), self._logp(np.zeros_like(mean), log_std)
+        mean, log_std = self._parts(logits)
+        noise = (actions - mean) / np.exp(log_std)
+        logp: Array = (-0.5 * noise * noise - log_std - np.float32(_HALF_LOG_2PI)).sum(axis=1, dtype=np.float32)
+        return logp
 
     def to_engine(self, actions: NDArray[Any]) -> Array:
         """See Distribution."""
         if self._stretch:
-            stretched = self._low + (actions + 1) * (self._high - self._low) / 2
-            stretched = np.clip(stretched, self._low, self._high)
-            return np.ascontiguousarray(stretched, np.float32)
+            with np.errstate(over="ignore"):  # it is cut then
+                stretched = self._low + (actions + 1) * (self._high - self._low) / 2
+            return np.ascontiguousarray(np.clip(stretched, self._low, self._high), np.float32)
         if self._clip:
             return np.ascontiguousarray(np.clip(actions, self._low, self._high), np.float32)
         return np.ascontiguousarray(actions, np.float32)
 
     @staticmethod
-    def _logp(noise: Array, log_std: Array) -> Array:
-        """Of mean + exp(log_std) * noise."""
-        each: Array = -0.5 * noise * noise - log_std - np.float32(_HALF_LOG_2PI)
-        logp: Array = each.sum(axis=1, dtype=np.float32)
-        return logp
+    def _parts(logits: Array) -> tuple[Array, Array]:
+        mean, log_std = np.split(logits, 2, axis=1)
+        return mean, log_std
+
+    @staticmethod
+    def _squash(raw: Array) -> Array:
+        return raw
 
 
 class SquashedGaussian(Gaussian):
     """Of SAC: a Gaussian behind a tanh. See Distribution."""
 
-    def draw(self, logits: Array, rng: np.random.Generator) -> tuple[NDArray[Any], Array]:
-        """See Distribution."""
-        mean, log_std = self._parts(logits)
-        noise = rng.standard_normal(mean.shape, np.float32)
-        raw = np.asarray(mean + np.exp(log_std) * noise, np.float32)
-        return self._squashed(raw, self._logp(noise, log_std))
-
-    def likeliest(self, logits: Array) -> tuple[NDArray[Any], Array]:
-        """See Distribution. RLlib's own takes the mean without the tanh, which may lie outside of -1 to 1."""
-        mean, log_std = self._parts(logits)
-        return self._squashed(mean, self._logp(np.zeros_like(mean), log_std))
+    def logp(self, logits: Array, actions: NDArray[Any]) -> Array:
+        """See Distribution. An action at its limit counts as one that is RLlib's SMALL_NUMBER away from it."""
+        within = (actions + 1) / 2 * 2 - 1  # as RLlib scales it: near the limits the rounding counts
+        raw = np.arctanh(np.clip(within, -1 + _SMALL, 1 - _SMALL))
+        slope = 2 * (np.float32(math.log(2)) - raw - np.logaddexp(np.float32(0), -2 * raw))
+        logp: Array = super().logp(logits, raw) - slope.sum(axis=1, dtype=np.float32)
+        return logp
 
     @staticmethod
     def _parts(logits: Array) -> tuple[Array, Array]:
@@ -143,9 +162,8 @@ class SquashedGaussian(Gaussian):
         return mean, np.clip(log_std, *_LOG_STD)
 
     @staticmethod
-    def _squashed(raw: Array, logp: Array) -> tuple[NDArray[Any], Array]:
-        slope = 2 * (math.log(2) - raw - np.logaddexp(0, -2 * raw))
-        return np.tanh(raw), (logp - slope.sum(axis=1)).astype(np.float32)
+    def _squash(raw: Array) -> Array:
+        return np.tanh(raw)
 
 
 def distribution(action: ActionSpec, *, squashed: bool, normalize: bool, clip: bool) -> Distribution:

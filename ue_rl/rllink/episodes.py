@@ -7,7 +7,7 @@ id, and its first observation is the last one of the part before.
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -34,6 +34,7 @@ class EpisodeCutter:
         self._ids = [self._make_id() for _ in range(num_envs)]
         self._started = [0] * num_envs  # steps of the episode that were sent already
         self._first: list[int | None] = [None] * num_envs  # where the env's part begins in the arrays
+        self._waiting = set(range(num_envs))  # envs without such a part
         self._room = room
         self._arrays: dict[str, NDArray[Any]] = {}
         self._count = 0
@@ -53,39 +54,47 @@ class EpisodeCutter:
 
     def add(
         self, actions: NDArray[Any], logits: NDArray[np.float32], logp: NDArray[np.float32],
-        rewards: NDArray[np.float32], obs: NDArray[Any], terminated: NDArray[np.bool_], truncated: NDArray[np.bool_],
-        acted: NDArray[np.bool_] | None = None,
+        rewards: NDArray[Any], obs: NDArray[Any], terminated: NDArray[np.bool_], truncated: NDArray[np.bool_],
+        acted: NDArray[np.bool_] | None = None, extra: Mapping[str, NDArray[Any]] | None = None,
     ) -> None:  # fmt: skip
         """One step: what was done, and what came of it.
 
         Args:
-            actions: [num_envs, ...]. logits: float32 [num_envs, n]. logp, rewards: float32 [num_envs].
+            actions: [num_envs, ...]. logits: float32 [num_envs, n]. logp: float32 [num_envs]. rewards: [num_envs].
             obs: [num_envs, ...] after the step, of an episode that ends its last one.
             terminated, truncated: bool [num_envs]. acted: bool [num_envs], the envs that took the step; None: all.
+            extra: name -> [num_envs, ...], what else is noted of the step; the same names between two `take`.
         """
         assert self._starts is not None
         step = {"obs": self._starts, "actions": actions, "logits": logits, "logp": logp, "rewards": rewards}
-        if self._count == self._room or not self._arrays:
+        if extra:
+            step |= extra
+        if self._count in (0, self._room):
             self._grow(step)
         for name, values in step.items():
             self._arrays[name][self._count] = values
         at, self._count = self._count, self._count + 1
-        who = range(self.num_envs) if acted is None else np.flatnonzero(acted).tolist()
-        for env in who:
-            if self._first[env] is None:
+        if self._waiting:
+            for env in [env for env in self._waiting if acted is None or acted[env]]:
                 self._first[env] = at
+                self._waiting.discard(env)
         if acted is None:
             self._starts[...] = obs
             self.steps += self.num_envs
         else:
             self._starts[acted] = obs[acted]
-            self.steps += len(who)
+            self.steps += int(np.count_nonzero(acted))
         over = terminated | truncated
         if over.any():
             for env in np.flatnonzero(over if acted is None else over & acted).tolist():
                 self._cut(env, bool(terminated[env]), bool(truncated[env]) and not terminated[env])
                 self._ids[env] = self._make_id()
                 self._started[env] = 0
+
+    @property
+    def lengths(self) -> list[int]:
+        """Of each env's part of an episode that is not over."""
+        return [0 if first is None else self._count - first for first in self._first]
 
     def end(self, env: int) -> None:
         """The env's episode is cut off behind its last step: it counts as truncated there."""
@@ -100,8 +109,11 @@ class EpisodeCutter:
         return chunks
 
     def _grow(self, step: dict[str, NDArray[Any]]) -> None:
-        if not self._arrays:
-            self._arrays = {name: np.zeros((self._room, *values.shape), values.dtype) for name, values in step.items()}
+        """Room for one more step, which is of another kind only where there is none yet."""
+        if self._count == 0:
+            kinds = {name: (values.dtype, values.shape) for name, values in step.items()}
+            if kinds != {name: (values.dtype, values.shape[1:]) for name, values in self._arrays.items()}:
+                self._arrays = {name: np.zeros((self._room, *shape), dtype) for name, (dtype, shape) in kinds.items()}
             return
         self._room *= 2
         for name, values in self._arrays.items():
@@ -116,9 +128,14 @@ class EpisodeCutter:
             return
         assert self._starts is not None
         part = slice(first, self._count)
-        arrays = {name: values[part, env].copy() for name, values in self._arrays.items()}
-        obs = np.concatenate([arrays.pop("obs"), self._starts[env : env + 1]])
-        chunk = Chunk(self._ids[env], self._started[env], obs, terminated=terminated, truncated=truncated, **arrays)
+        arrays = {name: values[part, env].copy() for name, values in self._arrays.items() if name != "obs"}
+        obs = np.concatenate([self._arrays["obs"][part, env], self._starts[env : env + 1]])
+        actions, rewards, logits, logp = (arrays.pop(name) for name in ("actions", "rewards", "logits", "logp"))
+        chunk = Chunk(
+            self._ids[env], self._started[env], obs, actions, rewards, logits, logp, terminated, truncated, env, first,
+            arrays,
+        )  # fmt: skip
         self._ready.append(chunk)
         self._started[env] += len(chunk.rewards)
         self._first[env] = None
+        self._waiting.add(env)

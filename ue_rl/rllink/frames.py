@@ -41,6 +41,15 @@ class FrameReader:
         """Bytes that were fed and not given out."""
         return len(self._data)
 
+    def said(self) -> str:
+        """How much of the next message there is, for people."""
+        length = bytes(self._data[:HEADER])
+        if not length:
+            return "nothing"
+        if len(length) < HEADER or not length.isdigit():
+            return f"{len(self)} bytes"
+        return f"{len(self) - HEADER} of {int(length)} bytes"
+
     def feed(self, data: bytes | bytearray | memoryview) -> None:
         """Adds received bytes."""
         self._data += data
@@ -58,7 +67,13 @@ class FrameReader:
             raise MalformedMessage(
                 "an RLlink message begins with its length", fault="server", field="header",
                 expected=f"{HEADER} digits, {self._most} at most", got=header,
-                cure="is this the port of RLlib's external env runner? A message of 100 MB or more breaks its framing",
+                cure="is this the port of RLlib's external env runner?",
+            )  # fmt: skip
+        if bytes(self._data[HEADER : HEADER + 1]).isdigit():  # no message of either dialect begins with one
+            raise MalformedMessage(
+                "an RLlink message of 100 MB or more has a header that nobody can read", fault="server", field="header",
+                expected=f"{HEADER} digits", got=bytes(self._data[: HEADER + 1]), cure="messages must be "
+                "smaller: a smaller network, or fewer steps at a time",
             )  # fmt: skip
         end = HEADER + int(header)
         if len(self._data) < end:

@@ -47,7 +47,7 @@ class JsonDialect:
     def answer(self, body: bytes) -> Answer:
         """See Dialect."""
         try:
-            message = json.loads(body)
+            message = json.loads(body.decode())  # bytes would be looked at for other encodings
         except (ValueError, RecursionError) as error:
             raise MalformedMessage(
                 "a message is not JSON as Ray 2.41 to 2.48 send it", fault="server", field="body",

@@ -99,18 +99,19 @@ class Link:
             except OSError as error:
                 raise self._gone(what, str(error)) from error
             if not data:
-                raise self._gone(what, "its socket was closed")
+                raise self._gone(what, f"a closed socket after {self._frames.said()}")
             self._frames.feed(data)
         return self.dialect.answer(body)
 
     def _late(self, what: str, seconds: float) -> LearnerTimeout:
         cures = {
             PING: "RLlib serves one client for each env runner: is another one connected to this port?",
-            "GET_CONFIG": "does RLlib still build its algorithm?",
+            "GET_CONFIG": "does RLlib still build its algorithm? Or is there a lambda in its config, which it cannot "
+            "send? Its log says so then",
             "GET_STATE": "does RLlib still build its algorithm?",
         }
         return LearnerTimeout(
-            f"RLlib did not answer {what} within {seconds:g} s", fault="server", got=f"{len(self._frames)} bytes",
+            f"RLlib did not answer {what} within {seconds:g} s", fault="server", got=self._frames.said(),
             cure=cures.get(what, "its update takes longer (--timeout), it waits for more steps than were sent "
             "(--steps-per-sample), for another env runner's client, or its listener died of what it was sent: see "
             "its log"),

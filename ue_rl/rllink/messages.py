@@ -31,12 +31,16 @@ class ServerConfig:
 
     Args:
         steps_per_sample: env-steps that one EPISODES_AND_GET_STATE must have at least: RLlib waits for as many.
+        steps_before_learning: env-steps that an off-policy algorithm collects before its first update, and without an
+            update it answers no EPISODES_AND_GET_STATE: the first one must have as many. None: it is on-policy.
+        asynchronous: it is IMPALA or APPO, which collects several samples before it learns, and sends weights an update
+            later still: it never answers a client that waits for them.
         activation: of the hidden layers of the encoder. head_activation: of those of the heads.
         explore: actions are drawn, not the most likely ones. normalize_actions: actions are within -1 to 1, and
             stretched to the bounds of a bounded Box; else clip_actions: they are cut to them.
-        log_std_clip: the log of a Gaussian's standard deviation is kept within -log_std_clip to log_std_clip.
         squashed: the policy of a BOX is SAC's squashed Gaussian; None: its parameters' names tell.
-        module: the class of the RLModule, as "package.module.Name". algorithm: the class of the config, likewise.
+        own_code: the user's classes and connectors that stand between an observation and an action; none of them runs
+            here, so that there must be none. algorithm: the class of the config, as "package.module.Name".
         facts: everything else that could be read, for people.
     """
 
@@ -46,9 +50,10 @@ class ServerConfig:
     explore: bool | None = None
     normalize_actions: bool | None = None
     clip_actions: bool | None = None
-    log_std_clip: float | None = None
     squashed: bool | None = None
-    module: str | None = None
+    own_code: tuple[str, ...] | None = None
+    steps_before_learning: int | None = None
+    asynchronous: bool | None = None
     algorithm: str | None = None
     facts: Mapping[str, Any] = field(default_factory=dict)
 
@@ -85,17 +90,22 @@ class Chunk:
             before they were stretched or cut to the engine's bounds. rewards: float32 [T].
         logits: float32 [T, n], what the distribution was made of (action_dist_inputs). logp: float32 [T].
         terminated, truncated: the episode ended with the last step. A chunk that ends without either goes on.
+        env, first: which env's it is, and which of the steps that were collected with it is its first one.
+        extra: name -> [T, ...], what else was noted of each step; not sent.
     """
 
     id_: str
     t_started: int
     obs: NDArray[Any]
     actions: NDArray[Any]
-    rewards: NDArray[np.float32]
+    rewards: NDArray[Any]
     logits: NDArray[np.float32]
     logp: NDArray[np.float32]
     terminated: bool = False
     truncated: bool = False
+    env: int = 0
+    first: int = 0
+    extra: Mapping[str, NDArray[Any]] = field(default_factory=dict)
 
 
 class Dialect(Protocol):

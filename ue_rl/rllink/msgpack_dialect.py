@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -65,7 +66,8 @@ class MsgpackDialect:
     def answer(self, body: bytes) -> Answer:
         """See Dialect."""
         message = unpack(body)
-        kind = message.get("type")
+        said = message.get("type")
+        kind = said if isinstance(said, str) else None  # an array equals nothing
         if kind == "PONG":
             return Pong()
         if kind == "SET_CONFIG" and isinstance(message.get("config"), bytes):
@@ -74,7 +76,7 @@ class MsgpackDialect:
             return _state(message)
         raise MalformedMessage(
             "an answer of RLlib cannot be read", fault="server", field="type",
-            expected="PONG, SET_CONFIG with config or SET_STATE with state", got=kind,
+            expected="PONG, SET_CONFIG with config or SET_STATE with state", got=said,
         )  # fmt: skip
 
 
@@ -138,14 +140,17 @@ def _packable(value: Any) -> Any:
     raise ConfigurationError("this cannot be sent over RLlink", field="EPISODES", got=type(value).__name__)
 
 
-def unpack(body: bytes) -> dict[str, Any]:
+def unpack(body: bytes, hook: Callable[[dict[Any, Any]], Any] | None = None) -> dict[str, Any]:
     """The message in a body; arrays are copies of their own.
+
+    Args:
+        hook: makes an array of each map that is one; None: `array_of`.
 
     Raises:
         MalformedMessage: it is no msgpack, no map, or holds an array that only a pickle could make.
     """
     try:
-        message = msgpack.unpackb(body, raw=False, object_hook=_unpackable, strict_map_key=True)
+        message = msgpack.unpackb(body, raw=False, object_hook=hook or array_of, strict_map_key=True)
     except (ValueError, TypeError, KeyError, OverflowError, RecursionError, msgpack.UnpackException) as error:
         raise MalformedMessage(
             "a message is not msgpack as Ray 2.49 and later send it", fault="server", field="body",
@@ -157,7 +162,12 @@ def unpack(body: bytes) -> dict[str, Any]:
     return message
 
 
-def _unpackable(value: dict[Any, Any]) -> Any:
+def array_of(value: dict[Any, Any]) -> Any:
+    """The array or number that a map of msgpack-numpy says; another map as it is.
+
+    Raises:
+        ValueError, TypeError, KeyError, OverflowError: it says none, or one that only a pickle could make.
+    """
     if b"complex" in value:
         raise ValueError("a complex number")
     if b"nd" not in value:

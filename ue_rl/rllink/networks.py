@@ -134,7 +134,8 @@ def network(
 
     Args:
         weights: parameter name -> array, as SET_STATE brings them. encoder_activation, head_activation: see
-            ServerConfig. gaussian: the action is a Box; the second half of what comes out are logs.
+            ServerConfig. gaussian: of a DiagGaussian the second half of what comes out are logs, which are kept within
+            pi.log_std_clip_param_const; of SAC's squashed one they are not.
 
     Raises:
         UnsupportedNetwork: it is none of RLlib's MLPs (convolutions, an LSTM, layer norms, a module of somebody's own);
@@ -146,7 +147,7 @@ def network(
         found = _LAYER.fullmatch(name)
         if found and value.ndim == (2 if found["what"] == "weight" else 1):
             layer = nets.setdefault(found["net"], {}).setdefault(int(found["at"]), {})
-            layer[found["what"]] = value.astype(np.float32)
+            layer[found["what"]] = _single(value)
         elif name not in (_LOG_STD, _LOG_STD_CLIP):
             rest.append(name)
     encoder = next((name for name in _ENCODERS if name in nets), None)
@@ -164,11 +165,16 @@ def network(
     made = Network(
         [] if encoder is None else _layers(nets[encoder], encoder), _layers(nets[_HEAD], _HEAD),
         activation(encoder_activation), activation(head_activation),
-        None if log_std is None else log_std.astype(np.float32).reshape(-1),
-        float(clip.reshape(-1)[0]) if clip is not None and gaussian else None,
+        None if log_std is None else _single(log_std).reshape(-1),
+        float(clip.reshape(-1)[0]) if clip is not None and clip.size and gaussian else None,
     )  # fmt: skip
     _check(made)
     return made
+
+
+def _single(value: NDArray[Any]) -> Array:
+    with np.errstate(over="ignore"):  # what does not fit becomes infinite, and is seen when the policy acts
+        return value.astype(np.float32)
 
 
 def _layers(found: dict[int, dict[str, Array]], net: str) -> list[tuple[Array, Array]]:
@@ -188,6 +194,11 @@ def _layers(found: dict[int, dict[str, Array]], net: str) -> list[tuple[Array, A
 def _check(made: Network) -> None:
     """Each layer takes what the one before gives."""
     layers = [*made.encoder, *made.head]
+    if made.log_std is not None and len(made.log_std) != layers[-1][0].shape[1]:
+        raise UnsupportedNetwork(
+            "the standard deviations do not fit the means", fault="server", field=_LOG_STD,
+            expected=f"{layers[-1][0].shape[1]} numbers", got=len(made.log_std),
+        )  # fmt: skip
     for (before, _), (after, _) in pairwise(layers):
         if before.shape[1] != after.shape[0]:
             raise UnsupportedNetwork(

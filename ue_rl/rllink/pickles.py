@@ -239,7 +239,7 @@ def read_pickle(data: bytes) -> Any:
     """
     try:
         return _Reader().run(data)
-    except (ValueError, IndexError, KeyError, AttributeError, TypeError, OverflowError) as error:
+    except (ValueError, IndexError, KeyError, AttributeError, TypeError, OverflowError, Warning) as error:
         raise MalformedMessage(
             "a pickle cannot be read", fault="server", field="config", got=f"{type(error).__name__}: {error}",
         ) from error  # fmt: skip

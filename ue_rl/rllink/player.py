@@ -60,6 +60,10 @@ class Player:
         sample.chunks = cutter.take()
         return sample
 
+    def begin_anew(self) -> None:
+        """Every env is reset with the next step: the episodes that were open are nobody's."""
+        self._over[:] = True
+
     def _begin(self) -> None:
         spec, seeds = self._transport.spec, None
         if self._seed is not None and "SEED" in spec.features:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ue_rl.errors import UnsupportedNetwork
+from ue_rl.errors import ActionError, UnsupportedNetwork
 from ue_rl.rllink.distributions import Distribution, distribution
 from ue_rl.rllink.messages import ServerConfig, ServerState
 from ue_rl.rllink.networks import Network, network
@@ -43,14 +43,22 @@ class Policy:
             UnsupportedNetwork: it cannot be rebuilt, or does not fit the engine; it says what is not known.
         """
         weights = state.weights or {}
+        if config.own_code:
+            raise UnsupportedNetwork(
+                "RLlib's config has classes or connectors of its own, which do not run here", fault="server",
+                field="config", expected="RLlib's default module and connectors", got="; ".join(config.own_code),
+                cure="take them out of the config; where they change neither network nor observations nor actions, "
+                "say so: --default-network",
+            )  # fmt: skip
+        gaussian = not spec.action_spec.counts
         squashed = config.squashed
-        if squashed is None:
-            squashed = any(name.startswith("pi_encoder") for name in weights)
+        if squashed is None:  # SAC's policy for DISCRETE is as any other
+            squashed = gaussian and any(name.startswith("pi_encoder") for name in weights)
         how = distribution(
             spec.action_spec, squashed=squashed, normalize=config.normalize_actions is not False,
             clip=bool(config.clip_actions),
         )  # fmt: skip
-        net = _network(state, config, gaussian=not spec.action_spec.counts)
+        net = _network(state, config, gaussian=gaussian and not squashed)
         for what, expected, got in (
             ("OBS", net.obs_size, spec.obs_size),
             ("ACT_SPACE", how.num_logits, net.num_logits),
@@ -64,9 +72,20 @@ class Policy:
         return cls(net, how, config.explore is not False, state.seq)
 
     def act(self, obs: Array, rng: np.random.Generator) -> tuple[NDArray[Any], Array, Array]:
-        """(actions as an episode stores them, logits, log-probabilities) of float32 [N, obs_size]."""
-        logits = self.net(obs)
-        actions, logp = self.how.draw(logits, rng) if self.explore else self.how.likeliest(logits)
+        """(actions as an episode stores them, logits, log-probabilities) of float32 [N, obs_size].
+
+        Raises:
+            ActionError: some are not finite.
+        """
+        with np.errstate(all="ignore"):
+            logits = self.net(obs)
+            actions, logp = self.how.draw(logits, rng) if self.explore else self.how.likeliest(logits)
+        if not np.isfinite(logp).all():
+            raise ActionError(
+                "RLlib's policy gives numbers that are not finite", env_id=int(np.argmin(np.isfinite(logp))),
+                field="action_logp", expected="numbers", got=logits[np.argmin(np.isfinite(logp))].tolist(),
+                cure="its training has diverged, or this env's observations are far too large",
+            )  # fmt: skip
         return actions, logits, logp
 
 

@@ -73,6 +73,7 @@ class CheckpointStore:
     def __init__(self, folder: Path, keep: int = 3) -> None:
         self.folder = folder
         self.keep = max(1, keep)
+        self._little_room = False
 
     def save(self, env_steps: int, write: Callable[[Path], Mapping[str, object]]) -> Checkpoint:
         """Writes one checkpoint, and deletes those beyond `keep`.
@@ -109,6 +110,7 @@ class CheckpointStore:
             raise self._failure(env_steps, error, needed) from error
         self._point_at(path)
         self._prune()
+        self._look_for_room(path)
         return Checkpoint(path, number, env_steps, _facts(manifest))
 
     def newest_first(self) -> Iterator[Checkpoint]:
@@ -139,18 +141,16 @@ class CheckpointStore:
         for path in self.folder.glob(f"{HALF}*"):
             self._delete(path)
 
-    def space_warning(self) -> str | None:
-        """A sentence where the disk has no room for two more checkpoints as large as the newest one; None otherwise."""
-        newest = max(self._entries(), default=None)
-        if newest is None:
-            return None
-        free, size = free_space(self.folder), _size(newest[2])
-        if free is None or free >= 2 * size:
-            return None
-        return (
-            f"only {amount(free)} are free at {self.folder}, and a checkpoint takes {amount(size)}: free some space, "
-            f"or keep fewer (--keep {self.keep} now), before saving fails"
-        )
+    def _look_for_room(self, path: Path) -> None:
+        """Warns, once for each time that it begins, where the disk has no room for two more checkpoints like `path`."""
+        free, size = free_space(self.folder), _size(path)
+        little = free is not None and free < 2 * size
+        if free is not None and little and not self._little_room:
+            _log.warning(
+                "only %s are free at %s, and a checkpoint takes %s: free some space, or keep fewer (--keep %d now), "
+                "before saving fails", amount(free), self.folder, amount(size), self.keep,
+            )  # fmt: skip
+        self._little_room = little
 
     def _entries(self) -> list[tuple[int, int, Path]]:
         """(number, env_steps, path) of every complete one, good or not."""

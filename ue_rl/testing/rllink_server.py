@@ -25,19 +25,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ue_rl.action_spec import ActionKind, ActionSpec
-from ue_rl.errors import MalformedMessage
+from ue_rl.errors import MalformedMessage, shorten
 from ue_rl.rllink.frames import FrameReader, frame
-from ue_rl.rllink.messages import EPISODES, EPISODES_AND_GET_STATE, GET_CONFIG, GET_STATE, PING
+from ue_rl.rllink.messages import ASKS, EPISODES, EPISODES_AND_GET_STATE, GET_CONFIG, GET_STATE, PING
 from ue_rl.rllink.msgpack_dialect import pack, unpack
 from ue_rl.rllink.networks import Network, network
+from ue_rl.testing.rllink_checks import Equations, SessionChecks
+from ue_rl.testing.rllink_episodes import lenient_array
 
 __all__ = ["RLlinkFault", "RLlinkServer"]
 
-_KEYS = (
-    "id_", "agent_id", "module_id", "multi_agent_episode_id", "observations", "actions", "rewards", "infos",
-    "extra_model_outputs", "is_terminated", "is_truncated", "t_started", "t", "_observation_space", "_action_space",
-    "_start_time", "_last_step_time",
-)  # fmt: skip
+_LOOK = 0.05  # seconds between looks whether the server is to stop
+_PIECE = 0.03  # seconds between the pieces of an answer
 
 
 class RLlinkFault(Enum):
@@ -53,30 +52,27 @@ class RLlinkFault(Enum):
     OBJECTS = "the weights are arrays of objects, which only a pickle could make"
     NINE_DIGITS = "the header of the second state has nine digits"
     GARBAGE = "the second state is random bytes"
-
-
-@dataclass
-class _Episode:
-    """What is known of an episode that goes on."""
-
-    steps: int
-    last_obs: NDArray[Any]
+    PIECES = "each answer comes in three pieces, cut within the header and within the body"
 
 
 @dataclass
 class RLlinkServer:
-    """The server, on a free port of 127.0.0.1, in a thread of its own; use it as a context manager.
+    """The server, on 127.0.0.1, in a thread of its own; use it as a context manager.
 
     Args:
         obs_size, action: of the engine that will play. steps_per_sample: what a client must send at least.
         hidden: sizes of the encoder's layers. activation: behind each of them.
         dialect: "msgpack", as Ray 2.49 and later speak it, or "json", as Ray 2.41 to 2.48 do.
         fault: what goes wrong; None: nothing. delay: seconds before each state, as a learner takes to learn.
-        trap: the command of the fault TRAP.
+        trap: the command of the fault TRAP. config_pickle: sent as the config instead of the server's own.
+        equations: of an env that is known, see SessionChecks; its observations and rewards are checked, too.
+        port: where it listens; 0: a free one, which stands here then.
 
     Attributes:
-        mistakes: what clients did wrong, one sentence each. batches: env-steps of each message of episodes.
+        mistakes: what clients did wrong, one sentence each, which says the message, the episode, the key, what was
+            expected and what came. batches: env-steps of each message of episodes.
         finished: (return, length) of each episode that ended. clients: how many have connected.
+        heard: the type of each message, of all clients. connected: a client is there.
     """
 
     obs_size: int
@@ -89,10 +85,15 @@ class RLlinkServer:
     delay: float = 0.0
     trap: str = "exit 1"
     seed: int = 0
-    mistakes: list[str] = field(default_factory=list)
+    config_pickle: bytes | None = None
+    equations: Equations | None = None
+    port: int = 0
     batches: list[int] = field(default_factory=list)
-    finished: list[tuple[float, int]] = field(default_factory=list)
+    heard: list[str] = field(default_factory=list)
     clients: int = 0
+    connected: bool = False
+    mistakes: list[str] = field(init=False)
+    finished: list[tuple[float, int]] = field(init=False)
 
     def __post_init__(self) -> None:
         self._rng = np.random.default_rng(self.seed)
@@ -100,16 +101,19 @@ class RLlinkServer:
         self._weights = self._first_weights(self.hidden)
         self._seq = 0
         self._states = 0
-        self._open: dict[str, _Episode] = {}
-        self._returns: dict[str, float] = {}
-        self._records = 0
-        self._listener = socket.create_server(("127.0.0.1", 0), backlog=1)
-        self._listener.settimeout(0.05)
-        self.host, self.port = self._listener.getsockname()
+        self._asked: set[str] = set()
+        self._net, self._net_before = self.network, self.network
+        outputs = self._net.num_logits
+        self._checks = SessionChecks(self.obs_size, self.action, outputs, self.dialect, self.equations)
+        self.mistakes, self.finished = self._checks.mistakes, self._checks.finished
+        self.host = "127.0.0.1"
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._serve, name="rllink-server", daemon=True)
 
     def __enter__(self) -> RLlinkServer:
+        self._listener = socket.create_server((self.host, self.port), backlog=1)
+        self._listener.settimeout(_LOOK)
+        self.port = self._listener.getsockname()[1]
         self._thread.start()
         return self
 
@@ -144,6 +148,8 @@ class RLlinkServer:
         """The pickle of SET_CONFIG: an object of RLlib's class, with the few facts that are read."""
         if self.fault is RLlinkFault.TRAP:
             return pickle.dumps(_Trap(self.trap))
+        if self.config_pickle is not None:
+            return self.config_pickle
         state = {
             "_train_batch_size_per_learner": self.steps_per_sample, "num_env_runners": 0, "num_learners": 0,
             "explore": True, "normalize_actions": True, "clip_actions": False,
@@ -159,18 +165,26 @@ class RLlinkServer:
             with contextlib.suppress(TimeoutError, OSError):
                 client, _ = self._listener.accept()
                 self.clients += 1
+                self._last, self._asked = "the connection's start", set()
+                self._checks.begin()
                 with client:
-                    self._talk(client)
+                    self.connected = True
+                    try:
+                        self._talk(client)
+                    finally:
+                        self.connected = False
 
     def _talk(self, client: socket.socket) -> None:
         reader = FrameReader()
-        client.settimeout(0.05)
+        client.settimeout(_LOOK)
         while not self._stop.is_set():
             try:
                 data = client.recv(1 << 20)
             except TimeoutError:
                 continue
             if not data:
+                if len(reader):
+                    self._checks.note(f"the connection ended inside a message: {reader.said()}")
                 return
             reader.feed(data)
             try:
@@ -178,37 +192,55 @@ class RLlinkServer:
                     if not self._answer(client, self._read(body)):
                         return
             except MalformedMessage as error:
-                self.mistakes.append(error.plain())
+                self._checks.note(f"behind {self._last}: {error.plain()}")
                 return
 
     def _answer(self, client: socket.socket, message: dict[str, Any]) -> bool:
         """False: the connection is closed."""
-        kind = message.get("type")
+        said = message.get("type")
+        kind = said if isinstance(said, str) else ""
+        self._last = shorten(said, 30)
+        if kind in (EPISODES, EPISODES_AND_GET_STATE):
+            self._judge_start(kind)
+        self._asked.add(kind)
+        self.heard.append(self._last)
         if kind == PING:
-            client.sendall(frame(self._write({"type": "PONG"})))
+            self._send(client, frame(self._write({"type": "PONG"})))
         elif kind == GET_CONFIG:
-            client.sendall(frame(self._write(self._config_message())))
+            self._send(client, frame(self._write(self._config_message())))
         elif kind == GET_STATE:
             return self._send_state(client)
         elif kind in (EPISODES, EPISODES_AND_GET_STATE):
-            self._take(message)
+            wanted, before = self.steps_per_sample, self._net_before
+            self.batches.append(self._checks.take(message, wanted, self._net, before, self._seq))
             if kind == EPISODES_AND_GET_STATE:
                 self._stop.wait(self.delay)
                 self._update()
                 return self._send_state(client)
         else:
-            self.mistakes.append(f"a message of type {kind!r}, which a client does not send")
+            self._checks.note(
+                f"type: a message that a client does not send; expected {', '.join(sorted(ASKS))}, got {self._last}"
+            )
             return False
         return True
 
+    def _judge_start(self, kind: str) -> None:
+        """Both are asked for before the first episodes, by each client."""
+        for ask, why in ((GET_CONFIG, "how many steps RLlib wants"), (GET_STATE, "which weights to act by")):
+            if ask not in self._asked and not (ask == GET_STATE and EPISODES_AND_GET_STATE in self._asked):
+                self._asked.add(ask)
+                self._checks.note(f"type: nobody had said {why}; expected {ask} before the first episodes, got {kind}")
+
     def _read(self, body: bytes) -> dict[str, Any]:
         if self.dialect == "msgpack":
-            return unpack(body)
+            return unpack(body, lenient_array)
         try:
-            message = json.loads(body)
-        except ValueError as error:
+            message = json.loads(body.decode())
+        except (ValueError, RecursionError) as error:
             raise MalformedMessage("a message is no JSON", fault="trainer", got=body[:40]) from error
-        return message if isinstance(message, dict) else {}
+        if not isinstance(message, dict):
+            raise MalformedMessage("a message is no map", fault="trainer", got=type(message).__name__)
+        return message
 
     def _write(self, message: dict[str, Any]) -> bytes:
         return pack(message) if self.dialect == "msgpack" else json.dumps(message).encode()
@@ -244,123 +276,22 @@ class RLlinkServer:
         whole = frame(self._write(self._state_message(weights)))
         if self.fault is RLlinkFault.NINE_DIGITS and again:
             whole = b"1" + whole
+        self._net_before, self._net = self._net, self.network
         if self.fault is RLlinkFault.GARBAGE and again:
             whole = self._rng.bytes(len(whole))
-        client.sendall(whole)
+        self._send(client, whole)
         return True
 
-    # -- what came
-
-    def _take(self, message: dict[str, Any]) -> None:
-        episodes = message.get("episodes")
-        if not isinstance(episodes, list):
-            self.mistakes.append("a message of episodes without a list of them")
-            return
-        steps = sum(self._judge(episode) for episode in episodes if isinstance(episode, dict))
-        self.batches.append(steps)
-        if message.get("type") == EPISODES_AND_GET_STATE and steps < self.steps_per_sample:
-            self.mistakes.append(
-                f"{steps} env-steps where {self.steps_per_sample} are wanted: RLlib would wait for the others for ever"
-            )
-
-    def _judge(self, episode: dict[str, Any]) -> int:
-        """Notes what is wrong; how many steps it has."""
-        if self.dialect == "json":
-            episode = self._as_msgpack(episode)
-        name = str(episode.get("id_"))
-        missing = [key for key in _KEYS if key not in episode]
-        if missing:
-            self.mistakes.append(f"episode {name} lacks {', '.join(missing)}: RLlib's listener would end")
-            return 0
-        parts = {key: episode[key].get("data") for key in ("observations", "actions", "rewards", "infos")}
-        outputs = episode["extra_model_outputs"] or {}
-        for key in ("action_dist_inputs", "action_logp"):
-            if key not in outputs:
-                self.mistakes.append(f"episode {name} has no {key}: RLlib's learner would fail")
-                return 0
-            parts[key] = outputs[key].get("data")
-        if episode["infos"].get("finalized"):
-            self.mistakes.append(f"episode {name} has finalized infos: RLlib's listener would end")
-        obs, actions = np.asarray(parts["observations"], np.float32), np.asarray(parts["actions"])
-        rewards = np.asarray(parts["rewards"], np.float64)
-        logits, logp = np.asarray(parts["action_dist_inputs"]), np.asarray(parts["action_logp"])
-        steps = len(rewards)
-        wrong = [
-            f"{len(values)} {what} for {steps} rewards"
-            for what, values, count in (
-                ("observations", obs, steps + 1), ("infos", parts["infos"], steps + 1), ("actions", actions, steps),
-                ("action_dist_inputs", logits, steps), ("action_logp", logp, steps),
-            )
-            if len(values) != count
-        ]  # fmt: skip
-        if wrong or not steps:
-            self.mistakes.append(f"episode {name} has {'; '.join(wrong) or 'no steps'}")
-            return 0
-        self._judge_order(name, episode, obs, steps)
-        self._judge_numbers(name, obs, actions, logits, logp)
-        total = self._returns.pop(name, 0.0) + float(rewards.sum())
-        if episode["is_terminated"] or episode["is_truncated"]:
-            self.finished.append((total, episode["t_started"] + steps))
-        else:
-            self._returns[name] = total
-        return steps
-
-    def _as_msgpack(self, episode: dict[str, Any]) -> dict[str, Any]:
-        """A record of JSON with the keys of the other dialect; it has no id, so that each stands alone."""
-        keys = {"obs": "observations", "actions": "actions", "rewards": "rewards"}
-        steps = len(episode.get("rewards", ()))
-        outputs = {key: {"data": episode[key]} for key in ("action_dist_inputs", "action_logp") if key in episode}
-        made = dict.fromkeys(_KEYS) | {keys[key]: {"data": episode[key]} for key in keys if key in episode}
-        made |= {key: episode.get(key) for key in ("is_terminated", "is_truncated")}
-        if any(made[key] is None for key in (*keys.values(), "is_terminated", "is_truncated")):
-            made = {key: value for key, value in made.items() if value is not None}
-        self._records += 1
-        infos: dict[str, Any] = {"data": [{}] * (steps + 1)}
-        whole = {"id_": f"{self._records}", "extra_model_outputs": outputs, "infos": infos, "t_started": 0, "t": steps}
-        return made | whole
-
-    def _judge_order(self, name: str, episode: dict[str, Any], obs: NDArray[Any], steps: int) -> None:
-        before = self._open.pop(name, None)
-        if before is None and episode["t_started"] != 0:
-            self.mistakes.append(f"episode {name} begins with t_started={episode['t_started']}")
-        if before is not None:
-            if episode["t_started"] != before.steps:
-                self.mistakes.append(f"episode {name} goes on at {episode['t_started']}, not at {before.steps}")
-            if not np.array_equal(before.last_obs, obs[0]):
-                self.mistakes.append(f"episode {name} goes on from another observation than it stopped at")
-        if episode["t"] != episode["t_started"] + steps:
-            self.mistakes.append(f"episode {name} says t={episode['t']} after {steps} steps")
-        if not episode["is_terminated"] and not episode["is_truncated"]:
-            self._open[name] = _Episode(episode["t_started"] + steps, obs[-1])
-
-    def _judge_numbers(
-        self, name: str, obs: NDArray[Any], actions: NDArray[Any], logits: NDArray[Any], logp: NDArray[Any]
-    ) -> None:
-        wanted = self.network(obs[:-1])
-        if logits.shape != wanted.shape or np.abs(logits - wanted).max() > 1e-4:
-            self.mistakes.append(f"episode {name} has other logits than the weights that were sent last give")
-            return
-        right = _logp(self.action, logits.astype(np.float64), actions)
-        if np.abs(logp - right).max() > 1e-3:
-            self.mistakes.append(f"episode {name} has log-probabilities that are not those of its actions")
-
-
-def _logp(action: ActionSpec, logits: NDArray[Any], actions: NDArray[Any]) -> NDArray[Any]:
-    """Of these actions, in doubles; written without what the client uses."""
-    rows = actions.reshape(len(actions), -1)
-    total = np.zeros(len(rows))
-    if action.kind is ActionKind.BOX:
-        half = logits.shape[1] // 2
-        for n in range(half):
-            deviation = np.exp(logits[:, half + n])
-            total += -(((rows[:, n] - logits[:, n]) / deviation) ** 2) / 2 - np.log(deviation * math.sqrt(2 * math.pi))
-        return total
-    start = 0
-    for n, count in enumerate(action.counts):
-        odds = np.exp(logits[:, start : start + count])
-        total += np.log(odds[np.arange(len(rows)), rows[:, n].astype(int)] / odds.sum(axis=1))
-        start += count
-    return total
+    def _send(self, client: socket.socket, data: bytes) -> None:
+        """Waits longer than a look for the next message does."""
+        client.settimeout(5.0)
+        if self.fault is RLlinkFault.PIECES:
+            for cut in (3, min(len(data) - 1, 13)):
+                client.sendall(data[:cut])
+                data = data[cut:]
+                self._stop.wait(_PIECE)
+        client.sendall(data)
+        client.settimeout(_LOOK)
 
 
 def onnx_of(net: Network) -> bytes:

@@ -114,18 +114,21 @@ class WarmCli:
         self._reader.start()
 
     def start(
-        self, words: Sequence[str], *, output: Path, cwd: Path | None = None,
+        self, words: Sequence[str], *, output: Path, errors: Path | None = None, cwd: Path | None = None,
         environment: Mapping[str, str] | None = None, file_limit: int | None = None,
     ) -> WarmProcess:  # fmt: skip
         """Starts `ue-rl WORDS`.
 
         Args:
-            output: a file for standard output and error. cwd: its working directory.
+            output: a file for standard output and error; a terminal becomes that of the process.
+            errors: another one for standard error. cwd: its working directory.
             environment: instead of this process's own. file_limit: bytes that a file it writes may have (ulimit -f).
         """
-        output.touch()
+        for path in (output, errors or output):
+            path.touch()
         asked = {
-            "words": [str(word) for word in words], "output": str(output), "cwd": str(cwd or os.getcwd()),
+            "words": [str(word) for word in words], "output": str(output), "errors": str(errors or output),
+            "cwd": str(cwd or os.getcwd()),
             "environment": dict(os.environ if environment is None else environment), "file_limit": file_limit,
         }  # fmt: skip
         with self._lock:
@@ -232,11 +235,12 @@ def _become(asked: Mapping[str, Any]) -> None:
     os.setsid()
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    empty, output = os.open(os.devnull, os.O_RDONLY), os.open(asked["output"], os.O_WRONLY | os.O_APPEND)
-    for fd, target in ((empty, 0), (output, 1), (output, 2)):
+    for target, path in enumerate((os.devnull, asked["output"], asked["errors"])):
+        fd = os.open(path, os.O_WRONLY | os.O_APPEND if target else os.O_RDONLY)
         os.dup2(fd, target)
-    os.close(empty)
-    os.close(output)
+        os.close(fd)
+    if os.isatty(1):
+        os.close(os.open(asked["output"], os.O_RDWR))  # who may read it, and leads a session, gets it as his own
     os.environ.clear()
     os.environ.update(asked["environment"])
     os.chdir(asked["cwd"])

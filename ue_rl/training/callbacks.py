@@ -1,22 +1,16 @@
-"""What happens during a run: episodes written down, the game's numbers followed, progress reported."""
+"""What happens while SB3 learns: episodes noted, the game's numbers followed."""
 
 from __future__ import annotations
 
-import csv
 import math
-import time
-from collections import deque
 from collections.abc import Mapping
-from pathlib import Path
 
 import numpy as np
 from stable_baselines3.common.callbacks import BaseCallback
 
 from ue_rl.errors import printable
-from ue_rl.training.report import Report
-from ue_rl.training.writing import Guard
+from ue_rl.training.episodes import Episodes
 
-_EVERY = 0.2  # seconds between two reports of progress
 _MAX_KEYS = 200  # numbers of the game that are followed: what an engine sends must not fill the disk
 # What infos hold for SB3 and its wrappers; anything else is the game's own.
 _SB3_KEYS = frozenset(
@@ -25,59 +19,22 @@ _SB3_KEYS = frozenset(
 
 
 class EpisodeLog(BaseCallback):
-    """Appends every finished episode to a CSV file, and tells the report how far the run is.
+    """Fills `episodes` with what ends, and with how far the run is."""
 
-    Attributes:
-        episodes: how many ended.
-    """
-
-    def __init__(self, path: Path, report: Report, total: int) -> None:
+    def __init__(self, episodes: Episodes) -> None:
         super().__init__()
-        self._file = path.open("a", buffering=1, newline="")  # line by line: a run that is killed keeps its episodes
-        self._writer = csv.writer(self._file)
-        self._guard = Guard(path, report.warned)
-        if not self._file.tell():
-            self._write(["env_steps", "return", "length", "seconds"])
-        self._returns: deque[float] = deque(maxlen=100)
-        self.episodes = 0
-        self._report, self._total = report, total
-        self._told = 0.0
+        self._episodes = episodes
 
     def _on_training_start(self) -> None:
-        self._tell(time.monotonic())
+        self._episodes.at(self.num_timesteps)
 
     def _on_step(self) -> bool:
         for info in self.locals["infos"]:
             episode = info.get("episode")
             if episode is not None:
-                self.episodes += 1
-                self._returns.append(episode["r"])
-                self._write([self.num_timesteps, episode["r"], episode["l"], episode["t"]])
-        now = time.monotonic()
-        if now - self._told >= _EVERY:
-            self._tell(now)
+                self._episodes.add(self.num_timesteps, episode["r"], episode["l"], episode["t"])
+        self._episodes.at(self.num_timesteps)
         return True
-
-    def _write(self, row: list[object]) -> None:
-        with self._guard:
-            self._writer.writerow(row)
-
-    def _tell(self, now: float) -> None:
-        self._told = now
-        self._report.progress(self.num_timesteps, self._total, self.mean_return)
-
-    def close(self) -> None:
-        """Learning is over, also by an exception."""
-        with self._guard:
-            self._file.close()
-        if self._told:
-            self._tell(time.monotonic())
-        self._report.ended()
-
-    @property
-    def mean_return(self) -> float | None:
-        """Of the last 100 episodes, None without any."""
-        return sum(self._returns) / len(self._returns) if self._returns else None
 
 
 class EngineNumbers(BaseCallback):

@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from ue_rl.connecting import has_port
 from ue_rl.errors import ConfigurationError
 
 Check = Callable[[Any], bool]
@@ -33,6 +34,8 @@ _RULES: dict[str, tuple[str, bool, Check]] = {
         ("timesteps", "num_envs", "num_engines", "save_freq", "keep"), ("a positive integer", False, _whole(1))
     ),
     **dict.fromkeys(("threads", "max_episode_steps"), ("a positive integer", True, _whole(1))),
+    **dict.fromkeys(("num_env_runners", "num_learners"), ("an integer from 0", True, _whole(0))),
+    "num_gpus_per_learner": ("a number from 0", True, _number),
     **dict.fromkeys(("max_restarts", "verbose"), ("an integer from 0", False, _whole(0))),
     "eval_episodes": ("an integer from 0", True, _whole(0)),
     "seed": ("an integer from 0 to 2**32 - 1", True, _whole(0, 2**32 - 1)),
@@ -47,7 +50,7 @@ _RULES: dict[str, tuple[str, bool, Check]] = {
         ("normalize", "export", "nul_terminated"), ("true or false", False, lambda value: isinstance(value, bool))
     ),
     **dict.fromkeys(("algo", "policy", "device", "log_dir"), ("text", False, _text)),
-    **dict.fromkeys(("env", "run_id", "init_from", "group", "engine"), ("text", True, _text)),
+    **dict.fromkeys(("env", "run_id", "init_from", "group", "engine", "ray_address"), ("text", True, _text)),
     "host": ("an address, or a list of them", True, _texts),
     "env_kwargs": ("a mapping, {NAME: VALUE}", False, lambda value: isinstance(value, Mapping)),
     "transport": ("auto, tcp, shm", False, lambda value: value in ("auto", "tcp", "shm")),
@@ -95,9 +98,3 @@ def _check_engine(o: Any) -> None:
             )  # fmt: skip
         if len(set(hosts)) < len(hosts):
             raise ConfigurationError("the same engine twice", field="host", got=", ".join(hosts))
-
-
-def has_port(host: str) -> bool:
-    """Does it end in :PORT? An IPv6 address has its own colons, and brackets where a port follows."""
-    address, colon, port = host.rpartition(":")
-    return bool(colon and port.isdigit() and ("]" in address or ":" not in address))

@@ -20,11 +20,12 @@ _FREE = (
     "timesteps", "engine", "num_engines", "host", "port", "transport", "channel", "timeout", "wait", "start_timeout",
     "max_restarts", "restart_window", "reconnect", "num_envs", "env_kwargs", "max_episode_steps", "device", "threads",
     "save_freq", "save_minutes", "keep", "export", "eval_episodes", "verbose", "params", "time_scale", "curriculum",
-    "others",
+    "others", "num_env_runners", "num_learners", "num_gpus_per_learner", "ray_address",
 )  # fmt: skip
 _UNSAID = ("log_dir", "run_id", "hyperparameters")  # where the run is; compared one by one
 _NEW_RUN = "leave it out, or begin a new run with the weights of this one: --init-from {run}"
 _REFUSED = {
+    "backend": "leave it out: the run goes on with {before}; with another backend begin a new run",
     "algo": "leave it out: the saved networks are those of {before}; for another algorithm begin a new run",
     "policy": "leave it out: the saved networks have their shape; for another one begin a new run",
     "init_from": "leave it out: the run goes on with its own weights",
@@ -52,6 +53,8 @@ APPLIED: dict[str, tuple[str, ...]] = {
     "ddpg": _REPLAY,
     **dict.fromkeys(("dqn", "qrdqn"), _EXPLORING),
 }
+# RLlib builds an algorithm anew and gives it what was saved; these say what it is that was saved.
+_RLLIB_MADE = ("model_config", "twin_q", "num_atoms", "noisy", "dueling", "replay_buffer_config")
 _SPACES = {
     "obs_size": "OBS", "act_size": "ACT", "obs_space": "OBS_SPACE", "action": "ACT_SPACE", "obs_low": "OBS_LOW",
     "obs_high": "OBS_HIGH", "image": "IMAGE", "groups": "AGENTS",
@@ -91,7 +94,8 @@ def compare(saved: Mapping[str, Any], options: TrainOptions, run: Path) -> Compa
             if was == now:
                 continue
         if name not in _FREE:
-            cure = _REFUSED.get(name, _NEW_RUN).format(before=was, run=run)
+            new_run = _NEW_RUN if before.backend == "sb3" else "leave it out, or begin a new run"
+            cure = _REFUSED.get(name, new_run).format(before=was, run=run)
             raise _cannot_change(name, was, now, cure)
         said.append(f"{name}: {_shown(was)} before, {_shown(now)} now")
     if before.embedded != options.embedded:  # the defaults of a task that is hosted here are the run's all the same
@@ -101,25 +105,29 @@ def compare(saved: Mapping[str, Any], options: TrainOptions, run: Path) -> Compa
 
 
 def loadable(options: TrainOptions) -> dict[str, Any]:
-    """The hyperparameters of `options` that load() applies to a model that has learnt already."""
+    """The hyperparameters of `options` that SB3's load() applies to a model that has learnt already."""
+    if options.backend != "sb3":
+        return {}
     names = ("learning_rate", *APPLIED[options.algo])
     return {name: value for name, value in tuned_for(options).items() if name in names}
 
 
-def check_engine(options: TrainOptions, spec: EnvSpec, handshake: Path) -> list[str]:
-    """The engine that a run is resumed with against the one that it was saved with; sentences of what differs.
+def check_spaces(spec: EnvSpec, handshake: Path) -> tuple[EnvSpec, EnvSpec] | None:
+    """The engine that a run is resumed with against the one that it was saved with.
 
     Args:
-        handshake: the run's handshake.txt. Without one nothing is compared here: SB3 refuses what does not fit.
+        handshake: the run's handshake.txt. Without one nothing is compared here: who learns refuses what does not fit.
+
+    Returns:
+        the specs before and now, as the handshake has them; None without a handshake.
 
     Raises:
-        ConfigurationError: other observations or actions, by the part of the handshake that differs; or another number
-            of envs where the algorithm has a replay buffer, whose columns are the envs.
+        ConfigurationError: other observations or actions, by the part of the handshake that differs.
     """
     try:
         before = decode_handshake(handshake.read_bytes())
     except (FileNotFoundError, HandshakeError):
-        return []
+        return None
     now = decode_handshake(encode_handshake(replace(spec, shm=None)))
     for name, key in _SPACES.items():
         was, is_now = getattr(before, name), getattr(now, name)
@@ -129,8 +137,20 @@ def check_engine(options: TrainOptions, spec: EnvSpec, handshake: Path) -> list[
                 fault="caller", field=key, expected=was, got=is_now,
                 cure="connect to the game that the run was begun with, or begin a new run",
             )  # fmt: skip
-    if before.num_envs == now.num_envs:
+    return before, now
+
+
+def check_engine(options: TrainOptions, spec: EnvSpec, handshake: Path) -> list[str]:
+    """As check_spaces, for SB3; sentences of what differs.
+
+    Raises:
+        ConfigurationError: other spaces; or another number of envs where the algorithm has a replay buffer, whose
+            columns are the envs.
+    """
+    specs = check_spaces(spec, handshake)
+    if specs is None or specs[0].num_envs == specs[1].num_envs:
         return []
+    before, now = specs
     if options.algo in OFF_POLICY:
         raise ConfigurationError(
             "the replay buffer has a column for each env", fault="caller", field="num_envs", expected=before.num_envs,
@@ -142,14 +162,18 @@ def check_engine(options: TrainOptions, spec: EnvSpec, handshake: Path) -> list[
 
 def _hyperparameters(before: TrainOptions, options: TrainOptions, run: Path) -> list[str]:
     was, now = tuned_for(before, resolved=False), tuned_for(options, resolved=False)
-    applied = ("learning_rate", *APPLIED[options.algo])
+    applied = ("learning_rate", *APPLIED.get(options.algo, ()))
+    if options.backend == "rllib":
+        applied = tuple(name for name in now if name not in _RLLIB_MADE)
     said = []
     for name, value in now.items():
         if name in was and _plain(was[name]) == _plain(value):
             continue
         old = was.get(name, "the default")
         if name not in applied or (name == "gamma" and options.algo in OFF_POLICY and now.get("n_steps", 1) != 1):
-            cure = f"leave it out, or begin a new run; --init-from {run} gives it these weights where they fit"
+            cure = "leave it out, or begin a new run"
+            if options.backend == "sb3":
+                cure += f"; --init-from {run} gives it these weights where they fit"
             known = None if name in was else nearest(name, applied)
             raise _cannot_change(f"hyperparameters.{name}", old, value, known or cure)
         said.append(f"{name}: {_shown(old)} before, {_shown(value)} now")

@@ -28,7 +28,7 @@ def draw_curves(episodes: Path, target: Path, title: str) -> None:
         axes.plot(steps[window - 1 :], means, color=colour, linewidth=2, label=f"mean of {window} episodes")
         axes.set_ylabel(f"episode {name}")
         axes.grid(alpha=0.3)
-    upper.legend(loc="best")
+    upper.legend(loc="lower right")  # where returns that rise are not; to look for the best place takes long
     upper.set_title(title)
     lower.set_xlabel("env-steps")
     figure.savefig(target, dpi=110)

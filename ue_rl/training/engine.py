@@ -9,13 +9,12 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
-from ue_rl.connecting import launched, open_transport, url_engines
+from ue_rl.connecting import address_of, launched, open_transport, url_engines
 from ue_rl.engines.lifecycle import Listener
 from ue_rl.engines.restarts import Restarts
 from ue_rl.engines.source import EngineSource
 from ue_rl.engines.transport import EnginesTransport
 from ue_rl.envs.vec_env import UnrealVecEnv
-from ue_rl.training.checks import has_port
 from ue_rl.training.embedded import serve_command
 from ue_rl.training.options import DEFAULT_ENV, TrainOptions
 from ue_rl.transport import Transport
@@ -108,13 +107,3 @@ def _seed(options: TrainOptions, command: str | Sequence[str]) -> int | None:
     if options.seed is None and _uses("seed", command):
         return random.SystemRandom().randrange(2**31)
     return options.seed
-
-
-def address_of(host: str | None, port: int | None) -> str:
-    """The URL of --host (a name, ADDRESS:PORT, a URL or shm://NAME) and --port, as ue_rl.connect takes it."""
-    address = (host or "127.0.0.1").removeprefix("tcp://")
-    if "://" in address:
-        return address
-    if has_port(address):
-        return f"tcp://{address}"
-    return f"tcp://[{address}]:{port or 7777}" if ":" in address else f"tcp://{address}:{port or 7777}"

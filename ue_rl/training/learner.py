@@ -7,10 +7,7 @@ import logging
 import os
 import shutil
 import time
-import traceback
 import warnings
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -21,7 +18,7 @@ from stable_baselines3.common.callbacks import CallbackList
 from stable_baselines3.common.vec_env import VecEnv
 
 from ue_rl.durable import write_whole
-from ue_rl.errors import ConfigurationError, ExportError, SaveFailed, UeRlError, printable
+from ue_rl.errors import ConfigurationError, ExportError, SaveFailed, UeRlError
 from ue_rl.saving.autosave import AutoSave
 from ue_rl.saving.checkpoints import Checkpoint
 from ue_rl.saving.stop_callback import StopCallback
@@ -31,6 +28,8 @@ from ue_rl.training.callbacks import EngineNumbers, EpisodeLog
 from ue_rl.training.comparison import check_engine
 from ue_rl.training.curves import draw_curves
 from ue_rl.training.directory import RunDirectory
+from ue_rl.training.ending import closed, note, said_of, sentence, writable
+from ue_rl.training.episodes import Episodes
 from ue_rl.training.fleet import Fleet
 from ue_rl.training.loading import check_arguments, check_old
 from ue_rl.training.models import algorithm, evaluation_of, new_model, normalized, old_model
@@ -89,11 +88,11 @@ class Learner:
         if options.export:
             self._check_export()
         spec = replace(self.env.unwrapped.engine_spec, shm=None)  # type: ignore[attr-defined]
-        with _writable(run):
+        with writable(run):
             self.model.set_logger(open_tables(run.path, report.warned, self.model.num_timesteps, options.verbose))
             write_whole(run.handshake, lambda path: path.write_bytes(encode_handshake(spec)))
             run.write_config(options)
-            self.episodes = EpisodeLog(run.episodes, report, options.timesteps)
+            self.episodes = Episodes(run.episodes, report, options.timesteps)
 
     def _resumed(self, vec_env: VecEnv, load: dict[str, Any]) -> BaseAlgorithm | None:
         """The model to go on with; None where the run has saved nothing yet."""
@@ -144,7 +143,7 @@ class Learner:
         o, run, model = self.options, self.run, self.model
         episodes = self.episodes
         callbacks = [
-            self.autosave, StopCallback(stopping), episodes, EngineNumbers(), Watching(self.report.warned),
+            self.autosave, StopCallback(stopping), EpisodeLog(episodes), EngineNumbers(), Watching(self.report.warned),
         ]  # fmt: skip
         if self.curriculum is not None:
             callbacks.append(self.curriculum)
@@ -165,9 +164,9 @@ class Learner:
             self.begun = model.num_timesteps > first
             for what in (episodes, self_play, model.logger):
                 if what is not None:
-                    _closed(what.close)
+                    closed(what.close)
         seconds = time.monotonic() - begun_at
-        crash = None if stopped is None else self._note(stopped)
+        crash = None if stopped is None else note(stopped, run, model.num_timesteps)
         self.autosave.rescue(stopped)
         saved = self.autosave.last
         if stopped is None and (saved is None or saved.env_steps < model.num_timesteps):
@@ -179,27 +178,11 @@ class Learner:
         with Guard(run.curves, self.report.warned):
             draw_curves(run.episodes, run.curves, f"{o.algo.upper()} on {o.task}")
         return Outcome(
-            run, model.num_timesteps, episodes.episodes, seconds, episodes.mean_return, before=first,
+            run, model.num_timesteps, episodes.count, seconds, episodes.mean_return, before=first,
             stopped_by=stopped, crash=crash, evaluation=self._evaluate(stopping) if stopped is None else None,
             exported=self._exported, saved=None if saved is None else saved.env_steps, restarts=self._fleet.restarts,
+            model=run.model if run.model.exists() else None,
         )  # fmt: skip
-
-    def _note(self, error: BaseException) -> Path | None:
-        """Writes into the log why learning ended; where nobody expected it, the traceback into a file of its own."""
-        steps = self.model.num_timesteps
-        if isinstance(error, KeyboardInterrupt):
-            _log.warning("%s after %d env-steps; saving the model, wait", _sentence(error), steps)
-            return None
-        _log.error("stopped after %d env-steps: %s", steps, _sentence(error))
-        if isinstance(error, UeRlError):
-            return None
-        path = self.run.path / time.strftime("crash-%Y%m%d-%H%M%S.txt")
-        try:
-            path.write_text("".join(traceback.format_exception(error)), "utf-8")
-        except OSError as failed:
-            _log.error("%s could not be written: %s", path, failed)
-            return None
-        return path
 
     def _saved(self, checkpoint: Checkpoint) -> None:
         """The newest model lies in the run's folder itself, too; the run that this one overwrites has had its time."""
@@ -230,10 +213,7 @@ class Learner:
             _log.error("no ONNX file: %s", error)
             self._exported = f"not exported: {error}"
             return
-        largest = f"largest difference {report.max_abs_difference:.1g}"
-        equal = "equal to predict()"
-        rounding = f"{equal} but for the rounding of float32; {largest}"
-        self._exported = f"{self.run.onnx} ({rounding if report.reason == 'rounding' else f'{equal}, {largest}'})"
+        self._exported = f"{self.run.onnx} ({said_of(report, 'predict()')})"
 
     def _evaluate(self, stopping: Stopping) -> tuple[float, float] | None:
         o = self.options
@@ -252,7 +232,7 @@ class Learner:
                     warn=False,
                 )  # fmt: skip
         except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001 - the model is learnt, whatever this was
-            text = f"not evaluated: {_sentence(error)}; the model is saved"
+            text = f"not evaluated: {sentence(error)}; the model is saved"
             _log.error("%s", text, exc_info=None if isinstance(error, (UeRlError, KeyboardInterrupt)) else error)
             self.report.said(text)
             return None
@@ -261,39 +241,12 @@ class Learner:
         return float(np.mean(returns)), float(np.std(returns))
 
 
-@contextmanager
-def _writable(run: RunDirectory) -> Iterator[None]:
-    """Before anything is learnt, a folder that cannot be written into is said."""
-    try:
-        yield
-    except OSError as error:
-        raise ConfigurationError(
-            f"{run.path} cannot be written", field="log_dir", got=str(error),
-            cure="free some space, or check the folder's permissions",
-        ) from error  # fmt: skip
-
-
-def _closed(close: Callable[[], object]) -> None:
-    """Closes what shows or writes: what it raises must not keep the model from being saved."""
-    try:
-        close()
-    except Exception as error:  # noqa: BLE001 - anybody's report
-        _log.error("%s: %s", type(error).__name__, error)
-
-
 def _linked(source: Path, target: Path) -> None:
     """A second name of the same bytes, where the file system has such; ours are replaced, never written into."""
     try:
         os.link(source, target)
     except OSError:
         shutil.copyfile(source, target)
-
-
-def _sentence(error: BaseException) -> str:
-    if isinstance(error, KeyboardInterrupt):
-        return str(error) or "stopped by Ctrl-C"
-    text = str(error) if isinstance(error, UeRlError) else str(error).partition("\n")[0]  # torch prints whole tensors
-    return f"{type(error).__name__}: {printable(text)}"
 
 
 def _explained(error: BaseException, options: TrainOptions, model: BaseAlgorithm) -> BaseException:

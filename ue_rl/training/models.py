@@ -120,6 +120,12 @@ def _policy_for(algo: str, space: spaces.Space[Any]) -> str:
     kind = "Mlp"
     if isinstance(space, spaces.Dict):
         kind = "MultiInput"
+        for name, part in space.spaces.items():
+            if isinstance(part, (spaces.Dict, spaces.Tuple)):
+                raise ConfigurationError(
+                    "Stable-Baselines3 has no policies for a Dict or Tuple inside a Dict", field=f"OBS_SPACE, {name}",
+                    got=part, cure="announce its parts beside the others in one DICT",
+                )  # fmt: skip
     elif isinstance(space, spaces.Tuple):
         raise ConfigurationError(
             "Stable-Baselines3 has no policies for Tuple observations", field="OBS_SPACE", got=space,

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from contextlib import suppress
 from copy import deepcopy
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path, PureWindowsPath
@@ -20,8 +19,10 @@ from ue_rl.agents.selfplay_options import SelfPlayOptions
 from ue_rl.errors import ConfigurationError, nearest
 from ue_rl.files import require_file
 from ue_rl.randomize import as_ranges
+from ue_rl.training.backends import check_backend, rllib_arguments
 from ue_rl.training.checks import check_options
 from ue_rl.training.lessons import parse_curriculum
+from ue_rl.training.settings import in_one_line
 
 ALGORITHMS = {
     **dict.fromkeys(("ppo", "a2c", "sac", "td3", "ddpg", "dqn"), "stable_baselines3"),
@@ -46,6 +47,7 @@ TUNED: dict[tuple[str, str], dict[str, Any]] = {
 class TrainOptions:
     """One run, resolved. The field names are the YAML keys and, with dashes, the flags."""
 
+    backend: str = "sb3"
     algo: str = "ppo"
     policy: str = "auto"
     timesteps: int = 100_000
@@ -66,6 +68,10 @@ class TrainOptions:
     env: str | None = None
     env_kwargs: dict[str, Any] = field(default_factory=dict)
     num_envs: int = 8
+    num_env_runners: int | None = None
+    ray_address: str | None = None
+    num_learners: int | None = None
+    num_gpus_per_learner: float | None = None
     max_episode_steps: int | None = None
     normalize: bool = False
     device: str = "auto"
@@ -103,7 +109,8 @@ class TrainOptions:
     @property
     def run_name(self) -> str:
         """What a run's folder is called, before its number, where it has no `run_id`: no separators."""
-        return re.sub(r"[^\w.+@-]+", "-", f"{self.algo}-{self.task}")
+        backend = "" if self.backend == "sb3" else f"{self.backend}-"
+        return re.sub(r"[^\w.+@-]+", "-", f"{backend}{self.algo}-{self.task}")
 
     @property
     def task(self) -> str:
@@ -144,11 +151,17 @@ def _plain(value: Any) -> Any:
 FIELD_NAMES = [f.name for f in fields(TrainOptions)]
 
 
-def resolve(flags: Mapping[str, Any], config: Path | None, base: Mapping[str, Any] | None = None) -> TrainOptions:
+def resolve(
+    flags: Mapping[str, Any], config: Path | None, base: Mapping[str, Any] | None = None, *, resumed: bool = False
+) -> TrainOptions:
     """Puts `flags` (None: not given) over the YAML file over `base` over the defaults.
 
+    Args:
+        resumed: the options are to find a run that is resumed, whose config, the `base`, says with which backend.
+
     Raises:
-        ConfigurationError: an unknown key, a value of the wrong type, an algorithm that does not exist.
+        ConfigurationError: an unknown key, a value of the wrong type, an algorithm that does not exist, an option of
+            the other backend.
     """
     layers = [dict(base or {}), read_config(config) if config is not None else {}]
     layers.append({key: value for key, value in flags.items() if value is not None})
@@ -157,11 +170,8 @@ def resolve(flags: Mapping[str, Any], config: Path | None, base: Mapping[str, An
     values = {key: value for layer in layers for key, value in layer.items()}
     options = TrainOptions(**{**values, **merged})
     options.algo = str(options.algo).lower()
-    if options.algo not in ALGORITHMS:
-        raise ConfigurationError(
-            "no such algorithm", fault="caller", field="algo", expected=", ".join(ALGORITHMS), got=options.algo,
-            cure=nearest(options.algo, list(ALGORITHMS)),
-        )  # fmt: skip
+    if not resumed:
+        check_backend(options, ALGORITHMS)
     check_options(options)
     tuned_for(options)  # its schedules can be read
     _check_extras(options)
@@ -245,17 +255,13 @@ def read_config(path: Path) -> dict[str, Any]:
     except UnicodeDecodeError as error:
         raise ConfigurationError(f"{path} is not text in UTF-8", field="config", got=str(error)) from error
     except yaml.YAMLError as error:
-        raise ConfigurationError(f"{path} is not YAML", field="config", got=_in_one_line(error)) from error
+        raise ConfigurationError(f"{path} is not YAML", field="config", got=in_one_line(error)) from error
     if not isinstance(content, dict):
         raise ConfigurationError(f"{path} is not a YAML mapping", field="config", got=type(content).__name__)
     if "model" in content or "common_parameters" in content:
         return _from_plugin(content, path)
     _refuse_unknown("", content, FIELD_NAMES, path)
     return content
-
-
-def _in_one_line(error: yaml.YAMLError) -> str:
-    return " ".join(str(error).split())
 
 
 _PLUGIN_KEYS = {
@@ -337,55 +343,19 @@ class LinearSchedule:
         return self.start * remaining
 
 
-def parse_setting(text: str) -> tuple[str, Any]:
-    """("gamma", 0.98) of "gamma=0.98"; the value is YAML.
-
-    Raises:
-        ConfigurationError: no "=", or a value that is not YAML.
-    """
-    key, equals, value = text.partition("=")
-    if not equals or not key:
-        raise ConfigurationError("not a setting", field="set", expected="KEY=VALUE", got=text)
-    try:
-        parsed = yaml.safe_load(value)
-    except yaml.YAMLError as error:
-        raise ConfigurationError(
-            "not a value", field=f"set {key.strip()}", expected="a number, a word, or YAML such as {net_arch: [64]}",
-            got=value, cure=f"YAML says: {_in_one_line(error)}",
-        ) from error  # fmt: skip
-    if isinstance(parsed, str):
-        with suppress(ValueError):
-            parsed = float(parsed)  # YAML reads 3e-4 as text
-    return key.strip(), parsed
-
-
-def parse_param(text: str) -> tuple[str, Any]:
-    """("gravity", 3.0) of "gravity=3"; ("wind", [0.0, 2.0]) of "wind=0..2".
-
-    Raises:
-        ConfigurationError: neither of the two.
-    """
-    name, equals, value = (part.strip() for part in text.partition("="))
-    try:
-        if not equals or not name:
-            raise ValueError
-        numbers = [float(number) for number in value.split("..")]
-        if not 1 <= len(numbers) <= 2:
-            raise ValueError
-    except ValueError:
-        raise ConfigurationError(
-            "not a parameter", fault="caller", field="param", expected="NAME=VALUE or NAME=LOW..HIGH", got=text
-        ) from None
-    return name, numbers if len(numbers) == 2 else numbers[0]
-
-
 def tuned_for(options: TrainOptions, resolved: bool = True) -> dict[str, Any]:
     """The hyperparameters to use: known good ones for the task, under what the user gave. What is given out is the
     caller's: SB3 writes into it (A2C puts its optimizer into policy_kwargs).
 
     Args:
-        resolved: schedules as functions, as the algorithms take them; False: as they are written ("lin_0.001").
+        resolved: schedules as functions, as SB3 takes them; False: as they are written ("lin_0.001").
     """
+    if options.backend == "rllib":
+        hosted = (options.env or DEFAULT_ENV) if options.embedded else ""
+        arguments = rllib_arguments(options.algo, hosted, deepcopy(options.hyperparameters))
+        for value in arguments.values():
+            schedule(value)
+        return arguments
     base = TUNED.get((options.algo, options.env or DEFAULT_ENV), {}) if options.embedded else {}
     given = deepcopy({**base, **options.hyperparameters})
     if "batch_size" in base and "batch_size" not in options.hyperparameters and isinstance(given["n_steps"], int):

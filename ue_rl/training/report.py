@@ -71,6 +71,7 @@ class Outcome:
         exported: the ONNX file and its difference from predict(), or why there is none; None where none was wanted.
         stopped_by: None when it ran to its end; KeyboardInterrupt (a Stopped) or what broke it otherwise.
         saved: env-steps of the newest checkpoint, None without any: fewer than env_steps where saving failed.
+        model: what learning goes on from: the model.zip, or the checkpoint's folder; None without any.
         restarts: how often engines were lost and came back.
         crash: the file with the traceback of what broke it, where nobody expected it; None otherwise.
     """
@@ -87,3 +88,4 @@ class Outcome:
     crash: Path | None = None
     saved: int | None = None
     restarts: int = 0
+    model: Path | None = None

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from ue_rl.errors import UeRlError, printable
 from ue_rl.saving.lock import RunLock
 from ue_rl.saving.stopping import Stopping
+from ue_rl.training.backends import check_installed
 from ue_rl.training.comparison import Comparison, compare
 from ue_rl.training.directory import RunDirectory
 from ue_rl.training.fleet import Fleet
@@ -21,6 +22,7 @@ from ue_rl.training.report import Outcome, Report
 from ue_rl.training.writing import LogFile
 
 if TYPE_CHECKING:
+    from ue_rl.rllib.learner import RllibLearner
     from ue_rl.training.learner import Learner
 
 _log = logging.getLogger(__name__)
@@ -44,6 +46,8 @@ def train(
         KeyboardInterrupt: as well before the first step; of SIGINT, SIGTERM and SIGHUP it is a Stopped.
     """
     report = report or Report()
+    if options.backend == "rllib":
+        check_installed()
     with Stopping(report.signalled) as stopping:
         run = resume or RunDirectory.create(Path(options.log_dir), options.run_id, options.run_name, force, options)
         report.started(run)
@@ -56,7 +60,7 @@ def train(
 def _in_directory(
     options: TrainOptions, run: RunDirectory, resume: bool, report: Report, stopping: Stopping
 ) -> Outcome:
-    learner = None
+    learner: Learner | RllibLearner | None = None
     try:
         with RunLock(run.path), _log_file(run.log, report), ExitStack() as stack:
             run.sweep()
@@ -67,7 +71,15 @@ def _in_directory(
                     report.said(text)
                     _log.info("%s", text)
             with stopping.interruptible():
-                learner = _prepared(options, run, load, report, stack)
+                if options.backend == "rllib":
+                    from ue_rl.rllib.log import ray_log
+
+                    stack.enter_context(ray_log())
+                    from ue_rl.rllib.learner import RllibLearner
+
+                    learner = RllibLearner(options, run, resume=load is not None, report=report, stack=stack)
+                else:
+                    learner = _prepared(options, run, load, report, stack)
             return learner.learn(stopping)
     except BaseException as error:
         if not resume and (run.replaced or not (learner and learner.begun)):

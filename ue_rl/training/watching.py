@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from stable_baselines3.common.callbacks import BaseCallback
@@ -65,16 +65,23 @@ class Watching(BaseCallback):
             self._look_at_losses()
 
     def _look_at_losses(self) -> None:
-        for key, value in self.logger.name_to_value.items():
-            if key.startswith("train/") and isinstance(value, (int, float)) and not math.isfinite(value):
-                self._finite = False
-                self._say(
-                    f"{key} is {value} after {self.num_timesteps:,} env-steps: the policy is lost from here on. Go "
-                    "back to a checkpoint, with a lower learning rate or --normalize; look for huge rewards"
-                )
-                return
+        text = diverged(self.logger.name_to_value, self.num_timesteps)
+        if text is not None:
+            self._finite = False
+            self._say(text)
 
     def _say(self, text: str) -> None:
         _log.warning("%s", text)
         if self._tell is not None:
             self._tell(text)
+
+
+def diverged(values: Mapping[str, Any], env_steps: int) -> str | None:
+    """A sentence where one of the losses among a logger's values is no number any more; None otherwise."""
+    for key, value in values.items():
+        if key.startswith("train/") and isinstance(value, (int, float)) and not math.isfinite(value):
+            return (
+                f"{key} is {value} after {env_steps:,} env-steps: the policy is lost from here on. Go back to a "
+                "checkpoint, with a lower learning rate or --normalize; look for huge rewards"
+            )
+    return None

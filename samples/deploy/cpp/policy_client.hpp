@@ -8,7 +8,9 @@
 #endif
 #include <winsock2.h>
 #include <ws2tcpip.h>
+#ifdef _MSC_VER
 #pragma comment(lib, "ws2_32.lib")
+#endif
 #else
 #include <arpa/inet.h>
 #include <cerrno>
@@ -19,6 +21,7 @@
 #endif
 
 #include <charconv>
+#include <cmath>
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -92,6 +95,7 @@ private:
 #ifdef _WIN32
     using Socket = SOCKET;
     using Timeout = DWORD;
+    using Size = int;
     static constexpr Socket none = INVALID_SOCKET;
     static constexpr int no_signal = 0;
     static Timeout timeout(int ms) { return static_cast<DWORD>(ms); }
@@ -100,6 +104,7 @@ private:
 #else
     using Socket = int;
     using Timeout = timeval;
+    using Size = std::size_t;
     static constexpr Socket none = -1;
     static Timeout timeout(int ms) { return {ms / 1000, static_cast<suseconds_t>(ms % 1000 * 1000)}; }
     static bool timed_out() { return errno == EAGAIN || errno == EWOULDBLOCK || errno == EINPROGRESS; }
@@ -139,7 +144,7 @@ private:
 
     bool send_line() {
         for (std::size_t at = 0; at < line_.size();) {
-            const auto sent = ::send(socket_, line_.data() + at, line_.size() - at, no_signal);
+            const auto sent = ::send(socket_, line_.data() + at, static_cast<Size>(line_.size() - at), no_signal);
             if (sent > 0) at += static_cast<std::size_t>(sent);
             else if (!interrupted()) return false;
         }
@@ -173,7 +178,7 @@ private:
             for (int i = 0; i < act_size_; i++, actions++) {
                 if (!word(i ? "," : env ? "||ACT=" : "ACT=")) return false;
                 const auto [next, error] = std::from_chars(at, end, *actions);
-                if (error != std::errc()) return false;
+                if (error != std::errc() || !std::isfinite(*actions)) return false;
                 at = next;
             }
             if (num_envs_ > 1 && !word(";ENV=" + std::to_string(env))) return false;

@@ -74,8 +74,12 @@ namespace UeRl
                 string[] numbers = rows[env].Substring(4, rows[env].Length - 4 - behind.Length).Split(',');
                 if (rows.Length != _envs || numbers.Length != _act) return false;
                 for (int i = 0; i < _act; i++)
-                    if (!float.TryParse(numbers[i], NumberStyles.Float, CultureInfo.InvariantCulture,
-                        out actions[env * _act + i])) return false;
+                {
+                    float number;
+                    if (!float.TryParse(numbers[i], NumberStyles.Float, CultureInfo.InvariantCulture, out number)
+                        || float.IsNaN(number) || float.IsInfinity(number)) return false;
+                    actions[env * _act + i] = number;
+                }
             }
             return true;
         }

@@ -238,7 +238,7 @@ def _(engine: RightEngine) -> None:
     engine.perform = slowly
 
 
-@way("slow", "50-ms", "a step takes 50 ms", certain=False)
+@way("slow", "50-ms", "a step of an env takes 50 ms", certain=False, channel="PER_ENV")
 def _(engine: RightEngine) -> None:
     perform = engine.perform
 

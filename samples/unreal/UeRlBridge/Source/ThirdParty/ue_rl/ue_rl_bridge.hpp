@@ -47,7 +47,9 @@
 #include <winsock2.h>
 #include <ws2tcpip.h>
 #include <windows.h>
+#ifdef _MSC_VER
 #pragma comment(lib, "ws2_32.lib")
+#endif
 #else
 #include <arpa/inet.h>
 #include <cerrno>
@@ -1267,6 +1269,7 @@ inline void start_sockets() {
     WSADATA data;
     WSAStartup(MAKEWORD(2, 2), &data);
 }
+using SendSize = int;
 constexpr int send_flags = 0;
 inline std::uint32_t process_id() { return GetCurrentProcessId(); }
 #else
@@ -1283,6 +1286,7 @@ inline void non_blocking(Socket s) {
     fcntl(s, F_SETFD, FD_CLOEXEC);
 }
 inline void start_sockets() {}
+using SendSize = std::size_t;
 #ifdef MSG_NOSIGNAL
 constexpr int send_flags = MSG_NOSIGNAL;
 #else
@@ -1398,7 +1402,7 @@ public:
     }
     void flush() {
         while (!gone && clogged()) {
-            const auto left = std::min(out_.size() - sent_, std::size_t{1} << 30);
+            const auto left = static_cast<SendSize>(std::min(out_.size() - sent_, std::size_t{1} << 30));
             const auto done = ::send(socket_, out_.data() + sent_, left, send_flags);
             if (done < 0 && would_block()) return;
             if (done <= 0) gone = true;

@@ -273,8 +273,9 @@ void UUeRlBridgeComponent::Hold()
 		return;
 	}
 	bHolding = UGameplayStatics::SetGamePaused(this, true);
-	if (!bHolding)
+	if (!bHolding && !bToldOfPause)
 	{
+		bToldOfPause = true;
 		UE_LOG(LogUeRl, Warning,
 			TEXT("the world cannot be paused, and goes on while the trainer thinks: set MaxWaitSeconds"));
 	}
@@ -309,6 +310,7 @@ void UUeRlBridgeComponent::Left(const FString& Why)
 		FApp::SetUseFixedTimeStep(false);
 	}
 	bSetTimeStep = false;
+	bToldOfPause = false;
 	bAsked = false;
 	Release();
 	SessionEnded(Why);

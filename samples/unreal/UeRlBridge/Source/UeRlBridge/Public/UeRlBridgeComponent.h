@@ -193,6 +193,7 @@ private:
 	bool bWorldMoves = false;   // in this frame
 	bool bHolding = false;      // the game is paused, by us
 	bool bSetTimeStep = false;  // as fixed, by us
+	bool bToldOfPause = false;  // in this session: the world cannot be paused
 
 	void HandleWorldTickStart(UWorld* World, ELevelTick TickType, float DeltaSeconds);
 	void WaitForAction(FUeRlServer& Serving);

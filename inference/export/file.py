@@ -1,0 +1,284 @@
+"""From a plan to a file: converted, described, compared with what it was made of, and written in one step.
+
+`export_onnx` makes plans of models of Stable-Baselines3, `ue_rl.rllib.export_rl_module` of RLlib's modules.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import time
+from contextlib import suppress
+from dataclasses import asdict, dataclass, replace
+from importlib.metadata import PackageNotFoundError, version
+from importlib.util import find_spec
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ue_rl.errors import ConfigurationError, ExportError, InferenceError
+from ue_rl.inference.metadata import ACTION_MASKS, METADATA_KEY, Comparison, PolicyMetadata, space_to_json
+from ue_rl.inference.runtime.onnx import OnnxInference
+from ue_rl.spec import EnvSpec
+
+logger = logging.getLogger(__name__)
+
+DEFAULT_OPSET = 17
+TOLERANCES = (1e-5, 1e-4)  # on typical and recorded observations, on extreme ones
+_VERSIONS = (
+    "ue_rl", "stable-baselines3", "sb3-contrib", "torch", "onnx", "onnxruntime", "numpy", "gymnasium", "ray",
+)  # fmt: skip
+_LIBRARIES = ("torch", "stable_baselines3", "onnx", "onnxruntime")
+
+
+@dataclass(kw_only=True)
+class ExportReport(Comparison):
+    """What was exported, and in the attributes of Comparison how well it agrees with predict().
+
+    Attributes:
+        path: the file.
+        algorithm: such as "PPO".
+        metadata: the description in the file.
+        num_bytes: size of the file.
+        exporter: torch's converter: "torchscript" or "dynamo".
+        seconds: time taken in all.
+        reference: what the file was compared with.
+    """
+
+    path: Path
+    algorithm: str
+    metadata: PolicyMetadata
+    num_bytes: int
+    exporter: str
+    seconds: float
+    reference: str = "predict()"
+
+    @property
+    def reason(self) -> str:
+        """Why the file was accepted: "equal" (within the tolerance everywhere), or "rounding" (see rounded, ties)."""
+        return "rounding" if self.rounded or self.ties else "equal"
+
+    def __str__(self) -> str:
+        ties = f", {self.ties} ties" if self.ties else ""
+        rounded = (
+            f", {self.rounded} of them equal but for the rounding of float32 (from exact arithmetic the file is "
+            f"{self.file_error:.3g} of the action range away, predict() {self.predict_error:.3g})"
+            if self.rounded
+            else ""
+        )
+        return (
+            f"{self.path}: {self.algorithm}, {self.metadata.obs_size} -> {self.metadata.act_size} numbers, "
+            f"{self.num_bytes / 1024:.0f} KiB; largest difference from {self.reference} {self.max_abs_difference:.3g} "
+            f"over {self.observations} observations{rounded}{ties}; {self.seconds:.1f} s"
+        )
+
+
+@dataclass(frozen=True)
+class Made:
+    """A file that is not written yet.
+
+    Attributes:
+        content: the bytes. metadata: what they say. exporter: the converter used. found: by the comparison.
+        reference: what was compared with.
+    """
+
+    content: bytes
+    metadata: PolicyMetadata
+    exporter: str
+    found: Comparison
+    reference: str
+
+
+def check_target(path: str | PathLike[str], n_verify: int) -> Path:
+    """`path`, into whose folder a file can be written.
+
+    Raises:
+        ExportError: there is no such folder. ConfigurationError: n_verify is below 1000.
+    """
+    if n_verify < 1000:
+        raise ConfigurationError("too few to verify with", field="n_verify", expected="1000 or more", got=n_verify)
+    target = Path(path)
+    if not target.parent.is_dir():
+        raise ExportError(f"the folder {target.parent} does not exist", fault="caller", cure="create it first")
+    return target
+
+
+def write(made: Made, target: Path, began: float) -> ExportReport:
+    """Write the file in one step, and say what was done since `began` (time.perf_counter()).
+
+    Raises:
+        ExportError: it cannot be written.
+    """
+    _write(made.content, target)
+    report = ExportReport(
+        path=target,
+        algorithm=made.metadata.algorithm,
+        metadata=made.metadata,
+        num_bytes=len(made.content),
+        exporter=made.exporter,
+        seconds=time.perf_counter() - began,
+        reference=made.reference,
+        **vars(made.found),
+    )
+    logger.info("exported %s", report)
+    return report
+
+
+def describe(plan: Any, spec: EnvSpec | None, **known: Any) -> PolicyMetadata:
+    """What a file says of itself; `known`: more fields of PolicyMetadata, the action space as Gymnasium has it."""
+    from ue_rl.inference.export.observations import engine_space
+
+    return PolicyMetadata(
+        algorithm=plan.algorithm,
+        observation_space=space_to_json(engine_space(plan.leaves)),
+        action_space=space_to_json(known.pop("action_space")),
+        inputs=plan.inputs,
+        outputs=plan.outputs,
+        stochastic=plan.stochastic,
+        flat_input=plan.flat_input,
+        versions=_versions(),
+        obs_names=spec.obs_names if spec else (),
+        act_names=spec.act_names if spec else (),
+        **known,
+    )
+
+
+def check_sizes(spec: EnvSpec, metadata: PolicyMetadata) -> None:
+    """Raises ExportError where the engine's handshake has other sizes than the model."""
+    if (spec.seen_size, spec.act_size) != (metadata.obs_size, metadata.act_size):
+        raise ExportError(
+            "the engine's sizes are not the model's", fault="caller", field="spec",
+            expected=f"{metadata.obs_size} -> {metadata.act_size} numbers",
+            got=f"{spec.seen_size} -> {spec.act_size}", cure="give the handshake of the game it was trained in",
+        )  # fmt: skip
+
+
+def make(
+    model: Any,
+    plan: Any,
+    metadata: PolicyMetadata,
+    stats: Any = None,
+    *,
+    n_verify: int,
+    recorded: Any = None,
+    seen: list[NDArray[np.float32]] | None = None,
+    tolerances: tuple[float, float] = TOLERANCES,
+    opset: int = DEFAULT_OPSET,
+    exporter: str = "auto",
+    reference: str = "predict()",
+    batches: tuple[int, ...] = (),
+) -> Made:
+    """Convert `plan`, and compare the file with `model`.
+
+    Args:
+        model: what has predict(), action_space and policy.device, as a model of Stable-Baselines3.
+        stats: the VecNormalize in the graph. recorded, n_verify, tolerances, opset, exporter: see export_onnx.
+        seen: the rows of each leaf where `recorded` is None. reference: what the model's predict() is, for messages.
+        batches: compare in batches of these sizes, too.
+
+    Raises:
+        ExportError: as export_onnx.
+    """
+    from ue_rl.inference.export.graph import to_onnx
+    from ue_rl.inference.export.verify import Verifier
+
+    bare, used = to_onnx(plan, opset, exporter)
+    runtime = OnnxInference()
+    try:
+        runtime.load_bytes(_with_metadata(bare, metadata), name="the exported graph")
+    except InferenceError as error:
+        raise ExportError(
+            f"the exported graph cannot be used: {error.message}", fault="policy", got=error.got, cure=error.cure
+        ) from error
+    verifier = Verifier(model, plan, stats, runtime, reference)
+    for kind, limit in (("typical", tolerances[0]), ("extreme", tolerances[1])):
+        verifier.compare(kind, verifier.draw(kind, -(-n_verify // 2)), limit)
+    for size in batches:
+        verifier.compare("typical", verifier.draw("typical", 3 * size), tolerances[0], size)
+    if recorded is not None:
+        seen = _recorded_rows(recorded, plan.leaves)
+    if seen is not None:
+        verifier.compare("recorded", seen, tolerances[0])
+    tried = {"tolerance": tolerances[0], "extreme_tolerance": tolerances[1]}
+    metadata = replace(metadata, verification=asdict(verifier.found) | tried)
+    return Made(_with_metadata(bare, metadata, final=True), metadata, used, verifier.found, reference)
+
+
+def check_libraries() -> None:
+    """Raises ExportError where a library is missing that exporting needs."""
+    missing = [name for name in _LIBRARIES if find_spec(name) is None]
+    if missing:
+        raise ExportError(
+            f"exporting needs libraries that are not installed: {', '.join(missing)}",
+            fault="caller",
+            cure="install them with: pip install ue_rl[train]",
+        )
+
+
+def _versions() -> dict[str, str]:
+    found = {}
+    for name in _VERSIONS:
+        with suppress(PackageNotFoundError):  # sb3-contrib and ray are optional; ue_rl may run from its sources
+            found[name] = version(name)
+    return found
+
+
+def _with_metadata(content: bytes, metadata: PolicyMetadata, *, final: bool = False) -> bytes:
+    """The graph with its description; `final`: without the output that only the comparison needs."""
+    import onnx
+
+    proto = onnx.load_from_string(content)
+    if final:
+        names = {port.name for port in metadata.outputs}
+        kept = [output for output in proto.graph.output if output.name in names]
+        del proto.graph.output[:]
+        proto.graph.output.extend(kept)
+    shapes = {port.name: port.shape for port in metadata.outputs}
+    for output in proto.graph.output:  # the converter does not find out every size
+        dims = output.type.tensor_type.shape.dim[1:]
+        for dim, size in zip(dims, shapes.get(output.name, ()), strict=False):
+            dim.dim_value = size
+    for port in metadata.ports(ACTION_MASKS):  # a default makes an input optional; of one row, it holds for all
+        proto.graph.initializer.append(onnx.numpy_helper.from_array(np.ones((1, port.size), np.float32), port.name))
+    onnx.helper.set_model_props(proto, {METADATA_KEY: metadata.to_json()})
+    proto.producer_name = "ue_rl"
+    proto.graph.name = metadata.algorithm
+    onnx.checker.check_model(proto)
+    content_with: bytes = proto.SerializeToString()  # type: ignore[no-untyped-call]
+    return content_with
+
+
+def _recorded_rows(recorded: Any, leaves: Any) -> list[NDArray[np.float32]]:
+    rows = []
+    for leaf in leaves:
+        try:
+            array = np.asarray(recorded if leaf.key is None else recorded[leaf.key], np.float32)
+            rows.append(array.reshape(len(array), *leaf.shape))
+        except (KeyError, IndexError, TypeError, ValueError) as error:
+            raise ExportError(
+                "the recorded observations do not fit the observation space", fault="caller", field=leaf.key,
+                expected=f"[N, {', '.join(map(str, leaf.shape))}]", got=str(error),
+            ) from error  # fmt: skip
+    return rows
+
+
+def _write(content: bytes, target: Path) -> None:
+    beside = target.with_name(f".{target.name}.{os.getpid()}.tmp")
+    try:
+        if target.exists() and not target.is_file():  # /dev/stdout, a pipe: nothing may take its place
+            target.write_bytes(content)
+            return
+        with beside.open("wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(beside, target)
+    except OSError as error:
+        beside.unlink(missing_ok=True)
+        raise ExportError(
+            f"{target} cannot be written", fault="caller", got=error.strerror or str(error),
+            cure="check the folder, its free space, and that no program has the file open",
+        ) from error  # fmt: skip

@@ -1,0 +1,90 @@
+"""Answers, infos and options that cannot be read, and those of other kinds."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.commands.game import Flood, Game, M, lonely, unhosted
+from ue_rl import errors
+from ue_rl.bridges import run_shm_in_thread
+from ue_rl.commands.envelope import Method, encode
+from ue_rl.commands.json_entry import json_entry
+from ue_rl.connections import SharedMemoryConnection
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        encode(Method.CLOSE, M.EmptyT(), 1), encode(Method.PING, M.CloseT(), 1), encode(Method.PING, None, 1),
+        encode(Method.TELEMETRY_FRAME, M.PingT()), encode(Method.ENV_INFO), encode(Method.ENV_INFO, M.PingT()),
+        b"", b"12345678",
+    ],
+)  # fmt: skip
+def test_answers_and_events_that_cannot_be(answer: bytes) -> None:
+    with pytest.raises(errors.MalformedMessage) as caught:
+        lonely(Flood(answer)).request(Method.PING, M.PingT(), timeout=5)
+    assert caught.value.fault == "engine"
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{", '{"a": NaN}', "[" * 100_000, '{"a":' + "9" * 10_000 + "}", None])
+def test_infos_that_are_no_json_objects(text: Any) -> None:
+    with pytest.raises(errors.MalformedMessage, match="not a JSON object"):
+        lonely(Flood(encode(Method.ENV_INFO, M.EnvInfoT(envId=0, json=text)))).drain()
+
+
+@pytest.mark.parametrize("env", [-1, 1, 2**31 - 1])
+def test_infos_of_envs_that_do_not_exist(env: int) -> None:
+    with pytest.raises(errors.UnknownEnv):
+        lonely(Flood(encode(Method.ENV_INFO, M.EnvInfoT(envId=env, json="{}")))).drain()
+
+
+@pytest.mark.parametrize("text", [b"", b"[]", b"{", b'{"a": NaN}', b"\xff{}", b"[" * 100_000])
+def test_json_entries_that_are_no_json_objects(text: bytes) -> None:
+    entry = json_entry(Method.ENV_INFO, 0, {}, 100)[:-2] + text
+    with pytest.raises(errors.MalformedMessage, match=r"not a JSON object.*at fault: engine"):
+        lonely(Flood(entry)).drain()
+
+
+def test_json_entries_of_another_kind_or_env() -> None:
+    for wrong in (json_entry(Method.RESET_OPTIONS, 0, {}, 100), b"JSON", b"JSON" + bytes(7)):
+        with pytest.raises(errors.MalformedMessage, match="another kind"):
+            lonely(Flood(wrong)).drain()
+    for env in (-1, 1, 2**31 - 1):
+        with pytest.raises(errors.UnknownEnv):
+            lonely(Flood(json_entry(Method.ENV_INFO, env, {}, 100))).drain()
+
+
+@pytest.mark.parametrize(
+    "entry",
+    [json_entry(Method.ENV_INFO, 0, {}, 100), json_entry(Method.RESET_OPTIONS, 3, {}, 100), b"JSON1234", b"JSON" * 4],
+)
+def test_broken_options_end_the_session_and_are_never_applied(entry: bytes) -> None:
+    game = Game()
+    with run_shm_in_thread(game) as handle:
+        with SharedMemoryConnection(handle.name, timeout=10) as connection:
+            connection.commands.send_entry(entry)
+            with pytest.raises(errors.EngineDisconnected):
+                connection.reset()
+                connection.receive()
+        with SharedMemoryConnection(handle.name, timeout=10) as connection:
+            connection.reset()
+            connection.receive()
+    assert game.resets == [([0, 1, 2], [None] * 3, [None] * 3)]
+
+
+def test_a_peer_that_sends_infos_and_options_as_flatbuffers_is_read() -> None:
+    game = Game()
+    with unhosted(game) as (host, connection):
+        options = M.ResetOptionsT(envId=1, json='{"level": 4}')
+        connection.commands.send(Method.RESET_OPTIONS, options)
+        connection.reset()
+        host._write(encode(Method.ENV_INFO, M.EnvInfoT(envId=2, json='{"old": true}')))
+        assert host.tick(0)
+        infos = connection.receive().infos
+        assert game.resets == [([0, 1, 2], [None] * 3, [None, {"level": 4}, None])]
+        assert infos == {0: {"reset": 1}, 1: {"reset": 1}, 2: {"reset": 1}}  # the engine's own came later
+        host._write(encode(Method.ENV_INFO, M.EnvInfoT(envId=2, json='{"old": true}')))
+        assert connection.commands.poll() == []
+        assert connection.buffers.infos[2] == {"old": True}

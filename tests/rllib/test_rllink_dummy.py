@@ -1,0 +1,52 @@
+"""Ray's own client of RLlink against our server: what RLlib takes for right has no mistakes."""
+
+from __future__ import annotations
+
+import pickle
+import threading
+import time
+
+import numpy as np
+import pytest
+
+pytest.importorskip("ray", reason="Ray is not installed: .ci/run runs these in a venv of their own")
+
+import gymnasium as gym
+import torch
+from ray.rllib.algorithms.ppo import PPOConfig
+from ray.rllib.examples.envs.classes.utils.dummy_external_client import _dummy_external_client
+
+from tests.rllib.equations import cart_pole
+from ue_rl.action_spec import ActionSpec
+from ue_rl.testing.rllink_server import RLlinkServer
+
+torch.set_num_threads(1)
+
+
+def test_rays_dummy_client_makes_no_mistakes() -> None:
+    config = PPOConfig().environment(
+        observation_space=gym.spaces.Box(-np.inf, np.inf, (4,), np.float32), action_space=gym.spaces.Discrete(2)
+    )
+    config = config.env_runners(num_env_runners=0).training(train_batch_size_per_learner=150)
+    config = config.rl_module(model_config={"fcnet_hiddens": [32, 32], "vf_share_layers": True})
+    server = RLlinkServer(
+        4, ActionSpec.discrete(2), steps_per_sample=150, config_pickle=pickle.dumps(config), equations=cart_pole
+    )
+    ended = threading.Event()
+
+    def play() -> None:
+        try:
+            _dummy_external_client(server.port)
+        except ConnectionError:  # the server has closed
+            ended.set()
+
+    with server:
+        threading.Thread(target=play, daemon=True).start()
+        give_up = time.monotonic() + 30
+        while len(server.batches) < 4:
+            assert time.monotonic() < give_up
+            time.sleep(0.01)
+    assert ended.wait(10)
+    assert server.mistakes == []
+    assert set(server.batches) == {150}
+    assert len(server.finished) > 10

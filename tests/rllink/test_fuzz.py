@@ -1,0 +1,47 @@
+"""A short run of `benchmarks/fuzz.py --rllink`: no foreign exception, nothing imported, opened or called."""
+
+from __future__ import annotations
+
+import os
+import pickle
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ue_rl.testing.fuzzing.rllink import Guard, rllink_targets
+from ue_rl.testing.fuzzing.run import run
+
+SANITIZED = "ASAN_OPTIONS" in os.environ  # AddressSanitizer is slow, and keeps what was freed
+
+
+@pytest.fixture(scope="module")
+def guard() -> Guard:
+    return Guard()
+
+
+def test_no_message_does_harm(guard: Guard) -> None:
+    targets = rllink_targets(guard)
+    assert len(targets) == 9
+    outcome = run(targets, 9000, seed=20_261_122)
+    assert [fault for fault in outcome.faults if not (SANITIZED and " ms for " in fault)] == []
+    assert set(outcome.messages.values()) == {1000}
+    assert outcome.grown < 16 << 20 or SANITIZED
+
+
+class Trap:
+    def __reduce__(self) -> Any:
+        return eval, ("1",)
+
+
+@pytest.mark.parametrize(
+    "harm",
+    [
+        pickle.loads, lambda _: Path("/nowhere").read_bytes(), lambda _: compile("1", "x", "eval"),
+        lambda _: os.system("true"), lambda _: __import__("wave"),
+    ],
+)  # fmt: skip
+def test_harm_is_seen(guard: Guard, harm: Any) -> None:
+    with pytest.raises(AssertionError):
+        guard.read(harm, pickle.dumps(Trap()))
+    guard.read(lambda _: None, b"")

@@ -1,0 +1,104 @@
+"""Acting: a step of all envs through an RLModule, as RLlib's default connectors to and from a module have it.
+
+Source: ray.rllib.connectors.module_to_env (GetActions, NormalizeAndClipActions; Ray 2.52 to 2.60).
+"""
+
+# pyright: reportMissingImports=false
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import torch
+from gymnasium import spaces
+from numpy.typing import NDArray
+from ray.rllib.core.columns import Columns
+from ray.rllib.core.distribution.torch.torch_distribution import TorchSquashedGaussian
+from ray.rllib.core.rl_module.torch.torch_rl_module import TorchRLModule
+from ray.rllib.utils.spaces.space_utils import clip_action, unsquash_action
+
+
+class Acting:
+    """Observations to actions.
+
+    Args:
+        module: a TorchRLModule without a state. action_space: of one env. config: RLlib's AlgorithmConfig.
+        device: torch's, of the module.
+
+    Attributes:
+        seconds: name of RLlib's pieces -> how long they took since `begin`.
+        starts: what an engine's choices are more than RLlib's.
+    """
+
+    def __init__(self, module: Any, action_space: gym.Space[Any], config: Any, device: Any) -> None:
+        self._module, self._space, self._device = module, action_space, device
+        self._is_box = isinstance(action_space, spaces.Box)
+        self.starts: Any = getattr(action_space, "start", 0)  # RLlib counts choices from 0, wherever a space begins
+        self._normalize, self._clip = config.normalize_actions, config.clip_actions
+        # RLlib's forward passes go through all parts of a module to turn training off and on again, in each step.
+        self._plain = all(
+            getattr(type(module), name) is getattr(TorchRLModule, name)
+            for name in ("forward_exploration", "forward_inference")
+        )
+        self.begin()
+
+    def begin(self) -> None:
+        """Before a sample."""
+        self.seconds = {"to_module": 0.0, "forward": 0.0, "to_env": 0.0}
+        if self._plain:
+            self._module.eval()
+
+    def __call__(
+        self, obs: NDArray[Any], explore: bool, steps: int, *, squash: bool = False
+    ) -> tuple[NDArray[Any], NDArray[Any], dict[str, NDArray[Any]]]:
+        """One call of the module.
+
+        Args:
+            obs: [num_envs, ...]. explore: draw actions. steps: env-steps so far, as RLlib counts them.
+            squash: without exploration, tanh of the mean of a squashed Gaussian, as an exported file has it; RLlib's
+                own leaves the tanh out.
+
+        Returns:
+            Actions as an episode stores them, actions for the envs, and by name what else the module gave.
+        """
+        module, clock = self._module, time.perf_counter
+        began = clock()
+        given = torch.from_numpy(obs).to(self._device)
+        batch = {Columns.OBS: given.float() if given.dtype is torch.float64 else given}
+        made = clock()
+        with torch.no_grad():
+            if explore:
+                forward = module._forward_exploration if self._plain else module.forward_exploration
+                out = dict(forward(batch, t=steps))
+            else:
+                out = dict((module._forward_inference if self._plain else module.forward_inference)(batch))
+            passed = clock()
+            if Columns.ACTIONS not in out:
+                kind = module.get_exploration_action_dist_cls if explore else module.get_inference_action_dist_cls
+                how = kind().from_logits(out[Columns.ACTION_DIST_INPUTS])
+                if not explore:
+                    how = how.to_deterministic()
+                out[Columns.ACTIONS] = how.sample()
+                if squash and issubclass(kind(), TorchSquashedGaussian) and not explore:
+                    out[Columns.ACTIONS] = torch.tanh(out[Columns.ACTIONS])
+                if Columns.ACTION_LOGP not in out:
+                    out[Columns.ACTION_LOGP] = how.logp(out[Columns.ACTIONS])
+        arrays = {name: _array(value) for name, value in out.items()}
+        actions = arrays.pop(Columns.ACTIONS)
+        for_env = arrays.pop(Columns.ACTIONS_FOR_ENV, actions + self.starts)
+        if self._is_box and (self._normalize or self._clip):
+            for_env = np.asarray((unsquash_action if self._normalize else clip_action)(actions, self._space))
+        seconds = self.seconds
+        seconds["to_module"] += made - began
+        seconds["forward"] += passed - made
+        seconds["to_env"] += clock() - passed
+        return actions, for_env, arrays
+
+
+def _array(value: Any) -> NDArray[Any]:
+    """[num_envs, ...] on the CPU, in 32 bits, as RLlib's convert_to_numpy has it."""
+    array: NDArray[Any] = value.detach().cpu().numpy() if isinstance(value, torch.Tensor) else np.asarray(value)
+    small = {"f": np.float32, "i": np.int32}.get(array.dtype.kind, array.dtype)
+    return array.astype(small, copy=False) if array.dtype.itemsize > 4 else array

@@ -1,0 +1,165 @@
+"""Options of a run to RLlib's AlgorithmConfig. Source: ray.rllib.algorithms (Ray 2.52 to 2.60)."""
+
+# pyright: reportMissingImports=false
+from __future__ import annotations
+
+import dataclasses
+import importlib
+import inspect
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from ray.rllib.core.rl_module.default_model_config import DefaultModelConfig
+
+from ue_rl.connecting import address_of
+from ue_rl.errors import ConfigurationError, nearest
+from ue_rl.launching.presets import template
+from ue_rl.rllib.env_runner import UnrealEnvRunner
+from ue_rl.rllib.registering import NAME
+from ue_rl.training.backends import RLLIB_ALGORITHMS
+from ue_rl.training.embedded import serve_command
+from ue_rl.training.options import DEFAULT_ENV, OFF_POLICY, LinearSchedule, TrainOptions, schedule, tuned_for
+
+_CLASSES = {name: f"{name.upper()}Config" for name in RLLIB_ALGORITHMS}
+_SAMPLE_TIMEOUT = 3600.0  # seconds; engines have deadlines of their own, and RLlib drops what comes later than this
+
+
+def num_env_runners(options: TrainOptions) -> int:
+    """How many processes play; 0: the one that trains does."""
+    return 2 if options.num_env_runners is None else options.num_env_runners
+
+
+def num_learners(options: TrainOptions) -> int:
+    """How many processes learn beside this one; 0: this one does."""
+    return options.num_learners or 0
+
+
+def resources(options: TrainOptions) -> tuple[int, float]:
+    """(CPUs, GPUs) that a run takes from Ray."""
+    learners, gpus = num_learners(options), options.num_gpus_per_learner or 0.0
+    return num_env_runners(options) + (0 if gpus else learners), gpus * learners
+
+
+def algorithm_config(options: TrainOptions, output: Path, report_to: str) -> Any:
+    """The AlgorithmConfig of a run.
+
+    Args:
+        output: the folder for what engines on this machine print. report_to: the name of the Desk.
+
+    Raises:
+        ConfigurationError: an argument that the algorithm does not take.
+    """
+    o = options
+    config: Any = getattr(importlib.import_module(f"ray.rllib.algorithms.{o.algo}"), _CLASSES[o.algo])()
+    given = tuned_for(o)
+    model = given.pop("model_config", None)
+    learning = _arguments(config, given, o)
+    config = config.environment(NAME, env_config={**env_config(o, output), "report_to": report_to})
+    config = config.env_runners(
+        env_runner_cls=UnrealEnvRunner, num_env_runners=num_env_runners(o), num_envs_per_env_runner=o.num_envs,
+        sample_timeout_s=_SAMPLE_TIMEOUT,
+    )  # fmt: skip
+    config = config.learners(num_learners=num_learners(o), num_gpus_per_learner=o.num_gpus_per_learner or 0)
+    # What an env runner raises ends the run by name; one whose process is killed is started again.
+    config = config.fault_tolerance(
+        restart_failed_env_runners=o.max_restarts > 0, max_num_env_runner_restarts=o.max_restarts,
+        delay_between_env_runner_restarts_s=0,
+    )  # fmt: skip
+    config = config.debugging(seed=o.seed, log_level="WARN").reporting(min_time_s_per_iteration=0)
+    if o.algo in OFF_POLICY:  # RLlib's iterations of DQN are a thousand env-steps: a signal would wait for their end
+        config = config.reporting(min_sample_timesteps_per_iteration=200)
+    if model is not None:
+        config = config.rl_module(model_config=_model(model))
+    try:
+        config = config.training(**learning)
+        config.validate()
+    except (TypeError, ValueError, AssertionError, KeyError) as error:
+        raise ConfigurationError(
+            f"RLlib's {o.algo} does not take these arguments", field="hyperparameters",
+            got=" ".join(str(error).split()), cure=f"see {_CLASSES[o.algo]}.training in RLlib's documentation",
+        ) from error  # fmt: skip
+    return config
+
+
+def env_config(options: TrainOptions, output: Path) -> dict[str, Any]:
+    """What UnrealEnvRunner opens its engines by.
+
+    Raises:
+        ConfigurationError: an env or a command that cannot be, or engines that cannot be shared out among env runners.
+    """
+    o = options
+    said: dict[str, Any] = {
+        "seed": o.seed or 0, "max_restarts": o.max_restarts, "restart_window": o.restart_window,
+        "start_timeout": o.start_timeout, "transport": o.transport, "timeout": o.timeout, "wait": o.wait,
+        "params": o.params, "time_scale": o.time_scale, "num_engines": o.num_engines, "reconnect": o.reconnect,
+        "output_dir": str(output.absolute()),
+    }  # fmt: skip
+    if o.hosts:
+        return {**said, "url": _urls(o)}
+    if o.engine is not None:
+        template(o.engine)  # can be read
+        return {**said, "engine": o.engine}
+    env = o.env or DEFAULT_ENV
+    serve_command(env, o.env_kwargs)  # there is such an env
+    return {**said, "env": env, "env_kwargs": o.env_kwargs}
+
+
+def _urls(options: TrainOptions) -> Any:
+    """Those of the env runners, which share the engines out among them; an engine has one trainer."""
+    urls = [address_of(host, options.port) for host in options.hosts]
+    runners = num_env_runners(options)
+    if runners == 0:
+        return urls
+    if any("{worker_index}" in url for url in urls):
+        return urls
+    if len(urls) < runners or len(urls) % runners:
+        raise ConfigurationError(
+            "an engine serves one env runner", field="num_env_runners", expected="as many engines for each",
+            got=f"{len(urls)} engines for {runners} env runners",
+            cure="give --host ADDRESS:PORT once for each, or name it by its number: --host 10.0.0.{worker_index}",
+        )  # fmt: skip
+    each = len(urls) // runners
+    return {worker + 1: urls[worker * each : (worker + 1) * each] for worker in range(runners)}
+
+
+def _arguments(config: Any, given: Mapping[str, Any], options: TrainOptions) -> dict[str, Any]:
+    """`given` as arguments of config.training().
+
+    Raises:
+        ConfigurationError: one that it does not have.
+    """
+    known = {
+        name
+        for kind in type(config).__mro__ if "training" in vars(kind)
+        for name, parameter in inspect.signature(vars(kind)["training"]).parameters.items()
+        if parameter.kind is parameter.KEYWORD_ONLY
+    }  # fmt: skip
+    arguments: dict[str, Any] = {}
+    for name, value in given.items():
+        if name not in known:
+            raise ConfigurationError(
+                f"RLlib's {options.algo} has no such argument", field=f"hyperparameters.{name}",
+                expected=", ".join(sorted(known)), cure=nearest(name, [*known, "model_config", "learning_rate"]),
+            )  # fmt: skip
+        falling = schedule(value)
+        arguments[name] = (
+            [[0, falling.start], [options.timesteps, 0.0]] if isinstance(falling, LinearSchedule) else value
+        )
+    if options.algo == "sac" and "lr" in arguments:  # its three networks have rates of their own
+        rate = arguments.pop("lr")
+        arguments = {"actor_lr": rate, "critic_lr": rate, "alpha_lr": rate, "lr": None, **arguments}
+    return arguments
+
+
+def _model(given: Any) -> DefaultModelConfig:
+    known = [field.name for field in dataclasses.fields(DefaultModelConfig)]
+    if not isinstance(given, Mapping):
+        raise ConfigurationError("model_config is a mapping", field="hyperparameters.model_config", got=given)
+    for name in given:
+        if name not in known:
+            raise ConfigurationError(
+                "RLlib's networks have no such setting", field=f"hyperparameters.model_config.{name}",
+                expected=", ".join(known), cure=nearest(str(name), known),
+            )  # fmt: skip
+    return DefaultModelConfig(**given)
