@@ -23,7 +23,7 @@ from ray.exceptions import RayError
 from ue_rl.durable import write_whole
 from ue_rl.envs.spaces import action_space, observation_space
 from ue_rl.errors import ConfigurationError, EngineDisconnected, ExportError, SaveFailed, UeRlError, printable
-from ue_rl.rllib.algorithms import algorithm_config, num_env_runners, resources
+from ue_rl.rllib.algorithms import algorithm_config, check_actions, num_env_runners, resources
 from ue_rl.rllib.checkpoints import Saves, is_finite, restore
 from ue_rl.rllib.cluster import cluster
 from ue_rl.rllib.inbox import Inbox, RunnersFleet
@@ -124,8 +124,17 @@ class RllibLearner:
 
         Raises:
             UeRlError: what an env runner has said, or RLlib.
+            ConfigurationError: the algorithm does not learn with the actions of this engine.
         """
-        algorithm = config.build_algo(use_copy=False)
+        try:
+            algorithm = config.build_algo(use_copy=False)
+        except UeRlError:
+            raise
+        except Exception:  # RLlib says something else of it, if anything
+            self.inbox.pump()
+            if self.inbox.connected:
+                check_actions(self.options, action_space(self._spec))
+            raise
         with suppress(OSError):  # RLlib makes an empty folder in ~/ray_results
             os.rmdir(algorithm.logdir)
         self.inbox.pump()
