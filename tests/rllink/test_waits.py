@@ -80,6 +80,8 @@ def scripted(*replies: bytes | None) -> Iterator[int]:
         ([b"HTTP/1.1 400 Bad Request"], MalformedMessage, "begins with its length.*HTTP/1.1"),
         ([PONG, b"100000000\x82"], MalformedMessage, "100 MB or more"),
         ([PONG, frame(b"\x82\xa4type")], MalformedMessage, "not msgpack"),
+        ([PONG, CONFIG, STATE + STATE, STATE], MalformedMessage, "more than one answer, before EPISODES_AND_GET_STATE"),
+        ([PONG, CONFIG, STATE, STATE + STATE], MalformedMessage, "more than one answer, before EPISODES_AND_GET_STATE"),
     ],
 )  # fmt: skip
 def test_one_sentence(replies: list[bytes | None], error: type[UeRlError], said: str) -> None:

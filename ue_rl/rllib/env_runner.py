@@ -11,6 +11,7 @@ Source: ray.rllib.env.single_agent_env_runner (Ray 2.52 to 2.60).
 # pyright: reportMissingImports=false
 from __future__ import annotations
 
+import inspect
 import logging
 import time
 from dataclasses import replace
@@ -34,6 +35,7 @@ from ray.rllib.utils.metrics import (
     NUM_ENV_STEPS_SAMPLED_LIFETIME,
     RLMODULE_INFERENCE_TIMER,
 )
+from ray.rllib.utils.metrics.metrics_logger import MetricsLogger
 
 from ue_rl.errors import InferenceError, UeRlError
 from ue_rl.rllib.acting import Acting, Outputs
@@ -46,6 +48,7 @@ from ue_rl.rllink.episodes import EpisodeCutter
 from ue_rl.wire.handshake import encode_handshake
 
 _log = logging.getLogger("ue_rl.rllib")
+_OF_TIMERS = inspect.signature(MetricsLogger.log_time).parameters["reduce"].default  # "ema"; Ray 2.52 calls it "mean"
 _PIPELINES = ("env_to_module", "module_to_env")
 _EPISODE_CALLBACKS = ("on_episode_created", "on_episode_start", "on_episode_step", "on_episode_end")
 
@@ -284,10 +287,10 @@ class UnrealEnvRunner(NamedFailures, SingleAgentEnvRunner):  # type: ignore[misc
         """RLlib's own timers, once a sample instead of once a step; of its connectors only what is done here, too."""
         log, seconds = self.metrics.log_value, self._acting.seconds
         self._log_env_steps(metric=self._metrics_num_try_env_step, num_steps=calls)
-        log(ENV_STEP_TIMER, self._env_seconds / calls, reduce="ema")
+        log(ENV_STEP_TIMER, self._env_seconds / calls, reduce=_OF_TIMERS)
         for key in (ENV_TO_MODULE_SUM_EPISODES_LENGTH_IN, ENV_TO_MODULE_SUM_EPISODES_LENGTH_OUT):
             log(key, length)
         if not random_actions:
-            log(RLMODULE_INFERENCE_TIMER, seconds["forward"] / calls, reduce="ema")
+            log(RLMODULE_INFERENCE_TIMER, seconds["forward"] / calls, reduce=_OF_TIMERS)
             for key, name in ((ENV_TO_MODULE_CONNECTOR, "to_module"), (MODULE_TO_ENV_CONNECTOR, "to_env")):
-                log((key, CONNECTOR_PIPELINE_TIMER), seconds[name] / calls, reduce="ema")
+                log((key, CONNECTOR_PIPELINE_TIMER), seconds[name] / calls, reduce=_OF_TIMERS)
