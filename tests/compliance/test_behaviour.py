@@ -39,6 +39,11 @@ def test_a_mistake_is_certain_and_alone(way: str, result: Report) -> None:
     assert result.seconds < 10
 
 
+def test_a_reset_of_one_neighbour_is_found_among_many() -> None:
+    with MistakenEngine("resets-all:next", channel="SHARED", num_envs=16) as engine:
+        assert found(checked(engine.url), Outcome.FAIL) == {"resets-all"}
+
+
 # it ends by its steps, also on a machine that is busy
 @pytest.mark.ahead(job=partial(of_a_mistake, patience=30))
 @pytest.mark.parametrize("way", PROBABLE)
