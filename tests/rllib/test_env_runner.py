@@ -15,8 +15,10 @@ import psutil
 import torch
 from gymnasium.envs.classic_control import CartPoleEnv
 from ray.rllib.algorithms.ppo import PPOConfig
+from ray.rllib.algorithms.ppo.torch.default_ppo_torch_rl_module import DefaultPPOTorchRLModule
 from ray.rllib.algorithms.sac import SACConfig
 from ray.rllib.connectors.env_to_module import FlattenObservations
+from ray.rllib.core.rl_module.rl_module import RLModuleSpec
 from ray.rllib.env.single_agent_env_runner import SingleAgentEnvRunner
 
 import ue_rl.rllib
@@ -106,6 +108,44 @@ def test_what_the_loop_cannot_do_goes_through_rllibs(make: Any) -> None:
     runner = make(config_of("CartPole-v1", 2, env_to_module_connector=lambda *_, **__: FlattenObservations()))
     assert runner.why_not == "the config has connectors of its own"
     assert sum(map(len, runner.sample(num_timesteps=30))) >= 30
+
+
+@pytest.mark.parametrize(
+    ("said", "why"),
+    [
+        ({"episodes_to_numpy": False}, "episodes of lists"),
+        ({"episode_lookback_horizon": 3}, "episode_lookback_horizon"),
+        ({"add_default_connectors_to_module_to_env_pipeline": False}, "default connectors off"),
+    ],
+)
+def test_what_a_config_asks_of_rllibs_loop_is_not_passed_over(make: Any, said: dict[str, Any], why: str) -> None:
+    assert why in make(config_of("CartPole-v1", 2, **said)).why_not
+
+
+class Telling(DefaultPPOTorchRLModule):  # type: ignore[misc, unused-ignore]
+    """Gives more than is needed, under names that an episode has, too."""
+
+    def _forward(self, batch: Any, **given: Any) -> Any:
+        out = super()._forward(batch, **given)
+        logits = out["action_dist_inputs"]
+        told = {"logits": logits * 2, "rewards": logits[:, 0], "obs": logits, "deep": {"er": {"logp": logits[:, 1]}}}
+        return out | told
+
+
+def test_whatever_a_module_gives_is_noted_and_nothing_is_written_over(make: Any) -> None:
+    config = config_of("CartPole-v1", 2, gym_env_vectorize_mode="vector_entry_point")
+    config.rl_module(rl_module_spec=RLModuleSpec(module_class=Telling))
+    runner = make(config)
+    assert runner.batched
+    for episode in runner.sample(num_timesteps=60):
+        logits = episode.get_extra_model_outputs("action_dist_inputs")
+        assert (episode.get_rewards() == 1).all()
+        assert episode.get_observations().shape == (len(episode) + 1, 4)
+        assert (episode.get_extra_model_outputs("logits") == logits * 2).all()
+        assert (episode.get_extra_model_outputs("rewards") == logits[:, 0]).all()
+        assert (episode.get_extra_model_outputs("deep")["er"]["logp"] == logits[:, 1]).all()
+    (stock, *_) = make(config, SingleAgentEnvRunner).sample(num_timesteps=60)
+    assert stock.extra_model_outputs.keys() == episode.extra_model_outputs.keys()
 
 
 def test_rllibs_stock_runner(make: Any) -> None:

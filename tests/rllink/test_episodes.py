@@ -15,7 +15,7 @@ def test_parts_know_their_env_and_their_first_step() -> None:
     def step(number: int, over: tuple[bool, bool] = (False, False), acted: tuple[bool, bool] | None = None) -> None:
         cutter.add(
             np.full(2, number), nothing, nothing, np.full(2, number / 2), np.full((2, 1), number), np.array(over),
-            never, None if acted is None else np.array(acted), {"twice": np.array([2 * number, -2 * number])},
+            never, None if acted is None else np.array(acted), {("twice",): np.array([2 * number, -2 * number])},
         )  # fmt: skip
 
     step(1)
@@ -30,8 +30,8 @@ def test_parts_know_their_env_and_their_first_step() -> None:
         0, 0, True, 0, 3, 1, 0,
     )  # fmt: skip
     assert first.id_ != again.id_
-    assert first.extra["twice"].tolist() == [2, 4]
-    assert other.extra["twice"].tolist() == [-2, -4, -6, -8]
+    assert first.extra[("twice",)].tolist() == [2, 4]
+    assert other.extra[("twice",)].tolist() == [-2, -4, -6, -8]
     assert again.obs.ravel().tolist() == [7, 4]
     assert other.rewards.tolist() == [0.5, 1, 1.5, 2]
     assert cutter.lengths == [0, 0]

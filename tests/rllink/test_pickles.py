@@ -91,6 +91,13 @@ def test_one_without_an_end_of_opcodes_is_refused() -> None:
         read_pickle(b"N" * (MOST_OPCODES + 10) + b".")
 
 
+def test_a_number_of_megabytes_is_no_key() -> None:
+    """Its hash takes as long as it is, each time: the time would be the square of the bytes."""
+    number = b"\x8b" + (4000).to_bytes(4, "little") + b"\x7f" * 4000
+    with pytest.raises(MalformedMessage, match="LONG4"):
+        read_pickle(b"\x80\x04" + number + b"\x940}" + b"h\x00K\x01s" * 10 + b".")
+
+
 @pytest.mark.filterwarnings("ignore:invalid escape sequence")
 def test_mutated_pickles() -> None:
     chance = random.Random(1)

@@ -13,7 +13,7 @@ from click.testing import CliRunner
 from tests.rllink.test_client import ACTIONS, walk
 from ue_rl.bridges.runners import run_in_thread
 from ue_rl.cli import cli
-from ue_rl.errors import LearnerDisconnected, LearnerTimeout, MalformedMessage, UeRlError
+from ue_rl.errors import LearnerDisconnected, LearnerTimeout, LearnerUnreachable, MalformedMessage, UeRlError
 from ue_rl.rllink.client import RLlinkClient
 from ue_rl.rllink.frames import FrameReader, frame
 from ue_rl.rllink.msgpack_dialect import pack
@@ -80,6 +80,8 @@ def scripted(*replies: bytes | None) -> Iterator[int]:
         ([b"HTTP/1.1 400 Bad Request"], MalformedMessage, "begins with its length.*HTTP/1.1"),
         ([PONG, b"100000000\x82"], MalformedMessage, "100 MB or more"),
         ([PONG, frame(b"\x82\xa4type")], MalformedMessage, "not msgpack"),
+        ([PONG, CONFIG, STATE + STATE, STATE], MalformedMessage, "more than one answer, before EPISODES_AND_GET_STATE"),
+        ([PONG, CONFIG, STATE, STATE + STATE], MalformedMessage, "more than one answer, before EPISODES_AND_GET_STATE"),
     ],
 )  # fmt: skip
 def test_one_sentence(replies: list[bytes | None], error: type[UeRlError], said: str) -> None:
@@ -121,3 +123,17 @@ def test_the_command_line_says_the_same(fault: RLlinkFault, said: str) -> None:
     assert result.exit_code == 1
     assert isinstance(result.exception, UeRlError)
     assert said in str(result.exception)
+
+
+@pytest.mark.parametrize(
+    ("flag", "value"), [("--wait", "-1"), ("--reconnect", "nan"), ("--timeout", "1e300"), ("--wait", "nan")]
+)
+def test_seconds_that_no_clock_has_are_refused(flag: str, value: str) -> None:
+    result = CliRunner().invoke(cli, ["rllink", "--env", "CartPole-v1", "--port", "1", flag, value])
+    assert result.exit_code == 2
+    assert f"Invalid value for '{flag}'" in result.output
+
+
+def test_a_host_that_is_no_name_is_a_named_error() -> None:
+    with pytest.raises(LearnerUnreachable, match="no RLlink server listens on"):
+        RLlinkClient(walk(1), "x" * 300, 5555).connect()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import logging
-import math
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -23,6 +22,9 @@ class WrongCommandLine(ConfigurationError):
     """A ConfigurationError whose cause is the command line itself: exit code 2."""
 
 
+_MOST_SECONDS = 1e8  # three years: beyond that some system's clock runs over
+
+
 @contextmanager
 def command_line() -> Iterator[None]:
     """Around the reading of flags: a ConfigurationError becomes a WrongCommandLine."""
@@ -34,9 +36,16 @@ def command_line() -> Iterator[None]:
 
 
 def seconds(context: click.Context, parameter: click.Parameter, value: float) -> float:
-    """The callback of a deadline's option: a positive, finite number."""
-    if not 0 < value < math.inf:
+    """The callback of a deadline's option: a positive number, and not more than a system's clocks can wait."""
+    if not 0 < value <= _MOST_SECONDS:
         raise click.BadParameter(f"{value} is not a positive number of seconds.", context, parameter)
+    return value
+
+
+def seconds_or_none(context: click.Context, parameter: click.Parameter, value: float) -> float:
+    """As `seconds`; 0 is not to wait at all."""
+    if not 0 <= value <= _MOST_SECONDS:
+        raise click.BadParameter(f"{value} is neither 0 nor a positive number of seconds.", context, parameter)
     return value
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ue_rl.cli.common import WrongCommandLine, command_line, json_object, lasting_console, seconds
+from ue_rl.cli.common import WrongCommandLine, command_line, json_object, lasting_console, seconds, seconds_or_none
 from ue_rl.errors import printable
 
 if TYPE_CHECKING:
@@ -41,10 +41,14 @@ _RECENT = 100  # episodes of the mean return
 @click.option(
     "--timeout", type=float, callback=seconds, default=300.0, show_default=True, help="Seconds that RLlib may learn."
 )
-@click.option("--wait", type=float, default=60.0, show_default=True, help="Seconds to wait until RLlib listens.")
 @click.option(
-    "--reconnect", type=float, default=60.0, show_default=True, help="Seconds to wait for RLlib when it went away."
-)
+    "--wait", type=float, callback=seconds_or_none, default=60.0, show_default=True,
+    help="Seconds to wait until RLlib listens.",
+)  # fmt: skip
+@click.option(
+    "--reconnect", type=float, callback=seconds_or_none, default=60.0, show_default=True,
+    help="Seconds to wait for RLlib when it went away.",
+)  # fmt: skip
 @click.option("--max-restarts", type=click.IntRange(0), default=10, show_default=True, help="Of each engine.")
 def rllink(steps: int | None, host: str, port: int, seed: int | None, **flags: Any) -> None:
     """Take the policy of an RLlib learner, play by it, and send back the episodes, again and again.

@@ -7,6 +7,7 @@ Source: ray.rllib.connectors.module_to_env (GetActions, NormalizeAndClipActions;
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import gymnasium as gym
@@ -18,6 +19,8 @@ from ray.rllib.core.columns import Columns
 from ray.rllib.core.distribution.torch.torch_distribution import TorchSquashedGaussian
 from ray.rllib.core.rl_module.torch.torch_rl_module import TorchRLModule
 from ray.rllib.utils.spaces.space_utils import clip_action, unsquash_action
+
+Outputs = dict[tuple[str, ...], NDArray[Any]]
 
 
 class Acting:
@@ -52,7 +55,7 @@ class Acting:
 
     def __call__(
         self, obs: NDArray[Any], explore: bool, steps: int, *, squash: bool = False
-    ) -> tuple[NDArray[Any], NDArray[Any], dict[str, NDArray[Any]]]:
+    ) -> tuple[NDArray[Any], NDArray[Any], Outputs]:
         """One call of the module.
 
         Args:
@@ -61,7 +64,8 @@ class Acting:
                 own leaves the tanh out.
 
         Returns:
-            Actions as an episode stores them, actions for the envs, and by name what else the module gave.
+            Actions as an episode stores them, actions for the envs, and what else the module gave, by the
+            path of its names, which is longer than one where that is nested.
         """
         module, clock = self._module, time.perf_counter
         began = clock()
@@ -85,9 +89,9 @@ class Acting:
                     out[Columns.ACTIONS] = torch.tanh(out[Columns.ACTIONS])
                 if Columns.ACTION_LOGP not in out:
                     out[Columns.ACTION_LOGP] = how.logp(out[Columns.ACTIONS])
-        arrays = {name: _array(value) for name, value in out.items()}
-        actions = arrays.pop(Columns.ACTIONS)
-        for_env = arrays.pop(Columns.ACTIONS_FOR_ENV, actions + self.starts)
+        arrays = dict(_flat(out))
+        actions = arrays.pop((Columns.ACTIONS,))
+        for_env = arrays.pop((Columns.ACTIONS_FOR_ENV,), actions + self.starts)
         if self._is_box and (self._normalize or self._clip):
             for_env = np.asarray((unsquash_action if self._normalize else clip_action)(actions, self._space))
         seconds = self.seconds
@@ -95,6 +99,14 @@ class Acting:
         seconds["forward"] += passed - made
         seconds["to_env"] += clock() - passed
         return actions, for_env, arrays
+
+
+def _flat(out: Mapping[str, Any], above: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], NDArray[Any]]]:
+    for name, value in out.items():
+        if isinstance(value, Mapping):
+            yield from _flat(value, (*above, name))
+        else:
+            yield (*above, name), _array(value)
 
 
 def _array(value: Any) -> NDArray[Any]:

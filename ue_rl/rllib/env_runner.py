@@ -11,6 +11,7 @@ Source: ray.rllib.env.single_agent_env_runner (Ray 2.52 to 2.60).
 # pyright: reportMissingImports=false
 from __future__ import annotations
 
+import inspect
 import logging
 import time
 from dataclasses import replace
@@ -31,11 +32,13 @@ from ray.rllib.utils.metrics import (
     ENV_TO_MODULE_SUM_EPISODES_LENGTH_IN,
     ENV_TO_MODULE_SUM_EPISODES_LENGTH_OUT,
     MODULE_TO_ENV_CONNECTOR,
+    NUM_ENV_STEPS_SAMPLED_LIFETIME,
     RLMODULE_INFERENCE_TIMER,
 )
+from ray.rllib.utils.metrics.metrics_logger import MetricsLogger
 
 from ue_rl.errors import InferenceError, UeRlError
-from ue_rl.rllib.acting import Acting
+from ue_rl.rllib.acting import Acting, Outputs
 from ue_rl.rllib.engines import SEEDS, open_engines
 from ue_rl.rllib.episodes import EpisodeMaker
 from ue_rl.rllib.failures import NamedFailures
@@ -45,6 +48,8 @@ from ue_rl.rllink.episodes import EpisodeCutter
 from ue_rl.wire.handshake import encode_handshake
 
 _log = logging.getLogger("ue_rl.rllib")
+_OF_TIMERS = inspect.signature(MetricsLogger.log_time).parameters["reduce"].default  # "ema"; Ray 2.52 calls it "mean"
+_PIPELINES = ("env_to_module", "module_to_env")
 _EPISODE_CALLBACKS = ("on_episode_created", "on_episode_start", "on_episode_step", "on_episode_end")
 
 
@@ -119,6 +124,12 @@ class UnrealEnvRunner(NamedFailures, SingleAgentEnvRunner):  # type: ignore[misc
         for name in ("_env_to_module_connector", "_module_to_env_connector"):
             if getattr(config, name, None) is not None:
                 return "the config has connectors of its own"
+        if not all(getattr(config, f"add_default_connectors_to_{name}_pipeline", True) for name in _PIPELINES):
+            return "the config turns RLlib's default connectors off"
+        if not getattr(config, "episodes_to_numpy", True):
+            return "the config wants episodes of lists, not of arrays"
+        if getattr(config, "episode_lookback_horizon", 1) > 1:
+            return "the config wants steps of before in each part of an episode: episode_lookback_horizon"
         for name in _EPISODE_CALLBACKS:
             if getattr(config, f"callbacks_{name}", None) or any(
                 getattr(type(callback), name) is not getattr(RLlibCallback, name) for callback in self._callbacks
@@ -204,7 +215,7 @@ class UnrealEnvRunner(NamedFailures, SingleAgentEnvRunner):  # type: ignore[misc
             ended += self._step(cutter, explore, random_actions)
             calls += 1
         steps, lengths = cutter.steps, cutter.lengths
-        episodes = self._episodes(cutter)
+        episodes = self._cut_episodes(cutter)
         done = [episode for episode in episodes if episode.is_done][:num_episodes]
         self._done_episodes_for_metrics.extend(done)
         if num_episodes is not None:
@@ -237,11 +248,9 @@ class UnrealEnvRunner(NamedFailures, SingleAgentEnvRunner):  # type: ignore[misc
         if random_actions:
             for_env = self.env.action_space.sample()
             actions = for_env - self._acting.starts
-            outputs: dict[str, NDArray[Any]] = {}
+            outputs: Outputs = {}
         else:
-            runners = self.config.num_env_runners or 1
-            so_far = (self.num_env_steps_sampled_lifetime // runners + cutter.steps) * runners
-            actions, for_env, outputs = self._acting(self._obs, explore, so_far)
+            actions, for_env, outputs = self._acting(self._obs, explore, self._so_far(cutter.steps))
         began = time.perf_counter()
         obs, rewards, terminated, truncated, infos = self.env.step_arrays(for_env)
         now = time.perf_counter()
@@ -258,7 +267,15 @@ class UnrealEnvRunner(NamedFailures, SingleAgentEnvRunner):  # type: ignore[misc
         self._obs, self._over = obs, terminated | truncated
         return int(np.count_nonzero(self._over))
 
-    def _episodes(self, cutter: EpisodeCutter) -> list[Any]:
+    def _so_far(self, steps: int) -> int:
+        """Env-steps of all env runners, of which RLlib's schedules of exploration are functions."""
+        runners = self.config.num_env_runners or 1
+        if hasattr(self, NUM_ENV_STEPS_SAMPLED_LIFETIME):
+            return int((self.num_env_steps_sampled_lifetime // runners + steps) * runners)
+        # older than Ray 2.60: this runner's own, among its metrics
+        return int((self.metrics.peek(NUM_ENV_STEPS_SAMPLED_LIFETIME, default=0) + steps) * runners)
+
+    def _cut_episodes(self, cutter: EpisodeCutter) -> list[Any]:
         """What the cutter has; the next sample begins where this one ends."""
         seq, infos, times = self._weights_seq_no, self._infos, self._times
         episodes = [self._make(chunk, seq, infos, times) for chunk in cutter.take()]
@@ -270,10 +287,10 @@ class UnrealEnvRunner(NamedFailures, SingleAgentEnvRunner):  # type: ignore[misc
         """RLlib's own timers, once a sample instead of once a step; of its connectors only what is done here, too."""
         log, seconds = self.metrics.log_value, self._acting.seconds
         self._log_env_steps(metric=self._metrics_num_try_env_step, num_steps=calls)
-        log(ENV_STEP_TIMER, self._env_seconds / calls, reduce="ema")
+        log(ENV_STEP_TIMER, self._env_seconds / calls, reduce=_OF_TIMERS)
         for key in (ENV_TO_MODULE_SUM_EPISODES_LENGTH_IN, ENV_TO_MODULE_SUM_EPISODES_LENGTH_OUT):
             log(key, length)
         if not random_actions:
-            log(RLMODULE_INFERENCE_TIMER, seconds["forward"] / calls, reduce="ema")
+            log(RLMODULE_INFERENCE_TIMER, seconds["forward"] / calls, reduce=_OF_TIMERS)
             for key, name in ((ENV_TO_MODULE_CONNECTOR, "to_module"), (MODULE_TO_ENV_CONNECTOR, "to_env")):
-                log((key, CONNECTOR_PIPELINE_TIMER), seconds[name] / calls, reduce="ema")
+                log((key, CONNECTOR_PIPELINE_TIMER), seconds[name] / calls, reduce=_OF_TIMERS)

@@ -9,7 +9,6 @@ from typing import Any
 
 import gymnasium as gym
 import numpy as np
-from numpy.typing import NDArray
 from ray.rllib.env.single_agent_episode import SingleAgentEpisode
 from ray.rllib.env.utils.infinite_lookback_buffer import InfiniteLookbackBuffer
 from ray.rllib.utils.metrics import WEIGHTS_SEQ_NO
@@ -51,7 +50,13 @@ class EpisodeMaker:
             episode.infos,
             [dict(infos[step][chunk.env]) if step in infos else {} for step in range(chunk.first - 1, end)],
         )
-        outputs: dict[str, NDArray[Any]] = {**chunk.extra, WEIGHTS_SEQ_NO: np.full(steps, weights_seq)}
+        outputs: dict[str, Any] = {}
+        for (*above, name), values in chunk.extra.items():
+            place = outputs
+            for key in above:
+                place = place.setdefault(key, {})
+            place[name] = values
+        outputs[WEIGHTS_SEQ_NO] = np.full(steps, weights_seq)
         episode.extra_model_outputs = {name: _with(self._output, values) for name, values in outputs.items()}
         episode.is_terminated, episode.is_truncated = chunk.terminated, chunk.truncated
         episode._custom_data = {}

@@ -36,7 +36,7 @@ class EpisodeCutter:
         self._first: list[int | None] = [None] * num_envs  # where the env's part begins in the arrays
         self._waiting = set(range(num_envs))  # envs without such a part
         self._room = room
-        self._arrays: dict[str, NDArray[Any]] = {}
+        self._arrays: dict[Any, NDArray[Any]] = {}  # an argument of `add` by its name, a part of `extra` by its path
         self._count = 0
         self._starts: NDArray[Any] | None = None  # the observation that the next step of each env begins with
         self._ready: list[Chunk] = []
@@ -55,7 +55,7 @@ class EpisodeCutter:
     def add(
         self, actions: NDArray[Any], logits: NDArray[np.float32], logp: NDArray[np.float32],
         rewards: NDArray[Any], obs: NDArray[Any], terminated: NDArray[np.bool_], truncated: NDArray[np.bool_],
-        acted: NDArray[np.bool_] | None = None, extra: Mapping[str, NDArray[Any]] | None = None,
+        acted: NDArray[np.bool_] | None = None, extra: Mapping[tuple[str, ...], NDArray[Any]] | None = None,
     ) -> None:  # fmt: skip
         """One step: what was done, and what came of it.
 
@@ -63,10 +63,17 @@ class EpisodeCutter:
             actions: [num_envs, ...]. logits: float32 [num_envs, n]. logp: float32 [num_envs]. rewards: [num_envs].
             obs: [num_envs, ...] after the step, of an episode that ends its last one.
             terminated, truncated: bool [num_envs]. acted: bool [num_envs], the envs that took the step; None: all.
-            extra: name -> [num_envs, ...], what else is noted of the step; the same names between two `take`.
+            extra: path of names -> [num_envs, ...], what else is noted of the step; the same between two `take`. A
+                path is no name of the arguments, whatever is noted.
         """
         assert self._starts is not None
-        step = {"obs": self._starts, "actions": actions, "logits": logits, "logp": logp, "rewards": rewards}
+        step: dict[Any, NDArray[Any]] = {
+            "obs": self._starts,
+            "actions": actions,
+            "logits": logits,
+            "logp": logp,
+            "rewards": rewards,
+        }
         if extra:
             step |= extra
         if self._count in (0, self._room):

@@ -44,7 +44,7 @@ class Link:
         self._frames = FrameReader()
         try:
             self._sock = socket.create_connection((host, port), timeout=timeout)
-        except OSError as error:
+        except (OSError, UnicodeError) as error:  # a host's name may be none
             raise LearnerUnreachable(
                 f"no RLlink server listens on {self.where}", fault="caller", got=str(error),
                 cure="start RLlib first; its env runner listens on env_config's port (5555) + its worker index: 5555 "
@@ -76,6 +76,7 @@ class Link:
         self._sock.close()
 
     def _send(self, body: bytes, what: str) -> None:
+        self._refuse_more(what)
         self._sock.settimeout(self.timeout)
         try:
             self._sock.sendall(frame(body))
@@ -83,6 +84,17 @@ class Link:
             raise self._late(what, self.timeout) from error
         except OSError as error:
             raise self._gone(what, str(error)) from error
+
+    def _refuse_more(self, what: str) -> None:
+        """A second answer to what was asked before would be taken for that to what is asked next, from then on."""
+        self._sock.settimeout(0)
+        with contextlib.suppress(OSError):  # nothing is there; or the connection broke, which sending tells
+            self._frames.feed(self._sock.recv(_BLOCK))
+        if len(self._frames):
+            raise MalformedMessage(
+                f"RLlib sent more than one answer, before {what} was asked", fault="server", field="type",
+                expected="one answer to each message", got=self._frames.said(),
+            )  # fmt: skip
 
     def _answer(self, what: str, timeout: float | None) -> Answer:
         seconds = self.timeout if timeout is None else timeout

@@ -91,7 +91,7 @@ class Chunk:
         logits: float32 [T, n], what the distribution was made of (action_dist_inputs). logp: float32 [T].
         terminated, truncated: the episode ended with the last step. A chunk that ends without either goes on.
         env, first: which env's it is, and which of the steps that were collected with it is its first one.
-        extra: name -> [T, ...], what else was noted of each step; not sent.
+        extra: path of names -> [T, ...], what else was noted of each step; not sent.
     """
 
     id_: str
@@ -105,7 +105,7 @@ class Chunk:
     truncated: bool = False
     env: int = 0
     first: int = 0
-    extra: Mapping[str, NDArray[Any]] = field(default_factory=dict)
+    extra: Mapping[tuple[str, ...], NDArray[Any]] = field(default_factory=dict)
 
 
 class Dialect(Protocol):

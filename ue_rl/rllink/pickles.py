@@ -202,9 +202,10 @@ def _into(target: Any, pairs: list[tuple[Any, Any]]) -> None:
             target[key] = value
 
 
+# LONG4 is none: to look up a number of megabytes in a dict, or to print it, takes its length again and again
 _LITERALS = frozenset(
     {
-        "INT", "BININT", "BININT1", "BININT2", "LONG", "LONG1", "LONG4", "STRING", "BINSTRING", "SHORT_BINSTRING",
+        "INT", "BININT", "BININT1", "BININT2", "LONG", "LONG1", "STRING", "BINSTRING", "SHORT_BINSTRING",
         "BINBYTES", "SHORT_BINBYTES", "BINBYTES8", "BYTEARRAY8", "UNICODE", "SHORT_BINUNICODE", "BINUNICODE",
         "BINUNICODE8", "FLOAT", "BINFLOAT",
     }
@@ -235,7 +236,7 @@ def read_pickle(data: bytes) -> Any:
 
     Raises:
         MalformedMessage: it is no pickle, or has opcodes that are not read (persistent ids, extension codes, buffers
-            beside the stream).
+            beside the stream, numbers of more than 255 bytes).
     """
     try:
         return _Reader().run(data)
