@@ -84,7 +84,7 @@ def rows_of(path: Path) -> list[dict[str, str]]:
 
 def test_a_run_and_its_resumption(tmp_path: Path) -> None:
     report = Noted()
-    first = train(options(tmp_path, export=True, eval_episodes=3), report=report)
+    first = train(options(tmp_path, export=True, eval_episodes=3, time_scale=2.0), report=report)
     run = first.run
     assert first.stopped_by is None
     assert 400 <= first.env_steps < 400 + 128 + 4
@@ -94,6 +94,8 @@ def test_a_run_and_its_resumption(tmp_path: Path) -> None:
     assert first.evaluation is not None
     assert first.exported is not None
     assert "equal to forward_inference()" in first.exported
+    assert OnnxInference(run.onnx).metadata.algorithm == "PPO"
+    assert any("does not change its speed" in text for text in report.told)
     found = {path.name for path in run.path.iterdir()}
     assert {
         "config.yaml",
@@ -119,7 +121,7 @@ def test_a_run_and_its_resumption(tmp_path: Path) -> None:
     assert "train/total_loss" in progress[0]
 
     report = Noted()
-    more = options(tmp_path, timesteps=first.env_steps + 100, hyperparameters={**SMALL, "lr": 5e-4})
+    more = options(tmp_path, timesteps=first.env_steps + 100, time_scale=2.0, hyperparameters={**SMALL, "lr": 5e-4})
     second = train(more, resume=RunDirectory.existing(tmp_path, "r", ""), report=report)
     assert (second.before, second.stopped_by) == (first.env_steps, None)
     assert "lr: 0.001 before, 0.0005 now" in report.told

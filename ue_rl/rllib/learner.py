@@ -96,6 +96,10 @@ class RllibLearner:
         facts["engines"] = sum(int(each.facts.get("engines", 1)) for each in connected.values())
         report.connected(self.inbox.num_envs, {key: printable(str(value)) for key, value in facts.items()})
         report.engines(RunnersFleet(self.inbox))
+        if options.time_scale is not None and "TIME_SCALE" not in self._spec.features:  # else said in Ray's logs alone
+            text = "the engine does not change its speed (no FEATURES=TIME_SCALE): time_scale is left out"
+            _log.info(text)
+            report.said(text)
         with writable(run):
             self._logger = open_tables(run.path, report.warned, self._first)
             write_whole(run.handshake, lambda path: path.write_bytes(connected[min(connected)].handshake))
