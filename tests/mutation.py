@@ -35,7 +35,11 @@ TARGETS = {
     "ue_rl/wire/kernels_pure.py": ["tests/wire/test_golden_vectors.py", "tests/wire/test_kernels.py"],
     "ue_rl/shm/header.py": ["tests/shm/test_header_limits.py", "tests/shm/test_header.py"],
     "inference/server/protocol.py": ["tests/inference/test_policy_protocol.py"],
-    "inference/export/verify.py": ["tests/inference/test_verify.py", "tests/inference/test_export_refusals.py"],
+    "inference/export/verify.py": [
+        "tests/inference/test_verify.py",
+        "tests/inference/test_export_refusals.py",
+        "tests/inference/test_export_spaces.py",
+    ],
     "ue_rl/training/directory.py": ["tests/training/test_directory.py"],
     "ue_rl/shm/ring.py": ["tests/shm/test_ring_edges.py", "tests/shm/test_ring.py"],
 }

@@ -28,7 +28,8 @@ IN_ALL_WAYS = (
     "reset-ignored",
 )  # fmt: skip
 USUAL = (
-    "right:takes-the-next", "right:32-bit-seeds", "right:single", "right:choices", "right:parameters", "right:pieces",
+    "right:takes-the-next", "right:32-bit-seeds", "right:pairs-of-seeds",
+    "right:single", "right:choices", "right:parameters", "right:pieces",
     "right:done-after-reset", "right:short-episodes",
 )  # fmt: skip
 

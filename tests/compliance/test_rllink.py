@@ -178,7 +178,7 @@ def test_a_client_that_says_nothing() -> None:
 
 
 def test_every_name_is_on_the_page_and_in_a_test() -> None:
-    text = (PAGE.parent / "rllib.md").read_text("utf-8")
+    text = (PAGE.parent / "rllink.md").read_text("utf-8")
     assert [name for name in RLLINK_MISTAKES if f"`{name}`" not in text] == []
 
 
@@ -224,7 +224,7 @@ def test_the_command_without_a_client() -> None:
     result = command("--rllink", "0", "--start-timeout", "0.1")
     assert result.return_value == 1
     assert "FAIL  connection: no client connects" in result.output
-    assert "      protocol  docs/rllib.md, Clients of your own\n" in result.output
+    assert "      protocol  docs/rllink.md, Clients of your own\n" in result.output
     assert result.output.rstrip().endswith("FAIL  0 PASS, 0 WARN, 1 FAIL, 0 SKIP: no-client")
 
 

@@ -277,3 +277,24 @@ def test_a_net_that_is_no_function_of_its_inputs_is_refused() -> None:
 
     with pytest.raises(ExportError, match="does not run in float64"):
         Verifier._rounding(judge, broken)  # type: ignore[arg-type]
+
+
+def test_a_predict_that_fails_is_told() -> None:
+    judge = Judge(BOX)
+    judge.plan.leaves = [SimpleNamespace(key=None, to_python=lambda array: array)]  # type: ignore[assignment]
+    judge.plan.inputs = []  # type: ignore[misc]
+
+    def predict(obs: Any, **_: Any) -> Any:
+        raise ValueError(f"no {len(obs)} rows")
+
+    judge.model.predict = predict
+    with pytest.raises(ExportError, match=r"predict\(\) itself fails on observations of its own space.*no 2 rows"):
+        judge._predict([np.zeros((2, 3), np.float32)], np.zeros((2, 1), np.float32), [])
+
+
+def test_actions_are_compared_as_an_engine_gets_them() -> None:
+    judge = Judge(SimpleNamespace(decode=lambda actions: actions * 2, low=BOX.low, high=BOX.high))
+    assert judge._sent(np.ones((1, 2))).tolist() == [[2, 2]]
+    judge = Judge(BOX)
+    judge.starts = np.array([3.0, 0.0])
+    assert judge._sent(np.ones((1, 2))).tolist() == [[4, 1]]

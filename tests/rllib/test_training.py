@@ -175,8 +175,14 @@ def test_an_env_runner_that_is_killed_comes_back(tmp_path: Path) -> None:
         ({"hyperparameters": {"model_config": {"hiddens": [3]}}}, ConfigurationError, "no such setting"),
         ({"hyperparameters": {"minibatch_size": 9999}}, ConfigurationError, "minibatch_size"),
         ({"host": "127.0.0.1:1"}, ConfigurationError, "an engine serves one env runner"),
+        (
+            {"algo": "dqn", "env": "Pendulum-v1", "hyperparameters": {}, "num_env_runners": 0},
+            ConfigurationError,
+            "dqn does not learn with the actions",
+        ),
+        ({"num_env_runners": 0, "num_gpus_per_learner": 1}, ConfigurationError, "this process learns, and has no GPU"),
         ({"env": "CartPole-v9"}, ConfigurationError, "Gymnasium cannot make"),
-        ({"num_env_runners": 9, "start_timeout": 0.1}, ConfigurationError, "expected 9 CPUs.* got 2 of 2 CPUs"),
+        ({"num_env_runners": 9, "start_timeout": 0.1}, ConfigurationError, "expected 9 CPUs.* of 2 CPUs are free"),
     ],
 )  # fmt: skip
 def test_what_cannot_be_leaves_nothing_behind(tmp_path: Path, more: dict[str, Any], kind: Any, text: str) -> None:

@@ -41,9 +41,11 @@ def test_another_kind_of_steps_behind_take() -> None:
     cutter = EpisodeCutter(1)
     cutter.begin(np.zeros((1, 2)))
     never = np.zeros(1, np.bool_)
-    for actions, logits in ((np.zeros(1, np.int32), np.zeros((1, 3))), (np.full((1, 2), 0.5), np.zeros((1, 4)))):
-        cutter.add(actions, logits, np.zeros(1), np.zeros(1), np.ones((1, 2)), never, never)
+    zero = np.zeros(1, np.float32)
+    kinds = (np.zeros(1, np.int32), np.zeros((1, 3), np.float32)), (np.full((1, 2), 0.5), np.zeros((1, 4), np.float32))
+    for number, (actions, logits) in enumerate(kinds):
+        cutter.add(actions, logits, zero, zero, np.ones((1, 2)), never, never)
         (chunk,) = cutter.take()
         assert (chunk.actions.dtype, chunk.actions.shape) == (actions.dtype, actions.shape)
         assert chunk.logits.shape == logits.shape
-    assert chunk.t_started == 1
+        assert chunk.t_started == number

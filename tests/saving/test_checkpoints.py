@@ -117,7 +117,8 @@ def test_a_broken_one_is_named_and_passed_over(
     damage(last.path)
     with caplog.at_level(logging.WARNING):
         assert [c.env_steps for c in store.newest_first()] == [20]
-    assert "0003_30_steps is broken and passed over" in caplog.text
+        assert store.last is not None
+    assert caplog.text.count("0003_30_steps is broken and passed over") == 1  # said once, however often it is asked
     assert reason in caplog.text
     if damage is not break_bytes:  # which only a reading of all files would find
         store.save(40, writer())

@@ -35,7 +35,7 @@ _DYING = 0.5  # seconds that an engine whose session has ended may take to end i
 )
 @click.option(
     "--rllink", type=click.IntRange(0, 65535), metavar="PORT", help="Check a client of RLlink instead, which dials "
-    "this port of 127.0.0.1; see docs/rllib.md. --timeout is for each of its messages then (10).",
+    "this port of 127.0.0.1; see docs/rllink.md. --timeout is for each of its messages then (10).",
 )  # fmt: skip
 @click.option("--client", metavar="COMMAND", help="With --rllink: start the client by this, for each session: {port}.")
 @click.option("--obs-size", type=click.IntRange(1), default=4, show_default=True, help="With --rllink: of the engine.")

@@ -53,7 +53,7 @@ _RECENT = 100  # episodes of the mean return
 def rllink(steps: int | None, host: str, port: int, seed: int | None, **flags: Any) -> None:
     """Take the policy of an RLlib learner, play by it, and send back the episodes, again and again.
 
-    RLlib is the server (EnvRunnerServerForExternalInference), see docs/rllib.md. Ctrl-C stops.
+    RLlib is the server (EnvRunnerServerForExternalInference), see docs/rllink.md. Ctrl-C stops.
     """
     from ue_rl.rllink.client import RLlinkClient
     from ue_rl.rllink.messages import ServerConfig

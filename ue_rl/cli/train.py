@@ -144,10 +144,10 @@ def _hyperparameters(flags: dict[str, Any], settings: tuple[str, ...]) -> dict[s
             raise ConfigurationError(
                 "not arguments of a policy", field="set policy_kwargs", expected="{..}", got=kwargs
             )
-        try:
-            hyper["policy_kwargs"] = {**kwargs, "net_arch": [int(n) for n in arch.split(",")]}
-        except ValueError:
-            raise ConfigurationError("not a list of layers", field="net_arch", expected="64,64", got=arch) from None
+        layers = arch.split(",")
+        if not all(layer.strip().isdecimal() and int(layer) > 0 for layer in layers):
+            raise ConfigurationError("not a list of layers", field="net_arch", expected="64,64", got=arch)
+        hyper["policy_kwargs"] = {**kwargs, "net_arch": [int(layer) for layer in layers]}
     rate = flags.pop("learning_rate")
     if rate is not None:
         hyper["learning_rate"] = parse_setting(f"x={rate}")[1]

@@ -6,7 +6,7 @@ import re
 
 from ue_rl.compliance.mistakes import Mistake
 
-_PAGE = "docs/rllib.md, Clients of your own"
+_PAGE = "docs/rllink.md, Clients of your own"
 
 # fmt: off
 RLLINK_MISTAKES: dict[str, Mistake] = {

@@ -6,11 +6,16 @@ from __future__ import annotations
 import dataclasses
 import importlib
 import inspect
+import math
+import random
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import torch
+from gymnasium import spaces
 from ray.rllib.core.rl_module.default_model_config import DefaultModelConfig
+from ray.rllib.models.utils import get_activation_fn
 
 from ue_rl.connecting import address_of
 from ue_rl.errors import ConfigurationError, nearest
@@ -22,12 +27,28 @@ from ue_rl.training.embedded import serve_command
 from ue_rl.training.options import DEFAULT_ENV, OFF_POLICY, LinearSchedule, TrainOptions, schedule, tuned_for
 
 _CLASSES = {name: f"{name.upper()}Config" for name in RLLIB_ALGORITHMS}
+_SCHEDULED = ("lr", "actor_lr", "critic_lr", "alpha_lr", "entropy_coeff", "epsilon")  # may change over a run
+_ACTIONS: dict[str, tuple[type[spaces.Space[Any]], ...]] = {
+    "dqn": (spaces.Discrete,), "sac": (spaces.Box, spaces.Discrete),
+}  # fmt: skip
+_WHOLE = ("train_batch_size_per_learner", "minibatch_size", "num_epochs")
+_FRACTIONS = ("gamma", "lambda_")
 _SAMPLE_TIMEOUT = 3600.0  # seconds; engines have deadlines of their own, and RLlib drops what comes later than this
 
 
 def num_env_runners(options: TrainOptions) -> int:
     """How many processes play; 0: the one that trains does."""
     return 2 if options.num_env_runners is None else options.num_env_runners
+
+
+def check_actions(options: TrainOptions, space: spaces.Space[Any]) -> None:
+    """Raises ConfigurationError where the algorithm does not learn with such actions."""
+    kinds = _ACTIONS.get(options.algo)
+    if kinds is not None and not isinstance(space, kinds):
+        raise ConfigurationError(
+            f"{options.algo} does not learn with the actions of this engine", fault="caller", field="ACT_SPACE",
+            expected=" or ".join(kind.__name__ for kind in kinds), got=space, cure="train with --algo ppo",
+        )  # fmt: skip
 
 
 def num_learners(options: TrainOptions) -> int:
@@ -60,6 +81,11 @@ def algorithm_config(options: TrainOptions, output: Path, report_to: str) -> Any
         env_runner_cls=UnrealEnvRunner, num_env_runners=num_env_runners(o), num_envs_per_env_runner=o.num_envs,
         sample_timeout_s=_SAMPLE_TIMEOUT,
     )  # fmt: skip
+    if o.num_gpus_per_learner and not num_learners(o) and not torch.cuda.is_available():
+        raise ConfigurationError(
+            "this process learns, and has no GPU", field="num_gpus_per_learner", got=o.num_gpus_per_learner,
+            cure="leave it out; --num-learners 1 learns on another node of a cluster",
+        )  # fmt: skip
     config = config.learners(num_learners=num_learners(o), num_gpus_per_learner=o.num_gpus_per_learner or 0)
     # What an env runner raises ends the run by name; one whose process is killed is started again.
     config = config.fault_tolerance(
@@ -90,13 +116,19 @@ def env_config(options: TrainOptions, output: Path) -> dict[str, Any]:
     """
     o = options
     said: dict[str, Any] = {
-        "seed": o.seed or 0, "max_restarts": o.max_restarts, "restart_window": o.restart_window,
+        "seed": random.SystemRandom().randrange(2**31) if o.seed is None else o.seed,
+        "max_restarts": o.max_restarts, "restart_window": o.restart_window,
         "start_timeout": o.start_timeout, "transport": o.transport, "timeout": o.timeout, "wait": o.wait,
         "params": o.params, "time_scale": o.time_scale, "num_engines": o.num_engines, "reconnect": o.reconnect,
         "output_dir": str(output.absolute()),
     }  # fmt: skip
     if o.hosts:
         return {**said, "url": _urls(o)}
+    if o.num_envs % o.num_engines:
+        raise ConfigurationError(
+            "the envs of an env runner cannot be shared out among its engines", field="num_engines",
+            expected=f"a number that {o.num_envs} envs can be divided by", got=o.num_engines,
+        )  # fmt: skip
     if o.engine is not None:
         template(o.engine)  # can be read
         return {**said, "engine": o.engine}
@@ -143,6 +175,7 @@ def _arguments(config: Any, given: Mapping[str, Any], options: TrainOptions) -> 
                 expected=", ".join(sorted(known)), cure=nearest(name, [*known, "model_config", "learning_rate"]),
             )  # fmt: skip
         falling = schedule(value)
+        _check_value(name, value, isinstance(falling, LinearSchedule), getattr(config, name, None))
         arguments[name] = (
             [[0, falling.start], [options.timesteps, 0.0]] if isinstance(falling, LinearSchedule) else value
         )
@@ -150,6 +183,36 @@ def _arguments(config: Any, given: Mapping[str, Any], options: TrainOptions) -> 
         rate = arguments.pop("lr")
         arguments = {"actor_lr": rate, "critic_lr": rate, "alpha_lr": rate, "lr": None, **arguments}
     return arguments
+
+
+def _check_value(name: str, value: Any, falling: bool, default: Any) -> None:
+    """RLlib itself looks at most values only when it learns.
+
+    Raises:
+        ConfigurationError: a value that the argument cannot have.
+    """
+    expected = ""
+    number = isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
+    if name in _SCHEDULED:  # also RLlib's own [[0, 0.1], [10000, 0.0]]
+        if not (falling or isinstance(value, (list, tuple)) or value is None or (number and value >= 0)):
+            expected = "a number from 0, or lin_0.001 for one that falls to 0"
+    elif name in _WHOLE:
+        if not (isinstance(value, int) and number and value > 0) and not (value is None and default is None):
+            expected = "a positive integer"
+    elif name in _FRACTIONS:
+        if not (number and 0 <= value <= 1):
+            expected = "a number from 0 to 1"
+    elif isinstance(default, bool):
+        if not isinstance(value, bool):
+            expected = "true or false"
+    elif name == "n_step" and isinstance(value, (list, tuple)):
+        pass  # a range to draw from
+    elif isinstance(default, (int, float)) and value is not None and (falling or not number):
+        expected = "a number"
+    if expected:
+        raise ConfigurationError(
+            "not a value of this argument", field=f"hyperparameters.{name}", expected=expected, got=value
+        )
 
 
 def _model(given: Any) -> DefaultModelConfig:
@@ -162,4 +225,24 @@ def _model(given: Any) -> DefaultModelConfig:
                 "RLlib's networks have no such setting", field=f"hyperparameters.model_config.{name}",
                 expected=", ".join(known), cure=nearest(str(name), known),
             )  # fmt: skip
+        _check_model(name, given[name])
     return DefaultModelConfig(**given)
+
+
+def _check_model(name: str, value: Any) -> None:
+    """Raises ConfigurationError for layers or an activation that RLlib could not make a network of."""
+    expected = ""
+    if name.endswith("fcnet_hiddens"):
+        layers = value if isinstance(value, (list, tuple)) else [0]
+        if not all(isinstance(layer, int) and not isinstance(layer, bool) and layer > 0 for layer in layers):
+            expected = "a list of positive integers, such as [64, 64]"
+    elif name.endswith("_activation"):
+        try:
+            get_activation_fn(value, framework="torch")
+        except (ValueError, AttributeError):
+            expected = "the name of one, such as tanh, relu, silu"
+    if expected:
+        raise ConfigurationError(
+            "RLlib cannot make such a network", field=f"hyperparameters.model_config.{name}", expected=expected,
+            got=value,
+        )  # fmt: skip

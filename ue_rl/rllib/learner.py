@@ -23,7 +23,7 @@ from ray.exceptions import RayError
 from ue_rl.durable import write_whole
 from ue_rl.envs.spaces import action_space, observation_space
 from ue_rl.errors import ConfigurationError, EngineDisconnected, ExportError, SaveFailed, UeRlError, printable
-from ue_rl.rllib.algorithms import algorithm_config, num_env_runners, resources
+from ue_rl.rllib.algorithms import algorithm_config, check_actions, num_env_runners, resources
 from ue_rl.rllib.checkpoints import Saves, is_finite, restore
 from ue_rl.rllib.cluster import cluster
 from ue_rl.rllib.inbox import Inbox, RunnersFleet
@@ -73,6 +73,7 @@ class RllibLearner:
         self.options, self.run, self.report = options, run, report
         self.begun = False
         self._exported: str | None = None
+        self._store = run.store(options.keep)
         torch.set_num_threads(options.threads or max(1, (os.cpu_count() or 2) // 2))
         name = f"ue_rl-{uuid.uuid4().hex}"
         register()
@@ -84,7 +85,7 @@ class RllibLearner:
         stack.callback(self._stop)
         self._finite = True
         self._saves = Saves(
-            run.store(options.keep), options.save_freq, options.save_minutes,
+            self._store, options.save_freq, options.save_minutes,
             self._export if options.export else None, self._saved,
         )  # fmt: skip
         checkpoint = self._restored() if resume else None
@@ -108,7 +109,7 @@ class RllibLearner:
             ConfigurationError: as algorithm_config; or there is nothing left to learn.
         """
         o = self.options
-        last = self.run.store().last if resume else None
+        last = self._store.last if resume else None
         done = 0 if last is None else last.env_steps
         if done >= o.timesteps:
             raise ConfigurationError(
@@ -124,8 +125,17 @@ class RllibLearner:
 
         Raises:
             UeRlError: what an env runner has said, or RLlib.
+            ConfigurationError: the algorithm does not learn with the actions of this engine.
         """
-        algorithm = config.build_algo(use_copy=False)
+        try:
+            algorithm = config.build_algo(use_copy=False)
+        except UeRlError:
+            raise
+        except Exception:  # RLlib says something else of it, if anything
+            self.inbox.pump()
+            if self.inbox.connected:
+                check_actions(self.options, action_space(self._spec))
+            raise
         with suppress(OSError):  # RLlib makes an empty folder in ~/ray_results
             os.rmdir(algorithm.logdir)
         self.inbox.pump()
@@ -134,7 +144,7 @@ class RllibLearner:
     def _restored(self) -> Checkpoint | None:
         """The checkpoint that the run goes on from; None where nothing was saved yet."""
         check_spaces(self._spec, self.run.handshake)
-        found = restore(self.run.store(), self.algorithm)
+        found = restore(self._store, self.algorithm)
         if found is None:
             self.report.said("nothing was saved yet: the run begins anew, with its own options")
         else:
@@ -195,7 +205,7 @@ class RllibLearner:
         with Guard(run.curves, self.report.warned):
             draw_curves(run.episodes, run.curves, f"{o.algo.upper()} on {o.task}")
         evaluation = self._evaluate(stopping) if stopped is None else None
-        newest = saved or run.store().last
+        newest = saved or self._store.last
         return Outcome(
             run, inbox.env_steps, self.episodes.count, seconds, self.episodes.mean_return, before=self._first,
             stopped_by=stopped, crash=crash, evaluation=evaluation, exported=self._exported,
@@ -290,8 +300,8 @@ class RllibLearner:
         try:
             report = export_rl_module(
                 module, path, observation_space(spec), action_space(spec), normalize_actions=config.normalize_actions,
-                clip_actions=config.clip_actions, algorithm=self.options.algo, num_timesteps=self.inbox.env_steps,
-                spec=spec,
+                clip_actions=config.clip_actions, algorithm=type(self.algorithm).__name__,
+                num_timesteps=self.inbox.env_steps, spec=spec,
             )  # fmt: skip
         except Exception as error:  # noqa: BLE001 - torch's own; a checkpoint does not need the file
             _log.error("no ONNX file: %s", error, exc_info=None if isinstance(error, ExportError) else error)

@@ -74,6 +74,7 @@ class CheckpointStore:
         self.folder = folder
         self.keep = max(1, keep)
         self._little_room = False
+        self._broken: set[Path] = set()  # of which it was said
 
     def save(self, env_steps: int, write: Callable[[Path], Mapping[str, object]]) -> Checkpoint:
         """Writes one checkpoint, and deletes those beyond `keep`.
@@ -114,7 +115,7 @@ class CheckpointStore:
         return Checkpoint(path, number, env_steps, _facts(manifest))
 
     def newest_first(self) -> Iterator[Checkpoint]:
-        """Those whose every file has the size and SHA-256 of its manifest; a broken one is logged and passed over.
+        """Those whose every file has the size and SHA-256 of its manifest; a broken one is logged, once, and left out.
 
         Each is checked when it is asked for: the first costs one reading of the newest one.
         """
@@ -123,7 +124,9 @@ class CheckpointStore:
                 manifest = _manifest(path, env_steps)
                 _verify(path, manifest)
             except (OSError, ValueError) as error:
-                _log.warning("checkpoint %s is broken and passed over: %s", path, error)
+                if path not in self._broken:
+                    self._broken.add(path)
+                    _log.warning("checkpoint %s is broken and passed over: %s", path, error)
                 continue
             yield Checkpoint(path, number, env_steps, _facts(manifest))
 

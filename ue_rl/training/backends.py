@@ -40,6 +40,21 @@ _RENAMED = {
     "buffer_size": "RLlib says it in replay_buffer_config={capacity: 100000}",
     "learning_starts": "RLlib calls it num_steps_sampled_before_learning_starts",
 }
+_NETWORK = "say what the networks are with --set 'model_config={fcnet_hiddens: [64, 64]}'"
+# Arguments of RLlib's old API stack: training() still takes them, and nothing of the new one reads them.
+_OLD = {
+    "train_batch_size": "say train_batch_size_per_learner",
+    **dict.fromkeys(("model", "vf_share_layers", "hiddens", "policy_model_config", "q_model_config"), _NETWORK),
+    **dict.fromkeys(
+        (
+            "optimizer", "optimization_config", "adam_epsilon", "opt_type", "decay", "momentum", "use_critic", "_lr_vf",
+            "before_learn_on_batch", "categorical_distribution_temperature", "_use_beta_distribution",
+            "_deterministic_loss", "minibatch_buffer_size", "num_multi_gpu_tower_stacks", "replay_buffer_num_slots",
+            "learner_queue_timeout",
+        ),
+        "leave it out",
+    ),
+}  # fmt: skip
 
 # What a run has unless it says otherwise. RLlib's own PPO clips the value loss at 10, which returns of hundreds never
 # get over, and adds a KL penalty to the clipped objective.
@@ -134,6 +149,10 @@ def check_backend(options: Any, sb3: Iterable[str]) -> None:
     for name in o.hyperparameters:
         if name in _RENAMED:
             raise ConfigurationError("not an argument of RLlib", field=f"hyperparameters.{name}", cure=_RENAMED[name])
+        if name in _OLD:
+            raise ConfigurationError(
+                "only RLlib's old API stack reads it", field=f"hyperparameters.{name}", cure=_OLD[name]
+            )
 
 
 def check_installed() -> None:

@@ -80,6 +80,11 @@ def _takes_the_next(engine: RightEngine) -> None:
     engine._take, engine.forget = taken, ends  # type: ignore[method-assign]
 
 
+def _pairs_of_seeds(engine: RightEngine) -> None:
+    begin = engine.begin
+    engine.begin = lambda ask: begin(ask if ask.seed is None else replace(ask, seed=ask.seed // 2))
+
+
 def _seeds_of_32_bits(engine: RightEngine) -> None:
     """As many games' generators take them."""
     begin = engine.begin
@@ -101,6 +106,7 @@ UNUSUAL: list[Way] = [
     made("", "one-line-each", "a line for each row")(_one_line_each),
     made("", "takes-the-next", "the connection right behind a session ends with it")(_takes_the_next),
     made("", "32-bit-seeds", "a generator with seeds of 32 bits")(_seeds_of_32_bits),
+    made("", "pairs-of-seeds", "a game of few starts: two seeds that begin alike")(_pairs_of_seeds),
     made("", "later", "an env that answers later")(_later),
     line("", "crlf", "CR LF", lambda data: data.replace(b"\n", b"\r\n")),
     line("", "empty-lines", "an empty line behind each message", lambda data: data + b"\n"),
