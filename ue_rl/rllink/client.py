@@ -166,7 +166,7 @@ class RLlinkClient:
             if self._first > most:
                 raise ConfigurationError(
                     "RLlib wants more env-steps at a time than a message holds", field="steps_per_sample",
-                    expected=f"{most} at most", got=self._first, cure="its train_batch_size_per_learner must be smaller",
+                    expected=f"{most} at most", got=self._first, cure="lower its train_batch_size_per_learner",
                 )  # fmt: skip
             self._take(GET_STATE, link.ask(GET_STATE))
         except BaseException:
