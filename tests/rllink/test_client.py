@@ -222,3 +222,10 @@ def test_a_policy_for_other_spaces_is_refused_by_name() -> None:
 def test_a_dialect_that_is_none() -> None:
     with pytest.raises(ConfigurationError, match="no such dialect"):
         RLlinkClient(walk(1), dialect="xml").connect()
+
+
+def test_more_steps_than_a_message_holds_are_refused_before_they_are_played() -> None:
+    with RLlinkServer(4, ACTIONS["discrete"], steps_per_sample=2**31 - 1) as server:
+        with pytest.raises(ConfigurationError, match="more env-steps at a time than a message holds"):
+            client(server).connect()
+        assert "GET_STATE" not in server.heard

@@ -209,6 +209,13 @@ def test_each_mistake_is_named(what: str) -> None:
     assert any(re.search(said, sentence) for sentence in found), found[:5]
 
 
+def test_what_follows_from_an_unreadable_episode_is_no_mistake_of_its_own() -> None:
+    """Its steps cannot be counted: neither the sum of the steps nor their number is judged then."""
+    found = mistakes(episode=without("agent_id"))
+    assert found
+    assert not [sentence for sentence in found if "agent_id: missing" not in sentence]
+
+
 @pytest.mark.parametrize(
     ("sent", "said"),
     [

@@ -18,6 +18,7 @@ from ue_rl.errors import (
     MalformedMessage,
     UnsupportedByEngine,
 )
+from ue_rl.rllink.frames import MAX_BODY
 from ue_rl.rllink.link import DEFAULT_PORT, Link, open_link
 from ue_rl.rllink.messages import EPISODES_AND_GET_STATE, GET_CONFIG, GET_STATE, ServerConfig, ServerState
 from ue_rl.rllink.player import Player, Sample
@@ -161,6 +162,12 @@ class RLlinkClient:
                     cure="say it: --steps-per-sample, RLlib's train_batch_size_per_learner / num_env_runners",
                 )  # fmt: skip
             self._first = max(self._wanted, self.config.steps_before_learning or 0)
+            most = MAX_BODY // (4 * self._transport.spec.obs_size + 8)  # bytes: an observation, its reward and logp
+            if self._first > most:
+                raise ConfigurationError(
+                    "RLlib wants more env-steps at a time than a message holds", field="steps_per_sample",
+                    expected=f"{most} at most", got=self._first, cure="lower its train_batch_size_per_learner",
+                )  # fmt: skip
             self._take(GET_STATE, link.ask(GET_STATE))
         except BaseException:
             link.close()

@@ -65,7 +65,7 @@ class SessionChecks:
         self._open: dict[str, _Open] = {}
         self._ended: dict[str, None] = {}
         self._messages = self._records = 0
-        self._since_state = 0
+        self._since_state, self._uncounted = 0, False  # since a state was sent: steps; an episode had no readable ones
 
     def note(self, sentence: str) -> None:
         """Adds a mistake."""
@@ -74,7 +74,7 @@ class SessionChecks:
 
     def begin(self) -> None:
         """A client has connected: what another one left open need not go on."""
-        self._since_state = 0
+        self._since_state, self._uncounted = 0, False
         for open_ in self._open.values():
             open_.message = None
         for id_ in list(self._open)[:-_ENDED]:
@@ -101,7 +101,9 @@ class SessionChecks:
             name = _name(episode, self._records) if found is None else found.name
             for sentence in wrong:
                 self.note(f"message {self._messages}, episode {shorten(name, 40)}: {sentence}")
-            if found is not None:
+            if found is None:
+                self._uncounted = True
+            else:
                 steps += len(found.rewards)
                 self._judge_order(found)
                 self._judge_policy(found, net, before, seq)
@@ -121,14 +123,14 @@ class SessionChecks:
             what = "not the number of the weights that were sent last"
             self._say(None, "weights_seq_no", what, seq, shorten(number, 30))
         said = message.get("timesteps")
-        if said is not None and (not isinstance(said, int) or said != steps):
+        if said is not None and (not isinstance(said, int) or (said != steps and not self._uncounted)):
             self._say(None, "timesteps", "not the sum of its episodes' steps", steps, shorten(said, 30))
         self._since_state += steps
         if message.get("type") == EPISODES_AND_GET_STATE:
-            if self._since_state < wanted:
+            if self._since_state < wanted and not self._uncounted:
                 what = "too few steps: RLlib would wait for the others for ever"
                 self._say(None, "episodes", what, f"{wanted} env-steps", self._since_state)
-            self._since_state = 0
+            self._since_state, self._uncounted = 0, False
         for id_, open_ in list(self._open.items()):
             if open_.message is not None and self._messages - open_.message >= _OPEN:
                 del self._open[id_]
