@@ -6,11 +6,8 @@ samples/cluster.yaml and samples/kuberay.yaml start it on a cluster; docs/cluste
 checkpoint every few iterations, and a run that finds some there goes on from the newest one. Needs `ue_rl[rllib]`.
 """
 
-from __future__ import annotations
-
 import argparse
 from pathlib import Path
-from typing import Any
 
 import ray
 from ray.rllib.algorithms.algorithm import Algorithm
@@ -18,71 +15,46 @@ from ray.rllib.algorithms.ppo import PPOConfig
 
 import ue_rl.rllib
 
+add = (parser := argparse.ArgumentParser(description="PPO on the engines of a Ray cluster")).add_argument
+add("--engine", required=True, help="a command or preset, see docs/launching.md; its path is that of the nodes")
+add("--address", default="auto", help="of the cluster; auto: the one that this machine is in")
+add("--num-env-runners", type=int, default=2, help="over all nodes; each takes one of the resource 'engine'")
+add("--num-envs", type=int, default=16, help="of each env runner")
+add("--num-gpus-per-learner", type=float, default=0, help="1 where the learner has a GPU")
+add("--batch-size", type=int, default=4000, help="env-steps of an iteration")
+add("--iterations", type=int, default=1000, help="in all, those before a resume included")
+add("--save-every", type=int, default=10, help="iterations between two checkpoints")
+add("--folder", type=Path, default=Path.home() / "ue_rl_run", help="for checkpoints")
+add("--output-dir", help="folder for what the engines print, on their own nodes")
 
-def build(options: argparse.Namespace) -> Any:
+
+def build(o):
     """The algorithm, new or from the newest checkpoint."""
     ue_rl.rllib.register()  # before a checkpoint is loaded, too
-    saved = sorted(options.folder.glob("iteration-*"))
-    if saved:
+    if saved := sorted(o.folder.glob("iteration-*")):
         return Algorithm.from_checkpoint(saved[-1])
-    config = PPOConfig()
-    config.environment("ue_rl", env_config={"engine": options.engine, "output_dir": options.output_dir})
-    config.env_runners(
-        env_runner_cls=ue_rl.rllib.UnrealEnvRunner, num_env_runners=options.num_env_runners,
-        num_envs_per_env_runner=options.num_envs, custom_resources_per_env_runner={"engine": 1},
-        num_gpus_per_env_runner=0,  # 0.1 for a game that renders: ten of them share a GPU then
-    )  # fmt: skip
-    config.learners(num_gpus_per_learner=options.num_gpus_per_learner)
-    config.training(train_batch_size_per_learner=options.batch_size, minibatch_size=options.batch_size // 8)
+    # A game that renders also says num_gpus_per_env_runner=0.1: ten of them share a GPU then.
+    config = PPOConfig().environment("ue_rl", env_config={"engine": o.engine, "output_dir": o.output_dir})
+    config.env_runners(env_runner_cls=ue_rl.rllib.UnrealEnvRunner, custom_resources_per_env_runner={"engine": 1})
+    config.env_runners(num_env_runners=o.num_env_runners, num_envs_per_env_runner=o.num_envs)
+    config.learners(num_gpus_per_learner=o.num_gpus_per_learner)
+    config.training(train_batch_size_per_learner=o.batch_size, minibatch_size=o.batch_size // 8)
     # A lost node's env runners wait for another one. RLlib asks them before each iteration, for so many seconds.
-    config.fault_tolerance(env_runner_health_probe_timeout_s=2)
-    return config.build_algo()
-
-
-def arguments() -> argparse.ArgumentParser:
-    """Of the command line."""
-    parser = argparse.ArgumentParser(description="PPO on the engines of a Ray cluster")
-    add = parser.add_argument
-    add("--engine", required=True, help="a command or preset, see docs/launching.md; its path is that of the nodes")
-    add("--address", default="auto", help="of the cluster; auto: the one that this machine is in")
-    add("--num-env-runners", type=int, default=2, help="over all nodes; each takes one of the resource 'engine'")
-    add("--num-envs", type=int, default=16, help="of each env runner")
-    add("--num-gpus-per-learner", type=float, default=0, help="1 where the learner has a GPU")
-    add("--batch-size", type=int, default=4000, help="env-steps of an iteration")
-    add("--iterations", type=int, default=1000, help="in all, those before a resume included")
-    add("--save-every", type=int, default=10, help="iterations between two checkpoints")
-    add("--folder", type=Path, default=Path.home() / "ue_rl_run", help="for checkpoints")
-    add("--output-dir", help="folder for what the engines print, on their own nodes")
-    return parser
-
-
-def main() -> None:
-    """See the module's docstring."""
-    options = arguments().parse_args()
-    options.folder = options.folder.absolute()
-
-    ray.init(address=options.address)
-    algorithm = build(options)
-    where = algorithm.env_runner_group.foreach_env_runner(
-        lambda runner: (runner.worker_index, ray.get_runtime_context().get_node_id()), local_env_runner=False
-    )
-    for index, node in where:
-        print(f"env runner {index} is on node {node}", flush=True)
-    try:
-        while algorithm.training_iteration < options.iterations:
-            result = algorithm.train()
-            runners = result["env_runners"]
-            print(
-                f"iteration {algorithm.training_iteration}: {int(runners['num_env_steps_sampled_lifetime'])} env-steps,"
-                f" return {runners.get('episode_return_mean', float('nan')):.1f},"
-                f" {result['fault_tolerance']['num_healthy_workers']} env runners",
-                flush=True,
-            )
-            if algorithm.training_iteration % options.save_every == 0:
-                algorithm.save_to_path(options.folder / f"iteration-{algorithm.training_iteration:06d}")
-    finally:
-        algorithm.stop()  # the engines end in order
+    return config.fault_tolerance(env_runner_health_probe_timeout_s=2).build_algo()
 
 
 if __name__ == "__main__":
-    main()
+    ray.init(address=(options := parser.parse_args()).address)
+    algorithm = build(options)
+    where = lambda runner: (runner.worker_index, ray.get_runtime_context().get_node_id())  # noqa: E731
+    for index, node in algorithm.env_runner_group.foreach_env_runner(where, local_env_runner=False):
+        print(f"env runner {index} is on node {node}", flush=True)
+    while (done := algorithm.training_iteration) < options.iterations:
+        result = algorithm.train()
+        runners = result["env_runners"]
+        steps, mean = runners["num_env_steps_sampled_lifetime"], runners.get("episode_return_mean", float("nan"))
+        healthy = result["fault_tolerance"]["num_healthy_workers"]
+        print(f"iteration {done + 1}: {steps:.0f} env-steps, return {mean:.1f}, {healthy} env runners", flush=True)
+        if (done + 1) % options.save_every == 0:
+            algorithm.save_to_path(options.folder.absolute() / f"iteration-{done + 1:06d}")
+    algorithm.stop()  # the engines end in order

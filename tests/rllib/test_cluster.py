@@ -50,7 +50,7 @@ def nodes(faults: types.ModuleType) -> Iterator[Any]:
 def started(sample: types.ModuleType, command: str) -> Any:
     """The options that a command of a sample's file gives to train_on_ray.py."""
     words = shlex.split(command)
-    options = sample.arguments().parse_args(words[words.index(next(w for w in words if w.endswith(".py"))) + 1 :])
+    options = sample.parser.parse_args(words[words.index(next(w for w in words if w.endswith(".py"))) + 1 :])
     template = Template(options.engine)
     assert all(template.uses(name) for name in ("port", "num_envs", "seed"))
     return options
