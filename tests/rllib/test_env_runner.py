@@ -227,3 +227,9 @@ def test_choices_that_do_not_begin_at_0(make: Any, random_actions: bool) -> None
 def test_an_env_config_that_cannot_be(env_config: dict[str, Any], said: str) -> None:
     with pytest.raises(ConfigurationError, match=said):
         open_engines(env_config, 3)
+
+
+def test_a_recording_is_refused_and_not_forgotten(make: Any) -> None:
+    config = config_of("CartPole-v1", 2).offline_data(output="/tmp/nowhere")
+    with pytest.raises(ConfigurationError, match=r"does not record episodes \(field output\)"):
+        make(config)

@@ -37,7 +37,7 @@ from ray.rllib.utils.metrics import (
 )
 from ray.rllib.utils.metrics.metrics_logger import MetricsLogger
 
-from ue_rl.errors import InferenceError, UeRlError
+from ue_rl.errors import ConfigurationError, InferenceError, UeRlError
 from ue_rl.rllib.acting import Acting, Outputs
 from ue_rl.rllib.engines import SEEDS, open_engines
 from ue_rl.rllib.episodes import EpisodeMaker
@@ -84,10 +84,20 @@ class UnrealEnvRunner(NamedFailures, SingleAgentEnvRunner):  # type: ignore[misc
         return self._reason
 
     def make_env(self) -> None:
-        """Starts or dials the engines of this runner; those of an earlier call are closed first."""
+        """Starts or dials the engines of this runner; those of an earlier call are closed first.
+
+        Raises:
+            ConfigurationError: the config asks for a recording. Also what `open_engines` raises.
+        """
         if self.env is not None:
             self.env.close()
         index, config = self.worker_index or 0, self.config
+        if config.output:
+            raise ConfigurationError(
+                "UnrealEnvRunner does not record episodes", field="output", got=config.output,
+                cure="leave env_runner_cls out and say gym_env_vectorize_mode='vector_entry_point': RLlib's own runner "
+                "records, over the same engines",
+            )  # fmt: skip
         said = dict(config.env_config)
         self._sender = sender = Sender(said.pop("report_to", None), index)
         engines = open_engines(said, config.num_envs_per_env_runner, index, sender.changed)
