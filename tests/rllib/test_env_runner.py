@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -229,7 +230,7 @@ def test_an_env_config_that_cannot_be(env_config: dict[str, Any], said: str) -> 
         open_engines(env_config, 3)
 
 
-def test_a_recording_is_refused_and_not_forgotten(make: Any) -> None:
-    config = config_of("CartPole-v1", 2).offline_data(output="/tmp/nowhere")
+def test_a_recording_is_refused_and_not_forgotten(make: Any, tmp_path: Path) -> None:
+    config = config_of("CartPole-v1", 2).offline_data(output=str(tmp_path))
     with pytest.raises(ConfigurationError, match=r"does not record episodes \(field output\)"):
         make(config)
