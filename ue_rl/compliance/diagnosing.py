@@ -57,11 +57,12 @@ def foreign_bytes(line: bytes) -> str:
     return "a NUL byte stands in it" if b"\0" in line else ""
 
 
-def of_stray(early: bytes, last: Collection[bytes] = (), before: Collection[bytes] = ()) -> tuple[str, str]:
+def of_stray(early: bytes, last: Collection[bytes] = (), repeated: bool = False) -> tuple[str, str]:
     """(mistake, sentence) of something that came where nothing may come.
 
     Args:
-        last: the lines of the last answer. before: of the one before that.
+        last: the lines of the last answer. repeated: an answer of this session was that of the request before, once
+            more: where it came late it was taken for the next one, and all those behind it are one request late.
     """
     first = early.strip(b"\r\n \t").split(b"\n")[0].strip()
     if not first.strip(b"\0"):
@@ -72,8 +73,8 @@ def of_stray(early: bytes, last: Collection[bytes] = (), before: Collection[byte
         return "bad-agent", "further agents of an env came in a line of their own"
     if first in last:
         return "two-answers", "the last answer came again"
-    if set(last) & set(before):
-        return "two-answers", "another answer came; the last one was that of the request before, once more"
+    if repeated:
+        return "two-answers", "another answer came; an earlier one was that of the request before, once more"
     return "unasked", "something else came"
 
 

@@ -87,7 +87,7 @@ class TextPeer:
             self._rlbase = self.spec.env_type is EnvType.RLBASE
             self._codec, self._buffers = Codec(self.spec), StepBuffers.of(self.spec)
             self.arrivals: list[Line] = []
-            self._before: set[bytes] = set()  # the lines of the answer before
+            self._repeated = False  # an answer was that of the request before, once more
             self._sent: list[str] = []
             self._resets: set[int] = set()
             self._extra = 0.0
@@ -173,7 +173,7 @@ class TextPeer:
 
     def what_came(self, early: bytes) -> tuple[str, str]:
         """(mistake, sentence) of what `stray` brought."""
-        return of_stray(early, [line.data for line in self.arrivals], self._before)
+        return of_stray(early, [line.data for line in self.arrivals], self._repeated)
 
     def close(self) -> None:
         """See Peer."""
@@ -280,7 +280,7 @@ class TextPeer:
             raise self._gone(error, set()) from None
 
     def _collect(self, asked: set[int]) -> None:
-        self._before, self.arrivals = {line.data for line in self.arrivals}, []
+        last, self.arrivals = {line.data for line in self.arrivals}, []
         waiting = set(asked)
         deadline = time.perf_counter() + self.timeout + self._extra
         self._extra = 0.0
@@ -294,6 +294,7 @@ class TextPeer:
                     raise self._silent(error.unread, asked, waiting) from None
                 except Ended as error:
                     raise self._gone(error, waiting) from None
+                self._repeated |= line.data in last
                 self._read(line, env, asked, waiting)
                 waiting = {e for e in asked if (self._of_env(before, e) != 0).any()
                            and self._of_env(self._buffers.pending, e).any()}  # fmt: skip
