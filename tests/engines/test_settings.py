@@ -110,7 +110,7 @@ def connection(request: pytest.FixtureRequest) -> Iterator[BaseTransport]:
 
 
 @pytest.mark.parametrize(
-    "line", ["SET=höhe:1", "SET=gravity:1\n", "GET\nGET", "PAUSE=\x00", "GET=\u0661", f"GET={'x' * 2**20}", "SET=a\t:1"]
+    "line", ["SET=höhe:1", "SET=gravity:1\n", "GET\nGET", "PAUSE=\x00", "GET=\u0661", f"GET={'x' * 2**20}"]
 )
 def test_a_call_that_is_no_line_of_ascii_costs_nothing(line: str, connection: BaseTransport) -> None:
     connection.reset()
