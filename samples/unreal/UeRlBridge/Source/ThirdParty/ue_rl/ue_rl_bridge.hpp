@@ -28,6 +28,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <functional>
+#include <iterator>
 #include <limits>
 #include <map>
 #include <memory>
@@ -2526,7 +2527,11 @@ private:
     }
 
     void read_line(View line, int env) {
-        while (!line.empty() && (line.front() == '\0' || detail::blank(line.front()))) line.remove_prefix(1);
+        std::string text;
+        if (!bridge_.spec.version && line.find('\0') != View::npos) {  // which the deployed plugin needs
+            std::remove_copy(line.begin(), line.end(), std::back_inserter(text), '\0');
+            line = text;
+        }
         if (detail::trim(line).empty()) return;
         if (env < 0 && bridge_.layout.calls && !detail::call_name(line).empty()) {
             if (inbox_.open) return end("a call came while a request was open");
