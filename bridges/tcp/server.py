@@ -44,7 +44,8 @@ class BridgeServer:
         bridge: any bridge with a spec; put into training mode. While it is in inference mode no trainer is served.
         host: the address to listen on, a name or IPv4 or IPv6; loopback unless told otherwise.
         port: 0 takes a free one, see `.port`.
-        tick_rate: ticks per second, in real time; None: as fast as requests come.
+        tick_rate: ticks per second, in real time, in inference mode too; None: as fast as requests come, and none in
+            inference mode, where the game calls the bridge's `update_rl`.
         upgrader: offers every trainer another carrier (bridges/tcp/session.py); None: text only.
 
     Raises:
