@@ -37,6 +37,7 @@ from ue_rl.json_text import json_text
 from ue_rl.session import Event, State
 from ue_rl.spec import EnvSpec
 from ue_rl.transport import BaseTransport, Draw, Options, Seeds, check_actions, live_agents
+from ue_rl.wire.calls import check_call
 
 _log = logging.getLogger("ue_rl.engines")
 
@@ -360,6 +361,7 @@ class EnginesTransport(BaseTransport):
         Raises:
             CommandFailed: also where the engine that is asked was lost, or is lost now; the connection goes on.
         """
+        check_call(line)
         asked = Asked.of(line, self.spec.num_envs)
         self._session.on(Event.ASK)
         try:
