@@ -1071,7 +1071,7 @@ namespace UeRl
             }
         }
 
-        /// <summary>The number at the line's end, which loses it: echoed, never judged. 0: none.</summary>
+        /// <summary>Cuts the number at the line's end off: it is echoed and never judged. 0: none.</summary>
         private long CutSeq(ref int end, int start)
         {
             int at = end - 1, equals;
@@ -1082,12 +1082,8 @@ namespace UeRl
             Trim(_text, ref first, ref last);
             if (at < start || !Is(_text, from, to, "SEQ")) return 0;
             end = at;
-            long value = 0;
-            for (int i = first; i < last; i++)
-            {
-                if (_text[i] < '0' || _text[i] > '9' || value > 99999999999999999L) return 0;
-                value = 10 * value + _text[i] - '0';
-            }
+            long value = Whole(first, last, "SEQ");
+            if (value < 1 || value > 999999999999999999L) throw Broken("SEQ is 1 to 18 digits, from 1");
             return value;
         }
 
@@ -1528,10 +1524,11 @@ namespace UeRl
         internal string Call(byte[] text, int start, int end)
         {
             _text = text;
-            long seq = CutSeq(ref end, start);
+            long seq = 0;
             string answer;
             try
             {
+                seq = CutSeq(ref end, start);
                 for (int i = start; i < end; i++)
                     if ((text[i] < 0x20 && text[i] != '\t') || text[i] > 0x7E) throw Broken("bytes that are no text");
                 answer = Answer(start, end);

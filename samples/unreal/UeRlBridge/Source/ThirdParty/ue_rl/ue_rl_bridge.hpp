@@ -1005,15 +1005,16 @@ inline Problem read_ask(View row, int only_env, const Bridge& bridge, Inbox& inb
     return {};
 }
 
-// The number at the end of a line, which is echoed and never judged; 0: none. The line loses it.
-inline std::uint64_t cut_seq(View& line) {
+// Cuts the number at the end of a line off: it is echoed and never judged. 0: none.
+inline Problem cut_seq(View& line, std::uint64_t& number) {
     const std::size_t at = line.rfind(';');
-    if (at == View::npos) return 0;
-    View field = line.substr(at + 1);
-    std::uint64_t number = 0;
-    if (!same(trim(cut(field, "=")), "SEQ")) return 0;
+    View field = at == View::npos ? View() : line.substr(at + 1);
+    number = 0;
+    if (!same(trim(cut(field, "=")), "SEQ")) return {};
+    if (!read_integer(trim(field), 999999999999999999, number) || !number)
+        return {"MalformedMessage", "SEQ: 1 to 18 digits, from 1, were expected, got " + shown(field)};
     line = line.substr(0, at);
-    return read_integer(trim(field), 999999999999999999, number) ? number : 0;
+    return {};
 }
 
 inline Problem read_request(View line, int only_env, const Bridge& bridge, Inbox& inbox) {
@@ -1024,7 +1025,8 @@ inline Problem read_request(View line, int only_env, const Bridge& bridge, Inbox
             return {"MalformedMessage", "RESET or numbers were expected, got " + shown(line)};
         return read_ask(row, 0, bridge, inbox);
     }
-    inbox.seq = cut_seq(line);
+    if (bridge.spec.version)
+        if (Problem problem = cut_seq(line, inbox.seq)) return problem;
     for (bool more = true; more;) {
         const View row = cut(line, "||", &more);
         if (more && only_env >= 0) return {"MalformedMessage", "an env's own socket carries no batch"};
@@ -2298,15 +2300,17 @@ private:
 
     std::string answer_call(View line) {
         std::string answer;
-        Problem refused;
+        std::uint64_t seq = 0;
+        Problem refused = detail::cut_seq(line, seq);
         const Problem failed = detail::guarded(bridge_, [&] {
+            if (refused) return Problem{};
             answer = detail::call_name(line).empty() ? std::string() : detail::answer_call(bridge_, line, refused);
             return answer.empty() && !refused ? Problem{"MalformedMessage", "not a call"} : Problem{};
         });
         if (failed || refused)
             answer = "REFUSED=" + detail::quoted(detail::clipped(failed ? failed.text : refused.text, 330));
         else if (detail::call_name(line) == "PAUSE") paused_ = true;
-        detail::append_seq(answer, detail::cut_seq(line));
+        detail::append_seq(answer, seq);
         return answer;
     }
 
