@@ -78,6 +78,7 @@ class EngineSession:
         self._lines: list[LineBuffer] = []
         self._undecided = True  # no request has come, so an empty line may still choose the wiring
         self._queues = spec.env_type is EnvType.RLBASE
+        self._gets_nuls = not spec.version and spec.env_type is not EnvType.MULTI  # as the deployed plugin needs them
         one_socket = self._queues or spec.channel is Channel.SHARED or bool(spec.groups)
         self.env_sockets = 0 if one_socket else spec.num_envs
         self._agents = spec.agents_per_env
@@ -133,6 +134,8 @@ class EngineSession:
             ProtocolError: what the trainer did wrong.
         """
         lines = self._lines[place]
+        if self._gets_nuls:
+            data = bytes(data).replace(b"\0", b"")
         if self._undecided and len(data):
             self._undecided = place == 0 and data[0] not in _ACT
             if self._undecided and data[0] == _LF and not len(lines):
