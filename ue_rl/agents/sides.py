@@ -7,7 +7,7 @@ opponent takes over, each with the next episode of an env: an episode has the sa
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -26,11 +26,16 @@ _OPPONENT = "the other side"
 
 @dataclass(frozen=True)
 class Game:
-    """An episode that was played to its end: in which env, on which side the learner was, and against whom."""
+    """An episode that was played to its end: in which env, on which side the learner was, and against whom.
+
+    Attributes:
+        reward: the sum of the last rewards of the learner's agents.
+    """
 
     env: int
     side: int
     opponent: str
+    reward: float = field(default=0.0, compare=False)
 
 
 class SidesTransport(GroupTransport):
@@ -72,6 +77,7 @@ class SidesTransport(GroupTransport):
         self.opponent_of = [""] * engine.num_envs
         self._opponents: dict[str, Player] = {}
         self._playing = np.zeros(engine.num_envs, np.bool_)
+        self._last_rewards = np.zeros((engine.num_envs, self.part.size), np.float64)  # of agents that have ended
         self._finished: list[Game] = []
         self._players[_OPPONENT] = other, self
         self.play_against("", opponent)
@@ -101,6 +107,14 @@ class SidesTransport(GroupTransport):
         finished, self._finished = self._finished, []
         return finished
 
+    def receive(self) -> StepBuffers:
+        """See GroupTransport.receive."""
+        buffers = super().receive()
+        if np.count_nonzero(buffers.dones):
+            ended = buffers.dones != 0
+            np.copyto(self._last_rewards.reshape(-1), buffers.rewards, where=ended)
+        return buffers
+
     # -- a Player: the other side
 
     def act(self, buffers: StepBuffers) -> NDArray[np.float32]:
@@ -123,8 +137,9 @@ class SidesTransport(GroupTransport):
         over = set(self._over())
         for env in envs:
             if env in over and self._playing[env] and env not in self._lost:  # with its engine it was not played out
-                self._finished.append(Game(env, int(self.side_of[env]), self.opponent_of[env]))
-            self._playing[env] = True
+                reward = float(self._last_rewards[env].sum())
+                self._finished.append(Game(env, int(self.side_of[env]), self.opponent_of[env], reward))
+            self._playing[env], self._last_rewards[env] = True, 0
             self.opponent_of[env] = self._next
             if self.side_of[env] != self._planned[env]:
                 self.side_of[env] = side = self._planned[env]

@@ -116,6 +116,7 @@ class UnrealVectorEnv(EngineControls, gym.vector.VectorEnv[Any, Any, NDArray[Any
         self._cut.forget(env_ids)
         if buffers.lost:
             self._cut.keep(buffers)
+            self._cut.forget(np.flatnonzero(self._over).tolist())  # their episodes had ended before
         return obs, self._infos(buffers, buffers.infos)
 
     def step(self, actions: Any) -> tuple[Observation, NDArray[Any], NDArray[Any], NDArray[Any], dict[str, Any]]:
