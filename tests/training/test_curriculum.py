@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,12 +20,15 @@ from stable_baselines3.common.vec_env import VecNormalize
 import ue_rl
 from samples.curriculum.climb import HEIGHT, Climb
 from ue_rl import errors
+from ue_rl.agents import GroupVecEnv
 from ue_rl.bridges import ShmUpgrader, run_in_thread
 from ue_rl.cli import cli
 from ue_rl.envs.vec_env import UnrealVecEnv
 from ue_rl.randomize import as_ranges, check_ranges
+from ue_rl.spec import Parameter
 from ue_rl.testing.do_nothing import DoNothingBridge
 from ue_rl.testing.memory import MemoryTransport
+from ue_rl.testing.scripted_agents import ACTS, ENDS, GONE, World, spec_of
 from ue_rl.training import Curriculum, EngineNumbers, TrainOptions, train
 from ue_rl.training.lessons import Course, parse_curriculum
 from ue_rl.training.options import resolve
@@ -192,6 +196,33 @@ def test_a_row_that_waits_for_its_agent_ends_no_episode(caplog: pytest.LogCaptur
     assert steps.step(episode(), episode()) == 1
     assert steps.step(episode(), episode()) == 1
     assert steps.step(None, episode()) == 2
+
+
+def test_agents_that_come_back_count_for_the_lesson_that_their_env_was_reset_with() -> None:
+    """Agent 0 of each env ends in every other step and comes back; an env's episode takes 12 steps."""
+
+    def script(env: int, episode: int, time: int) -> list[int]:
+        if time == 12:
+            return [GONE, ENDS]
+        return [[ACTS, ENDS, GONE][time % 3], ACTS]
+
+    world = World(replace(spec_of(2, {"a": 2}), parameters=(Parameter("height", 1.0, 1.0, 40.0),)), script)
+    env = GroupVecEnv(world)
+    model = PPO("MlpPolicy", env, n_steps=8, batch_size=8, device="cpu")
+    curriculum = Curriculum(three(threshold=-100))
+    model._setup_learn(1000, callback=None)
+    curriculum.attach(env)
+    curriculum.init_callback(model)
+    env.reset()
+    curriculum._on_training_start()
+    lessons = []
+    for _ in range(40):
+        _, _, dones, infos = env.step(np.zeros((4, 2), np.float32))
+        curriculum.locals = {"dones": dones, "infos": infos}
+        curriculum.on_step()
+        lessons.append(curriculum.courses[0].at)
+    # two ends at steps 1 and 4: the second lesson. It holds from the envs' resets at step 12 on: ends at steps 13 and 16
+    assert [lessons.index(lesson) + 1 for lesson in (0, 1, 2)] == [1, 4, 16]
 
 
 def test_the_mean_is_that_of_the_last_episodes() -> None:

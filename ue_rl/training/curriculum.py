@@ -64,7 +64,9 @@ class Curriculum(BaseCallback):
         self._attached: Any = None  # the transport whose resets get the lessons' parameters
         self._told = False
         self._returns: dict[str, deque[float]] = {}  # of each course, what its last episodes counted
-        self._stale: dict[str, NDArray[np.bool_]] = {}  # envs whose episode began before the lesson did
+        self._stale: dict[str, NDArray[np.bool_]] = {}  # rows of envs whose episode began before the lesson did
+        self._agents: int | None = None  # rows of each env; None: its episode ends with its only row
+        self._reset: set[int] = set()  # envs that were reset since the last step
         self._was: Mapping[str, Any] = {}  # what restore() was given
 
     def attach(self, env: VecEnv) -> None:
@@ -95,6 +97,7 @@ class Curriculum(BaseCallback):
     def draw(self, env_id: int) -> dict[str, float]:
         """The parameters of this env's next episode: those of whoever drew before, under those of the lessons."""
         assert self._randomizer is not None
+        self._reset.add(env_id)
         below = (self._below(env_id) if self._below else None) or {}
         self._randomizer.ranges = {name: value for course in self.courses for name, value in course.params.items()}
         return {**below, **self._randomizer(env_id)}
@@ -151,6 +154,7 @@ class Curriculum(BaseCallback):
         self.attach(self.training_env)
         first = before is not self._attached
         num_envs = self.training_env.num_envs
+        self._agents = getattr(getattr(self._attached, "part", None), "size", None)
         # learn() has reset the envs already where nobody called attach().
         self._stale = {course.key: np.full(num_envs, first) for course in self.courses}
         self._returns = {course.key: self._window(course) for course in self.courses}
@@ -161,6 +165,7 @@ class Curriculum(BaseCallback):
         infos = self.locals["infos"]
         ended = [(row, infos[row]) for row in np.flatnonzero(self.locals["dones"]).tolist()]
         ended = [(row, info) for row, info in ended if not info.get("inactive")]  # a row that waits for its agent
+        begun = self._begun([row for row, _ in ended])
         for course in self.courses:
             criteria = course.lesson.criteria
             if course.is_last or criteria is None:
@@ -168,13 +173,11 @@ class Curriculum(BaseCallback):
             window, stale = self._returns[course.key], self._stale[course.key]
             fresh = 0
             for row, info in ended:
-                if stale[row]:
-                    stale[row] = False
-                    continue
-                value = self._value(criteria.measure, info)
+                value = None if stale[row] else self._value(criteria.measure, info)
                 if value is not None:
                     fresh += 1
                     window.append(value)
+            stale[begun] = False
             if len(window) < criteria.min_lesson_length or not (fresh or criteria.measure == "progress"):
                 continue
             measure = self._progress() if criteria.measure == "progress" else float(np.mean(window))
@@ -190,6 +193,12 @@ class Curriculum(BaseCallback):
         self._record()
 
     # -- helpers
+
+    def _begun(self, ended: list[int]) -> list[int]:
+        """The rows of envs that were reset since the last step. An agent that ends may come back before its env is."""
+        envs, self._reset = self._reset, set()
+        size = self._agents
+        return ended if size is None else [env * size + agent for env in envs for agent in range(size)]
 
     def _value(self, measure: str, info: Mapping[str, Any]) -> float | None:
         """What an episode that has just ended counts; None where the env does not say, which is told once."""
