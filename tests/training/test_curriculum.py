@@ -221,7 +221,7 @@ def test_agents_that_come_back_count_for_the_lesson_that_their_env_was_reset_wit
         curriculum.locals = {"dones": dones, "infos": infos}
         curriculum.on_step()
         lessons.append(curriculum.courses[0].at)
-    # two ends at steps 1 and 4: the second lesson. It holds from the envs' resets at step 12 on: ends at steps 13 and 16
+    # Two ends each at steps 1 and 4: the second lesson, which holds from the resets at step 12 on; then at 13 and 16.
     assert [lessons.index(lesson) + 1 for lesson in (0, 1, 2)] == [1, 4, 16]
 
 
@@ -278,6 +278,22 @@ def test_lessons_stand_over_what_is_randomised_anyway() -> None:
     curriculum = Curriculum([{"params": {"height": 2}}])
     curriculum.attach(env)
     assert curriculum.draw(0) == {"height": 2.0, "other": 1.0}
+
+
+def test_what_is_randomised_later_goes_under_the_lessons() -> None:
+    env = climb(2)
+    for lesson in (2, 3):  # two curricula, one over the other
+        Curriculum([{"params": {"height": lesson}}]).attach(env)
+    heights = env.transport.bridge.height  # type: ignore[attr-defined]
+    for ranges in ({}, {"height": (7.0, 7.0)}, None):
+        env.randomize(ranges)
+        env.reset()
+        assert {*heights.tolist()} == {3.0}
+    alone = climb(2)
+    alone.randomize({"height": 7.0})
+    alone.randomize({})
+    alone.reset()
+    assert {*alone.transport.bridge.height.tolist()} == {HEIGHT[1]}  # type: ignore[attr-defined]
 
 
 def test_what_the_engine_cannot_set_is_refused_before_training() -> None:

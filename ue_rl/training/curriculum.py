@@ -25,8 +25,9 @@ from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.vec_env import VecEnv
 
 from ue_rl.errors import ConfigurationError
-from ue_rl.randomize import Randomizer, check_ranges
+from ue_rl.randomize import Randomizer, check_ranges, drawer_of, owner_of
 from ue_rl.training.lessons import Course, parse_curriculum, ranges_of
+from ue_rl.transport import Draw
 
 _log = logging.getLogger(__name__)
 
@@ -42,6 +43,7 @@ class Curriculum(BaseCallback):
 
     Attributes:
         courses: the lessons, and which of them holds now.
+        below: what draws the parameters that no lesson names; None: nothing does.
 
     Raises:
         ConfigurationError: the lessons are malformed. At the beginning of learn(), or in `attach`: also where the
@@ -59,7 +61,7 @@ class Curriculum(BaseCallback):
         super().__init__()
         self.courses: list[Course] = parse_curriculum(lessons)
         self._seed, self._timesteps, self._tell_user = seed, timesteps, tell
-        self._below: Callable[[int], Mapping[str, float] | None] | None = None
+        self.below: Draw | None = None
         self._randomizer: Randomizer | None = None
         self._attached: Any = None  # the transport whose resets get the lessons' parameters
         self._told = False
@@ -89,7 +91,8 @@ class Curriculum(BaseCallback):
         for where, ranges in ranges_of(self.courses):
             check_ranges(spec, ranges, where)
         self._attached = transport
-        self._below, transport.draw_parameters = transport.draw_parameters, self.draw
+        if drawer_of(transport) is not self:
+            self.below, transport.draw_parameters = transport.draw_parameters, self.draw
         self._randomizer = Randomizer(spec, {}, self._seed)
         for course in self.courses:
             self._announce(str(course))
@@ -98,20 +101,20 @@ class Curriculum(BaseCallback):
         """The parameters of this env's next episode: those of whoever drew before, under those of the lessons."""
         assert self._randomizer is not None
         self._reset.add(env_id)
-        below = (self._below(env_id) if self._below else None) or {}
+        below = (self.below(env_id) if self.below else None) or {}
         self._randomizer.ranges = {name: value for course in self.courses for name, value in course.params.items()}
         return {**below, **self._randomizer(env_id)}
 
     def generators(self) -> list[Any]:
         """The states of what draws, as JSON values, see ue_rl.envs.draws.draws_of."""
-        below = getattr(self._below, "generators", None)
+        below = getattr(owner_of(self.below), "generators", None)
         own = None if self._randomizer is None else self._randomizer.generators()
         return [own, None if below is None else below()]
 
     def set_generators(self, states: Sequence[Any]) -> None:
         """Goes on drawing from what `generators()` gave."""
-        for drawer, state in zip((self._randomizer, self._below), states, strict=True):
-            go_on = getattr(drawer, "set_generators", None)
+        for drawer, state in zip((self._randomizer, self.below), states, strict=True):
+            go_on = getattr(owner_of(drawer), "set_generators", None)
             if state is not None and go_on is not None:
                 go_on(state)
 
