@@ -9,9 +9,11 @@ ConnectionUnusable with the reason. A caller's mistake that is found before anyt
 from __future__ import annotations
 
 import abc
+import functools
 import logging
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Protocol, TypeVar, runtime_checkable
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any, Protocol, TypeVar, cast, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -43,6 +45,7 @@ _SEEDS = range(2**63)
 # Enum members are slow to look up, and these are needed in every step.
 _ASK, _ANSWERED, _ASKED = Event.ASK, Event.ANSWERED, State.ASKED
 _Self = TypeVar("_Self", bound="BaseTransport")
+_Init = TypeVar("_Init", bound=Callable[..., None])
 
 
 @runtime_checkable
@@ -406,6 +409,27 @@ class BaseTransport(abc.ABC):
         if self._session.state is State.CLOSED or (self._session.state is State.FAILED and not named):
             self._session.require(_ASK)
         self.fail(error if named else f"{type(error).__name__}: {error}")
+
+
+@contextmanager
+def closed_if_it_fails(transport: Transport) -> Iterator[None]:
+    """Closes a transport that what stands in the block cannot take over."""
+    try:
+        yield
+    except BaseException:
+        transport.close()
+        raise
+
+
+def owns_transport(init: _Init) -> _Init:
+    """Of an `__init__(self, transport, ..)` that takes the transport over: where it raises, the transport is closed."""
+
+    @functools.wraps(init)
+    def closing(self: Any, *args: Any, **kwargs: Any) -> None:
+        with closed_if_it_fails(args[0] if args else kwargs["transport"]):
+            init(self, *args, **kwargs)
+
+    return cast(_Init, closing)
 
 
 def live_agents(buffers: StepBuffers) -> NDArray[np.bool_]:

@@ -598,7 +598,7 @@ def test_an_env_whose_episode_was_over_is_not_cut_off_by_a_loss_in_a_reset_of_ot
 
 
 def test_rewards_of_a_game_that_was_lost_do_not_count_in_the_next_one(tmp_path: Path) -> None:
-    """An agent of the learner's ends with a reward of -1, its engine is lost, and the next game is played without it."""
+    """An agent ends with a reward of -1, its engine is lost, and the next game is played without that agent."""
 
     def script(env: int, episode: int, time: int) -> list[int]:
         if len(fragile.bridges) == 1:

@@ -18,7 +18,7 @@ from ue_rl.agents.players import Player, as_player
 from ue_rl.buffers import StepBuffers
 from ue_rl.errors import ConfigurationError
 from ue_rl.spec import EnvSpec
-from ue_rl.transport import Options, Seeds, Transport, live_agents
+from ue_rl.transport import Options, Seeds, Transport, live_agents, owns_transport
 
 
 class GroupTransport:
@@ -41,6 +41,7 @@ class GroupTransport:
             several. Also what transport.connect() raises.
     """
 
+    @owns_transport
     def __init__(self, transport: Transport, group: str | None = None, others: Mapping[str, Any] | None = None) -> None:
         self._adopt(transport)
         names = [g.name for g in self.engine_spec.groups]

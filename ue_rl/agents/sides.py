@@ -19,7 +19,7 @@ from ue_rl.agents.players import Player, as_player
 from ue_rl.buffers import StepBuffers
 from ue_rl.errors import ConfigurationError
 from ue_rl.spec import EnvSpec
-from ue_rl.transport import Transport
+from ue_rl.transport import Transport, owns_transport
 
 _OPPONENT = "the other side"
 
@@ -56,6 +56,7 @@ class SidesTransport(GroupTransport):
         ConfigurationError: there are no two equal sides.
     """
 
+    @owns_transport
     def __init__(
         self,
         transport: Transport,

@@ -20,7 +20,7 @@ from ue_rl.envs.masks import Masks
 from ue_rl.envs.observations import Observation, Observations
 from ue_rl.envs.spaces import action_space, observation_space
 from ue_rl.errors import ConfigurationError, UnsupportedByEngine
-from ue_rl.transport import Transport
+from ue_rl.transport import Transport, owns_transport
 
 _MODES = ", ".join(mode.name for mode in AutoresetMode)
 
@@ -50,6 +50,7 @@ class UnrealVectorEnv(EngineControls, gym.vector.VectorEnv[Any, Any, NDArray[Any
         UnsupportedByEngine: render_mode, but the engine sends no pictures. Also what transport.connect() raises.
     """
 
+    @owns_transport
     def __init__(
         self,
         transport: Transport,
