@@ -106,6 +106,9 @@ class PerEnvWiring:
 
     def send(self, actions: NDArray[np.float32] | None, resets: Resets | None, deadline: float) -> None:
         """See SharedWiring."""
+        if actions is not None and resets is not None:
+            actions = actions.copy()
+            actions[np.asarray(resets.env_ids, np.intp)] = 0  # anything may stand there
         lines = {} if actions is None else dict(enumerate(self._codec.encode_action_lines(actions)))
         if resets is not None:
             lines |= self._reset_lines(resets)  # all of them before the first is sent

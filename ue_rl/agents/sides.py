@@ -134,7 +134,7 @@ class SidesTransport(GroupTransport):
         for player in self._opponents.values():
             player.begin(rows)
 
-    def _tell(self, envs: list[int]) -> None:
+    def _begin(self, envs: list[int]) -> None:
         over = set(self._over())
         for env in envs:
             if env in over and self._playing[env] and env not in self._lost:  # with its engine it was not played out
@@ -146,7 +146,7 @@ class SidesTransport(GroupTransport):
                 self.side_of[env] = side = self._planned[env]
                 self.part.seat(env, self.sides[side])
                 self._players[_OPPONENT][0].seat(env, self.sides[1 - side])
-        super()._tell(envs)
+        super()._begin(envs)
 
 
 def two_sides(engine: EnvSpec, names: Sequence[str] | None = None) -> tuple[list[int], list[int]]:
