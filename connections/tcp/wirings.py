@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from ue_rl.buffers import Resets, StepBuffers
 from ue_rl.compiled import load
 from ue_rl.connections.tcp.link import HINT_AFTER, Link, late_line, readable, unfinished_hint
-from ue_rl.errors import ConfigurationError, LineTooLong, UeRlError
+from ue_rl.errors import ConfigurationError, EngineDisconnected, LineTooLong, TransportError, UeRlError
 from ue_rl.spin import TCP_SLICE_MS, TRAINER_SPIN_US
 from ue_rl.wire import Codec
 from ue_rl.wire.codec import MAX_LINE
@@ -152,6 +152,8 @@ class PerEnvWiring:
             try:
                 start, end = link.next_span(deadline)
             except UeRlError as error:
+                if isinstance(error, EngineDisconnected):
+                    self._hear_others(env)
                 error.env_id = env
                 raise
             codec.decode_states(link.lines.data, buffers, env, start, end)
@@ -208,7 +210,24 @@ class PerEnvWiring:
     def _unread(self, env: int) -> bytes:
         return bytes(self._data[env * self._stride : env * self._stride + max(int(self._fill[env]), 0)])
 
+    def _hear_others(self, gone: int) -> None:
+        """An env's socket was closed: raises what another one's answer is refused for, which may be the reason."""
+        now = time.monotonic()
+        for env in np.flatnonzero(self._buffers.pending).tolist():
+            data: bytearray | bytes = self._unread(env)
+            if env == gone or (data and not data.endswith(b"\n")):
+                continue
+            if not data:
+                link = self.links[env]
+                try:
+                    start, end = link.next_span(now)
+                except TransportError:
+                    continue
+                data = link.lines.data[start:end]
+            self._codec.decode_states(data, self._buffers, env)
+
     def _gone(self, env: int, error: OSError | None) -> UeRlError:
+        self._hear_others(env)
         gone = self.links[env].gone(error)
         gone.env_id = env
         return gone

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import socket
+import threading
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
@@ -10,10 +12,11 @@ import numpy as np
 import pytest
 
 from ue_rl import errors
-from ue_rl.bridges import ShmUpgrader, run_in_thread, run_shm_in_thread
+from ue_rl.bridges import MultiAgentBridge, ShmUpgrader, run_in_thread, run_shm_in_thread
 from ue_rl.connecting import open_transport
 from ue_rl.engine_calls import EngineCalls
 from ue_rl.randomize import Randomizer, randomize
+from ue_rl.spec import AgentGroup, EnvSpec, EnvType
 from ue_rl.testing.memory import MemoryTransport
 from ue_rl.testing.several import Walk
 from ue_rl.transport import Transport
@@ -143,7 +146,7 @@ class Broken(Walk):
         return (self.value if broken else reward, *flags)  # type: ignore[return-value]
 
 
-@pytest.mark.parametrize("carrier", CARRIERS)
+@pytest.mark.parametrize("carrier", [carrier for carrier in CARRIERS if carrier != "arrays"])
 @pytest.mark.parametrize("where", ["obs", "reward"])
 @pytest.mark.parametrize("value", ["nan", "inf", "-inf"])
 def test_a_number_that_is_none_is_named_alike(opener: Opener, carrier: str, where: str, value: str) -> None:
@@ -160,3 +163,77 @@ def test_a_number_that_is_none_is_named_alike(opener: Opener, carrier: str, wher
     assert value in str(error.got)
     with pytest.raises(errors.ConnectionUnusable):
         transport.reset()
+
+
+@pytest.mark.parametrize("env_type", [EnvType.SINGLE, EnvType.RLBASE])
+@pytest.mark.parametrize("where", ["obs", "reward"])
+def test_of_one_env_too(env_type: EnvType, where: str) -> None:
+    kind: Any = type("Wrong", (Broken,), {"where": where})
+    with (
+        run_in_thread(kind(1, env_type=env_type)) as engine,
+        open_transport(engine.url, "tcp", timeout=20) as transport,
+    ):
+        for _ in range(2):
+            transport.reset()
+            transport.receive()
+        transport.send_actions(np.ones((1, 1), np.float32))
+        transport.receive()
+        with pytest.raises(errors.NonFiniteValue, match="OBS" if where == "obs" else "REW"):
+            transport.send_actions(np.ones((1, 1), np.float32))
+            transport.receive()
+
+
+@pytest.mark.parametrize("carrier", ["memory", "shared", "upgraded", "shm"])
+def test_of_an_agent_too(opener: Opener, carrier: str) -> None:
+    class Pair(MultiAgentBridge):
+        steps = 0
+
+        def __init__(self, num_envs: int) -> None:
+            groups = [AgentGroup("red", 1, EnvSpec(1, 1)), AgentGroup("blue", 1, EnvSpec(2, 1))]
+            super().__init__(groups, num_envs)
+
+        def reset_env(self, env_id: int, seed: int | None, options: Any) -> None:
+            """Nothing is drawn."""
+
+        def step_env(self, env_id: int, actions: Any) -> None:
+            self.steps += 1
+
+        def observe(self, env_id: int) -> Mapping[str, Any]:
+            return {"red": [1.0], "blue": [2.0, float("inf") if self.steps > N and env_id == 2 else 3.0]}
+
+        def results(self, env_id: int) -> Mapping[str, tuple[float, bool, bool]]:
+            return {"red": (1.0, False, False), "blue": (1.0, False, False)}
+
+    transport = opener(carrier, Pair)
+    reset(transport)
+    actions = np.ones((2 * N, 1), np.float32)
+    transport.send_actions(actions)
+    transport.receive()
+    transport.send_actions(actions)
+    with pytest.raises(errors.NonFiniteValue, match="blue") as caught:
+        transport.receive()
+    assert (caught.value.env_id, caught.value.field) == (2, "OBS")
+
+
+@pytest.mark.parametrize("compiled", [None, False])
+@pytest.mark.parametrize("broken", [0, 1, 2])
+def test_an_engine_that_goes_with_it_has_not_just_gone(compiled: bool | None, broken: int) -> None:
+    def talk() -> None:
+        sockets = [listener.accept()[0]]
+        sockets[0].sendall(b"CONFIG:OBS=1;ACT=1;ENV_TYPE=MULTI;ENV_COUNT=3;VERSION=1;CHANNEL=PER_ENV\n")
+        sockets += [listener.accept()[0] for _ in range(3)]
+        for sock in sockets[1:]:
+            sock.recv(100)
+        sockets[broken + 1].sendall(b"OBS=nan;REW=0;DONE=0\n")
+        for sock in sockets:
+            sock.close()
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        engine = threading.Thread(target=talk)
+        engine.start()
+        options: dict[str, Any] = {"compiled": compiled, "timeout": 20}
+        with open_transport(f"tcp://127.0.0.1:{listener.getsockname()[1]}", "tcp", **options) as transport:
+            transport.reset()
+            engine.join()
+            with pytest.raises(errors.NonFiniteValue, match=rf"env {broken}\b.*OBS"):
+                transport.receive()

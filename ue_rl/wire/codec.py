@@ -253,6 +253,20 @@ class Codec:
             return line
         raise nonfinite_state(obs, rewards, line, self.spec)
 
+    def encode_nonfinite(
+        self, obs: NDArray[np.float32], rewards: NDArray[np.float32], dones: NDArray[np.uint8], row: int
+    ) -> bytes:
+        """A line with one row that `encode_states` refuses: a trainer refuses it, too, and names the number."""
+        spec = self.spec
+        env, agent = divmod(row, spec.agents_per_env)
+        sizes = [group.spec.obs_size for group in spec.groups for _ in range(group.count)] or [spec.obs_size]
+        numbers = ",".join(map(str, obs[row, : sizes[agent]].tolist()))
+        if self.form == k.FORM_RLBASE:
+            return f"{numbers};{rewards[row]};{dones[row]}\n".encode()
+        before = f"AGENT={agent};" if spec.groups else ""
+        behind = f";ENV={env}" if self.form == k.FORM_MULTI else ""
+        return f"{before}OBS={numbers};REW={rewards[row]};DONE={dones[row]}{behind}\n".encode()
+
     def decode_observations(
         self, data: Any, obs: NDArray[np.float32], resets: NDArray[np.uint8], start: int = 0, end: int | None = None,
         masks: NDArray[np.uint8] | None = None,
