@@ -19,7 +19,7 @@
     │   ├── MalformedMessage        an unparsable number, a missing or repeated field, a broken row
     │   ├── LineTooLong             no newline within the limit
     │   ├── WrongCount              a vector with too few or too many numbers
-    │   ├── NonFiniteValue          NaN or infinity where a number belongs
+    │   ├── NonFiniteValue          NaN or infinity where a number belongs   (also a ValueError)
     │   ├── UnknownEnv              an ENV id outside 0..num_envs-1, or not this socket's
     │   ├── RepeatedEnv             a second answer where one was due
     │   ├── UnexpectedMessage       a well-formed message at the wrong moment
@@ -216,7 +216,7 @@ class WrongCount(ProtocolError):
     """A vector with too few or too many numbers."""
 
 
-class NonFiniteValue(ProtocolError):
+class NonFiniteValue(ProtocolError, ValueError):
     """NaN or infinity where a number belongs."""
 
 

@@ -63,6 +63,8 @@ class Randomizer:
 def randomize(transport: Transport, ranges: Ranges | None, seed: int | None = None) -> Randomizer | None:
     """From now on every reset over this connection draws its parameters from `ranges`; None or {}: not any more.
 
+    The lessons of a Curriculum that is attached stay, over what is drawn here.
+
     Returns:
         the Randomizer, whose `values` are those of the present episodes.
 
@@ -70,8 +72,24 @@ def randomize(transport: Transport, ranges: Ranges | None, seed: int | None = No
         see Randomizer.
     """
     drawing: Any = Randomizer(transport.spec, ranges, seed) if ranges else None
-    transport.draw_parameters = drawing  # type: ignore[attr-defined]
+    lessons, above = drawer_of(transport), None
+    while hasattr(lessons, "below"):
+        above, lessons = lessons, owner_of(lessons.below)
+    if above is None:
+        transport.draw_parameters = drawing  # type: ignore[attr-defined]
+    else:
+        above.below = drawing
     return drawing  # type: ignore[no-any-return]
+
+
+def drawer_of(transport: Transport) -> Any:
+    """Who draws the parameters of a transport's resets, see BaseTransport.draw_parameters; None where nobody does."""
+    return owner_of(getattr(transport, "draw_parameters", None))
+
+
+def owner_of(draw: Any) -> Any:
+    """The object that a method belongs to, or what draws itself."""
+    return getattr(draw, "__self__", draw)
 
 
 def as_ranges(params: Any, field: str = "params") -> dict[str, Range]:

@@ -67,6 +67,10 @@ class Numbers:
         """That of the last request on this env's own socket."""
         return int(self._of_env[env])
 
+    def of_row(self, row: int) -> int:
+        """That of the request that asked for this row on the shared channel."""
+        return int(self._of_env[row // self._agents]) if self._several else self._latest
+
     def lines(self, rows: Rows | None) -> Iterator[tuple[Rows | None, int]]:
         """(rows, number) of each line that answers `rows` (None: all) on the shared channel."""
         if not self._several:

@@ -17,7 +17,7 @@ from ue_rl.buffers import Resets, StepBuffers
 from ue_rl.compiled import load
 from ue_rl.connections.tcp.link import HINT_AFTER, Link, late_line, readable, unfinished_hint
 from ue_rl.connections.tcp.numbers import Numbers
-from ue_rl.errors import ConfigurationError, LineTooLong, UeRlError
+from ue_rl.errors import ConfigurationError, EngineDisconnected, LineTooLong, TransportError, UeRlError
 from ue_rl.spin import TCP_SLICE_MS, TRAINER_SPIN_US
 from ue_rl.wire import Codec
 from ue_rl.wire.codec import MAX_LINE
@@ -136,6 +136,9 @@ class PerEnvWiring:
 
     def send(self, actions: NDArray[np.float32] | None, resets: Resets | None, deadline: float) -> None:
         """See SharedWiring."""
+        if actions is not None and resets is not None:
+            actions = actions.copy()
+            actions[np.asarray(resets.env_ids, np.intp)] = 0  # anything may stand there
         numbers = self._last if self._numbers is None else self._last + 1
         lines = {} if actions is None else dict(enumerate(self._codec.encode_action_lines(actions, numbers)))
         if resets is not None:
@@ -188,6 +191,8 @@ class PerEnvWiring:
                 try:
                     start, end = link.next_span(deadline)
                 except UeRlError as error:
+                    if isinstance(error, EngineDisconnected):
+                        self._hear_others(env)
                     error.env_id = env
                     raise
                 if self._numbers is not None:
@@ -262,7 +267,24 @@ class PerEnvWiring:
     def _unread(self, env: int) -> bytes:
         return bytes(self._data[env * self._stride : env * self._stride + max(int(self._fill[env]), 0)])
 
+    def _hear_others(self, gone: int) -> None:
+        """An env's socket was closed: raises what another one's answer is refused for, which may be the reason."""
+        now = time.monotonic()
+        for env in np.flatnonzero(self._buffers.pending).tolist():
+            data: bytearray | bytes = self._unread(env)
+            if env == gone or (data and not data.endswith(b"\n")):
+                continue
+            if not data:
+                link = self.links[env]
+                try:
+                    start, end = link.next_span(now)
+                except TransportError:
+                    continue
+                data = link.lines.data[start:end]
+            self._codec.decode_states(data, self._buffers, env)
+
     def _gone(self, env: int, error: OSError | None) -> UeRlError:
+        self._hear_others(env)
         gone = self.links[env].gone(error)
         gone.env_id = env
         return gone

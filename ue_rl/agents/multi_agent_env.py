@@ -16,7 +16,7 @@ from ue_rl.envs.episodes import start_episodes
 from ue_rl.envs.observations import Observations
 from ue_rl.envs.spaces import ActionWriter, action_space, observation_space
 from ue_rl.errors import ActionError, ConfigurationError, UnexpectedMessage
-from ue_rl.transport import Transport, live_agents
+from ue_rl.transport import Transport, live_agents, owns_transport
 
 
 @dataclass
@@ -53,11 +53,11 @@ class AgentsEnv:
         ConfigurationError: the engine has more than one env, or no agents. Also what transport.connect() raises.
     """
 
+    @owns_transport
     def __init__(self, transport: Transport) -> None:
         self.transport = transport
         self.engine_spec = engine = transport.connect()
         if engine.num_envs != 1 or not engine.groups:
-            transport.close()
             raise ConfigurationError(
                 "this env is one env with agents", field="ENV_COUNT and AGENTS",
                 expected="ENV_COUNT=1, and AGENTS in the handshake",

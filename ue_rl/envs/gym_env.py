@@ -19,7 +19,7 @@ from ue_rl.envs.masks import Masks
 from ue_rl.envs.observations import Observation, Observations
 from ue_rl.envs.spaces import action_space, observation_space
 from ue_rl.errors import ConfigurationError
-from ue_rl.transport import Transport
+from ue_rl.transport import Transport, owns_transport
 
 
 class UnrealEnv(EngineControls, gym.Env[Any, Any]):
@@ -43,13 +43,13 @@ class UnrealEnv(EngineControls, gym.Env[Any, Any]):
 
     metadata: dict[str, Any] = {"render_modes": ["rgb_array"], "render_fps": RENDER_FPS}  # noqa: RUF012 - gymnasium's
 
+    @owns_transport
     def __init__(
         self, transport: Transport, *, render_mode: str | None = None, compute_reward: GoalReward | None = None
     ) -> None:
         self.transport = transport
         spec = transport.connect()
         if spec.num_envs != 1:
-            transport.close()
             raise ConfigurationError(
                 "a gymnasium.Env is one env", field="ENV_COUNT", expected=1, got=spec.num_envs,
                 cure="use UnrealVecEnv or UnrealVectorEnv for several",

@@ -31,7 +31,7 @@ from ue_rl.envs.resumable import Resumable
 from ue_rl.envs.spaces import action_space, observation_space
 from ue_rl.errors import ConfigurationError, UnsupportedByEngine
 from ue_rl.spec import EnvSpec
-from ue_rl.transport import Transport
+from ue_rl.transport import Transport, owns_transport
 
 _KNOWN = (
     "render_mode", "spec", "metadata", "observation_space", "action_space", "engine_spec", "max_episode_steps",
@@ -71,6 +71,7 @@ class UnrealVecEnv(EngineControls, Resumable, VecEnv):
 
     metadata: dict[str, Any] = {"render_modes": []}  # noqa: RUF012 - VecEnv's own attribute, set anew per instance
 
+    @owns_transport
     def __init__(
         self,
         transport: Transport,

@@ -20,7 +20,7 @@ from ue_rl.envs.masks import Masks
 from ue_rl.envs.observations import Observation, Observations
 from ue_rl.envs.spaces import action_space, observation_space
 from ue_rl.errors import ConfigurationError, UnsupportedByEngine
-from ue_rl.transport import Transport
+from ue_rl.transport import Transport, owns_transport
 
 _MODES = ", ".join(mode.name for mode in AutoresetMode)
 
@@ -50,6 +50,7 @@ class UnrealVectorEnv(EngineControls, gym.vector.VectorEnv[Any, Any, NDArray[Any
         UnsupportedByEngine: render_mode, but the engine sends no pictures. Also what transport.connect() raises.
     """
 
+    @owns_transport
     def __init__(
         self,
         transport: Transport,
@@ -116,6 +117,7 @@ class UnrealVectorEnv(EngineControls, gym.vector.VectorEnv[Any, Any, NDArray[Any
         self._cut.forget(env_ids)
         if buffers.lost:
             self._cut.keep(buffers)
+            self._cut.forget(np.flatnonzero(self._over).tolist())  # their episodes had ended before
         return obs, self._infos(buffers, buffers.infos)
 
     def step(self, actions: Any) -> tuple[Observation, NDArray[Any], NDArray[Any], NDArray[Any], dict[str, Any]]:
