@@ -31,6 +31,11 @@ _DYING = 0.5  # seconds that an engine whose session has ended may take to end i
 @click.option("--strict", is_flag=True, help="For an engine of protocol version 1: what is only tolerated fails, too.")
 @click.option("--base", is_flag=True, help="For the deployed Unreal plugin: its known limits are warnings.")
 @click.option(
+    "--nul-terminated/--no-nul-terminated",
+    default=None,
+    help="A NUL byte behind each line.  [default: to the Unreal plugin's SINGLE and RLBASE]",
+)
+@click.option(
     "--timeout", type=float, callback=seconds, default=2.0, show_default=True, help="Seconds to wait for each answer."
 )
 @click.option(
@@ -47,7 +52,7 @@ _DYING = 0.5  # seconds that an engine whose session has ended may take to end i
 @click.pass_context
 def check(
     context: click.Context, url: str, engine: str | None, num_envs: int, start_timeout: float, seed: int, strict: bool,
-    base: bool, timeout: float, as_json: bool, rllink: int | None, client: str | None, obs_size: int, act_space: str,
+    base: bool, nul_terminated: bool | None, timeout: float, as_json: bool, rllink: int | None, client: str | None, obs_size: int, act_space: str,
     dialect: str,
 ) -> int:  # fmt: skip
     """Connect to an engine again and again, and say what its side of the protocol does wrong, how that was seen, what
@@ -80,7 +85,7 @@ def check(
         timeout = timeout if _given(context, "timeout") else 10.0
         what, run = rllink_check(rllink, client, obs_size, act_space, dialect, start_timeout, timeout)
         return _shown(what, run, view, None)
-    options = Options(timeout=timeout, seed=seed, base=base, strict=strict)
+    options = Options(timeout=timeout, seed=seed, base=base, strict=strict, nul_terminated=nul_terminated)
     if engine is None:
         address = engine_url(url, None)
         return _run(address, options, view, None)
