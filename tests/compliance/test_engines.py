@@ -142,12 +142,12 @@ def test_a_slow_tick_of_rlbase_is_no_mistake() -> None:
     with PluginStandIn(env_type="RLBASE", tick_rate=20) as game:
         report = check(game.url, Options(base=True), only=("speed",))
     assert report.mistakes == [], report
-    assert report.speed["text, shared channel"]["ticks_per_s"] == pytest.approx(20, rel=0.1)
+    assert "ticks_per_s" not in report.speed[SHARED]  # a step takes two or three
 
 
 def test_a_mistake_is_told_once_for_all_carriers() -> None:
-    with MistakenEngine("trunc-without-done", channel="ANY") as engine:
+    with MistakenEngine("seed-ignored:clock", channel="ANY") as engine:
         report = check(engine.url, Options(timeout=0.5))
-    assert [found.mistake.name for found in report.findings if found.mistake is not None] == ["trunc-without-done"]
-    assert f"trunc-without-done, as over {SHARED}" in {found.text for found in report.findings}
+    assert [found.mistake.name for found in report.findings if found.mistake is not None] == ["seed-ignored"]
+    assert f"seed-ignored, as over {SHARED}" in {found.text for found in report.findings}
     assert report.exit_code == 1

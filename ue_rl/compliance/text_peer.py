@@ -68,6 +68,7 @@ class TextPeer:
         handshake: the line as it came, and `greeted`, the seconds until it did.
         joined: a line came in which nothing separates two fields, b"" for none.
         unknown: keys of rows that nobody knows, each with the first line that had it; INFO where it was not encoded.
+        nul: what is sent behind each request.
         slowest: seconds of the answer that took longest.
 
     Raises:
@@ -91,7 +92,7 @@ class TextPeer:
             self.carrier = carrier or first_carrier(self.spec)
             self._rlbase = self.spec.env_type is EnvType.RLBASE
             may_need_nuls = not self.spec.version and self.spec.env_type is not EnvType.MULTI
-            self._nul = b"\0" if may_need_nuls and nul_terminated is not False else b""
+            self.nul = b"\0" if may_need_nuls and nul_terminated is not False else b""
             self._codec, self._buffers = Codec(self.spec), StepBuffers.of(self.spec)
             self.arrivals: list[Line] = []
             self._repeated = False  # an answer was that of the request before, once more
@@ -276,7 +277,7 @@ class TextPeer:
 
     def _send(self, wire: Wire, pieces: Sequence[bytes], pause: float = 0.0) -> None:
         try:
-            wire.send(*pieces[:-1], pieces[-1] + self._nul, pause=pause)
+            wire.send(*pieces[:-1], pieces[-1] + self.nul, pause=pause)
         except Ended as error:
             raise self._gone(error, set()) from None
 

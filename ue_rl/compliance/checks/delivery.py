@@ -54,11 +54,13 @@ _GAME = (
 
 def in_two_pieces(bench: Bench) -> str:
     """A request that arrives in two pieces."""
+    _need_whole_reads(bench)
     return understood(bench, Manner("one-read-one-message", spelling.two_pieces, 1.5), "requests in two pieces")
 
 
 def byte_by_byte(bench: Bench) -> str:
     """A request that arrives one byte at a time."""
+    _need_whole_reads(bench)
     return understood(bench, Manner("one-read-one-message", spelling.byte_by_byte), "requests byte by byte")
 
 
@@ -80,6 +82,7 @@ def pipelined(bench: Bench) -> str:
 def long_lines(bench: Bench) -> str:
     """Lines of more bytes than engines read at once."""
     peer = bench.text()
+    _need_whole_reads(bench)
     bench.needs_right("numbers-not-read")  # they are long by the digits of their numbers
     most = peer.max_line - _MARGIN
     sizes = sorted({min(size, most) for size in _LONG if min(size, most) > _LONG[0] - _MARGIN})
@@ -276,6 +279,11 @@ def _equal_rows(bench: Bench, one: States, other: States, envs: Sequence[int]) -
 
 def _rlbase(bench: Bench) -> bool:
     return bench.peer().spec.env_type is EnvType.RLBASE
+
+
+def _need_whole_reads(bench: Bench) -> None:
+    if bench.options.base and bench.text().nul:
+        raise Skip("the plugin's SINGLE and RLBASE need a NUL byte behind each read: docs/unreal.md")
 
 
 def _need_keys(bench: Bench) -> None:

@@ -47,7 +47,7 @@ def speed(bench: Bench) -> str:
     }  # fmt: skip
     said = f"p50 {p50 * 1e3:.2f} ms, p99 {p99 * 1e3:.2f} ms, {steps:.0f} steps/s, {steps * envs:.0f} env-steps/s"
     ticks = _TICKS_OF_RLBASE if bench.peer().spec.env_type is EnvType.RLBASE else 1
-    if rate := ticks_of([seconds / ticks for seconds in taken]):
+    if ticks == 1 and (rate := ticks_of(taken)):
         said += f"; evenly, as of a tick of {rate:g} a second"
         bench.speed["ticks_per_s"] = rate
     if p50 > _SLOW * ticks and min(taken) > _SLOW * ticks / 2:  # not because other programs run now and then
