@@ -46,6 +46,7 @@ _log = logging.getLogger("ue_rl.bridges")
 _ABILITIES: dict[str, type] = {
     "TIME_SCALE": ScalesTime, "PAUSE": Pauses, "RENDER": Renders, "GOAL_REWARD": ComputesRewards,
 }  # fmt: skip
+_TICKED_WITHIN = 2.0  # seconds after which a bridge in inference mode that stands still is reported
 RunPolicy = Callable[[Sequence[int], NDArray[np.float32]], NDArray[np.float32]]
 
 
@@ -147,7 +148,9 @@ class BridgeCore(abc.ABC):
 
         A bridge that has a method, but not always the ability, overrides this and leaves the feature out.
         """
-        return frozenset({"ERROR", *(feature for feature, ability in _ABILITIES.items() if isinstance(self, ability))})
+        return frozenset(
+            {"ERROR", "SEQ", *(feature for feature, ability in _ABILITIES.items() if isinstance(self, ability))}
+        )
 
     def announce(self) -> EnvSpec:
         """The spec, with the parameters of the game as they are when this is first called: by a host, at its start.
@@ -200,7 +203,8 @@ class BridgeCore(abc.ABC):
     def start_inference(self, seeds: Sequence[int | None] | None = None) -> None:
         """Ticks ask the policy from now on, without trainer or socket; every env starts a new episode.
 
-        A trainer that is connected loses its session, and none is served until `start_training`.
+        A trainer that is connected loses its session, and none is served until `start_training`. The ticks come from
+        the game, which calls `update_rl`, or from a host with a `tick_rate`.
 
         Args:
             seeds: of the first episodes, one per env, as VecEnv.seed() gives them.
@@ -222,6 +226,17 @@ class BridgeCore(abc.ABC):
             self._first_seeds = {env: None if seed is None else int(seed) for env, seed in enumerate(given)}
             self.new_episodes(None)
             self.begin_episodes()
+            if self.host is not None and self.host.tick_rate is None:
+                watch = threading.Timer(_TICKED_WITHIN, self._require_ticks, [self.switches, self.ticks])
+                watch.daemon = True
+                watch.start()
+
+    def _require_ticks(self, switches: int, ticks: int) -> None:
+        if self.host is not None and (self.switches, self.ticks) == (switches, ticks):
+            _log.warning(
+                "the bridge is in inference mode and nothing has ticked it for %g s, so the policy is not asked: "
+                "host it with a tick_rate, or call update_rl(delta) in the game's loop", _TICKED_WITHIN,
+            )  # fmt: skip
 
     def update_rl(self, delta: float) -> None:
         """One tick of the engine.

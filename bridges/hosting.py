@@ -19,7 +19,13 @@ if TYPE_CHECKING:
 
 
 class Host(Protocol):
-    """Serves one bridge over some carrier: BridgeServer, ShmHost."""
+    """Serves one bridge over some carrier: BridgeServer, ShmHost.
+
+    Attributes:
+        tick_rate: ticks a second, which it gives a bridge in inference mode too. None: it ticks for requests alone.
+    """
+
+    tick_rate: float | None
 
     @property
     def url(self) -> str:

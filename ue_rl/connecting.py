@@ -162,7 +162,7 @@ def connect(
         max_episode_steps, monitor, copy, compute_reward, render_mode: see UnrealVecEnv.
         options: of the connection: channel="auto"|"shared"|"per_env" (TCP), timeout=30.0 (seconds a step may take),
             connect_timeout=None, wait=0.0 (seconds to keep trying while nobody listens), compiled=None,
-            nul_terminated=False (for SINGLE and RLBASE games with the deployed Unreal plugin, see docs/unreal.md).
+            nul_terminated=None (to SINGLE and RLBASE games with the deployed Unreal plugin, see docs/unreal.md).
             Of engines that are lost (docs/engines.md): reconnect=0.0 (seconds to dial an engine again; 0: its loss ends
             the connection), max_restarts=10 within restart_window=60.0 seconds for each engine, on_change=None (called
             with each ue_rl.engines.lifecycle.Change).

@@ -35,7 +35,7 @@ _IMAGE = re.compile(rf"\s*(HWC|CHW)\s*\({_SIZE},{_SIZE},{_SIZE}\)\s*(?:,\s*(ONLY
 MAX_AGENTS = 4096  # of one env
 # What an engine can do beyond the base; docs/protocol.md, section 3, says what each one means.
 FEATURES = frozenset(
-    {"TRUNC", "SEED", "OPTIONS", "INFO", "MASK", "ERROR", "TIME_SCALE", "PAUSE", "RENDER", "GOAL_REWARD"}
+    {"TRUNC", "SEED", "OPTIONS", "INFO", "MASK", "ERROR", "TIME_SCALE", "PAUSE", "RENDER", "GOAL_REWARD", "SEQ"}
 )
 
 

@@ -29,7 +29,7 @@ from ue_rl.errors import (
 from ue_rl.forks import notify_of_forks
 from ue_rl.session import Event, Session, State
 from ue_rl.spec import EnvSpec
-from ue_rl.wire.calls import understood
+from ue_rl.wire.calls import check_call, understood
 from ue_rl.wire.handshake import unknown_words
 
 _log = logging.getLogger("ue_rl.connections")
@@ -192,6 +192,29 @@ class BaseTransport(abc.ABC):
             field=line[:40].decode("ascii", "replace"),
         )
 
+    # -- after a loss
+
+    @property
+    def last_number(self) -> int:
+        """The highest number that a request had (FEATURES=SEQ, docs/protocol.md, section 5); 0: none had one."""
+        return 0
+
+    def replace(self, last_number: int) -> str:
+        """Before the first request: this connection takes the place of one to the same engine, which was lost.
+
+        An answer to that one may still come, and must not be taken for one to this.
+
+        Args:
+            last_number: of the lost connection.
+
+        Returns:
+            what cannot be told of such answers, as a sentence; "" where each is known by its number.
+
+        Raises:
+            EngineTimeout, EngineDisconnected, ProtocolError: the engine answered what this one has not asked.
+        """
+        return ""
+
     @abc.abstractmethod
     def _drop(self) -> None:
         """Lets go of everything; idempotent, never raises. It may be called from another thread than the others."""
@@ -297,9 +320,10 @@ class BaseTransport(abc.ABC):
 
     def call(self, line: str) -> str:
         """See Transport.call."""
+        sent = check_call(line)
         self._session.on(_ASK)
         try:
-            answer = self._call(line.encode("ascii"))
+            answer = self._call(sent)
         except (UnsupportedByEngine, ConfigurationError):  # nothing was sent
             self._session.on(Event.WITHDRAW)
             raise

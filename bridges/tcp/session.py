@@ -24,11 +24,13 @@ from numpy.typing import NDArray
 from ue_rl.bridges.calls import answer_call, takes_calls
 from ue_rl.bridges.core import BridgeCore
 from ue_rl.bridges.hosting import Upgrade, Upgrader
+from ue_rl.bridges.tcp.numbers import Numbers
 from ue_rl.errors import LineTooLong, ProtocolError, UeRlError, UnexpectedMessage
 from ue_rl.session import Event, Role, Session, State
 from ue_rl.spec import Channel, EnvType
 from ue_rl.wire import Codec, encode_handshake
 from ue_rl.wire.calls import CALL_LIMIT, is_call
+from ue_rl.wire.kernels_pure import end_line
 from ue_rl.wire.lines import LineBuffer
 from ue_rl.wire.notices import error_line
 
@@ -64,6 +66,7 @@ class EngineSession:
         self.bridge, self.tick_rate, self._on_finish = bridge, tick_rate, on_finish
         spec = bridge.announce()
         self.codec = Codec(spec)
+        self._numbers = Numbers(self.codec, "SEQ" in spec.features)
         self._order = Session(Role.ENGINE)
         self._upgrade: Upgrade | None = None
         self._offered = upgrader if spec.version and spec.env_type is not EnvType.RLBASE else None
@@ -75,6 +78,7 @@ class EngineSession:
         self._lines: list[LineBuffer] = []
         self._undecided = True  # no request has come, so an empty line may still choose the wiring
         self._queues = spec.env_type is EnvType.RLBASE
+        self._gets_nuls = not spec.version and spec.env_type is not EnvType.MULTI  # as the deployed plugin needs them
         one_socket = self._queues or spec.channel is Channel.SHARED or bool(spec.groups)
         self.env_sockets = 0 if one_socket else spec.num_envs
         self._agents = spec.agents_per_env
@@ -130,6 +134,8 @@ class EngineSession:
             ProtocolError: what the trainer did wrong.
         """
         lines = self._lines[place]
+        if self._gets_nuls:
+            data = bytes(data).replace(b"\0", b"")
         if self._undecided and len(data):
             self._undecided = place == 0 and data[0] not in _ACT
             if self._undecided and data[0] == _LF and not len(lines):
@@ -185,7 +191,8 @@ class EngineSession:
                 "a call came while a request was open", fault="trainer", expected="the answer to be awaited first",
                 got=line[:80],
             )  # fmt: skip
-        self._writers[0].write(answer_call(self.bridge, line) + b"\n")
+        end, number = self._numbers.cut(line, 0, len(line))
+        self._writers[0].write(end_line(answer_call(self.bridge, line[:end]), number))
 
     def _goes_over(self, lines: LineBuffer) -> bool:
         """Does the first line take the offer? Otherwise all that came stays in `lines`, but for a refused SHM= line."""
@@ -258,8 +265,11 @@ class EngineSession:
                 if self._hears_calls and not place and is_call(line):
                     self._answer_call(line)
                     continue
+            before = inbox.command.copy() if self._order.state is State.ASKED and not place else None
             self._order.on(Event.ASK)
-            codec.decode_requests(lines.data, inbox, env, *span)
+            start, (end, number) = span[0], self._numbers.cut(lines.data, *span)
+            codec.decode_requests(lines.data, inbox, env, start, end)
+            self._numbers.asked(number, env, before, inbox.command)
 
     def _ask_for_reset(self) -> None:
         self._order.on(Event.ASK)
@@ -285,10 +295,12 @@ class EngineSession:
         infos, state = out.infos or None, (out.obs, out.rewards, out.dones, out.truncated)
         if len(self._writers) == 1:
             ids = None if count == len(answered) else np.flatnonzero(answered).astype(np.int32)
-            self._writers[0].write(self.codec.encode_states(*state, ids, infos, out.masks))
+            for rows, number in self._numbers.lines(ids):
+                self._writers[0].write(self.codec.encode_states(*state, rows, infos, out.masks, number))
         else:
             for env in np.flatnonzero(answered).tolist():
-                self._writers[env + 1].write(self.codec.encode_states(*state, (env,), infos, out.masks))
+                line = self.codec.encode_states(*state, (env,), infos, out.masks, self._numbers.of(env))
+                self._writers[env + 1].write(line)
         answered[:] = 0
         if infos:
             out.infos.clear()
@@ -301,11 +313,12 @@ class EngineSession:
         bridge, out = self.bridge, self.bridge.outbox
         answered = bridge.answered.reshape(-1, self._agents)
         waiting: NDArray[np.bool_] = bridge.inbox.command.reshape(answered.shape).max(axis=1) != 0
-        rows = np.flatnonzero((answered != 0) & ~waiting[:, None]).astype(np.int32)
-        if len(rows):
-            infos = {row: out.infos.pop(row) for row in rows.tolist() if row in out.infos} if out.infos else None
-            line = self.codec.encode_states(out.obs, out.rewards, out.dones, out.truncated, rows, infos, out.masks)
-            self._writers[0].write(line)
+        done = np.flatnonzero((answered != 0) & ~waiting[:, None]).astype(np.int32)
+        if len(done):
+            infos = {row: out.infos.pop(row) for row in done.tolist() if row in out.infos} if out.infos else None
+            state = out.obs, out.rewards, out.dones, out.truncated
+            for rows, number in self._numbers.lines(done):
+                self._writers[0].write(self.codec.encode_states(*state, rows, infos, out.masks, number))
             answered[~waiting] = 0
         if not self.finished and not bridge.busy:
             self._order.on(Event.ANSWERED)

@@ -16,8 +16,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ue_rl.buffers import Resets, StepBuffers
-from ue_rl.connections.tcp.link import UNFINISHED, Link, dial, engine_late
-from ue_rl.connections.tcp.wirings import PerEnvWiring, SharedWiring, Wiring
+from ue_rl.connections.tcp.link import UNFINISHED, Link, dial, engine_gone, engine_late
+from ue_rl.connections.tcp.numbers import Numbers
+from ue_rl.connections.tcp.wirings import PerEnvWiring, SharedWiring, Wiring, nul_terminated
 from ue_rl.errors import (
     ConfigurationError,
     EngineBusy,
@@ -32,8 +33,9 @@ from ue_rl.errors import (
 from ue_rl.spec import Channel, EnvSpec, EnvType
 from ue_rl.transport import BaseTransport, check_actions
 from ue_rl.wire import MAX_HANDSHAKE, Codec, decode_handshake
-from ue_rl.wire.calls import PICTURE_LIMIT
+from ue_rl.wire.calls import PICTURE_LIMIT, ask_anything
 from ue_rl.wire.codec import require_lines
+from ue_rl.wire.kernels_pure import end_line
 from ue_rl.wire.notices import ended_by, notice_of
 
 _log = logging.getLogger("ue_rl.connections")
@@ -56,8 +58,8 @@ class TcpConnection(BaseTransport):
         channel: "auto": the handshake's CHANNEL decides, and where it is silent per-env sockets are tried, with a
             fall-back to the shared channel where the listener refuses them; or "shared" or "per_env".
         nul_terminated: send a NUL byte behind each line, in the same write, to an engine of version 0 that is SINGLE or
-            RLBASE: the deployed plugin reads those into memory that it does not clear (docs/unreal.md). Others, whose
-            readers are right, get none.
+            RLBASE: the deployed plugin reads those into memory that it does not clear (docs/unreal.md). None: where the
+            handshake may be the plugin's, which names no CHANNEL. Others, whose readers are right, get none.
         timeout, connect_timeout, wait: see BaseTransport. compiled: see ue_rl.wire.Codec.
 
     Raises:
@@ -78,7 +80,7 @@ class TcpConnection(BaseTransport):
         connect_timeout: float | None = None,
         wait: float = 0.0,
         compiled: bool | None = None,
-        nul_terminated: bool = False,
+        nul_terminated: bool | None = None,
     ) -> None:
         super().__init__(timeout, connect_timeout, wait)
         if channel not in CHANNELS:
@@ -92,8 +94,10 @@ class TcpConnection(BaseTransport):
         self._greeted: tuple[Link, EnvSpec] | None = None
         self._admin: Link | None = None
         self._wiring: Wiring | None = None
+        self._numbers: Numbers | None = None  # where the engine numbers its answers
         self._due = 0
-        self._tail = b""
+        self._using = self._dropped = False
+        self._nuls = False
         self._extra = 0.0  # seconds on top of the deadline of the first answer
 
     # -- opening
@@ -117,12 +121,18 @@ class TcpConnection(BaseTransport):
         require_lines(spec)
         self._codec = Codec(spec, compiled=self._compiled)
         self.buffers = StepBuffers.of(spec)
-        if self._nul_terminated:
-            self._tail = b"\0" if spec.version == 0 and spec.env_type is not EnvType.MULTI else b""
-            if not self._tail:
-                _log.info("no NUL bytes are sent: only SINGLE and RLBASE engines of version 0 need them")
+        self._nuls = self._needs_nuls(spec)
+        if "SEQ" in spec.features and spec.env_type is not EnvType.RLBASE:
+            self._numbers = Numbers(self._codec)
         self._wiring = self._choose(self._admin, spec)
         return spec
+
+    def _needs_nuls(self, spec: EnvSpec) -> bool:
+        wanted = spec.channel is None if self._nul_terminated is None else self._nul_terminated
+        read_wrongly = spec.version == 0 and spec.env_type is not EnvType.MULTI
+        if self._nul_terminated and not read_wrongly:
+            _log.info("no NUL bytes are sent: only SINGLE and RLBASE engines of version 0 need them")
+        return wanted and read_wrongly
 
     def _choose(self, admin: Link, spec: EnvSpec) -> Wiring:
         """The caller's channel wins, else the handshake's, else env sockets with a fall-back to the shared channel."""
@@ -144,11 +154,11 @@ class TcpConnection(BaseTransport):
                 for link in links:
                     link.send(b"\n", time.monotonic() + self.connect_timeout)
             self._extra = 0.0 if spec.version else _ACCEPT_SECONDS * spec.num_envs
-            return PerEnvWiring(links, self._codec, self.buffers, self._tail)
+            return PerEnvWiring(links, self._codec, self.buffers, self._nuls, self._numbers)
         admin.lines.max_line = self._codec.max_line
         if "ERROR" in spec.features:  # of version 1.1: no env sockets will come, and somebody is there
             admin.send(b"\n", time.monotonic() + self.connect_timeout)
-        return SharedWiring(admin, self._codec, self.buffers, self._tail)
+        return SharedWiring(admin, self._codec, self.buffers, self._nuls, self._numbers)
 
     def _open_env_links(self, spec: EnvSpec, fall_back: bool) -> list[Link]:
         """Opens the env sockets in order; none where the listener refuses the first and `fall_back`."""
@@ -181,51 +191,130 @@ class TcpConnection(BaseTransport):
         if self._spec is not None and self._wiring is not None:
             facts["protocol"] = f"version {self._spec.version}" if self._spec.version else "deployed plugin (version 0)"
             facts |= {"kernels": self._codec.kernels, "wiring": self._wiring.name}
+        if self._numbers is not None and self._numbers.dropped:
+            facts["late answers"] = f"{self._numbers.dropped} dropped"
         if self.refused:
             facts["shared memory"] = self.refused
         return facts
 
+    @property
+    def last_number(self) -> int:
+        """See BaseTransport.last_number."""
+        used = [self._admin.number] if self._admin else []
+        return max([0, *used, *([self._wiring.last_number] if self._wiring else [])])
+
+    def replace(self, last_number: int) -> str:
+        """See BaseTransport.replace; without numbers a call or a reset of one env among several must be answered."""
+        wiring = self._wiring
+        assert wiring is not None
+        if self._numbers is not None:
+            self._numbers.after = last_number
+            wiring.count_from(last_number)
+            if self._admin is not None:
+                self._admin.number = last_number
+            return ""
+        spec = self.spec
+        unseen = "an answer to the lost connection that comes later than that is taken for one to this"
+        if ask_anything(self.call, spec):
+            return f"it was asked a call first, and {unseen}"
+        if isinstance(wiring, SharedWiring) and spec.num_envs > 1:
+            self.reset([0])
+            self.receive()
+            return f"env 0 was reset alone first, and {unseen}"
+        return "nothing can tell whether it still answers the lost connection: such an answer is taken for one to this"
+
+    # -- the end
+
     def _drop(self) -> None:
+        """Ends the connection at once. Descriptors are closed by whoever waits on them, if another thread does.
+
+        Otherwise the system could give their numbers to other files while that thread still reads from them.
+        """
+        self._dropped = True
+        links = self._links()
+        for link in links:
+            link.shut_down()
+        if not self._using:
+            for link in links:
+                link.close()
+
+    def _links(self) -> set[Link]:
         links = [] if self._wiring is None else self._wiring.links
-        for link in {*links, *([self._admin] if self._admin else [])}:
-            link.close()
+        return {*links, *([self._admin] if self._admin else [])}
+
+    def _use(self) -> None:
+        """Before sockets are used; `_used` follows. In this order: `_drop` in another thread may come at any moment."""
+        self._using = True
+        if self._dropped:
+            self._used()
+            raise engine_gone("the connection was closed")
+
+    def _used(self) -> None:
+        self._using = False
+        if self._dropped:
+            for link in self._links():
+                link.close()
+
+    def forked(self) -> None:
+        """See BaseTransport.forked; the thread that may wait is the parent's."""
+        self._using = False
+        super().forked()
 
     # -- requests and answers
 
     def _ask(self, actions: NDArray[np.float32], resets: Resets | None) -> None:
         check_actions(self.spec, actions)
-        wiring = self._ready_wiring(thorough=resets is not None)
-        self._due = self._expect(resets, steps=True)
+        self._send(actions, resets)
+
+    def _ask_resets(self, resets: Resets) -> None:
+        self._send(None, resets)
+
+    def _send(self, actions: NDArray[np.float32] | None, resets: Resets | None) -> None:
+        self._use()
         try:
+            wiring = self._ready_wiring()
+            self._due = self._expect(resets, steps=actions is not None)
             wiring.send(actions, resets, time.monotonic() + self.timeout)
         except EngineDisconnected as error:
             raise self._ended(error) from error
-
-    def _ask_resets(self, resets: Resets) -> None:
-        wiring = self._ready_wiring(thorough=True)
-        self._due = self._expect(resets, steps=False)
-        try:
-            wiring.send(None, resets, time.monotonic() + self.timeout)
-        except EngineDisconnected as error:
-            raise self._ended(error) from error
+        finally:
+            self._used()
 
     def _collect(self) -> None:
         assert self._wiring is not None
+        self._use()
         try:
             self._wiring.receive(self._due, time.monotonic() + self.timeout + self._extra)
             self._extra = 0.0
         except EngineDisconnected as error:
             raise self._ended(error) from error
         except EngineTimeout as error:
-            waiting, total = self._wiring.unanswered(), len(self.buffers.pending)
-            if error.expected is not None:  # a line has begun
-                raise engine_late(waiting, total, self.timeout + self._extra, error.got, f"{error.cure}.") from error
-            shared = isinstance(self._wiring, SharedWiring)
+            raise self._late(error) from error
+        finally:
+            self._used()
+
+    def _late(self, error: EngineTimeout) -> EngineTimeout:
+        """What to say of an engine that did not answer in time."""
+        assert self._wiring is not None
+        waiting, total = self._wiring.unanswered(), len(self.buffers.pending)
+        if error.expected is not None:  # a line has begun
+            return engine_late(waiting, total, self.timeout + self._extra, error.got, f"{error.cure}.")
+        return engine_late(waiting, total, self.timeout + self._extra, error.got, self._why_silent())
+
+    def _why_silent(self) -> str:
+        """What to look at after a timeout. The deployed plugin has env sockets and no other way, or it is RLBASE."""
+        spec, shared = self.spec, isinstance(self._wiring, SharedWiring)
+        why = "is the game paused, or does an action still run?"
+        if spec.env_type is not EnvType.RLBASE and (spec.version or shared):
             other = "per-env sockets (channel='per_env')" if shared else "the shared channel (channel='shared')"
             why = f"is the game paused, does an action still run, or does it want {other}?"
-            if self._codec.spec.env_type is EnvType.RLBASE:
-                why = "is the game paused, or does an action still run?"
-            raise engine_late(waiting, total, self.timeout + self._extra, error.got, why) from error
+        elif self._extra:  # it has never answered
+            why += ' Or is it not the Unreal plugin, and wants one socket for all envs (channel="shared")?'
+        if self._nuls:
+            why += (
+                " If it is not the plugin: does it skip the NUL byte behind a line (nul_terminated=False sends none)?"
+            )
+        return why
 
     def _ended(self, error: EngineDisconnected) -> EngineDisconnected:
         """What to say of an engine that has gone: on per-env sockets its reason came on the first connection."""
@@ -241,13 +330,27 @@ class TcpConnection(BaseTransport):
                 expected="VERSION=1 and MULTI or SINGLE", got=f"VERSION={spec.version}, {spec.env_type.value}",
             )  # fmt: skip
         assert link is not None
-        self._ready_wiring(thorough=True)
-        self._require_silence(link, None)
-        lines, deadline = link.lines, time.monotonic() + self.timeout
+        self._use()
+        try:
+            return self._answer_to(line, link)
+        finally:
+            self._used()
+
+    def _answer_to(self, line: bytes, link: Link) -> bytes:
+        """Sends a call on the first connection, and waits for its answer."""
+        self._ready_wiring()
+        if self._numbers is None:
+            self._require_silence(link, None)
+        else:
+            link.number += 1
+        lines, deadline, end = link.lines, time.monotonic() + self.timeout, -1
         before, lines.max_line = lines.max_line, max(PICTURE_LIMIT, lines.max_line)
         try:
-            link.send(line + b"\n", deadline)
-            start, end = link.next_span(deadline)
+            link.send(end_line(line, link.number), deadline)
+            while end < 0:
+                start, end = link.next_span(deadline)
+                if self._numbers is not None:
+                    end = self._numbers.end_of_rows(lines.data, start, end, link.number)
         except EngineTimeout as error:
             raise EngineTimeout(
                 f"the engine did not answer a call within {self.timeout:g} s", fault="engine",
@@ -259,15 +362,14 @@ class TcpConnection(BaseTransport):
             lines.max_line = before
         return bytes(lines.data[start:end])
 
-    def _ready_wiring(self, thorough: bool) -> Wiring:
+    def _ready_wiring(self) -> Wiring:
         """The wiring, with nothing left to read: a line that nobody asked for would be taken for the next answer.
 
-        Args:
-            thorough: look into the sockets too, not only at what was read with the last answer.
+        Where answers have numbers the next one read shows it.
         """
         wiring = self._wiring
         assert wiring is not None
-        if not wiring.may_have_strays(thorough):
+        if self._numbers is not None or not wiring.may_have_strays():
             return wiring
         for env, link in enumerate(wiring.links):
             self._require_silence(link, env if isinstance(wiring, PerEnvWiring) else None)
@@ -309,7 +411,9 @@ class SingleTcpConnection(TcpConnection):
         """Tells an RLBASE engine that training is over (it resets and closes), then closes."""
         if self._wiring is not None and self._spec is not None and self._spec.env_type is EnvType.RLBASE:
             with contextlib.suppress(UeRlError):
-                self._wiring.links[0].send(b"TRAINING_COMPLETE\n" + self._tail, time.monotonic() + self.timeout)
+                line = b"TRAINING_COMPLETE\n"
+                line = nul_terminated(line) if self._nuls else line
+                self._wiring.links[0].send(line, time.monotonic() + self.timeout)
         self.close()
 
 

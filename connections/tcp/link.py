@@ -41,12 +41,14 @@ class Link:
 
     Attributes:
         greeting: the handshake as the engine sent it, where it came here.
+        number: that of the last request sent here, where requests have numbers (FEATURES=SEQ).
     """
 
     def __init__(self, sock: socket.socket, max_line: int) -> None:
         self.sock = sock
         self.lines = LineBuffer(max_line)
         self.greeting = ""
+        self.number = 0
         self._hinted = False
         self._broken: OSError | None = None
         self._pid = os.getpid()
@@ -167,11 +169,15 @@ class Link:
                     return ended
         return None
 
-    def close(self) -> None:
-        """Closes the socket; never raises. A forked child closes its own copy only, the session stays its parent's."""
+    def shut_down(self) -> None:
+        """Ends the connection; its descriptor stays open. A forked child ends nothing: the session is its parent's."""
         if self._pid == os.getpid():
             with contextlib.suppress(OSError):
                 self.sock.shutdown(socket.SHUT_RDWR)
+
+    def close(self) -> None:
+        """Closes the socket; never raises."""
+        self.shut_down()
         self.sock.close()
 
     def gone(self, error: OSError | None) -> EngineDisconnected:

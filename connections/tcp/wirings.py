@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from ue_rl.buffers import Resets, StepBuffers
 from ue_rl.compiled import load
 from ue_rl.connections.tcp.link import HINT_AFTER, Link, late_line, readable, unfinished_hint
+from ue_rl.connections.tcp.numbers import Numbers
 from ue_rl.errors import ConfigurationError, LineTooLong, UeRlError
 from ue_rl.spin import TCP_SLICE_MS, TRAINER_SPIN_US
 from ue_rl.wire import Codec
@@ -24,6 +25,7 @@ from ue_rl.wire.row_keys import UnknownFields
 
 _log = logging.getLogger("ue_rl.connections")
 
+_PLUGIN_READ = 1024  # bytes that the deployed plugin reads at a time
 _MOST = 2**31 - 1  # bytes of all lines that are being received: places in them are int32
 
 
@@ -31,25 +33,34 @@ class SharedWiring:
     """One socket for all envs. Deadlines are time.monotonic() seconds.
 
     Args:
-        tail: sent behind each line, in the same write.
+        nuls: send each line `nul_terminated`.
+        numbers: where the engine numbers its answers.
     """
 
     name = "shared channel"
 
-    def __init__(self, link: Link, codec: Codec, buffers: StepBuffers, tail: bytes = b"") -> None:
+    def __init__(
+        self, link: Link, codec: Codec, buffers: StepBuffers, nuls: bool = False, numbers: Numbers | None = None
+    ) -> None:
         self.links = [link]
-        self._tail = tail
+        self._numbers = numbers
+        self._nuls = nuls
         self._readable = readable(self.links)
         self._link, self._codec, self._buffers = link, codec, buffers
         self._fields = UnknownFields(codec.spec)
 
-    def may_have_strays(self, thorough: bool) -> bool:
-        """Before a request: could a line be there that `receive` would take for an answer to it?
+    def may_have_strays(self) -> bool:
+        """Before a request: could a line be there that `receive` would take for an answer to it?"""
+        return len(self._link.lines) > 0 or self._readable()
 
-        In a batch a second answer shows itself, in time: the right one then comes twice.
-        """
-        thorough = thorough or len(self._buffers.pending) == 1
-        return len(self._link.lines) > 0 or (thorough and self._readable())
+    @property
+    def last_number(self) -> int:
+        """The highest number that a request had."""
+        return self._link.number
+
+    def count_from(self, number: int) -> None:
+        """The next request has the number behind this one."""
+        self._link.number = number
 
     def send(self, actions: NDArray[np.float32] | None, resets: Resets | None, deadline: float) -> None:
         """Asks for a step, for resets, or for both, as Codec.encode_request; it raises before anything is sent.
@@ -57,18 +68,24 @@ class SharedWiring:
         Raises:
             ConfigurationError: also where the options of a reset make the line too long.
         """
-        line = self._codec.encode_request(actions, resets, self._buffers)
+        number = 0 if self._numbers is None else self._link.number + 1
+        line = self._codec.encode_request(actions, resets, self._buffers, number)
         if resets is not None and len(line) > self._codec.max_line:
             lengths = [len(self._codec.encode_reset_line(None, given)) for given in resets.options or ()]
             longest = lengths.index(max(lengths)) if lengths else 0
             raise _too_long(line, self._codec, longest if resets.env_ids is None else resets.env_ids[longest])
-        self._link.send(line + self._tail if self._tail else line, deadline)
+        self._link.number = number
+        self._link.send(nul_terminated(line) if self._nuls else line, deadline)
 
     def receive(self, due: int, deadline: float) -> None:
         """Receives until `due` pending envs have answered."""
-        link, codec, buffers = self._link, self._codec, self._buffers
+        link, codec, buffers, numbers = self._link, self._codec, self._buffers, self._numbers
         while due:
             start, end = link.next_span(deadline)
+            if numbers is not None:
+                end = numbers.end_of_rows(link.lines.data, start, end, link.number)
+                if end < 0:
+                    continue
             due -= codec.decode_states(link.lines.data, buffers, None, start, end)
             if self._fields.watching:
                 say_unknown(self._fields, link.lines.data, start, end, 1 in buffers.dones.tobytes())
@@ -84,11 +101,15 @@ class PerEnvWiring:
     With the compiled kernels on POSIX all sockets are served by three calls a step; otherwise link by link.
 
     Args:
-        tail: see SharedWiring.
+        nuls, numbers: see SharedWiring.
     """
 
-    def __init__(self, links: list[Link], codec: Codec, buffers: StepBuffers, tail: bytes = b"") -> None:
-        self._tail = tail
+    def __init__(
+        self, links: list[Link], codec: Codec, buffers: StepBuffers, nuls: bool = False, numbers: Numbers | None = None
+    ) -> None:
+        self._nuls = nuls
+        self._numbers = numbers
+        self._last = np.zeros(len(links), np.int64)  # number of each socket's last request; 0: they have none
         self.name = f"{len(links)} env socket{'s' if len(links) > 1 else ''}"
         self.links = links
         self._readable = readable(links)
@@ -100,17 +121,32 @@ class PerEnvWiring:
         self._stride = min(64 + 16 * (codec.spec.obs_size + 3), codec.max_env_line)
         self._data = bytearray(self._stride * len(links)) if self._fast else bytearray()
 
-    def may_have_strays(self, thorough: bool) -> bool:
+    @property
+    def last_number(self) -> int:
+        """See SharedWiring."""
+        return int(self._last.max())
+
+    def count_from(self, number: int) -> None:
+        """See SharedWiring; of each socket."""
+        self._last[:] = number
+
+    def may_have_strays(self) -> bool:
         """See SharedWiring. An answer too many would shift this env's rollout by a step, silently."""
         return self._readable() or (self._fast is None and any(len(link.lines) for link in self.links))
 
     def send(self, actions: NDArray[np.float32] | None, resets: Resets | None, deadline: float) -> None:
         """See SharedWiring."""
-        lines = {} if actions is None else dict(enumerate(self._codec.encode_action_lines(actions)))
+        numbers = self._last if self._numbers is None else self._last + 1
+        lines = {} if actions is None else dict(enumerate(self._codec.encode_action_lines(actions, numbers)))
         if resets is not None:
-            lines |= self._reset_lines(resets)  # all of them before the first is sent
-        if self._tail:
-            lines = {env: line + self._tail for env, line in lines.items()}
+            lines |= self._reset_lines(resets, numbers)  # all of them before the first is sent
+        if len(lines) == len(self.links):
+            self._last = numbers
+        else:
+            asked = list(lines)
+            self._last[asked] = numbers[asked]
+        if self._nuls:
+            lines = {env: nul_terminated(line) for env, line in lines.items()}
         done, part = 0, 0
         if self._fast is not None and len(lines) == len(self.links):
             sent = self._fast.send_lines(self._fds, [lines[env] for env in range(len(lines))])
@@ -119,13 +155,15 @@ class PerEnvWiring:
             if n >= done:
                 self._send(env, line[part:] if n == done else line, deadline)
 
-    def _reset_lines(self, resets: Resets) -> dict[int, bytes]:
+    def _reset_lines(self, resets: Resets, numbers: NDArray[np.int64]) -> dict[int, bytes]:
         lines = {}
         for n, env in enumerate(range(len(self.links)) if resets.env_ids is None else resets.env_ids):
             seed, options, parameters = (
                 None if given is None else given[n] for given in (resets.seeds, resets.options, resets.parameters)
             )
-            line = self._codec.encode_reset_line(seed, options, env, parameters)  # type: ignore[arg-type]
+            line = self._codec.encode_reset_line(
+                seed, options, env, parameters, int(numbers[env])  # type: ignore[arg-type]
+            )  # fmt: skip
             if len(line) > self._codec.max_line:
                 raise _too_long(line, self._codec, env)
             lines[int(env)] = line
@@ -145,12 +183,15 @@ class PerEnvWiring:
             return
         buffers, codec = self._buffers, self._codec
         for env in np.flatnonzero(buffers.pending).tolist():
-            link = self.links[env]
-            try:
-                start, end = link.next_span(deadline)
-            except UeRlError as error:
-                error.env_id = env
-                raise
+            link, end = self.links[env], -1
+            while end < 0:
+                try:
+                    start, end = link.next_span(deadline)
+                except UeRlError as error:
+                    error.env_id = env
+                    raise
+                if self._numbers is not None:
+                    end = self._numbers.end_of_rows(link.lines.data, start, end, int(self._last[env]), env)
             codec.decode_states(link.lines.data, buffers, env, start, end)
             if self._fields.watching:
                 say_unknown(self._fields, link.lines.data, start, end, buffers.dones[env] == 1)
@@ -180,6 +221,8 @@ class PerEnvWiring:
             if isinstance(at, tuple):
                 raise self._gone(at[1], OSError(-at[0], os.strerror(-at[0])))
             if at == len(fill):
+                if self._numbers is not None and self._sort_out(self._numbers):
+                    continue
                 answered = pending.nonzero()[0].tolist() if self._fields.watching else []
                 due -= self._codec.decode_state_lines(self._data, self._stride, fill, self._buffers)
                 for env in answered:
@@ -201,6 +244,20 @@ class PerEnvWiring:
                     seen, quiet_since = came, now
                 elif now - quiet_since > HINT_AFTER and fill[at]:
                     self.links[at].hint(unfinished_hint(self._unread(at)))
+
+    def _sort_out(self, numbers: Numbers) -> bool:
+        """Cuts off the numbers of the lines that came; drops answers to the lost connection. Is one still to come?"""
+        assert self._fast is not None
+        while (env := self._fast.cut_numbers(self._data, self._stride, self._fill, self._last)) < len(self._fill):
+            first, due, kept = env * self._stride, int(self._last[env]), b""
+            for line in bytes(self._data[first : first + int(self._fill[env])]).split(b"\n"):
+                if line.strip(b"\r") and numbers.end_of_rows(line, 0, len(line), due, env) >= 0:
+                    kept, due = line + b"\n", due + 1  # behind the right one nothing may come
+            self._data[first : first + len(kept)] = kept
+            self._fill[env] = len(kept)
+            if not kept:
+                return True
+        return False
 
     def _unread(self, env: int) -> bytes:
         return bytes(self._data[env * self._stride : env * self._stride + max(int(self._fill[env]), 0)])
@@ -225,6 +282,14 @@ class PerEnvWiring:
         for i, count in enumerate(self._fill.tolist()):
             data[i * wider : i * wider + count] = self._data[i * self._stride : i * self._stride + count]
         self._data, self._stride = data, wider
+
+
+def nul_terminated(line: bytes) -> bytes:
+    """A line with a NUL byte behind it, and behind each 1023 bytes of it.
+
+    The deployed plugin reads 1024 bytes at most and takes what lies behind them in memory for text too, up to a NUL.
+    """
+    return b"".join(line[at : at + _PLUGIN_READ - 1] + b"\0" for at in range(0, len(line), _PLUGIN_READ - 1))
 
 
 def say_unknown(fields: UnknownFields, data: bytearray, start: int, end: int, ended: bool) -> None:

@@ -27,9 +27,14 @@ if TYPE_CHECKING:
 @click.option(
     "--timeout", type=float, callback=seconds, default=10.0, show_default=True, help="Seconds to wait for each answer."
 )
-@click.option("--nul-terminated", is_flag=True, help="For Unreal games with the plugin's SINGLE or RLBASE.")
+@click.option(
+    "--nul-terminated/--no-nul-terminated",
+    default=None,
+    help="A NUL byte behind each line.  [default: to the Unreal plugin's SINGLE and RLBASE]",
+)
 def inspect(
-    host: str, port: int, transport: str, channel: str, steps: int, timeout: float, nul_terminated: bool
+    host: str, port: int, transport: str, channel: str, steps: int, timeout: float,
+    nul_terminated: bool | None,
 ) -> None:  # fmt: skip
     """Connect to an engine, show its handshake, spaces, wiring and latency, and what limits its speed.
 

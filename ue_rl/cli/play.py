@@ -25,7 +25,11 @@ from ue_rl.cli.common import WrongCommandLine, console, engine_url, seconds
 @click.option(
     "--timeout", type=float, callback=seconds, default=30.0, show_default=True, help="Seconds that a step may take."
 )
-@click.option("--nul-terminated", is_flag=True, help="For Unreal games with the plugin's SINGLE or RLBASE.")
+@click.option(
+    "--nul-terminated/--no-nul-terminated",
+    default=None,
+    help="A NUL byte behind each line.  [default: to the Unreal plugin's SINGLE and RLBASE]",
+)
 @click.option("--env", help="Host this Gymnasium env instead of connecting to an engine.")
 @click.option("--num-envs", type=click.IntRange(1), default=1, show_default=True, help="Envs to host.")
 @click.option("--episodes", type=click.IntRange(1), default=10, show_default=True)

@@ -55,7 +55,9 @@ from ue_rl.training.settings import parse_param, parse_setting
 )  # fmt: skip
 @click.option("--channel", type=click.Choice(["auto", "shared", "per_env"]), help="The wiring.  [default: auto]")
 @click.option(
-    "--nul-terminated/--no-nul-terminated", default=None, help="For Unreal games with the plugin's SINGLE or RLBASE."
+    "--nul-terminated/--no-nul-terminated",
+    default=None,
+    help="A NUL byte behind each line.  [default: to the Unreal plugin's SINGLE and RLBASE]",
 )
 @click.option("--timeout", type=float, help="Seconds a step may take.  [default: 30]")
 @click.option("--timesteps", type=int, help="env-steps in all.  [default: 100000]")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import time
 from collections import deque
 from collections.abc import Sequence
@@ -27,6 +28,8 @@ from ue_rl.errors import (
 )
 from ue_rl.spec import EnvSpec
 from ue_rl.transport import Draw, Transport
+
+_log = logging.getLogger("ue_rl.engines")
 
 Array = NDArray[Any]
 # What an engine may fail with and be started again.
@@ -83,6 +86,8 @@ class EnginePart:
         self.answered_after: deque[float] = deque(maxlen=_KEPT)
         self._latest: float | None = None  # the last of these when the present life began
         self._lives = 0
+        self._last_number = 0  # that a request of any of its connections had (FEATURES=SEQ)
+        self._doubted = False
         self.envs = range(0)
         self._forget()
 
@@ -202,12 +207,15 @@ class EnginePart:
         try:
             if self._lives:
                 self._check_same(spec)
+                if not hasattr(self.source, "start"):  # the same process, which may still be busy with old requests
+                    self._replace(transport)
             self.spec = spec
             self._buffers = transport.buffers  # type: ignore[attr-defined]
             transport.draw_parameters = self.draw  # type: ignore[attr-defined]
             for line in self._settings.values():
                 transport.call(line)
         except BaseException:
+            self._last_number = max(self._last_number, transport.last_number)  # type: ignore[attr-defined]
             transport.close()
             raise
         self.transport, self._connected_at = transport, time.monotonic()
@@ -215,6 +223,12 @@ class EnginePart:
         if self._lives:
             self._bind()
         self._lives += 1
+
+    def _replace(self, transport: Transport) -> None:
+        doubt = transport.replace(self._last_number)  # type: ignore[attr-defined]
+        if doubt and not self._doubted:
+            self._doubted = True
+            _log.warning("%s does not number its answers (no FEATURES=SEQ): %s", self.name, doubt)
 
     def _check_same(self, spec: EnvSpec) -> None:
         try:
@@ -248,6 +262,7 @@ class EnginePart:
             waited = getattr(self.transport, "timeout", 0.0) if isinstance(error, TimeoutError) else 0.0
             played = max(time.monotonic() - self._connected_at - waited, 0.0)
             self._forget()
+            self._last_number = max(self._last_number, self.transport.last_number)  # type: ignore[attr-defined]
             self.transport.close()
             self.transport = None
         error = self.source.lost(error)
@@ -290,6 +305,10 @@ class EnginePart:
         """A setting that outlives the engine: it is made again in each further life."""
         self._settings.pop(key, None)
         self._settings[key] = line
+
+    def remembered(self, key: tuple[object, ...]) -> str | None:
+        """The setting under this key."""
+        return self._settings.get(key)
 
     def describe(self) -> dict[str, str]:
         """See Transport.describe."""

@@ -62,7 +62,7 @@ class TrainOptions:
     reconnect: float = 0.0
     transport: str = "auto"
     channel: str = "auto"
-    nul_terminated: bool = False
+    nul_terminated: bool | None = None
     timeout: float = 30.0
     wait: float = 0.0
     env: str | None = None

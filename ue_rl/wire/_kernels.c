@@ -614,6 +614,48 @@ static int decode_line(Reader *r, const char *p, const char *end)
     return 0;
 }
 
+/* -- the numbers of requests and their answers (FEATURES=SEQ) */
+
+static inline int is_space(char c) { return c == ' ' || c == '\t' || c == '\r'; }
+
+/* Where the rows of the line [start, end) end; *number: 0 where its last field is not SEQ, -1 where it is no number. */
+static const char *number_at(const char *start, const char *end, int64_t *number)
+{
+    const char *stop = end, *at, *p;
+    int64_t value = 0;
+    *number = 0;
+    while (stop > start && (is_space(stop[-1]) || stop[-1] == ';')) stop--;
+    for (at = stop; at > start && at[-1] != ';'; at--)
+        ;
+    p = skip_space(at, stop);
+    if (at == start || stop - p < 3 || !is_word(p, 3, "SEQ")) return end;
+    p = skip_space(p + 3, stop);
+    if (p >= stop || *p != '=') return end;
+    p = skip_space(p + 1, stop);
+    *number = -1;
+    if (stop - p > 18) return at - 1;
+    while (p < stop && is_digit(*p)) value = value * 10 + (*p++ - '0');
+    if (p == stop && value) *number = value;
+    return at - 1;
+}
+
+/* find_number(data, start, end): (where the rows end, number), as number_at */
+static PyObject *find_number(PyObject *self, PyObject *const *args, Py_ssize_t nargs)
+{
+    Py_buffer data;
+    Py_ssize_t start, end, rows_end = 0;
+    int64_t number = 0;
+    if (nargs != 3) return PyErr_Format(PyExc_TypeError, "find_number takes 3 arguments");
+    start = PyLong_AsSsize_t(args[1]), end = PyLong_AsSsize_t(args[2]);
+    if (PyErr_Occurred() || PyObject_GetBuffer(args[0], &data, PyBUF_SIMPLE)) return NULL;
+    if (start < 0 || start > end || end > data.len)
+        PyErr_SetString(PyExc_ValueError, "start and end must lie within data");
+    else
+        rows_end = number_at((char *)data.buf + start, (char *)data.buf + end, &number) - (char *)data.buf;
+    PyBuffer_Release(&data);
+    return PyErr_Occurred() ? NULL : Py_BuildValue("(nL)", rows_end, (long long)number);
+}
+
 /* -- the decoders */
 
 static PyObject *decode(PyObject *const *args, Py_ssize_t nargs, const Column *columns, int count, int main_field)
@@ -690,6 +732,38 @@ static PyObject *decode_state_lines(PyObject *self, PyObject *const *args, Py_ss
     release(&a);
     return result;
 }
+
+/* cut_numbers(data, stride, fill, numbers): cuts off the number of each line that came (see decode_state_lines), where
+ * line i is one line and its number is numbers[i]. Returns num_envs; or the first env of which that is not so, and then
+ * nothing was cut. */
+static PyObject *cut_numbers(PyObject *self, PyObject *const *args, Py_ssize_t nargs)
+{
+    static const Dtype *const dtypes[] = {&UINT8, &INT32, &INT64};
+    Py_buffer views[3], *data = views, *fill = views + 1, *numbers = views + 2;
+    Py_ssize_t stride, i = 0, n, cut;
+    int32_t *filled;
+    if (nargs != 4) return PyErr_Format(PyExc_TypeError, "cut_numbers takes 4 arguments");
+    stride = PyLong_AsSsize_t(args[1]);
+    if (PyErr_Occurred() || get_arrays((PyObject *const[]){args[0], args[2], args[3]}, views, dtypes, 2, 3)) return NULL;
+    n = fill->len / 4, filled = fill->buf;
+    if (numbers->len != n * 8 || stride < 1 || stride > data->len / (n ? n : 1))
+        PyErr_SetString(PyExc_ValueError, "data, stride, fill and numbers disagree");
+    for (cut = 0; cut < 2 && !PyErr_Occurred(); cut++) {
+        for (i = 0; i < n; i++) {
+            const char *line = (const char *)data->buf + i * stride, *end;
+            int64_t number;
+            if (filled[i] <= 0 || filled[i] > stride) continue;
+            end = memchr(line, '\n', (size_t)filled[i]);
+            if (!cut && end != line + filled[i] - 1) break;
+            end = number_at(line, end ? end : line + filled[i], &number);
+            if (number != ((int64_t *)numbers->buf)[i]) break;
+            if (cut) filled[i] = (int32_t)(end - line);
+        }
+        if (i < n) break;
+    }
+    release_arrays(views, 3);
+    return PyErr_Occurred() ? NULL : PyLong_FromSsize_t(i);
+}
 #endif
 
 /* -- the encoders */
@@ -700,9 +774,9 @@ static char *write_text(char *p, const char *text, size_t n)
     return p + n;
 }
 
-static inline char *write_integer(char *p, int32_t value)
+static inline char *write_integer(char *p, int64_t value)
 {
-    char digits[12];
+    char digits[20];
     int n = 0;
     do digits[n++] = (char)('0' + value % 10), value /= 10;
     while (value);
@@ -718,6 +792,14 @@ static inline char *write_env(char *p, const Arrays *a, int32_t row)
     if (!a->agents) return write_integer(p, row);
     p = write_integer(p, row / per_env);
     return write_integer(write_text(p, ";AGENT=", 7), row % per_env);
+}
+
+/* SEQ and the end of the line; without SEQ where `number` is 0. */
+static inline char *end_line(char *p, int64_t number)
+{
+    if (number > 0) p = write_integer(write_text(p, ";SEQ=", 5), number);
+    *p++ = '\n';
+    return p;
 }
 
 /* MASK, unless every choice is legal. */
@@ -773,19 +855,20 @@ static char *write_state(char *p, const Arrays *a, int form, int32_t row, Failur
     return a->mask_size && form != FORM_RLBASE ? write_mask(p, a, row) : p;
 }
 
-/* Bytes that are enough for one row, its numbers and everything around them. */
+/* Bytes that are enough for one row, its numbers and everything around them; and for the end of a line. */
 static Py_ssize_t row_room(const Arrays *a) { return (a->size + 1) * FLOAT_TEXT_MAX + a->mask_size + 80; }
+enum { END_ROOM = 32 };
 
 /* One line of all rows. */
-static PyObject *joined_rows(const Arrays *a, int form, RowWriter *write_row)
+static PyObject *joined_rows(const Arrays *a, int form, RowWriter *write_row, int64_t number)
 {
     const int32_t *ids = a->first.buf;
     Py_ssize_t rows = a->first.len / 4, i;
     PyObject *line;
     char *start, *p;
     Failure f;
-    if (rows > (PY_SSIZE_T_MAX - 1) / row_room(a)) return PyErr_NoMemory();
-    line = PyBytes_FromStringAndSize(NULL, rows * row_room(a) + 1);
+    if (rows > (PY_SSIZE_T_MAX - END_ROOM) / row_room(a)) return PyErr_NoMemory();
+    line = PyBytes_FromStringAndSize(NULL, rows * row_room(a) + END_ROOM);
     if (line == NULL) return NULL;
     start = p = PyBytes_AS_STRING(line);
     for (i = 0; i < rows; i++) {
@@ -796,25 +879,25 @@ static PyObject *joined_rows(const Arrays *a, int form, RowWriter *write_row)
             return failure_tuple(&f, NULL);
         }
     }
-    *p++ = '\n';
+    p = end_line(p, number);
     _PyBytes_Resize(&line, p - start); /* NULL, with MemoryError set, where that fails */
     return line;
 }
 
-/* One line for each env's own socket, without ENV. */
-static PyObject *separate_rows(const Arrays *a, int form, RowWriter *write_row)
+/* One line for each env's own socket, without ENV; `numbers`: of each line, NULL: they have none. */
+static PyObject *separate_rows(const Arrays *a, int form, RowWriter *write_row, const int64_t *numbers)
 {
     const int32_t *ids = a->first.buf;
     Py_ssize_t rows = a->first.len / 4, i;
     PyObject *lines = PyList_New(rows), *failure = NULL;
-    char *start = PyMem_Malloc((size_t)row_room(a));
+    char *start = PyMem_Malloc((size_t)row_room(a) + END_ROOM);
     Failure f;
     if (start == NULL) PyErr_NoMemory();
     for (i = 0; lines && start && i < rows; i++) {
         char *p = write_row(start, a, form == FORM_MULTI ? FORM_SINGLE : form, ids[i], &f);
         PyObject *line = NULL;
         if (p) {
-            *p++ = '\n';
+            p = end_line(p, numbers ? numbers[i] : 0);
             line = PyBytes_FromStringAndSize(start, p - start);
         } else {
             failure = failure_tuple(&f, NULL);
@@ -828,20 +911,34 @@ static PyObject *separate_rows(const Arrays *a, int form, RowWriter *write_row)
     return failure;
 }
 
-/* args: the rows, one array for each column, the masks unless `optional`, the layout, the form and, where `optional`
- * is 1, whether each row is a line. */
+/* args: the rows, one array for each column, the masks unless `optional`, the layout, the form, where `optional` is 1
+ * whether each row is a line and, unless it is left out, the line's number: 0 for none, of several lines an array. */
 static PyObject *encode(PyObject *const *args, Py_ssize_t nargs, const Column *columns, int count, int optional,
                         RowWriter *write_row)
 {
     Arrays a;
-    PyObject *result;
+    Py_buffer numbers;
+    PyObject *result = NULL;
     long form;
-    int separate;
+    int64_t number = 0;
+    int separate, several;
     const int masks = !optional, taken = 1 + count + masks + 1, wanted = taken + 1 + optional;
-    if (nargs != wanted) return PyErr_Format(PyExc_TypeError, "expected %d arguments, got %zd", wanted, nargs);
+    if (nargs != wanted && nargs != wanted + 1)
+        return PyErr_Format(PyExc_TypeError, "expected %d or %d arguments, got %zd", wanted, wanted + 1, nargs);
     form = PyLong_AsLong(args[taken]), separate = optional && PyObject_IsTrue(args[taken + 1]);
+    several = separate && nargs > wanted && !PyLong_Check(args[wanted]);
+    if (nargs > wanted && !separate) number = PyLong_AsLongLong(args[wanted]);
     if (PyErr_Occurred() || hold(&a, args, columns, count, 0, masks, form)) return NULL;
-    result = (separate ? separate_rows : joined_rows)(&a, (int)(form & FORM_MASK), write_row);
+    form &= FORM_MASK;
+    if (!separate) {
+        result = joined_rows(&a, (int)form, write_row, number);
+    } else if (!several) {
+        result = separate_rows(&a, (int)form, write_row, NULL);
+    } else if (get_array(args[wanted], &numbers, &INT64, 0) == 0) {
+        if (numbers.len == a.first.len * 2) result = separate_rows(&a, (int)form, write_row, numbers.buf);
+        else PyErr_SetString(PyExc_ValueError, "one number for each line");
+        PyBuffer_Release(&numbers);
+    }
     release(&a);
     return result;
 }
@@ -863,11 +960,13 @@ static PyObject *encode_states(PyObject *self, PyObject *const *args, Py_ssize_t
 static PyMethodDef METHODS[] = {
     FAST(decode_states, STATES "start, end, form, only_env"),
     FAST(decode_requests, "data, actions, command, seeds, spans, layout, start, end, form, only_env"),
-    FAST(encode_actions, "env_ids, actions, layout, form, separate"),
-    FAST(encode_states, "env_ids, obs, rewards, dones, truncated, masks, layout, form"),
+    FAST(encode_actions, "env_ids, actions, layout, form, separate, number=0"),
+    FAST(encode_states, "env_ids, obs, rewards, dones, truncated, masks, layout, form, number=0"),
+    FAST(find_number, "data, start, end"),
     FAST(copy_parts, "rows, parts"),
 #ifndef _WIN32
     FAST(decode_state_lines, STATES "stride, fill, form"),
+    FAST(cut_numbers, "data, stride, fill, numbers"),
     FAST(receive, "fd, buffer, spin_us, slice_ms"),
     FAST(receive_lines, "fds, data, stride, fill, wanted, spin_us, slice_ms"),
     FAST(send_lines, "fds, lines"),

@@ -40,6 +40,7 @@ def encode_actions(
     layout: NDArray[np.int32] | None,
     form: int,
     separate: bool,
+    number: int | NDArray[np.int64] = 0,
     /,
 ) -> bytes | list[bytes] | _Failure: ...
 def encode_states(
@@ -51,8 +52,10 @@ def encode_states(
     masks: NDArray[np.uint8] | None,
     layout: NDArray[np.int32] | None,
     form: int,
+    number: int = 0,
     /,
 ) -> bytes | _Failure: ...
+def find_number(data: Any, start: int, end: int, /) -> tuple[int, int]: ...
 def copy_parts(
     rows: NDArray[np.float32], parts: tuple[tuple[str, int, tuple[int, ...]], ...], /
 ) -> dict[str, NDArray[np.float32]]: ...
@@ -74,6 +77,7 @@ def decode_state_lines(
     form: int,
     /,
 ) -> int | _Failure: ...
+def cut_numbers(data: bytearray, stride: int, fill: NDArray[np.int32], numbers: NDArray[np.int64], /) -> int: ...
 def receive(fd: int, buffer: memoryview, spin_us: int, slice_ms: int, /) -> int: ...
 def receive_lines(
     fds: NDArray[np.int32],

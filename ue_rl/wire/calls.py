@@ -15,8 +15,9 @@ from __future__ import annotations
 
 import base64
 import binascii
+import contextlib
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 from urllib.parse import quote, unquote
@@ -35,6 +36,7 @@ from ue_rl.errors import (
     UnknownEnv,
     WrongCount,
 )
+from ue_rl.spec import EnvSpec, EnvType
 from ue_rl.wire.kernels_pure import FORM_RLBASE
 from ue_rl.wire.notices import MAX_TEXT, ended_by
 from ue_rl.wire.settings import names_text, number_text, read_names, read_number, read_settings, settings_text
@@ -42,6 +44,7 @@ from ue_rl.wire.settings import names_text, number_text, read_names, read_number
 CALLS = ("GET", "SET", "TIME_SCALE", "PAUSE", "RENDER", "GOALS")
 OK = "OK"
 CALL_LIMIT = 1_048_576  # bytes of a call, and of every answer but a picture, with the line ending
+NUMBER_ROOM = 32  # bytes within that for the number of FEATURES=SEQ and the line ending
 PICTURE_LIMIT = 67_109_888  # bytes of a PICTURE line: 48 MiB of pixels
 MAX_PIXELS = 50_331_648  # bytes of a picture
 
@@ -112,6 +115,25 @@ def write_goals(achieved: NDArray[np.float32], desired: NDArray[np.float32]) -> 
     return _sent("GOALS", "||".join(f"{got}/{wanted}" for got, wanted in zip(*texts, strict=True)))
 
 
+def check_call(line: str) -> bytes:
+    """A call as it is sent, without its line ending.
+
+    Raises:
+        ConfigurationError: it is not one line of printable ASCII that fits.
+    """
+    if not line.isascii() or not line.replace("\t", " ").isprintable():
+        raise ConfigurationError(
+            "a request beside the steps is one line of printable ASCII", field=line.partition("=")[0][:20], got=line,
+            cure="ue_rl.wire.calls writes such lines: names are percent-encoded, such as SET=h%C3%B6he:1",
+        )  # fmt: skip
+    if len(line) + NUMBER_ROOM >= CALL_LIMIT:
+        raise ConfigurationError(
+            "a request beside the steps is too long", field=line.partition("=")[0][:20],
+            expected=f"at most {CALL_LIMIT} bytes", got=len(line) + 1, cure="send it in several parts",
+        )  # fmt: skip
+    return line.encode("ascii")
+
+
 def understood(line: str, answer: bytes) -> str:
     """The answer to `line` as text.
 
@@ -134,6 +156,31 @@ def understood(line: str, answer: bytes) -> str:
     if text[:8].upper() == "REFUSED=":
         raise CommandFailed("the engine refused a request", fault="engine", field=name, got=unquote(text[8:]))
     return text
+
+
+def ask_anything(call: Callable[[str], str], spec: EnvSpec) -> bool:
+    """Makes a call that changes nothing for a trainer, and checks that its answer is one to it.
+
+    Args:
+        call: Transport.call.
+
+    Returns:
+        False where the engine has no such call.
+
+    Raises:
+        ProtocolError: it answered something else. Also what `call` raises.
+    """
+    known: list[tuple[bool, str, Callable[[str], object]]] = [
+        (bool(spec.parameters), write_get(), read_values),
+        ("PAUSE" in spec.features, write_pause(False), read_ok),
+        ("RENDER" in spec.features, write_render(0), read_picture),
+    ]
+    for has, line, read in known:
+        if has and spec.version and spec.env_type is not EnvType.RLBASE:
+            with contextlib.suppress(CommandFailed):  # refused: an answer all the same
+                read(call(line))
+            return True
+    return False
 
 
 def read_ok(text: str) -> None:
@@ -278,11 +325,7 @@ def write_refused(reason: str) -> str:
 
 def _sent(name: str, value: str | None, env: int | None = None) -> str:
     line = name + ("" if value is None else f"={value}") + ("" if env is None else f";ENV={int(env)}")
-    if len(line) >= CALL_LIMIT:
-        raise ConfigurationError(
-            "a request beside the steps is too long", field=name, expected=f"at most {CALL_LIMIT} bytes",
-            got=len(line) + 1, cure="send it in several parts",
-        )  # fmt: skip
+    check_call(line)
     return line
 
 

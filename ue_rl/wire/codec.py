@@ -82,6 +82,7 @@ class Codec:
         self._decode_requests = module.decode_requests
         self._encode_actions = module.encode_actions
         self._encode_states = module.encode_states
+        self.find_number = module.find_number  # (data, start, end) -> (end of the rows, number of FEATURES=SEQ)
         self._all = np.arange(spec.num_rows, dtype=np.int32)
         self._spans = np.zeros((spec.num_rows, 2), np.int32)
         self._ask_spans = np.zeros((spec.num_rows, 4), np.int32)
@@ -92,24 +93,27 @@ class Codec:
     # -- the trainer's side
 
     def encode_actions(
-        self, actions: NDArray[np.float32], env_ids: Sequence[int] | NDArray[np.int32] | None = None
+        self, actions: NDArray[np.float32], env_ids: Sequence[int] | NDArray[np.int32] | None = None, number: int = 0
     ) -> bytes:
         """One line asking the rows `env_ids` (None: all) for a step.
 
         Args:
             actions: float32 [num_rows, act_size], C-contiguous; rows that are not asked are ignored.
+            number: of the request (FEATURES=SEQ); 0: it has none.
 
         Raises:
             ActionError: an action is NaN or infinite.
         """
-        line = self._encode_actions(self._ids(env_ids), actions, self._act_layout, self._state_form, False)
+        line = self._encode_actions(self._ids(env_ids), actions, self._act_layout, self._state_form, False, number)
         if isinstance(line, bytes):
             return line
         raise nonfinite_action(actions, line[1], line[4], self.spec)
 
-    def encode_action_lines(self, actions: NDArray[np.float32]) -> list[bytes]:
-        """One line per env for per-env sockets, in env order; otherwise as `encode_actions`."""
-        lines = self._encode_actions(self._all, actions, None, self.form, True)
+    def encode_action_lines(
+        self, actions: NDArray[np.float32], numbers: NDArray[np.int64] | None = None
+    ) -> list[bytes]:
+        """One line per env for per-env sockets, in env order, with `numbers` int64 [num_envs]; as `encode_actions`."""
+        lines = self._encode_actions(self._all, actions, None, self.form, True, 0 if numbers is None else numbers)
         if isinstance(lines, list):
             return lines
         raise nonfinite_action(actions, lines[1], lines[4], self.spec)
@@ -140,25 +144,30 @@ class Codec:
 
     def encode_reset_line(
         self, seed: int | None = None, options: Mapping[str, Any] | None = None, env_id: int | None = None,
-        parameters: Mapping[str, float] | None = None,
+        parameters: Mapping[str, float] | None = None, number: int = 0,
     ) -> bytes:  # fmt: skip
         """One env's reset for its own socket: no ENV. `env_id`: for errors only."""
-        return self._reset_row(env_id, seed, options, parameters, named=False) + b"\n"
+        return k.end_line(self._reset_row(env_id, seed, options, parameters, named=False), number)
 
-    def encode_request(self, actions: NDArray[np.float32] | None, resets: Resets | None, buffers: StepBuffers) -> bytes:
+    def encode_request(
+        self, actions: NDArray[np.float32] | None, resets: Resets | None, buffers: StepBuffers, number: int = 0
+    ) -> bytes:
         """One line for a step, for resets, or for both: envs in `resets` begin a new episode, the others take a step.
 
         Args:
             actions: float32 [num_rows, act_size]; None: nobody takes a step.
             buffers: of the last answer; with agents, those that are there and whose episode is not over take the step.
+            number: see encode_actions.
 
         Raises:
             ActionError: an action is NaN or infinite. ConfigurationError: an option is no JSON.
         """
         if resets is None:
             assert actions is not None
-            return self.encode_actions(actions, live_rows(buffers, self.spec) if self.spec.groups else None)
+            return self.encode_actions(actions, live_rows(buffers, self.spec) if self.spec.groups else None, number)
         line = self.encode_resets(resets.env_ids, resets.seeds, resets.options, resets.parameters)
+        if number:
+            line = k.end_line(line[:-1], number)
         if actions is None:
             return line
         stepping = np.ones(self.spec.num_envs, np.bool_)
@@ -230,6 +239,7 @@ class Codec:
         env_ids: Sequence[int] | NDArray[np.int32] | None = None,
         infos: Mapping[int, Mapping[str, Any]] | None = None,
         masks: NDArray[np.uint8] | None = None,
+        number: int = 0,
     ) -> bytes:
         """One line with the states of the rows `env_ids` (None: all).
 
@@ -237,6 +247,7 @@ class Codec:
             obs: float32 [num_rows, obs_size]. rewards: float32 [num_rows]. dones, truncated: uint8 [num_rows].
             infos: row -> JSON-able dict, sent as INFO.
             masks: uint8 [num_rows, mask_size], sent as MASK where a choice is not legal; None: all are.
+            number: of the request that they answer; 0: it has none.
 
         Raises:
             NonFiniteValue: the game produced NaN or infinity.
@@ -245,9 +256,9 @@ class Codec:
             truncated = np.zeros(self.spec.num_rows, np.uint8)
         ids = self._ids(env_ids)
         if infos and self.form != k.FORM_RLBASE:
-            return self._encode_with_infos(obs, rewards, dones, truncated, ids, infos, masks)
+            return self._encode_with_infos(obs, rewards, dones, truncated, ids, infos, masks, number)
         line = self._encode_states(
-            ids, obs, rewards, dones, truncated, masks if self._masked else None, self._layout, self._state_form
+            ids, obs, rewards, dones, truncated, masks if self._masked else None, self._layout, self._state_form, number
         )
         if isinstance(line, bytes):
             return line
@@ -362,6 +373,7 @@ class Codec:
         ids: NDArray[np.int32],
         infos: Mapping[int, Mapping[str, Any]],
         masks: NDArray[np.uint8] | None,
+        number: int,
     ) -> bytes:
         rows = []
         for env in ids.tolist():
@@ -369,7 +381,7 @@ class Codec:
             if infos.get(env):
                 row += b";INFO=" + quote(json_text(infos[env], "INFO", env), safe="").encode()
             rows.append(row)
-        return b"||".join(rows) + b"\n"
+        return k.end_line(b"||".join(rows), number)
 
     def _look_closer(
         self, rows: int | k.Failure, data: Any, start: int, end: int, into: StepBuffers | ActionBatch

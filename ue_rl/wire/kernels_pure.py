@@ -74,6 +74,8 @@ _FIELD_IDS = {name.encode(): i for i, name in enumerate(FIELDS[:-1])}
 _STATE_FIELDS = frozenset((F_OBS, F_REW, F_DONE, F_ENV, F_TRUNC, F_INFO))
 _REQUEST_FIELDS = frozenset((F_ACT, F_ENV, F_SEED, F_OPTIONS))
 _OBSERVATION_FIELDS = frozenset((F_OBS, F_ENV, F_RESET))
+_SEQ = re.compile(rb"[ \t\r]*SEQ[ \t\r]*=[ \t\r]*(.*)", re.IGNORECASE | re.DOTALL)
+_SEQ_NUMBER = re.compile(rb"[0-9]{1,18}")
 _CODE_BEHIND = {
     F_DONE: BAD_FLAG, F_TRUNC: BAD_FLAG, F_RESET: BAD_FLAG, F_MASK: BAD_FLAG, F_ENV: BAD_INTEGER, F_SEED: BAD_INTEGER,
     F_AGENT: BAD_INTEGER, F_OTHER: NOT_A_FIELD,
@@ -368,6 +370,19 @@ def _read_rlbase(data: bytes, at: int, end: int, size: int) -> _Row:
             raise _Refused(RUN_TOGETHER if mark == b"." else BAD_NUMBER, 0, field, begun, n)
 
 
+def find_number(data: Any, start: int, end: int) -> tuple[int, int]:
+    """(where the rows of the line data[start:end] end, the number of FEATURES=SEQ behind them).
+
+    The number is 0 where the last field is not SEQ, and -1 where its value is not 1 to 18 digits, above 0.
+    """
+    line = bytes(data[start:end]).rstrip(b" \t\r;")
+    at = line.rfind(b";")
+    found = _SEQ.fullmatch(line, at + 1) if at >= 0 else None
+    if found is None:
+        return end, 0
+    return start + at, (int(found[1]) if _SEQ_NUMBER.fullmatch(found[1]) else 0) or -1
+
+
 def decode_states(
     data: Any,
     obs: NDArray[np.float32],
@@ -552,11 +567,13 @@ def encode_actions(
     layout: NDArray[np.int32] | None,
     form: int,
     separate: bool,
+    number: int | NDArray[np.int64] = 0,
 ) -> bytes | list[bytes] | Failure:
     """One line asking the rows `env_ids` for a step; where `separate`, a list of one line per row, without ENV.
 
     Args:
         env_ids: int32 [n]. actions: float32 [rows, act_size].
+        number: of the request (FEATURES=SEQ), where `separate` int64 [n], of each line; 0: it has none.
     """
     _check_ids(env_ids, len(actions))
     of = _Layout(len(actions), actions.shape[1], form, layout)
@@ -567,10 +584,14 @@ def encode_actions(
     except _Refused as refused:
         return refused.failure
     if separate:
-        return [f"{row}\n".encode() for row in rows]
+        numbers = [0] * len(rows) if isinstance(number, int) else number.tolist()
+        if len(numbers) != len(rows):
+            raise ValueError("one number for each line")
+        return [end_line(row.encode(), one) for row, one in zip(rows, numbers, strict=True)]
     if form == FORM_MULTI:
         rows = [row + _env_text(i, of) for row, i in zip(rows, env_ids.tolist(), strict=True)]
-    return ("||".join(rows) + "\n").encode()
+    assert isinstance(number, int)
+    return end_line("||".join(rows).encode(), number)
 
 
 def encode_states(
@@ -582,8 +603,13 @@ def encode_states(
     masks: NDArray[np.uint8] | None,
     layout: NDArray[np.int32] | None,
     form: int,
+    number: int = 0,
 ) -> bytes | Failure:
-    """One line with the states of the rows `env_ids`, int32 [n]; the arrays as for `decode_states`."""
+    """One line with the states of the rows `env_ids`, int32 [n]; the arrays as for `decode_states`.
+
+    Args:
+        number: of the request that they answer; 0: it has none.
+    """
     _check_ids(env_ids, len(rewards))
     of = _Layout(len(obs), obs.shape[1], form, layout, masks)
     form &= 3
@@ -604,7 +630,12 @@ def encode_states(
             rows.append(f"OBS={numbers};REW={reward};DONE={done}{env}{trunc}{mask}")
     except _Refused as refused:
         return refused.failure
-    return ("||".join(rows) + "\n").encode()
+    return end_line("||".join(rows).encode(), number)
+
+
+def end_line(line: bytes, number: int) -> bytes:
+    """`line` with its number (FEATURES=SEQ), unless that is 0, and its line ending."""
+    return b"%b;SEQ=%d\n" % (line, number) if number > 0 else line + b"\n"
 
 
 def copy_parts(

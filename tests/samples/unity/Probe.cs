@@ -1,6 +1,6 @@
 // What the tests run in mono: engines of each kind, and the codec on lines from standard input.
 //
-//     probe.exe serve sink|plain|agents|behaviour PORT ENVS one line "listening .." first
+//     probe.exe serve sink|plain|agents|behaviour PORT ENVS [SILENCE STARTING]  one line "listening .." first
 //     probe.exe codec         each line: COMMAND TAB CONFIG TAB TEXT, answered by one line
 //     probe.exe floats FILE   float32 in, their texts out, one a line
 //     probe.exe parse FILE    texts in, the bits of double and float32 out
@@ -36,7 +36,14 @@ namespace UeRl.Tests
                 { AutoFlush = words[0] == "serve" });
             switch (words[0])
             {
-                case "serve": Serve(words[1], int.Parse(words[2]), int.Parse(words[3])); break;
+                case "serve":
+                    if (words.Length > 5)
+                    {
+                        UeRlBridge.Silence = double.Parse(words[4], CultureInfo.InvariantCulture);
+                        UeRlBridge.Starting = double.Parse(words[5], CultureInfo.InvariantCulture);
+                    }
+                    Serve(words[1], int.Parse(words[2]), int.Parse(words[3]));
+                    break;
                 case "codec": Codec(); break;
                 case "floats": Floats(File.ReadAllBytes(words[1])); break;
                 case "parse": Parse(File.ReadAllLines(words[1])); break;
