@@ -253,8 +253,8 @@ def launched(
     folder = None if output_dir is None else Path(output_dir)
     return [
         LaunchedEngine(
-            words, num_envs, None if seed is None else seed + number * (num_envs or 1), number,
-            None if folder is None else folder / f"engine-{number}.log", dial, start_timeout,
+            words, num_envs, seed, number, None if folder is None else folder / f"engine-{number}.log", dial,
+            start_timeout,
         )
         for number in range(num_engines)
     ]  # fmt: skip
@@ -286,10 +286,11 @@ def launch(
             words, or a preset such as "godot:PATH" (docs/launching.md). {engine} is the engine's number, from 0.
             A program that listens on 7777 and knows no {port} can be started once.
         num_engines: how many. num_envs: envs of each; None: what the game has.
-        seed: {seed} is this plus the number of envs in the engines before.
+        seed: {seed} of the first engine; the others, and one that is started again, get others that follow from it.
         output_dir: folder for what each engine prints, engine-0.log ..; None: not kept, shown in errors only.
         start_timeout: seconds until an engine listens, and again until it has shaken hands.
-        max_restarts: an engine that is lost is started again, this often within `restart_window` seconds; 0: never.
+        max_restarts: an engine that is lost is started again, this often within `restart_window` seconds of play; 0:
+            never.
         on_change: called with each ue_rl.engines.lifecycle.Change.
         transport, max_episode_steps, monitor, copy, compute_reward, render_mode, options: as for `connect`.
 

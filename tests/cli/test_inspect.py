@@ -128,3 +128,8 @@ def test_play_refuses_an_engine_with_agents(tiny_model: Path) -> None:
     assert isinstance(result.exception, errors.ConfigurationError)
     assert "the envs of this engine hold agents" in str(result.exception)
     assert "GroupVecEnv" in str(result.exception)
+
+
+def test_numbers_are_the_shortest_text_that_reads_back() -> None:
+    with run_in_thread(Game(second=0.2)) as engine:
+        assert "env 0: 0.0, 0.2 " in inspect("--port", str(engine.port), "--steps", "2")

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import functools
 import logging
+import time
+import types
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +18,7 @@ from ue_rl.agents import GroupVecEnv, SelfPlay, SelfPlayOptions
 from ue_rl.agents.group import GroupTransport
 from ue_rl.agents.multi_agent_env import AgentsEnv
 from ue_rl.agents.sides import SidesTransport
+from ue_rl.engines import part as part_of_engines
 from ue_rl.engines import restarts as restarts_of_engines
 from ue_rl.engines.lifecycle import Change, Life, LifeState
 from ue_rl.engines.restarts import Restarts
@@ -559,6 +562,53 @@ def test_an_engine_that_never_answers_a_step_spends_the_quota_however_long_it_ta
         env.step(A)
     with pytest.raises(errors.RestartsSpent, match="3 times in a row"):
         for _ in range(4):
+            fragile.breaks = ["collect"]
+            env.step(A)
+
+
+def test_only_the_time_in_which_an_engine_plays_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An engine that loads for 40 s and dies after a step would never be lost twice within a window of 60 s."""
+    clock = [0.0]
+    monkeypatch.setattr(part_of_engines, "time", types.SimpleNamespace(
+        monotonic=lambda: clock[0], perf_counter=time.perf_counter, sleep=lambda seconds: None))  # fmt: skip
+    transport, fragile = two(restarts=Restarts(3, 60))
+    made, fragile._make = fragile._make, lambda life: (clock.__setitem__(0, clock[0] + 40), made(life))[1]
+    env = UnrealVecEnv(transport)
+    env.reset()
+
+    def lose(after: float) -> None:
+        env.step(A)
+        clock[0] += after
+        fragile.breaks = ["collect"]
+        env.step(A)
+
+    for _ in range(8):  # one that plays for a while is lost as often as it likes
+        lose(after=25)
+    clock[0] += 25
+    with pytest.raises(errors.RestartsSpent, match="lost 4 times within 60 s of play"):
+        for _ in range(4):
+            lose(after=0.1)
+    assert clock[0] > 400
+
+
+def test_waiting_for_an_answer_that_never_comes_is_no_play(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that answers a step and then hangs for 30 s, again and again, spends its quota too."""
+    clock = [0.0]
+    monkeypatch.setattr(part_of_engines, "time", types.SimpleNamespace(
+        monotonic=lambda: clock[0], perf_counter=time.perf_counter, sleep=lambda seconds: None))  # fmt: skip
+    transport, fragile = two(restarts=Restarts(3, 60))
+    env = UnrealVecEnv(transport)
+
+    def late() -> errors.EngineTimeout:
+        clock[0] += 30
+        return errors.EngineTimeout("no answer")
+
+    fragile.error = late
+    monkeypatch.setattr(FragileTransport, "timeout", 30.0, raising=False)
+    env.reset()
+    with pytest.raises(errors.RestartsSpent, match="lost 4 times within 60 s of play"):
+        for _ in range(4):
+            env.step(A)
             fragile.breaks = ["collect"]
             env.step(A)
 

@@ -30,13 +30,18 @@ _DYING = 0.5  # seconds that an engine whose session has ended may take to end i
 @click.option("--strict", is_flag=True, help="For an engine of protocol version 1: what is only tolerated fails, too.")
 @click.option("--base", is_flag=True, help="For the deployed Unreal plugin: its known limits are warnings.")
 @click.option(
+    "--nul-terminated/--no-nul-terminated",
+    default=None,
+    help="A NUL byte behind each line.  [default: to the Unreal plugin's SINGLE and RLBASE]",
+)
+@click.option(
     "--timeout", type=float, callback=seconds, default=2.0, show_default=True, help="Seconds to wait for each answer."
 )
 @click.option("--json", "as_json", is_flag=True, help="Write one JSON object, and nothing else.")
 @click.pass_context
 def check(
     context: click.Context, url: str, engine: str | None, num_envs: int, start_timeout: float, seed: int, strict: bool,
-    base: bool, timeout: float, as_json: bool,
+    base: bool, nul_terminated: bool | None, timeout: float, as_json: bool,
 ) -> int:  # fmt: skip
     """Connect to an engine again and again, and say what its side of the protocol does wrong, how that was seen, what
     the protocol says about it, and what to do.
@@ -58,7 +63,7 @@ def check(
         from ue_rl.cli.check_view import View
 
         view = View()
-    options = Options(timeout=timeout, seed=seed, base=base, strict=strict)
+    options = Options(timeout=timeout, seed=seed, base=base, strict=strict, nul_terminated=nul_terminated)
     if engine is None:
         address = engine_url(url, None)
         return _run(address, options, view, None)

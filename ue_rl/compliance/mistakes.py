@@ -148,12 +148,15 @@ MISTAKES: dict[str, Mistake] = _table(
         "Clear the flag behind DONE when an episode begins, and what counts the steps up to a time limit."),
     ("never-done", "5", "no episode ends",
         "Send DONE=1 in the last step of an episode, or DONE=1;TRUNC=1 at a time limit."),
+    ("limit-as-done", "5", "a time limit seems to end episodes by DONE=1 without TRUNC=1",
+        "Where the limit ends it and not the game send DONE=1;TRUNC=1, with TRUNC in FEATURES: learners count on after "
+        "it. Where the game does, show the time that is left in the observation."),
     ("one-step-late", "5", "an answer holds the state before the action",
         "Apply the action, let it end, and only then compute the observation and the reward."),
     # envs and actions
     ("wrong-env-acted", "4", "an action reaches another env than the one it names",
         "Take the env from ENV=i of each row, not from the row's place in the line."),
-    ("action-ignored", "5", "actions change nothing",
+    ("action-ignored", "5", "no effect of the actions was seen",
         "Apply the numbers of ACT to the env before the state is computed."),
     ("same-trajectory", "4", "all envs have the same trajectory",
         "Give each env a state and a random generator of its own, seeded differently."),
@@ -161,6 +164,8 @@ MISTAKES: dict[str, Mistake] = _table(
         "Read the ACT numbers in the order of the row."),
     ("choice-refused", "3s", "the engine does not take a choice that its ACT_SPACE allows",
         "Take every integer that the space allows: DISCRETE(n) is 0 to n-1."),
+    ("actions-clipped", "3s", "a part of ACT_SPACE does what its edge does",
+        "Announce in ACT_SPACE what the game takes, and clip to that alone."),
     ("bound-refused", "3s", "the engine does not take an action at the bounds of its ACT_SPACE",
         "Take every number from the lowest to the highest, both included."),
     # spaces and values

@@ -28,7 +28,7 @@ from ue_rl.wire.notices import notice_of
 
 SHARED, PER_ENV = "text, shared channel", "text, env sockets"
 _SHOWN, _REQUESTS_SHOWN = 400, 3
-_ACCEPT = 0.1  # seconds in which the deployed plugin accepts one connection
+_ACCEPT = 0.3  # seconds more for each env socket: the deployed plugin accepts one in 0.1 s, a busy one later
 
 _RAW_INFO = re.compile(rb"INFO[ \t]*=[^;|]*[^-._~%0-9A-Za-z \t;|]", re.IGNORECASE)
 _KEY = re.compile(rb"(?:^|[;|])[ \t]*([A-Za-z_]\w*)[ \t]*=")
@@ -59,6 +59,8 @@ class TextPeer:
         timeout: seconds for each answer.
         carrier: SHARED or PER_ENV; "": what `first_carrier` says.
         again: a session with this engine was there before, so that its handshake needs no diagnosis.
+        nul_terminated: a NUL byte behind each request; None: where the engine may be the deployed plugin's SINGLE or
+            RLBASE, which takes what an earlier read has left for text without it.
 
     Attributes:
         spell: how a request's text becomes the pieces that are sent, `pause` seconds apart.
@@ -66,6 +68,7 @@ class TextPeer:
         handshake: the line as it came, and `greeted`, the seconds until it did.
         joined: a line came in which nothing separates two fields, b"" for none.
         unknown: keys of rows that nobody knows, each with the first line that had it; INFO where it was not encoded.
+        nul: what is sent behind each request.
         slowest: seconds of the answer that took longest.
 
     Raises:
@@ -74,7 +77,10 @@ class TextPeer:
 
     partial = True
 
-    def __init__(self, address: tuple[str, int], timeout: float, carrier: str = "", again: bool = False) -> None:
+    def __init__(
+        self, address: tuple[str, int], timeout: float, carrier: str = "", again: bool = False,
+        nul_terminated: bool | None = None,
+    ) -> None:  # fmt: skip
         self.timeout, self.pause = timeout, 0.0
         self.spell: Spelling = plain
         self.wires = [Wire(address, timeout)]
@@ -85,6 +91,8 @@ class TextPeer:
             self.spec, self.handshake, self.greeted = greet(self.wires[0], timeout, not again)
             self.carrier = carrier or first_carrier(self.spec)
             self._rlbase = self.spec.env_type is EnvType.RLBASE
+            may_need_nuls = not self.spec.version and self.spec.env_type is not EnvType.MULTI
+            self.nul = b"\0" if may_need_nuls and nul_terminated is not False else b""
             self._codec, self._buffers = Codec(self.spec), StepBuffers.of(self.spec)
             self.arrivals: list[Line] = []
             self._repeated = False  # an answer was that of the request before, once more
@@ -116,7 +124,7 @@ class TextPeer:
         if self._says("ERROR"):
             for wire in self._env_wires:
                 wire.send(b"\n")
-        self._extra = 0.0 if self.spec.version else _ACCEPT * self.spec.num_envs
+        self._extra = _ACCEPT * self.spec.num_envs
 
     def _collect_first(self) -> None:
         """The state that an engine of RLBASE sends by itself."""
@@ -267,15 +275,9 @@ class TextPeer:
         self._sent = [b"".join(pieces).decode("utf-8", "backslashreplace")]
         self._send(self._env_wires[0], pieces, pause)
 
-    def collect(self, envs: set[int]) -> States:
-        """Waits for the answers of these envs."""
-        began = time.perf_counter()
-        self._collect(envs)
-        return States.of(self._buffers, time.perf_counter() - began)
-
     def _send(self, wire: Wire, pieces: Sequence[bytes], pause: float = 0.0) -> None:
         try:
-            wire.send(*pieces, pause=pause)
+            wire.send(*pieces[:-1], pieces[-1] + self.nul, pause=pause)
         except Ended as error:
             raise self._gone(error, set()) from None
 
