@@ -246,6 +246,7 @@ class BridgeCore(abc.ABC):
                     if self.inbox.parameters:
                         self._set_parameters()
                     self.tick_training(delta)
+                    self.check.after_tick(self.inbox)
                 elif self.mode is Mode.INFERENCE:
                     self.tick_inference(delta)
             finally:
@@ -274,6 +275,7 @@ class BridgeCore(abc.ABC):
         self.check.of_trainer(self.inbox, self.outbox)
         self.tick_training(delta)
         if self.busy:
+            self.check.after_tick(self.inbox)
             return False
         self.answered[:] = 0
         return True
@@ -302,6 +304,7 @@ class BridgeCore(abc.ABC):
     def forget_requests(self) -> None:
         """The trainer has gone: nothing is asked and nothing is to be sent any more."""
         self.inbox.clear()
+        self.check.after_tick(self.inbox)
         self.outbox.infos.clear()
         self.answered[:] = 0
         if self.paused:
