@@ -25,6 +25,7 @@ from ue_rl.bridges.action_check import ActionCheck
 from ue_rl.bridges.hosting import (
     ActsPerEnv,
     ChecksSizes,
+    ChecksSpaces,
     ComputesRewards,
     ForgetsEpisodes,
     Host,
@@ -178,7 +179,7 @@ class BridgeCore(abc.ABC):
         """The policy for `start_inference`; takes the place of an earlier one between two ticks.
 
         Raises:
-            ModelMismatch: the policy has other sizes than this bridge. The earlier one stays.
+            ModelMismatch: the policy has other sizes or spaces than this bridge. The earlier one stays.
             ConfigurationError: this bridge has images, which no policy is given here.
         """
         if self.spec.image is not None:
@@ -186,7 +187,9 @@ class BridgeCore(abc.ABC):
                 "inference mode gives a policy numbers, not images", fault="caller", field="IMAGE",
                 got=self.spec.image.text(), cure="run the exported model in the engine, on outbox.image",
             )  # fmt: skip
-        if isinstance(interface, ChecksSizes):
+        if isinstance(interface, ChecksSpaces):
+            interface.require_spaces(self.spec)
+        elif isinstance(interface, ChecksSizes):
             interface.require(self.spec.obs_size, self.spec.act_size)
         with self.lock:
             self._forgetful = interface if isinstance(interface, ForgetsEpisodes) else None

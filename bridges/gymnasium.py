@@ -68,7 +68,7 @@ class GymnasiumBridge(VectorBridge):
     """
 
     # Only where the envs can: a host asks whether they are there, see ue_rl/bridges/hosting.py.
-    render: Callable[[int], NDArray[np.uint8]]
+    render: Callable[[int], NDArray[np.uint8] | None]
     compute_reward: Callable[[NDArray[np.float32], NDArray[np.float32]], NDArray[np.float32]]
     list_parameters: Callable[[], dict[str, tuple[float, float, float]]]
     get_parameter: Callable[[str, int], float]

@@ -44,7 +44,7 @@ class PettingZooBridge(MultiAgentBridge):
     """
 
     # Only where the envs can, see GymnasiumBridge.
-    render: Callable[[int], NDArray[np.uint8]]
+    render: Callable[[int], NDArray[np.uint8] | None]
     list_parameters: Callable[[], dict[str, tuple[float, float, float]]]
     get_parameter: Callable[[str, int], float]
     set_parameter: Callable[[str, float, int], None]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from math import erf, sqrt
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -163,8 +163,8 @@ def judge(case: Case, rows: list[NDArray[np.float32]]) -> None:
 
 
 @pytest.fixture(params=CASES)
-def case(request: pytest.FixtureRequest) -> Iterator[tuple[str, Case]]:
-    yield request.param, CASES[request.param]()
+def case(request: pytest.FixtureRequest) -> tuple[str, Case]:
+    return request.param, CASES[request.param]()
 
 
 def test_learning_draws_choices_as_likely_as_the_policy_says(opened: Any, case: tuple[str, Case]) -> None:
