@@ -68,7 +68,7 @@ class GymnasiumBridge(VectorBridge):
     """
 
     # Only where the envs can: a host asks whether they are there, see ue_rl/bridges/hosting.py.
-    render: Callable[[int], NDArray[np.uint8]]
+    render: Callable[[int], NDArray[np.uint8] | None]
     compute_reward: Callable[[NDArray[np.float32], NDArray[np.float32]], NDArray[np.float32]]
     list_parameters: Callable[[], dict[str, tuple[float, float, float]]]
     get_parameter: Callable[[str, int], float]
@@ -198,15 +198,15 @@ class GymnasiumBridge(VectorBridge):
             self.set_parameter = self._parameters.set
         return features
 
-    def _render(self, env_id: int = 0) -> NDArray[np.uint8]:
-        """The env's picture, uint8 [height, width, 3]."""
+    def _render(self, env_id: int = 0) -> NDArray[np.uint8] | None:
+        """The env's picture, uint8 [height, width, 3]; None where it has none now."""
         try:
             picture = self.envs[env_id].render()
         except gym.error.DependencyNotInstalled as error:
             raise ConfigurationError(
                 "this env cannot render here", fault="caller", got=str(error), cure="install what it names"
             ) from error
-        return np.asarray(picture, np.uint8)
+        return None if picture is None else np.asarray(picture, np.uint8)
 
     # -- rows
 

@@ -12,14 +12,15 @@ import json
 import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ue_rl.errors import ModelLoadError, ModelMismatch
-from ue_rl.space_tree import Branch, LeafKind, Space
-from ue_rl.spec import MAX_NUMBERS, PROTOCOL_VERSION
+from ue_rl.space_tree import Branch, Leaf, LeafKind, Space, box
+from ue_rl.spec import MAX_NUMBERS, PROTOCOL_VERSION, ImageSpec
 
 METADATA_KEY = "ue_rl"
 FORMAT = 1
@@ -131,6 +132,16 @@ class PolicyMetadata:
         """Numbers per action."""
         return space_size(self.action_space)
 
+    @cached_property
+    def observed(self) -> Space:
+        """The observation space as a tree, see `tree_from_json`. Raises ModelLoadError where it cannot be."""
+        return _tree(self.observation_space)
+
+    @cached_property
+    def acted(self) -> Space:
+        """The action space as a tree; as `observed`."""
+        return _tree(self.action_space)
+
     def ports(self, role: str, side: str = "inputs") -> tuple[Port, ...]:
         """The inputs (or outputs) of one role."""
         ports: tuple[Port, ...] = getattr(self, side)
@@ -184,11 +195,22 @@ class PolicyMetadata:
             made = cls(**values)
             made._check()
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-            raise ModelLoadError(
-                "the model's description (metadata key 'ue_rl') cannot be read", fault="model",
-                got=f"{type(error).__name__}: {error}", cure="export the model again",
-            ) from error  # fmt: skip
+            raise _unreadable(error) from error
         return made
+
+
+def _tree(space: Mapping[str, Any]) -> Space:
+    try:
+        return tree_from_json(space)
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise _unreadable(error) from error
+
+
+def _unreadable(error: Exception) -> ModelLoadError:
+    return ModelLoadError(
+        "the model's description (metadata key 'ue_rl') cannot be read", fault="model",
+        got=f"{type(error).__name__}: {error}", cure="export the model again",
+    )  # fmt: skip
 
 
 def _port_from_json(raw: Mapping[str, Any]) -> Port:
@@ -242,11 +264,18 @@ def space_to_json(space: Any) -> dict[str, Any]:
     )
 
 
-def tree_to_json(tree: Space) -> dict[str, Any]:
-    """A space tree of the handshake, as `space_to_json` writes the Gymnasium space of the same form."""
+def tree_to_json(tree: Space, image: ImageSpec | None = None) -> dict[str, Any]:
+    """A space tree of the handshake, as `space_to_json` writes the Gymnasium space of the same form.
+
+    Args:
+        image: what its IMAGE leaf stands for.
+    """
     if isinstance(tree, Branch):
         kind = "Dict" if tree.named else "Tuple"
-        return {"type": kind, "spaces": {name: tree_to_json(part) for name, part in tree.parts}}
+        return {"type": kind, "spaces": {name: tree_to_json(part, image) for name, part in tree.parts}}
+    if tree.kind is LeafKind.IMAGE:
+        assert image is not None  # EnvSpec has checked that
+        return {"type": "Box", "shape": list(image.shape), "dtype": "uint8", "low": 0, "high": 255}
     if tree.kind is LeafKind.BOX:
         low, high = (_bounds_to_json(np.array(bound)) for bound in (tree.low, tree.high))
         return {"type": "Box", "shape": list(tree.shape), "dtype": tree.dtype, "low": low, "high": high}
@@ -256,6 +285,30 @@ def tree_to_json(tree: Space) -> dict[str, Any]:
         said = {"start": list(tree.starts)} if tree.starts else {}
         return {"type": "MultiDiscrete", "nvec": list(tree.counts), **said}
     return {"type": "MultiBinary", "shape": list(tree.shape)}
+
+
+def tree_from_json(space: Mapping[str, Any]) -> Space:
+    """The tree of a space in its JSON form: every Box float32, an IMAGE a Box, a MultiDiscrete one row of choices.
+
+    Raises:
+        ConfigurationError: a space that cannot be.
+    """
+    kind = space["type"]
+    if kind in ("Dict", "Tuple"):
+        parts = tuple((name, tree_from_json(part)) for name, part in space["spaces"].items())
+        return Branch(parts, named=kind == "Dict")
+    if kind == "Discrete":
+        return Leaf(LeafKind.DISCRETE, counts=(int(space["n"]),), starts=(int(space.get("start", 0)),))
+    if kind == "MultiDiscrete":
+        counts = tuple(int(n) for n in np.ravel(space["nvec"]))
+        return Leaf(LeafKind.MULTI_DISCRETE, (len(counts),), counts=counts, starts=tuple(space.get("start", ())))
+    shape = tuple(space["shape"])
+    if kind == "MultiBinary":
+        return Leaf(LeafKind.MULTI_BINARY, shape)
+    with np.errstate(over="ignore"):
+        low, high = (np.asarray(space.get(side, f"{sign}inf"), np.float64).astype(np.float32)
+                     for side, sign in (("low", "-"), ("high", "")))  # fmt: skip
+    return box(shape, low, high)
 
 
 def space_size(space: Mapping[str, Any]) -> int:

@@ -15,8 +15,9 @@ from numpy.typing import NDArray
 
 from ue_rl.errors import ExportError, ModelLoadError, ModelMismatch
 from ue_rl.inference.interface import ModelPath, Observations
-from ue_rl.inference.metadata import space_size, space_to_json
+from ue_rl.inference.metadata import space_size, space_to_json, tree_from_json
 from ue_rl.inference.states import State, StatefulInference
+from ue_rl.space_tree import Space
 
 _STATE_NAMES = ("state_h", "state_c")
 
@@ -69,6 +70,11 @@ class Sb3Inference(StatefulInference):
     def act_size(self) -> int | None:
         """Numbers per action."""
         return space_size(space_to_json(self._model.action_space)) if self._model else None
+
+    @property
+    def spaces(self) -> tuple[Space | None, Space | None]:
+        """See InferenceInterface.spaces; predict() itself refuses other observations."""
+        return None, tree_from_json(space_to_json(self._model.action_space)) if self._model else None
 
     @property
     def takes_masks(self) -> bool:

@@ -198,7 +198,7 @@ async def test_a_handshake_of_millions_is_refused_before_it_costs_anything(pendu
         ("CONFIG:OBS=4;ACT=1\n", "not the model's"),
         ("HELLO\n", "not a handshake"),
         ("CONFIG:OBS=3;ACT=2\n", "not the model's"),
-        ("CONFIG:OBS=3;ACT=1;ACT_SPACE=DISCRETE(3)\n", "action space is not the model's"),
+        ("CONFIG:OBS=3;ACT=1;ACT_SPACE=DISCRETE(3)\n", "spaces are not the model's"),
         ("CONFIG:OBS=3;ACT=1;ENV_TYPE=MULTI;ENV_COUNT=5000\n", "more envs than"),
         ("CONFIG: obs = 300000000;ACT=1;OBS_SPACE=BOX(0:1)\n", "not the model's"),  # 24 GB of bounds, if decoded
         ("CONFIG:OBS=3;ACT=300000000;ACT_SPACE=BOX(0:1)\n", "not the model's"),
@@ -235,6 +235,26 @@ async def test_recurrent_policies_keep_each_env_apart(tmp_path: Path) -> None:
         engine[1].close()
 
 
+async def test_a_newer_recurrent_file_begins_with_states_of_its_own(tmp_path: Path) -> None:
+    path = make("Pendulum-v1", tmp_path / "r.onnx", RecurrentPPO, "MlpLstmPolicy")
+    other = make("Pendulum-v1", tmp_path / "other.onnx", RecurrentPPO, "MlpLstmPolicy", seed=5)
+    model = OnnxInference(other)
+    seen = np.array([[0.5, -0.3, 0.8]], np.float32)
+    line = "OBS=0.5,-0.3,0.8\n"
+    async with serving(path) as server:
+        engine = await dial(server)
+        for _ in range(5):
+            await ask(engine, line)
+        os.replace(other, path)
+        await until(lambda: server.policy.reloads == 1)
+        state, begins = model.initial_state(1), True
+        for _ in range(3):
+            expected, state = model.run(seen, state=state, episode_start=np.array([begins]))
+            assert numbers(await ask(engine, line))[0] == pytest.approx(float(expected[0, 0]), abs=1e-7)
+            begins = False
+        engine[1].close()
+
+
 async def test_a_newer_file_takes_over_and_a_broken_one_does_not(tmp_path: Path) -> None:
     path = make("Pendulum-v1", tmp_path / "m.onnx")
     other = make("Pendulum-v1", tmp_path / "other.onnx", seed=5)
@@ -267,7 +287,7 @@ async def test_spaces_of_choices_are_compared(tmp_path: Path) -> None:
         engine = await dial(server, hello.format(2))
         assert await ask(engine, "OBS=0,0,0,0\n") in ("ACT=0\n", "ACT=1\n")
         other = await dial(server, hello.format(3))
-        assert "expected DISCRETE (2" in await ask(other, "OBS=0,0,0,0\n")
+        assert "expected DISCRETE(2)" in await ask(other, "OBS=0,0,0,0\n")
         for streams in (engine, other):
             streams[1].close()
 

@@ -64,7 +64,7 @@ def play(
     with film_file:
         with _engine(env, gif is not None, connection) as (vec_env, bridge):
             spec = vec_env.engine_spec
-            policy.require(spec.seen_size, spec.act_size)
+            policy.require_spaces(spec, as_trainer=True)
             player = Player(policy, vec_env)
             if seed is not None:
                 vec_env.seed(seed)

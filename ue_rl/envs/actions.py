@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from ue_rl.envs.hybrid_box import HybridBox, part_of
 from ue_rl.errors import ActionError
 from ue_rl.space_tree import Leaf, LeafKind, leaves
-from ue_rl.spec import ActionKind, ActionSpec, EnvSpec
+from ue_rl.spec import ActionKind, EnvSpec
 
 
 class ActionWriter:
@@ -26,10 +26,9 @@ class ActionWriter:
         self._wire_shape = (spec.num_envs, spec.act_size)
         self._hybrid = HybridBox(action.space) if action.kind is ActionKind.HYBRID and action.space else None
         self._zero_based = zero_based
-        tree = action.space or _leaf(action)
         self._parts = [
             (path, _LeafWriter(leaf, spec.num_envs, zero_based, path), slice(at, at + leaf.size))
-            for path, leaf, at in leaves(tree)
+            for path, leaf, at in leaves(action.tree)
         ]
         self._plain = action.kind is ActionKind.BOX and action.space is None
         self._one = self._parts[0][1]
@@ -117,15 +116,6 @@ class _LeafWriter:
             expected=f"an integer from {first} to {end - 1}", got=rows[env, index].item(),
             cure="was the model trained on another action space?",
         )  # fmt: skip
-
-
-def _leaf(action: ActionSpec) -> Leaf:
-    """An action space without a tree, as one leaf: a row of numbers, or one choice."""
-    kind = LeafKind(action.kind.value)
-    if kind is LeafKind.BOX:
-        return Leaf(kind, (action.size,), "float32", (-np.inf,), (np.inf,))  # bounds are not checked
-    shape = () if kind is LeafKind.DISCRETE else (action.size,)
-    return Leaf(kind, shape, counts=() if kind is LeafKind.MULTI_BINARY else action.counts, starts=action.starts)
 
 
 def _field(path: tuple[str, ...]) -> str:

@@ -5,6 +5,7 @@ Each method is a round trip of its own, between two steps. What the engine does 
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
@@ -13,7 +14,7 @@ from numpy.typing import NDArray
 
 from ue_rl.engine_calls import EngineCalls
 from ue_rl.envs.spaces import observation_tree
-from ue_rl.errors import ConfigurationError, UnsupportedByEngine
+from ue_rl.errors import CommandFailed, ConfigurationError, UnsupportedByEngine
 from ue_rl.randomize import Randomizer, Ranges, randomize
 from ue_rl.space_tree import Branch, Leaf
 from ue_rl.spec import EnvSpec, Parameter
@@ -28,6 +29,7 @@ class EngineControls:
     """For a class that has a connected `transport`."""
 
     transport: Transport
+    _told_of_pictures = False
 
     def list_params(self) -> dict[str, Parameter]:
         """Name -> parameter with its value now (of env 0) and its range; {} where the game has none."""
@@ -61,8 +63,15 @@ class EngineControls:
     def _parameters(self) -> tuple[str, ...]:
         return tuple(parameter.name for parameter in self.transport.spec.parameters)
 
-    def _picture(self, env_id: int) -> NDArray[np.uint8]:
-        return EngineCalls(self.transport).render(env_id)
+    def _picture(self, env_id: int) -> NDArray[np.uint8] | None:
+        """None where the engine has no picture of this env now: a film goes on without it, and so does learning."""
+        try:
+            return EngineCalls(self.transport).render(env_id)
+        except CommandFailed as error:
+            if not self._told_of_pictures:
+                self._told_of_pictures = True
+                warnings.warn(f"env {env_id} has no picture: {error} (said once)", stacklevel=3)
+            return None
 
 
 def check_render_mode(spec: EnvSpec, render_mode: str | None) -> str | None:

@@ -95,7 +95,8 @@ class UnrealEnv(EngineControls, gym.Env[Any, Any]):
         return self._read(buffers), float(buffers.rewards[0]), done and not truncated, truncated, self._info(buffers)
 
     def render(self) -> Any:
-        """The engine's picture, uint8 [height, width, channels]; None without render_mode="rgb_array"."""
+        """The engine's picture, uint8 [height, width, channels]; None where it has none now, and without
+        render_mode="rgb_array"."""
         return None if self.render_mode is None else self._picture(0)
 
     def _read(self, buffers: StepBuffers) -> Observation:

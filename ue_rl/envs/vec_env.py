@@ -18,7 +18,7 @@ import gymnasium as gym
 import numpy as np
 from numpy.typing import NDArray
 from stable_baselines3.common.monitor import Monitor
-from stable_baselines3.common.vec_env.base_vec_env import VecEnv, VecEnvIndices, VecEnvStepReturn
+from stable_baselines3.common.vec_env.base_vec_env import VecEnv, VecEnvIndices, VecEnvStepReturn, tile_images
 
 from ue_rl.buffers import StepBuffers
 from ue_rl.envs.actions import ActionWriter
@@ -328,10 +328,22 @@ class UnrealVecEnv(EngineControls, Resumable, VecEnv):
         return [self._monitor and wrapper_class is Monitor for _ in self._get_indices(indices)]
 
     def get_images(self) -> Sequence[NDArray[np.uint8] | None]:
-        """A picture of each env, uint8 [height, width, channels], with render_mode="rgb_array"; otherwise None each."""
+        """A picture of each env, uint8 [height, width, channels], with render_mode="rgb_array"; otherwise None each.
+
+        An env that has no picture now is black beside those that have one; None each where none has.
+        """
         if self.render_mode is None:
             return [None] * self.num_envs
-        return [self._picture(env) for env in range(self.num_envs)]
+        pictures = [self._picture(env) for env in range(self.num_envs)]
+        black = next((np.zeros_like(picture) for picture in pictures if picture is not None), None)
+        return [black if picture is None else picture for picture in pictures]
+
+    def render(self, mode: str | None = None) -> NDArray[np.uint8] | None:
+        """The pictures of all envs, tiled; None where no env has one."""
+        if self.render_mode is None or mode not in (None, self.render_mode):
+            return super().render(mode)  # says why there is none
+        pictures = [picture for picture in self.get_images() if picture is not None]
+        return tile_images(pictures) if pictures else None
 
     def _get_indices(self, indices: VecEnvIndices) -> list[int]:
         n, chosen = self.num_envs, list(super()._get_indices(indices))

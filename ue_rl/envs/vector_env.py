@@ -160,8 +160,9 @@ class UnrealVectorEnv(EngineControls, gym.vector.VectorEnv[Any, Any, NDArray[Any
         self._over = dones
         return obs, rewards, dones & ~truncations, truncations, self._infos(buffers, infos)
 
-    def render(self) -> tuple[NDArray[np.uint8], ...] | None:
-        """A picture of each env, uint8 [height, width, channels]; None without render_mode="rgb_array"."""
+    def render(self) -> tuple[Any, ...] | None:
+        """A picture of each env, uint8 [height, width, channels], or None where it has none now; None alone without
+        render_mode="rgb_array"."""
         return None if self.render_mode is None else tuple(self._picture(env) for env in range(self.num_envs))
 
     def call(self, name: str, *args: Any, **kwargs: Any) -> tuple[Any, ...]:

@@ -18,6 +18,7 @@ from stable_baselines3.common.off_policy_algorithm import OffPolicyAlgorithm
 from stable_baselines3.common.vec_env import VecEnv, VecNormalize, unwrap_vec_normalize
 
 from ue_rl.envs.draws import restore_draws
+from ue_rl.envs.hybrid_box import outgrown
 from ue_rl.envs.vec_env import UnrealVecEnv
 from ue_rl.errors import ConfigurationError
 from ue_rl.saving import snapshot
@@ -131,7 +132,7 @@ def _loaded(checkpoint: Checkpoint, kind: Any, env: VecEnv, load: Mapping[str, A
     except ValueError as error:
         if "spaces do not match" not in str(error):
             raise
-        raise ConfigurationError(
+        raise outgrown(error) or ConfigurationError(
             f"the checkpoint {checkpoint.path} is of another engine", got=str(error),
             cure="connect to the engine that it was trained with, or begin a new run in another folder",
         ) from error  # fmt: skip

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from ue_rl.errors import ConfigurationError, HandshakeError, printable, shorten
-from ue_rl.space_tree import Leaf, LeafKind, Space
+from ue_rl.space_tree import Space
 from ue_rl.spec import (
     FEATURES,
     PROTOCOL_VERSION,
@@ -383,11 +383,6 @@ def _ranges_text(low: tuple[float, ...], high: tuple[float, ...]) -> str:
 
 
 def _action_text(action: ActionSpec) -> str:
-    if action.space is not None:
-        return space_text(action.space)
-    if action.kind is ActionKind.BOX:
+    if action.space is None and action.kind is ActionKind.BOX:
         return f"BOX({_ranges_text(action.low, action.high)})"
-    if action.kind is ActionKind.MULTI_BINARY:
-        return f"MULTI_BINARY({action.size})"
-    shape = () if action.kind is ActionKind.DISCRETE else (action.size,)
-    return space_text(Leaf(LeafKind(action.kind.value), shape, counts=action.counts, starts=action.starts))
+    return space_text(action.tree)
