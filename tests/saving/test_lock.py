@@ -118,14 +118,16 @@ def test_a_pid_that_is_used_again_holds_nothing(tmp_path: Path, monkeypatch: pyt
 def test_a_forked_child_neither_releases_nor_keeps_it(tmp_path: Path) -> None:
     """It ends its `with` blocks, and it may outlive its parent."""
     read, write = os.pipe()
-    child = None
+    begun, ready = os.pipe()
     with RunLock(tmp_path) as lock:
         child = os.fork()
         if not child:
             lock.__exit__(None, None, None)
+            os.write(ready, b"!")
             os.close(write)
             os.read(read, 1)  # lives on, until the parent's end of the pipe is closed
             os._exit(lock.held)
+        assert os.read(begun, 1) == b"!"
         with pytest.raises(ConfigurationError, match=f"pid {os.getpid()}"):
             RunLock(tmp_path).__enter__()
         assert (tmp_path / HOLDER).exists()

@@ -87,8 +87,9 @@ class RunLock:
     ) -> None:
         if self.held:
             self.held = False
-            with suppress(OSError):
-                (self.folder / HOLDER).unlink(missing_ok=True)
+            if (self.holder() or {}).get("pid") == os.getpid():  # else the folder was renamed, and that is another one
+                with suppress(OSError):
+                    (self.folder / HOLDER).unlink(missing_ok=True)
             self._lock.release()
 
     def forked(self) -> None:
