@@ -76,13 +76,6 @@ class PolicyGraph(nn.Module):
         self.trunk = trunk
         self.head = head
         self.roles = roles
-        self.reference = False
-
-    def as_reference(self) -> PolicyGraph:
-        """The same net computing in float64 after the preprocessing: to judge rounding by."""
-        self.double()
-        self.reference = True
-        return self
 
     def _latent(self, inputs: tuple[th.Tensor, ...]) -> tuple[th.Tensor, tuple[th.Tensor, ...]]:
         """The head's input, and the new state (empty if not recurrent)."""
@@ -90,15 +83,11 @@ class PolicyGraph(nn.Module):
         for role, value in zip(self.roles, inputs, strict=True):
             by_role.setdefault(role, []).append(value)
         seen = self.observation(*by_role[OBSERVATION])
-        if self.reference:
-            seen = {k: v.double() for k, v in seen.items()} if isinstance(seen, dict) else seen.double()
         features = self.extractor(seen)
         state: tuple[th.Tensor, ...] = ()
         if self.lstm is not None:
             keep = 1.0 - by_role[EPISODE_START][0].unsqueeze(2)
             h, c = (keep * s for s in by_role[STATE])
-            if self.reference:
-                h, c = h.double(), c.double()
             features, *new = self.lstm(features, h, c)
             state = tuple(new)
         return self.trunk(features), state

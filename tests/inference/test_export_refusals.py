@@ -22,7 +22,6 @@ from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize
 from ue_rl.errors import ConfigurationError, ExportError
 from ue_rl.inference import OnnxInference, check_exportable, export_onnx
 from ue_rl.inference.export import file, graph
-from ue_rl.inference.export.verify import Verifier
 
 SMALL = {"net_arch": [16]}
 BOX = spaces.Box(np.array([-3, 0.5], np.float32), np.array([1, 7], np.float32))
@@ -378,29 +377,8 @@ def test_a_wrong_normalisation_is_not_taken_for_rounding(change, path, monkeypat
         export_onnx(model, path)
 
 
-@pytest.mark.parametrize(("times", "accepted"), [(3.5, True), (4.8, False)])
-def test_how_much_rounding_is_taken_for_rounding(times, accepted, path, monkeypatch):
-    """Where float32 errs by a ten-thousandth, four of them are the limit, for the file and for predict()."""
-    model = make()
-    span = (model.action_space.high - model.action_space.low)[None]
-    monkeypatch.setattr(Verifier, "_errors", lambda self, compute: iter([np.full_like(compute(self.plan.net), 1e-4)]))
-    real = model.predict
-
-    def predict(*args, **kwargs):
-        actions, state = real(*args, **kwargs)
-        return actions + times * 1e-4 * span, state
-
-    monkeypatch.setattr(model, "predict", predict)
-    if accepted:
-        assert export_onnx(model, path).rounded == 1024
-    else:
-        with pytest.raises(ExportError, match=r"float32 accounts for 0\.0004"):
-            export_onnx(model, path)
-
-
-def test_a_few_units_in_the_last_place_are_rounding_and_twenty_are_not(path, monkeypatch):
+def test_twenty_units_in_the_last_place_are_not_rounding(path, monkeypatch):
     model = make(action=spaces.Box(50, 60, (1,), np.float32))
-    monkeypatch.setattr(Verifier, "_errors", lambda self, compute: iter([np.zeros_like(compute(self.plan.net))]))
     real = model.predict
     monkeypatch.setattr(model, "predict", lambda *a, **k: (real(*a, **k)[0] * np.float32(1 + 20 * 2.0**-23), None))
     with pytest.raises(ExportError, match="which is not rounding"):
@@ -574,7 +552,7 @@ def test_dropout_is_off_in_the_file_and_on_again_in_the_model(path):
 
 
 class Constant(BaseFeaturesExtractor):
-    """Multiplies by a matrix that is no parameter, and so stays float32 when the net is computed in float64."""
+    """Multiplies by a matrix that is no parameter, and so stays float32 if a net is turned to float64."""
 
     def __init__(self, space):
         super().__init__(space, 4)
@@ -584,11 +562,30 @@ class Constant(BaseFeaturesExtractor):
         return observations @ self.matrix[0]
 
 
-def test_rounding_that_cannot_be_told_is_refused_with_what_to_do(path):
+class Sorting(BaseFeaturesExtractor):
+    """Does what has no rule."""
+
+    def __init__(self, space):
+        super().__init__(space, 3)
+
+    def forward(self, observations):
+        return observations.topk(3, dim=1).values
+
+
+def test_custom_code_is_judged_by_the_same_arithmetic(path, monkeypatch):
     model = make(policy_kwargs={"net_arch": [16], "features_extractor_class": Constant})
+    report = export_onnx(model, path, tolerance=1e-12, extreme_tolerance=1e-12, allow_custom=True)
+    assert report.reason == "rounding"
+    tamper(monkeypatch, edited(of_weight))
+    with pytest.raises(ExportError, match="which is not rounding"):
+        export_onnx(model, path, allow_custom=True)
+
+
+def test_rounding_that_cannot_be_told_is_refused_with_what_to_do(path):
+    model = make(policy_kwargs={"net_arch": [16], "features_extractor_class": Sorting})
     export_onnx(model, path, allow_custom=True)  # the file is right
     path.unlink()
-    with pytest.raises(ExportError, match="does not run in float64") as caught:
+    with pytest.raises(ExportError, match=r"not known how this rounds: .*topk") as caught:
         export_onnx(model, path, tolerance=1e-12, extreme_tolerance=1e-12, allow_custom=True)
     assert "or pass a larger tolerance" in str(caught.value)
     assert not path.exists()
