@@ -8,7 +8,6 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 from gymnasium.vector import AutoresetMode
-from gymnasium.vector.utils import batch_space
 from numpy.typing import NDArray
 
 from ue_rl.buffers import StepBuffers
@@ -18,7 +17,7 @@ from ue_rl.envs.episodes import CutOff, begin_episodes, start_episodes
 from ue_rl.envs.infos import with_arrays
 from ue_rl.envs.masks import Masks
 from ue_rl.envs.observations import Observation, Observations
-from ue_rl.envs.spaces import action_space, observation_space
+from ue_rl.envs.spaces import action_space, batched, observation_space
 from ue_rl.errors import ConfigurationError, UnsupportedByEngine
 from ue_rl.transport import Transport
 
@@ -57,8 +56,8 @@ class UnrealVectorEnv(EngineControls, gym.vector.VectorEnv[Any, Any, NDArray[Any
         autoreset_mode: AutoresetMode | str = AutoresetMode.NEXT_STEP,
         render_mode: str | None = None,
     ) -> None:
+        self.transport = transport  # first: close() needs it, and Gymnasium calls that whatever is raised here
         self.autoreset_mode = _mode(autoreset_mode)
-        self.transport = transport
         self.engine_spec = spec = transport.connect()
         if spec.groups:
             raise ConfigurationError(
@@ -72,8 +71,8 @@ class UnrealVectorEnv(EngineControls, gym.vector.VectorEnv[Any, Any, NDArray[Any
         }  # fmt: skip
         self.single_observation_space = observation_space(spec)
         self.single_action_space = action_space(spec)
-        self.observation_space = batch_space(self.single_observation_space, self.num_envs)
-        self.action_space = batch_space(self.single_action_space, self.num_envs)
+        self.observation_space = batched(self.single_observation_space, self.num_envs)
+        self.action_space = batched(self.single_action_space, self.num_envs)
         self._writer = ActionWriter(spec)
         self._observations = Observations(spec)
         self._masks = Masks.of(spec)
