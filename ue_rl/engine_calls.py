@@ -12,6 +12,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
+from numbers import Real
 from typing import Any, TypeVar
 
 import numpy as np
@@ -53,12 +54,13 @@ class EngineCalls:
         """The values now.
 
         Args:
-            names: None: all. env_id: of this env; None: of env 0.
+            names: or one name; None: all. env_id: of this env; None: of env 0.
 
         Raises:
             UnsupportedByEngine: the engine has no parameters, or none of such a name. ConfigurationError: no such env.
             CommandFailed: the engine refused. Also what Transport.receive raises.
         """
+        names = [names] if isinstance(names, str) else names
         wanted = list(self._require_parameters() if names is None else self._check_names(names))
         env = self._check_env(env_id)
         line = calls.write_get(() if names is None else wanted, env)
@@ -75,17 +77,18 @@ class EngineCalls:
 
         Raises:
             UnsupportedByEngine: the engine has no parameters, or none of such a name. ConfigurationError: a value is
-                out of its range, or there is no such env; nothing was sent. CommandFailed: the engine refused. Also
-                what Transport.receive raises.
+                no number or out of its range, or there is no such env; nothing was sent. CommandFailed: the engine
+                refused. Also what Transport.receive raises.
         """
         known = self._require_parameters()
         self._check_names(values)
         for name, value in values.items():
             parameter = known[name]
-            if not parameter.low <= value <= parameter.high:
+            number = isinstance(value, Real)
+            if not number or not parameter.low <= value <= parameter.high:
                 raise ConfigurationError(
-                    "a parameter is out of range", field=name, expected=f"{parameter.low:g} to {parameter.high:g}",
-                    got=value,
+                    "a parameter is out of range" if number else "a parameter is a number", field=name,
+                    expected=f"{parameter.low:g} to {parameter.high:g}", got=value,
                 )  # fmt: skip
         if not values:
             return {}
