@@ -162,7 +162,7 @@ def connect(
         EngineUnreachable, EngineTimeout, EngineDisconnected, HandshakeError, SegmentInvalid, UnsupportedByEngine: see
             docs/troubleshooting.md, by error.
     """
-    from ue_rl.envs.vec_env import UnrealVecEnv  # Stable-Baselines3, which `open_transport` does not need
+    from ue_rl import UnrealVecEnv  # Stable-Baselines3, which `open_transport` does not need
 
     carrier = open_transport(url, transport, **options)
     return UnrealVecEnv(
@@ -180,7 +180,7 @@ def make_env(
     **options: Any,
 ) -> UnrealEnv:
     """What gymnasium.make("ue_rl/Engine-v0", url=..) makes: an engine's one env. Arguments and errors as `connect`."""
-    from ue_rl.envs.gym_env import UnrealEnv
+    from ue_rl import UnrealEnv
 
     carrier = open_transport(url, transport, **options)
     return UnrealEnv(carrier, render_mode=render_mode, compute_reward=compute_reward)
@@ -204,7 +204,7 @@ def make_vector_env(
     Raises:
         ConfigurationError: the engine has another number of envs. Otherwise as `connect`.
     """
-    from ue_rl.envs.vector_env import UnrealVectorEnv
+    from ue_rl import UnrealVectorEnv
 
     carrier = open_transport(url, transport, **options)
     with closed_if_it_fails(carrier):
@@ -298,9 +298,9 @@ def launch(
         ConfigurationError: a wrong argument or command. EngineNotStarted: with what an engine printed last.
             Also what `connect` raises.
     """
+    from ue_rl import UnrealVecEnv
     from ue_rl.engines.restarts import Restarts
     from ue_rl.engines.transport import EnginesTransport
-    from ue_rl.envs.vec_env import UnrealVecEnv
 
     engines = launched(
         command, num_engines=num_engines, num_envs=num_envs, seed=seed, output_dir=output_dir,

@@ -54,12 +54,13 @@ class EngineCalls:
         """The values now.
 
         Args:
-            names: None: all. env_id: of this env; None: of env 0.
+            names: or one name; None: all. env_id: of this env; None: of env 0.
 
         Raises:
             UnsupportedByEngine: the engine has no parameters, or none of such a name. ConfigurationError: no such env.
             CommandFailed: the engine refused. Also what Transport.receive raises.
         """
+        names = [names] if isinstance(names, str) else names
         wanted = list(self._require_parameters() if names is None else self._check_names(names))
         env = self._check_env(env_id)
         line = calls.write_get(() if names is None else wanted, env)
@@ -76,8 +77,8 @@ class EngineCalls:
 
         Raises:
             UnsupportedByEngine: the engine has no parameters, or none of such a name. ConfigurationError: a value is
-                out of its range, or there is no such env; nothing was sent. CommandFailed: the engine refused. Also
-                what Transport.receive raises.
+                no number or out of its range, or there is no such env; nothing was sent. CommandFailed: the engine
+                refused. Also what Transport.receive raises.
         """
         self._check_names(values)
         check_settings(self._transport.spec.parameters, values)

@@ -201,12 +201,13 @@ def test_a_wrong_reset_mask_is_refused_as_gymnasium_does(mask: Any) -> None:
     env, reference = discrete(AutoresetMode.DISABLED)
     env.reset()
     reference.reset()
-    with pytest.raises((ValueError, TypeError)) as theirs:
+    with pytest.raises((ValueError, TypeError, AssertionError)) as theirs:
         reference.reset(options={"reset_mask": mask})
     with pytest.raises(errors.ConfigurationError) as ours:
         env.reset(options={"reset_mask": mask})
-    assert isinstance(ours.value, type(theirs.value))
-    assert str(theirs.value) in str(ours.value)
+    if not isinstance(theirs.value, AssertionError):  # before Gymnasium 1.3
+        assert isinstance(ours.value, type(theirs.value))
+        assert str(theirs.value) in str(ours.value)
 
 
 # -- spaces and masks

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from ue_rl.envs.hybrid_box import HybridBox, part_of
 from ue_rl.errors import ActionError
-from ue_rl.space_tree import Leaf, LeafKind, leaves
+from ue_rl.space_tree import MAX_EXACT, Leaf, LeafKind, beyond_exact, leaves
 from ue_rl.spec import ActionKind, EnvSpec
 
 
@@ -77,7 +77,7 @@ class _LeafWriter:
         self._path = path
         self._shape = (num_envs, *leaf.shape)
         self._rows = (num_envs, leaf.size)
-        self._box = leaf.kind is LeafKind.BOX
+        self._box, self._wide = leaf.kind is LeafKind.BOX, leaf.wide
         counts = (2,) if leaf.kind is LeafKind.MULTI_BINARY else leaf.counts
         starts = np.array(leaf.starts or (0,), np.int64)
         self._first = np.zeros(1, np.int64) if zero_based else starts
@@ -96,6 +96,11 @@ class _LeafWriter:
         rows = array.reshape(self._rows)
         if ignored is not None:
             rows = np.where(ignored[:, None], self._first, rows)
+        if self._wide and (wrong := beyond_exact(rows)) is not None:
+            raise ActionError(
+                "an integer of the action is not exact in float32, which is what travels", fault="policy",
+                field=_field(self._path), expected=f"{-MAX_EXACT} to {MAX_EXACT}", got=wrong,
+            )  # fmt: skip
         if self._box:
             with np.errstate(over="ignore"):
                 return np.ascontiguousarray(rows, np.float32)

@@ -1,4 +1,4 @@
-"""Infos of all envs as Gymnasium's vector envs have them: an array for each key, and a mask `_key`."""
+"""Infos as the game gave them: arrays that have travelled as lists are arrays again."""
 
 from __future__ import annotations
 
@@ -21,6 +21,13 @@ def with_arrays(infos: Mapping[int, Mapping[str, Any]]) -> dict[int, dict[str, A
         for env, value in _converted(values).items():
             plain[env][key] = value
     return plain
+
+
+def put_arrays(info: dict[str, Any]) -> None:
+    """Turns what are lists of numbers in one env's `info` into arrays, in place, also in dicts within it."""
+    for key, value in info.items():
+        if value.__class__ is list or value.__class__ is dict:
+            info[key] = _converted({0: value})[0]
 
 
 def _converted(values: dict[int, Any]) -> dict[int, Any]:

@@ -12,15 +12,16 @@ from typing import Any
 
 import numpy as np
 from gymnasium import spaces
+from gymnasium.vector.utils import batch_space
 
 from ue_rl.envs.actions import ActionWriter
 from ue_rl.envs.hybrid_box import HybridBox
 from ue_rl.space_tree import Branch, Leaf, LeafKind, Space, box
 from ue_rl.spec import ActionKind, EnvSpec, ImageSpec
 
-__all__ = ["ActionWriter", "action_space", "gymnasium_space", "observation_space", "observation_tree"]
+__all__ = ["ActionWriter", "action_space", "batched", "gymnasium_space", "observation_space", "observation_tree"]
 
-# Gymnasium sorts the keys of a Dict, and again when it makes a batch of it; older versions cannot be told otherwise.
+# Older versions keep the order of a list of parts without being told.
 _ORDER: dict[str, Any] = {"sort_keys": False} if "sort_keys" in inspect.signature(spaces.Dict).parameters else {}
 
 
@@ -71,6 +72,15 @@ def action_space(spec: EnvSpec, zero_based: bool = False) -> spaces.Space[Any]:
     if action.kind is ActionKind.MULTI_DISCRETE:
         return _discrete((action.size,), action.counts, action.starts, zero_based)
     return spaces.MultiBinary(len(action.counts))
+
+
+def batched(space: spaces.Space[Any], n: int) -> spaces.Space[Any]:
+    """The space of `n` values at once; Gymnasium's own function sorts a Dict's keys in versions before 1.3."""
+    if isinstance(space, spaces.Dict):
+        return spaces.Dict([(name, batched(part, n)) for name, part in space.spaces.items()], **_ORDER)
+    if isinstance(space, spaces.Tuple):
+        return spaces.Tuple([batched(part, n) for part in space.spaces])
+    return batch_space(space, n)
 
 
 def gymnasium_space(tree: Space, image: ImageSpec | None = None, zero_based: bool = False) -> spaces.Space[Any]:

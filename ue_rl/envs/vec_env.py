@@ -22,8 +22,9 @@ from stable_baselines3.common.vec_env.base_vec_env import VecEnv, VecEnvIndices,
 
 from ue_rl.buffers import StepBuffers
 from ue_rl.envs.actions import ActionWriter
-from ue_rl.envs.controls import RENDER_FPS, EngineControls, GoalReward, check_render_mode, goal_reward
+from ue_rl.envs.controls import EngineControls, GoalReward, check_render_mode, connected, goal_reward, render_mode_of
 from ue_rl.envs.episodes import begin_episodes, start_episodes
+from ue_rl.envs.infos import put_arrays
 from ue_rl.envs.journal import Journal
 from ue_rl.envs.masks import Masks
 from ue_rl.envs.observations import Observation, Observations
@@ -52,7 +53,8 @@ class UnrealVecEnv(EngineControls, Resumable, VecEnv):
             with an observation before they step. Stable-Baselines3 is not: it would train on rollouts shifted by one.
         compute_reward: (achieved goals, desired goals, infos) -> rewards [n], for HerReplayBuffer; None: the engine is
             asked, where it has FEATURES=GOAL_REWARD.
-        render_mode: "rgb_array": `render` and `get_images` give the engine's pictures (FEATURES=RENDER).
+        render_mode: "rgb_array": `render` and `get_images` give the engine's pictures (FEATURES=RENDER). None: that,
+            where the engine sends pictures.
 
     Attributes:
         observation_space: as the handshake says, see ue_rl.envs.spaces; choices count from 0.
@@ -87,10 +89,10 @@ class UnrealVecEnv(EngineControls, Resumable, VecEnv):
                 "an episode has at least one step", field="max_episode_steps", got=max_episode_steps
             )
         self.transport = transport
-        self.engine_spec: EnvSpec = transport.connect()
+        self.engine_spec: EnvSpec = connected(transport)
         self.max_episode_steps = max_episode_steps
         self.spec = None
-        self.render_mode = check_render_mode(self.engine_spec, render_mode)
+        self.render_mode = render_mode_of(self.engine_spec, render_mode)
         self._compute_reward = goal_reward(transport, compute_reward, zero_based=True)
         if self.engine_spec.groups:
             raise ConfigurationError(
@@ -113,7 +115,7 @@ class UnrealVecEnv(EngineControls, Resumable, VecEnv):
         super().__init__(
             n, observation_space(self.engine_spec, zero_based=True), action_space(self.engine_spec, zero_based=True)
         )
-        self.metadata["render_fps"] = RENDER_FPS
+        self.metadata["render_fps"] = self.engine_spec.render_fps
 
     # -- the step
 
@@ -130,6 +132,8 @@ class UnrealVecEnv(EngineControls, Resumable, VecEnv):
         self._returns[:] = 0
         self._started[:] = self._steps
         self.reset_infos = [dict(buffers.infos.get(env, {})) for env in range(self.num_envs)]
+        for info in self.reset_infos:
+            put_arrays(info)
         self._reset_seeds()
         self._reset_options()
         if self._masks is not None:
@@ -176,12 +180,15 @@ class UnrealVecEnv(EngineControls, Resumable, VecEnv):
         obs = self._observations.read(buffers)
         rewards = buffers.rewards.copy()
         dones = buffers.dones.astype(np.bool_)
-        infos: list[dict[str, Any]] = [{} for _ in range(self.num_envs)]
+        infos: list[dict[str, Any]] = [{"TimeLimit.truncated": False} for _ in range(self.num_envs)]
         if buffers.infos:
-            for env, info in buffers.infos.items():
-                infos[env].update(info)
-                if not _RESERVED.isdisjoint(info) and env not in buffers.lost:
-                    infos[env]["engine"] = {key: infos[env].pop(key) for key in info if key in _RESERVED}
+            for env, sent in buffers.infos.items():
+                info = infos[env]
+                info.update(sent)
+                if not _RESERVED.isdisjoint(sent) and env not in buffers.lost:
+                    info["engine"] = {key: info.pop(key) for key in sent if key in _RESERVED}
+                    info["TimeLimit.truncated"] = False
+                put_arrays(info)
         if self._masks is not None:
             self._masks.take(buffers)
         if self.journal is not None and self.journal.lost:
@@ -235,6 +242,7 @@ class UnrealVecEnv(EngineControls, Resumable, VecEnv):
         self._started[envs] = self._steps
         for env in envs:
             self.reset_infos[env] = dict(buffers.infos.get(env, {}))
+            put_arrays(self.reset_infos[env])
             if self._masks is not None:
                 self.reset_infos[env]["action_mask"] = self._masks.current[env]
 

@@ -76,10 +76,11 @@ def check_settings(known: Sequence[Parameter], settings: Mapping[str, Any], env_
                 "the engine has no such parameter", env_id=env_id, field="SET", expected=", ".join(ranges), got=name
             )
         low, high = ranges[name]
-        number = isinstance(value, (int, float, np.integer, np.floating)) and -math.inf < value < math.inf
-        if not number or not low <= value <= high:
+        number = isinstance(value, (int, float, np.integer, np.floating))
+        if not number or not -math.inf < value < math.inf or not low <= value <= high:
+            what = "out of range" if number else "a number"
             raise ConfigurationError(
-                f"a parameter is out of range: {name}", env_id=env_id, field="SET", expected=f"{low:g} to {high:g}",
+                f"a parameter is {what}: {name}", env_id=env_id, field="SET", expected=f"{low:g} to {high:g}",
                 got=value,
             )  # fmt: skip
 
