@@ -28,7 +28,15 @@ class Numbers:
         self._find, self._echoes = codec.find_number, echoes
         self._agents = codec.spec.agents_per_env
         self._latest, self._several = 0, False  # several: rows of more than one request are open
+        self._spoken = False
         self._of_env = np.zeros(codec.spec.num_envs, np.int64)
+
+    def expected(self, env: int | None) -> int:
+        """The number that the next request is likely to have, on an env's own socket or on the shared channel."""
+        if not self._echoes:
+            return -1
+        last = self._latest if env is None else self.of(env)
+        return last + 1 if last or not self._spoken else 0
 
     def cut(self, line: Any, start: int, end: int) -> tuple[int, int]:
         """(where the asks of the line end, its number).
@@ -54,6 +62,7 @@ class Numbers:
             before: `command` as it was, where a request was still open; None where none was.
             command: uint8 [num_rows], ActionBatch.command.
         """
+        self._spoken = True
         if env is not None:
             self._of_env[env] = number
         elif before is None:

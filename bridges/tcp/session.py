@@ -264,8 +264,10 @@ class EngineSession:
                     continue
             before = inbox.command.copy() if self._order.state is State.ASKED and not place else None
             self._order.on(Event.ASK)
-            start, (end, number) = span[0], self._numbers.cut(lines.data, *span)
-            codec.decode_requests(lines.data, inbox, env, start, end)
+            number = self._numbers.expected(env)
+            if not codec.decode_requests(lines.data, inbox, env, *span, number):  # it is another one
+                end, number = self._numbers.cut(lines.data, *span)
+                codec.decode_requests(lines.data, inbox, env, span[0], end)
             self._numbers.asked(number, env, before, inbox.command)
 
     def _ask_for_reset(self) -> None:

@@ -126,7 +126,7 @@ class TcpConnection(BaseTransport):
             if not self._tail:
                 _log.info("no NUL bytes are sent: only SINGLE and RLBASE engines of version 0 need them")
         if "SEQ" in spec.features and spec.env_type is not EnvType.RLBASE:
-            self._numbers = Numbers(self._codec)
+            self._numbers, self._admin.number = Numbers(self._codec), 0
         self._wiring = self._choose(self._admin, spec)
         return spec
 
