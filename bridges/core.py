@@ -147,7 +147,9 @@ class BridgeCore(abc.ABC):
 
         A bridge that has a method, but not always the ability, overrides this and leaves the feature out.
         """
-        return frozenset({"ERROR", "SEQ", *(feature for feature, ability in _ABILITIES.items() if isinstance(self, ability))})
+        return frozenset(
+            {"ERROR", "SEQ", *(feature for feature, ability in _ABILITIES.items() if isinstance(self, ability))}
+        )
 
     def announce(self) -> EnvSpec:
         """The spec, with the parameters of the game as they are when this is first called: by a host, at its start.
