@@ -265,11 +265,13 @@ class EngineSession:
                 if self._hears_calls and not place and is_call(line):
                     self._answer_call(line)
                     continue
-            before = inbox.command.copy() if self._order.state is State.ASKED and not place else None
+            before = inbox.command.copy() if not place and self._order.state is State.ASKED else None
             self._order.on(Event.ASK)
-            start, (end, number) = span[0], self._numbers.cut(lines.data, *span)
-            codec.decode_requests(lines.data, inbox, env, start, end)
-            self._numbers.asked(number, env, before, inbox.command)
+            number = self._numbers.next[place]
+            if not codec.decode_requests(lines.data, inbox, env, *span, number):  # it is another one
+                end, number = self._numbers.cut(lines.data, *span)
+                codec.decode_requests(lines.data, inbox, env, span[0], end)
+            self._numbers.asked(place, number, before, inbox.command)
 
     def _ask_for_reset(self) -> None:
         self._order.on(Event.ASK)
@@ -299,7 +301,7 @@ class EngineSession:
                 self._writers[0].write(self._states(rows, infos, number))
         else:
             envs = np.flatnonzero(answered).tolist()
-            for env, line in [(env, self._states((env,), infos, self._numbers.of(env))) for env in envs]:
+            for env, line in [(env, self._states((env,), infos, self._numbers.of(env + 1))) for env in envs]:
                 self._writers[env + 1].write(line)
         answered[:] = 0
         if infos:
@@ -336,7 +338,7 @@ class EngineSession:
         out, shared = self.bridge.outbox, len(self._writers) == 1
         state = out.obs, out.rewards, out.dones, out.truncated
         for row in np.flatnonzero(self.bridge.answered).tolist():
-            number = self._numbers.of_row(row) if shared else self._numbers.of(row)
+            number = self._numbers.of_row(row) if shared else self._numbers.of(row + 1)
             try:
                 line = self.codec.encode_states(*state, (row,), None, out.masks, number)
             except NonFiniteValue:

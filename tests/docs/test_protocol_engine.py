@@ -22,11 +22,29 @@ from ue_rl.wire.codec import line_limit
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "protocol.md"
 
 
-@pytest.fixture
-def port(tmp_path: Path) -> Iterator[int]:
+def with_numbers(source: str, page: str) -> str:
+    """The engine with the two lines of the footnote."""
+    note = page[page.index("[^seq]: ") :].partition("\n\n")[0]
+    cut, send = (code for code in re.findall(r"`([^`]+)`", note) if " " in code)
+    loop, answer = "makefile()):", 'trainer.sendall(("||".join(rows)'
+    changed = source.replace("CHANNEL=SHARED", "CHANNEL=SHARED;FEATURES=SEQ")
+    lines = []
+    for line in changed.splitlines():
+        lines.append(line[: line.index(answer)] + send if answer in line else line)
+        if loop in line:
+            lines.append(f"{' ' * 12}{cut}")
+    assert len(lines) == len(source.splitlines()) + 1
+    return "\n".join(lines)
+
+
+@pytest.fixture(params=["as it stands", "with numbers"])
+def port(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[int]:
     """The page's engine as a process of its own, without ue_rl."""
-    (source,) = re.findall(r"```python engine\n(.*?)```", PAGE.read_text("utf-8"), re.S)
+    page = PAGE.read_text("utf-8")
+    (source,) = re.findall(r"```python engine\n(.*?)```", page, re.S)
     assert "ue_rl" not in source
+    if request.param == "with numbers":
+        source = with_numbers(source, page)
     script = tmp_path / "engine.py"
     script.write_text(source, "utf-8")
     with socket.create_server(("127.0.0.1", 0)) as free:
@@ -51,6 +69,7 @@ def test_a_trainer_steps_it(port: int) -> None:
     np.testing.assert_array_equal(connection.receive().obs[0], [0])
     connection.send_actions(np.zeros((2, 1), np.float32))
     np.testing.assert_array_equal(connection.receive().obs, [[0], [-0.75]])
+    assert connection.last_number == (6 if "SEQ" in connection.spec.features else 0)
     connection.close()
 
 
