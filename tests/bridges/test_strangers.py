@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 import ue_rl
 from ue_rl.bridges import BridgeServer, VectorBridge, run_in_thread
 from ue_rl.bridges.tcp import server as server_module
+from ue_rl.bridges.tcp.queue import Queue
 from ue_rl.spec import Channel, EnvSpec
 
 Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
@@ -254,3 +255,27 @@ async def test_a_crowd_is_told_of_in_one_line_a_second(caplog: pytest.LogCapture
         assert 1 <= sum("was refused: 16 trainers wait" in record.getMessage() for record in caplog.records) <= 4
         for streams in [*crowd, trainer]:
             streams[1].close()
+
+
+def test_a_connection_from_another_host_is_no_env_socket() -> None:
+    """Each socket says where it comes from: those of another machine's trainer are not taken for the served one's."""
+
+    class Waiting:
+        told = gone = False
+        heard = True
+
+        def __init__(self, host: str) -> None:
+            self.host = host
+
+        def closed_by_peer(self) -> bool:
+            return False
+
+    queue, mine, theirs = Queue(), Waiting("10.0.0.1"), Waiting("10.0.0.2")
+    for one in (theirs, mine):
+        queue.add(one)  # type: ignore[arg-type]
+    for patient in (True, False):
+        assert queue.env_sockets(2, "10.0.0.1", patient) == []
+    second = Waiting("10.0.0.1")
+    queue.add(second)  # type: ignore[arg-type]
+    assert queue.env_sockets(2, "10.0.0.1", True) == [mine, second]
+    assert [*queue] == [theirs]

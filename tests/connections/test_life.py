@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
+import socket
 import threading
 import time
 import warnings
@@ -259,6 +260,47 @@ def test_close_from_another_thread_is_nobodys_fault(carrier: str) -> None:
         with pytest.raises(errors.ConnectionUnusable, match="was closed"):
             step(connection, 99)
         closer.join()
+
+
+@posix
+@pytest.mark.parametrize("channel", ["shared", "per_env"])
+def test_a_connection_closed_by_another_thread_reads_nothing_of_other_files(channel: str) -> None:
+    """The system gives a closed socket's number to the next file that is opened."""
+    sent = came = 0
+    for _ in range(30):
+        bridge = Sum()
+        with tcp(bridge, channel) as connection:
+            reset(connection)
+            fds = {link.sock.fileno() for link in connection._wiring.links}  # type: ignore[attr-defined]
+
+            def wait(connection: BaseTransport = connection) -> None:
+                with contextlib.suppress(errors.UeRlError):
+                    step(connection, 99)
+
+            waiting = threading.Thread(target=wait)
+            waiting.start()
+            bridge.held.wait(10)
+            connection.close()
+            pairs = [socket.socketpair() for _ in range(N + 2)]
+            for pair in pairs:
+                for end, peer in (pair, pair[::-1]):
+                    if end.fileno() in fds:
+                        for _ in range(5):
+                            peer.sendall(b"mine")
+                            time.sleep(0.0002)
+                        sent += 20
+            bridge.gate.set()
+            for pair in pairs:
+                for end in pair:
+                    end.setblocking(False)
+                    with contextlib.suppress(BlockingIOError):
+                        came += len(end.recv(100))
+                for end in pair:
+                    end.close()
+            waiting.join(20)
+            assert not waiting.is_alive()
+            assert all(link.sock.fileno() == -1 for link in connection._links())  # type: ignore[attr-defined]
+    assert came == sent
 
 
 @posix

@@ -12,10 +12,12 @@ import pytest
 from ue_rl import errors
 from ue_rl.action_spec import ActionKind
 from ue_rl.buffers import ActionBatch, Resets, StepBuffers
+from ue_rl.connections.tcp.numbers import Numbers
 from ue_rl.spec import AgentGroup, EnvSpec, ImageSpec
 from ue_rl.testing import GoldenVector, find_protocol, load_golden
 from ue_rl.testing.golden import Ask, StateRow, golden_json
 from ue_rl.wire import Codec, calls, decode_handshake, encode_handshake
+from ue_rl.wire import kernels_pure as k
 from ue_rl.wire.lines import LineBuffer
 from ue_rl.wire.notices import busy_line, error_line, notice_of
 from ue_rl.wire.space_text import space_text
@@ -137,6 +139,11 @@ def fresh(vector: GoldenVector, compiled: bool) -> tuple[Codec, StepBuffers]:
     return Codec(spec, compiled=compiled), buffers
 
 
+def cut(codec: Codec, vector: GoldenVector, data: Any, start: int, end: int) -> int:
+    """Where the rows of a reply end; the number behind them must be the vector's."""
+    return end if vector.seq is None else Numbers(codec).end_of_rows(data, start, end, vector.seq)
+
+
 @of("reply")
 @pytest.mark.parametrize("form", ["whole", "newline", "bytewise", "trailing"])
 def test_reply_decodes(vector: GoldenVector, form: str, compiled: bool) -> None:
@@ -144,9 +151,12 @@ def test_reply_decodes(vector: GoldenVector, form: str, compiled: bool) -> None:
     assert vector.reply is not None
     line = vector.reply.encode()
     if form == "whole":
-        rows = codec.decode_states(line.rstrip(b"\r"), buffers)
+        line = line.rstrip(b"\r")
+        rows = codec.decode_states(line, buffers, None, 0, cut(codec, vector, line, 0, len(line)))
     elif form == "newline":
-        rows = codec.decode_states(line + b"\n", buffers)
+        line += b"\n"
+        end = len(line) if vector.seq is None else cut(codec, vector, line, 0, len(line) - 1)
+        rows = codec.decode_states(line, buffers, None, 0, end)
     else:
         lines = LineBuffer(codec.max_line)
         data = b"\r\n\n" + line + b"\n" + (b"OBS=half a li" if form == "trailing" else b"")
@@ -155,7 +165,7 @@ def test_reply_decodes(vector: GoldenVector, form: str, compiled: bool) -> None:
             lines.feed(data[at : at + (1 if form == "bytewise" else len(data))])
         span = lines.next_span()
         assert span is not None
-        rows = codec.decode_states(lines.data, buffers, None, *span)
+        rows = codec.decode_states(lines.data, buffers, None, span[0], cut(codec, vector, lines.data, *span))
         assert lines.next_span() is None
         assert len(lines) == (13 if form == "trailing" else 0)
     assert rows == envs_of(vector)
@@ -177,7 +187,9 @@ def test_reply_encodes(vector: GoldenVector, compiled: bool) -> None:
         if state.info is not None:
             infos[env] = state.info
     ids = [row_of(codec.spec, state) for state in vector.states]
-    line = codec.encode_states(buffers.obs, buffers.rewards, buffers.dones, truncated, ids, infos, buffers.masks)
+    line = codec.encode_states(
+        buffers.obs, buffers.rewards, buffers.dones, truncated, ids, infos, buffers.masks, vector.seq or 0
+    )
     assert line.endswith(b"\n")
     if vector.canonical:
         assert vector.reply is not None
@@ -193,7 +205,9 @@ def test_request_decodes_and_encodes(vector: GoldenVector, compiled: bool) -> No
     spec = codec.spec
     batch, per_env = ActionBatch.of(spec), spec.agents_per_env
     assert vector.request is not None
-    assert codec.decode_requests(vector.request.encode(), batch) == len(vector.asks)
+    end, number = codec.find_number(vector.request.encode(), 0, len(vector.request))
+    assert number == (vector.seq or 0)
+    assert codec.decode_requests(vector.request.encode(), batch, None, 0, end) == len(vector.asks)
     asked = {row_of(spec, ask): ask for ask in vector.asks}
     resets = {ask.env for ask in vector.asks if ask.reset}
     for row in range(spec.num_rows):
@@ -219,7 +233,7 @@ def written(codec: Codec, vector: GoldenVector, batch: ActionBatch) -> bytes:
     spec, resets = codec.spec, [ask for ask in vector.asks if ask.reset]
     steps = [row_of(spec, ask) for ask in vector.asks if not ask.reset]
     if not resets and not spec.groups:
-        return codec.encode_actions(batch.actions, steps)
+        return codec.encode_actions(batch.actions, steps, vector.seq or 0)
     buffers = StepBuffers.of(spec)
     if spec.groups:
         buffers.present[:] = 0
@@ -228,7 +242,9 @@ def written(codec: Codec, vector: GoldenVector, batch: ActionBatch) -> bytes:
         [ask.env for ask in resets], [ask.seed for ask in resets], [ask.options for ask in resets],
         [ask.set for ask in resets],
     )  # fmt: skip
-    return codec.encode_request(batch.actions if steps else None, given if resets else None, buffers)
+    return codec.encode_request(
+        batch.actions if steps else None, given if resets else None, buffers, vector.seq or 0
+    )
 
 
 @of("reply", "request", reject=True)
@@ -238,7 +254,8 @@ def test_message_is_refused(vector: GoldenVector, compiled: bool) -> None:
     kind = getattr(errors, vector.reject)
     with pytest.raises(kind) as caught:
         if vector.reply is not None:
-            codec.decode_states(vector.reply.encode(), buffers)
+            line = vector.reply.encode()
+            codec.decode_states(line, buffers, None, 0, cut(codec, vector, line, 0, len(line)))
         else:
             assert vector.request is not None
             codec.decode_requests(vector.request.encode(), ActionBatch.of(codec.spec))
@@ -287,13 +304,21 @@ def check_answer(call: str, answer: str, answered: dict[str, Any], canonical: bo
     assert again == answer or not canonical
 
 
+def without_number(vector: GoldenVector, line: str | None) -> str:
+    raw = (line or "").encode()
+    end, number = k.find_number(raw, 0, len(raw))
+    assert line is None or number == (vector.seq or 0)
+    return raw[:end].decode()
+
+
 @of("call")
 def test_call_and_answer(vector: GoldenVector) -> None:
     spec = decode_handshake(vector.config.encode())
     assert vector.call is not None
     assert vector.asked is not None
     assert calls.is_call(vector.call.encode())
-    call = calls.read_call(vector.call.encode(), spec.num_envs)
+    text, answer = without_number(vector, vector.call), without_number(vector, vector.answer)
+    call = calls.read_call(text.encode(), spec.num_envs)
     for key in ("name", "names", "settings", "env", "value"):
         if key in vector.asked:
             got = getattr(call, key)
@@ -302,9 +327,9 @@ def test_call_and_answer(vector: GoldenVector) -> None:
         if key in vector.asked:
             np.testing.assert_array_equal(getattr(call, key), np.array(vector.asked[key], np.float32))
     if vector.canonical:
-        assert asked_text(dict(vector.asked)) == vector.call
+        assert asked_text(dict(vector.asked)) == text
     if vector.answer is not None:
-        check_answer(vector.call, vector.answer, dict(vector.answered or {}), vector.canonical)
+        check_answer(text, answer, dict(vector.answered or {}), vector.canonical)
 
 
 @of("call", reject=True)

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from ue_rl.engines.part import SURVIVABLE, EnginePart
-from ue_rl.errors import CommandFailed, ConfigurationError, UeRlError
+from ue_rl.errors import CommandFailed, ConfigurationError, UeRlError, UnsupportedByEngine
 
 _log = logging.getLogger("ue_rl.engines")
 
+REFUSALS = (CommandFailed, ConfigurationError, UnsupportedByEngine)
 _SETTINGS = ("SET", "TIME_SCALE", "PAUSE")  # calls whose effect is to outlive an engine
 _ENV = re.compile(r"(;\s*ENV\s*=\s*)(\d+)", re.IGNORECASE)
 _NAMES = re.compile(r"[=,]([^:,;]+):")  # of SET=name:value,name:value
@@ -43,7 +45,8 @@ class Asked:
 def answer_of(asked: Asked, parts: Sequence[EnginePart], lose: Callable[[EnginePart, UeRlError], None]) -> str:
     """Asks whom it concerns: the engine of the env, every engine for a setting, else the first that can know.
 
-    A setting is remembered for an engine that is started again, also where that engine is away now.
+    A setting is remembered for an engine that is started again, also where that engine is away now. One that an engine
+    refuses is taken back in those that were asked before it.
 
     Args:
         lose: told of an engine that is lost meanwhile; what it raises goes out.
@@ -63,14 +66,17 @@ def answer_of(asked: Asked, parts: Sequence[EnginePart], lose: Callable[[EngineP
         chosen = [parts[0]]
     answers: list[str] = []
     away: CommandFailed | None = None
-    for part in chosen:
+    back = [(part, _present(part, asked, lose)) for part in chosen[:-1]] if setting else []
+    for at, part in enumerate(chosen):
         try:
             answers.append(_ask(part, line, lose))
-        except CommandFailed as error:
-            if part.transport is not None:  # it refused
+        except REFUSALS as error:
+            if not isinstance(error, CommandFailed) or part.transport is not None:  # it refused
+                _take_back(back[:at], lose)
                 raise
             away = error
-        if setting:
+    if setting:
+        for part in chosen:
             part.remember((asked.name, asked.env, *sorted(_NAMES.findall(line))), line)
     if not answers:
         assert away is not None
@@ -78,6 +84,36 @@ def answer_of(asked: Asked, parts: Sequence[EnginePart], lose: Callable[[EngineP
     if len(set(answers)) > 1:
         _log.warning("the engines answered %s differently: %s", asked.name, " and ".join(dict.fromkeys(answers)))
     return answers[0]
+
+
+def _present(part: EnginePart, asked: Asked, lose: Callable[[EnginePart, UeRlError], None]) -> list[str]:
+    """Calls that make the setting again which the engine has now; none where it is away.
+
+    Raises:
+        CommandFailed: it refuses to say.
+    """
+    if part.transport is None:
+        return []
+    if asked.name != "SET":  # nobody can ask for these: as they were set here, or as engines begin
+        return [part.remembered((asked.name, None)) or ("PAUSE=0" if asked.name == "PAUSE" else "TIME_SCALE=1")]
+    names = ",".join(name.strip() for name in _NAMES.findall(asked.line))
+    lines = []
+    for env in range(len(part.envs)):
+        try:
+            answer = _ask(part, f"GET={names};ENV={env}", lose)
+        except CommandFailed:
+            if part.transport is None:
+                return []
+            raise
+        lines.append(f"SET={answer.partition('=')[2].partition(';')[0]};ENV={env}")
+    return lines
+
+
+def _take_back(back: Sequence[tuple[EnginePart, list[str]]], lose: Callable[[EnginePart, UeRlError], None]) -> None:
+    for part, lines in back:
+        for line in lines:
+            with contextlib.suppress(CommandFailed):  # it was lost
+                _ask(part, line, lose)
 
 
 def _ask(part: EnginePart, line: str, lose: Callable[[EnginePart, UeRlError], None]) -> str:

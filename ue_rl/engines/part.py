@@ -302,6 +302,10 @@ class EnginePart:
         self._settings.pop(key, None)
         self._settings[key] = line
 
+    def remembered(self, key: tuple[object, ...]) -> str | None:
+        """The setting under this key."""
+        return self._settings.get(key)
+
     def describe(self) -> dict[str, str]:
         """See Transport.describe."""
         return {"address": self.source.name} if self.transport is None else self.transport.describe()

@@ -19,20 +19,13 @@ from numpy.typing import NDArray
 
 from ue_rl.buffers import Resets, StepBuffers
 from ue_rl.engines.asking import check_finite, check_owed, split_resets, too_late
-from ue_rl.engines.calling import Asked, answer_of
+from ue_rl.engines.calling import REFUSALS, Asked, answer_of
 from ue_rl.engines.lifecycle import Life, Listener
 from ue_rl.engines.merging import merged, merged_facts
 from ue_rl.engines.part import SURVIVABLE, Engine, EnginePart
 from ue_rl.engines.restarts import Restarts
 from ue_rl.engines.source import EngineSource
-from ue_rl.errors import (
-    CommandFailed,
-    ConfigurationError,
-    ConnectionUnusable,
-    EngineTimeout,
-    UeRlError,
-    UnsupportedByEngine,
-)
+from ue_rl.errors import ConfigurationError, ConnectionUnusable, EngineTimeout, UeRlError
 from ue_rl.json_text import json_text
 from ue_rl.session import Event, State
 from ue_rl.spec import EnvSpec
@@ -41,7 +34,6 @@ from ue_rl.wire.calls import check_call
 
 _log = logging.getLogger("ue_rl.engines")
 
-_REFUSALS = (CommandFailed, ConfigurationError, UnsupportedByEngine)
 _LATE = 0.5  # seconds for the others, once an engine was waited for in vain: they have had as much time as it
 
 
@@ -366,7 +358,7 @@ class EnginesTransport(BaseTransport):
         self._session.on(Event.ASK)
         try:
             answer = answer_of(asked, self._parts, self._lose)
-        except (*_REFUSALS, *SURVIVABLE) as error:
+        except (*REFUSALS, *SURVIVABLE) as error:
             if isinstance(error, SURVIVABLE):
                 self._died(error)
             else:

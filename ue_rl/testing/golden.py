@@ -72,6 +72,8 @@ class GoldenVector:
         asked: by the names of ue_rl.wire.calls.Call. answered: one of `values`, `ok`, `picture` (rows of pixels),
             `rewards`, `refused` (the sentence).
         notice: one line. means: its `kind`, BUSY or ERROR, and its `fields` or its `text`.
+        seq: the number behind the rows of a request, a call or its answer (FEATURES=SEQ); of a reply, the number of the
+            request that it must answer. None: lines have none.
         canonical: a writer gives exactly this line for this meaning.
         reject: the name of the error in ue_rl.errors that the line (or the handshake) must give.
         line_number: where the block begins in the file.
@@ -91,6 +93,7 @@ class GoldenVector:
     answered: Mapping[str, Any] | None = None
     notice: str | None = None
     means: Mapping[str, Any] | None = None
+    seq: int | None = None
     canonical: bool = False
     reject: str | None = None
     line_number: int = 0

@@ -121,7 +121,7 @@ def check_call(line: str) -> bytes:
     Raises:
         ConfigurationError: it is not one line of printable ASCII that fits.
     """
-    if not line.isascii() or not line.isprintable():
+    if not line.isascii() or not line.replace("\t", " ").isprintable():
         raise ConfigurationError(
             "a request beside the steps is one line of printable ASCII", field=line.partition("=")[0][:20], got=line,
             cure="ue_rl.wire.calls writes such lines: names are percent-encoded, such as SET=h%C3%B6he:1",
