@@ -265,11 +265,13 @@ class EngineSession:
                 if self._hears_calls and not place and is_call(line):
                     self._answer_call(line)
                     continue
-            before = inbox.command.copy() if self._order.state is State.ASKED and not place else None
+            before = inbox.command.copy() if not place and self._order.state is State.ASKED else None
             self._order.on(Event.ASK)
-            start, (end, number) = span[0], self._numbers.cut(lines.data, *span)
-            codec.decode_requests(lines.data, inbox, env, start, end)
-            self._numbers.asked(number, env, before, inbox.command)
+            number = self._numbers.next[place]
+            if not codec.decode_requests(lines.data, inbox, env, *span, number):  # it is another one
+                end, number = self._numbers.cut(lines.data, *span)
+                codec.decode_requests(lines.data, inbox, env, span[0], end)
+            self._numbers.asked(place, number, before, inbox.command)
 
     def _ask_for_reset(self) -> None:
         self._order.on(Event.ASK)
@@ -299,7 +301,7 @@ class EngineSession:
                 self._writers[0].write(self.codec.encode_states(*state, rows, infos, out.masks, number))
         else:
             for env in np.flatnonzero(answered).tolist():
-                line = self.codec.encode_states(*state, (env,), infos, out.masks, self._numbers.of(env))
+                line = self.codec.encode_states(*state, (env,), infos, out.masks, self._numbers.of(env + 1))
                 self._writers[env + 1].write(line)
         answered[:] = 0
         if infos:

@@ -68,7 +68,7 @@ class SharedWiring:
         Raises:
             ConfigurationError: also where the options of a reset make the line too long.
         """
-        number = 0 if self._numbers is None else self._link.number + 1
+        number = -1 if self._numbers is None else self._link.number + 1
         line = self._codec.encode_request(actions, resets, self._buffers, number)
         if resets is not None and len(line) > self._codec.max_line:
             lengths = [len(self._codec.encode_reset_line(None, given)) for given in resets.options or ()]
@@ -82,11 +82,11 @@ class SharedWiring:
         link, codec, buffers, numbers = self._link, self._codec, self._buffers, self._numbers
         while due:
             start, end = link.next_span(deadline)
-            if numbers is not None:
-                end = numbers.end_of_rows(link.lines.data, start, end, link.number)
-                if end < 0:
-                    continue
-            due -= codec.decode_states(link.lines.data, buffers, None, start, end)
+            answered = codec.decode_states(link.lines.data, buffers, None, start, end, link.number)
+            if not answered:
+                assert numbers is not None
+                numbers.end_of_rows(link.lines.data, start, end, link.number)  # raises, or the line is dropped
+            due -= answered
             if self._fields.watching:
                 say_unknown(self._fields, link.lines.data, start, end, 1 in buffers.dones.tobytes())
 
@@ -181,18 +181,18 @@ class PerEnvWiring:
         if self._fast is not None:
             self._receive_fast(due, deadline)
             return
-        buffers, codec = self._buffers, self._codec
+        buffers, codec, numbers = self._buffers, self._codec, self._numbers
         for env in np.flatnonzero(buffers.pending).tolist():
-            link, end = self.links[env], -1
-            while end < 0:
+            link, number, answered = self.links[env], int(self._last[env]) if numbers else -1, 0
+            while not answered:
                 try:
                     start, end = link.next_span(deadline)
                 except UeRlError as error:
                     error.env_id = env
                     raise
-                if self._numbers is not None:
-                    end = self._numbers.end_of_rows(link.lines.data, start, end, int(self._last[env]), env)
-            codec.decode_states(link.lines.data, buffers, env, start, end)
+                answered = codec.decode_states(link.lines.data, buffers, env, start, end, number)
+                if numbers is not None and not answered:
+                    numbers.end_of_rows(link.lines.data, start, end, number, env)
             if self._fields.watching:
                 say_unknown(self._fields, link.lines.data, start, end, buffers.dones[env] == 1)
 

@@ -183,6 +183,7 @@ class Codec:
         only_env: int | None = None,
         start: int = 0,
         end: int | None = None,
+        number: int = -1,
     ) -> int:
         """Reads one line of states, `data[start:end]`, into `buffers`; returns the number of envs that answered.
 
@@ -193,6 +194,8 @@ class Codec:
         Args:
             data: bytes-like; one line, with or without its line ending.
             only_env: the env whose own socket the line came on; None on a shared channel.
+            number: that the line must have (FEATURES=SEQ), 0 for none; -1: whichever. Where it has another one, or one
+                that cannot be read, 0 is returned and nothing was read.
 
         Raises:
             ProtocolError: the subclass says what is wrong; rows before the bad one have been written.
@@ -203,8 +206,10 @@ class Codec:
         rows: int | k.Failure = self._decode_states(
             data, buffers.obs, buffers.rewards, buffers.dones, buffers.truncated, buffers.pending, self._spans,
             buffers.masks if self._masked else None, self._layout,
-            start, end, self._state_form, -1 if only_env is None else only_env,
+            start, end, self._state_form, -1 if only_env is None else only_env, number,
         )  # fmt: skip
+        if rows == 0:
+            return 0
         if not isinstance(rows, int) or rows <= 0:
             rows = self._look_closer(rows, data, start, end, buffers)
         if pending is None:
@@ -306,11 +311,13 @@ class Codec:
         only_env: int | None = None,
         start: int = 0,
         end: int | None = None,
+        number: int = -1,
     ) -> int:
         """Reads one line of asks into `batch`; returns the number of rows.
 
         Args:
             only_env: the env a row without ENV is for (per-env sockets).
+            number: see decode_states.
 
         Raises:
             ProtocolError: the subclass says what is wrong; RepeatedEnv where an env is still being asked. SET must name
@@ -319,9 +326,9 @@ class Codec:
         start, end = _line(data, start, end)
         rows: int | k.Failure = self._decode_requests(
             data, batch.actions, batch.command, batch.seeds, self._ask_spans, self._act_layout,
-            start, end, self._request_form, -1 if only_env is None else only_env,
+            start, end, self._request_form, -1 if only_env is None else only_env, number,
         )  # fmt: skip
-        if isinstance(rows, int) and rows > 0:
+        if isinstance(rows, int) and rows >= 0:
             return rows
         return self._look_closer(rows, data, start, end, batch)
 
