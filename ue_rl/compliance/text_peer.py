@@ -352,9 +352,9 @@ class TextPeer:
                 wrong.seen = self.seen
             raise wrong from error
         for each in asked if number else ():
-            if (self._of_env(before, each) != self._of_env(self._buffers.pending, each)).any():
-                if number != self._open[each]:
-                    raise of_number(data, number, {self._open[each]}, self.seen)
+            answered = (self._of_env(before, each) != self._of_env(self._buffers.pending, each)).any()
+            if answered and number != self._open[each]:
+                raise of_number(data, number, {self._open[each]}, self.seen)
 
     def _expect(self, asked: set[int]) -> NDArray[np.uint8]:
         """Notes whose answers are awaited: of an agent that may be there 2, of one that acts 1; a copy of that."""
