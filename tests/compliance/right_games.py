@@ -252,5 +252,5 @@ class Switch(Thrust):
         return super().play(env, np.sign(action))
 
 
-GAMES = (WalkHome, RoundTrip, Catch, Lap, Bandit, FixedBandit, ContextBandit, FreshBandit, ManyPulls, Countdown, Clock, Fall,
-         Board, Corridor, Thrust, Switch)  # fmt: skip
+GAMES = (WalkHome, RoundTrip, Catch, Lap, Bandit, FixedBandit, ContextBandit, FreshBandit, ManyPulls, Countdown, Clock,
+         Fall, Board, Corridor, Thrust, Switch)  # fmt: skip

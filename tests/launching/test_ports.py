@@ -97,7 +97,9 @@ def test_a_holder_that_is_killed_gives_it_back(few: list[int]) -> None:
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="an open file cannot be deleted there")
-def test_a_lock_file_that_was_deleted_or_replaced_holds_nothing(few: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_lock_file_that_was_deleted_or_replaced_holds_nothing(
+    few: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
     path, lock, times = ports.folder() / f"{few[0]}.lock", ports._lock_file, 0
 
     def late(file: IO[bytes]) -> None:

@@ -88,7 +88,9 @@ def _measure(carrier: Any, steps: int, connected: float, table: Table) -> list[s
     table.add_row("connect / first reset", f"{connected * 1e3:.1f} ms / {(time.perf_counter() - begun) * 1e3:.1f} ms")
     for name, part in _parts(obs):
         first = np.ravel(part[0])
-        table.add_row(f"first {printable(name)}", f"env 0: {', '.join(map(str, first[:8]))}{' ..' if len(first) > 8 else ''}")
+        table.add_row(
+            f"first {printable(name)}", f"env 0: {', '.join(map(str, first[:8]))}{' ..' if len(first) > 8 else ''}"
+        )
     taken, seen = [], Seen(spec, carrier.describe().get("transport", ""), steps)
     env.action_space.seed(0)
     for _ in range(steps):

@@ -224,7 +224,7 @@ class Tape:
         rows = slice(0, self._rows)
         shown = np.where(states.present[rows, None] != 0, states.obs[rows], 0).reshape(self.envs, -1)
         rewards = states.rewards[rows].reshape(self.envs, -1).sum(axis=1)
-        cut = states.truncated[rows].reshape(self.envs, -1).any(axis=1)
+        cut: Flags = (states.truncated[rows].reshape(self.envs, -1) != 0).any(axis=1)
         taken = (self._none if actions is None else actions[rows].copy()).reshape(self.envs, -1)
         self._kept.append((shown, taken, rewards, kinds, ended, cut, self._follows, seeded))
         self._follows = True

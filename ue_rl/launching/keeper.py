@@ -15,9 +15,9 @@ POSIX: the trainer's child only stands for the keeper, which is its fork. Whoeve
 Ray's workers do at their end, so leaves the keeper time to end the tree in order. Linux: the keeper is a subreaper, so
 daemons that the engine makes stay its descendants; if somebody kills the keeper itself, the kernel kills the engine
 (PR_SET_PDEATHSIG), and what the engine had started falls to the keeper's parent, a subreaper too, which kills it. If
-keeper, parent and trainer are killed at one moment, only the engine's own process goes with them. Windows: a job object, which ends its processes with its last handle;
-written from Microsoft's documentation and not run. Elsewhere: psutil finds descendants and, by the environment variable
-UE_RL_MARK, those that have left their parents.
+keeper, parent and trainer are killed at one moment, only the engine's own process goes with them. Windows: a job
+object, which ends its processes with its last handle; written from Microsoft's documentation and not run. Elsewhere:
+psutil finds descendants and, by the environment variable UE_RL_MARK, those that have left their parents.
 """
 
 from __future__ import annotations

@@ -366,7 +366,10 @@ def _arrive_by_chance(bench: Bench) -> str:
 def _acts_otherwise(reel: Reel) -> bool:
     """May actions count only together with what is shown, as in a bandit with contexts, or only at the end?"""
     t, env = np.argwhere(reel.steps).T
-    came, before = np.column_stack([reel.obs[t, env] - reel.obs[t - 1, env], reel.rewards[t, env]]), reel.obs[t - 1, env]
+    came, before = (
+        np.column_stack([reel.obs[t, env] - reel.obs[t - 1, env], reel.rewards[t, env]]),
+        reel.obs[t - 1, env],
+    )
     if interplay(came, before, reel.actions[t, env]) > _NOTHING:
         return True
     ends = np.flatnonzero(reel.over[t, env])
@@ -374,7 +377,9 @@ def _acts_otherwise(reel: Reel) -> bool:
         return True
     ages = reel.ages[t, env]
     seen: dict[int, NDArray[np.float32]] = {}
-    foreseen = all((seen.setdefault(int(age), row) == row).all() for age, row in zip(ages, reel.obs[t, env], strict=True))
+    foreseen = all(
+        (seen.setdefault(int(age), row) == row).all() for age, row in zip(ages, reel.obs[t, env], strict=True)
+    )
     return foreseen and len(ends) < _ENOUGH
 
 

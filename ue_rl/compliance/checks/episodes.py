@@ -70,7 +70,7 @@ def ends(bench: Bench) -> str:
 
 
 def _ends_by_held_actions(bench: Bench) -> int | None:
-    """Steps in which one action is held for a while, as random ones lead nowhere in some games; None: that was an end."""
+    """Steps in which one action is held for a while, as random ones lead nowhere in some games; None: one ended."""
     steps = 0
     for _ in bench.while_there_is_time(bench.options.patience / 2, _TRIES):
         bench.reset()
@@ -239,7 +239,10 @@ def _jumps_to_starts(bench: Bench, reel: Reel, found: list[tuple[int, int]]) -> 
     jumps = reel.jump(last - before) > JUMP
     would = np.mean(reel.jump(answer - before) > JUMP)
     if would >= 0.3 and jumps.sum() >= 3 and jumps.mean() >= 0.6 * would and inside.mean() >= 0.9:
-        text = f"{len(found)} episodes ended: with DONE=1 the observation jumped {jumps.sum()} times, to where episodes begin"
+        text = (
+            f"{len(found)} episodes ended: with DONE=1 the observation jumped {jumps.sum()} times, to where episodes "
+        )
+        text += "begin"
         judge = bench.fail if len(found) >= 2 * _ENOUGH or usually < 0.5 else bench.warn
         judge("resets-itself", text, seen, env)
         return True
@@ -282,7 +285,7 @@ def _from_too_many(reel: Reel, before: NDArray[np.float32], start: NDArray[np.fl
     ends = set(last.tolist())
     if len(ends) > 1.5 * max(reached.max(), _ENOUGH):
         return True
-    back = np.mean([(b, a) in steps for a, b in steps if int(home[0]) not in (a, b)] or [0])
+    back = np.mean([(b, a) in steps for a, b in steps if int(home[0]) not in (a, b)] or [False])
     return bool(back > 0.8) and not any((int(home[0]), each) in steps for each in ends)
 
 

@@ -26,6 +26,7 @@ _LAST = 0.875  # of the way from the middle to the end
 _STEPS = 8  # of each episode, with seeds
 _DRAWN = 240  # steps for each pair of values, without
 _CERTAIN, _NOTHING = 9.0, 4.5  # standard deviations
+Differs = Callable[[int, float, float], bool | None]  # (number, one value, another one) -> do they make a difference?
 
 
 def whole_range(bench: Bench) -> str:
@@ -55,7 +56,7 @@ def whole_range(bench: Bench) -> str:
     return f"the ends of {len(which)} numbers do something of their own"
 
 
-def _is_clipped(differs: Callable[[int, float, float], bool | None], d: int, low: float, high: float, side: float) -> bool:
+def _is_clipped(differs: Differs, d: int, low: float, high: float, side: float) -> bool:
     """Of number d at its lowest (0) or highest (1) end."""
     end, middle = (high, max(low, 0.0)) if side else (low, min(high, 0.0))
     last = middle + _LAST * (end - middle)
@@ -67,7 +68,7 @@ def _is_clipped(differs: Callable[[int, float, float], bool | None], d: int, low
     return differs(d, one, one + np.sign(end - middle) * step) is True
 
 
-def _by_seeds(bench: Bench, known: Episode) -> Callable[[int, float, float], bool | None]:
+def _by_seeds(bench: Bench, known: Episode) -> Differs:
     """Do two values of a number lead the same episodes elsewhere?"""
     seeds, like = seeds_of(bench), Episode(*(each[:_STEPS] for each in vars(known).values()))
     rows: dict[tuple[int, float], Episode] = {}
@@ -84,7 +85,7 @@ def _by_seeds(bench: Bench, known: Episode) -> Callable[[int, float, float], boo
     return lambda d, one, other: max(held(d, one).differs(held(d, other))) >= 0
 
 
-def _by_chance(bench: Bench) -> Callable[[int, float, float], bool | None]:
+def _by_chance(bench: Bench) -> Differs:
     """Does what comes follow which of two values a number has? None: it is not sure."""
 
     def differs(d: int, one: float, other: float) -> bool | None:

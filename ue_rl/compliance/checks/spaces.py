@@ -27,7 +27,7 @@ _VALUES = 300  # that are needed to say something about their decimals
 _DISTINCT = 30
 _SHOWN = 4
 _MOST_TRIED = 16
-_CERTAIN, _NOTHING = 6.5, 4.5  # standard deviations
+_NOTHING = 4.5  # standard deviations
 _ENDED = ("ends-session", "no-answer", "env-never-answered")
 
 
@@ -63,22 +63,19 @@ def changing(bench: Bench) -> str:
     obs = reel.obs
     if (obs == obs[0]).all():
         if _is_bandit(reel):
-            return "it never changes, and rewards follow the action alone: a bandit's is right so"
+            return "it never changes, and rewards do not follow what came before: a bandit's is right so"
         bench.warn("constant-observation", f"{len(obs)} times it was {shown(obs[0, :1])}")
     return f"{int((obs != obs[0]).any(axis=(0, 1)).sum())} of {obs.shape[2]} numbers change"
 
 
 def _is_bandit(reel: Reel) -> bool:
-    """Is there nothing to show: is each episode one step, or does a reward follow its own action and no earlier one?"""
+    """Is there nothing to show: is each episode one step, or do rewards follow nothing that was done or came before?"""
     if not reel.ordinary.any():
         return True
     t, env = np.argwhere(reel.steps & (reel.ages > 1)).T
-    if len(t) < _STILL:
-        return False
     rewards, nothing = reel.rewards[t, env][:, None], np.zeros((len(t), 1), np.float32)
-    now = effect(rewards, nothing, reel.actions[t, env]).max(initial=0.0)
     before = np.column_stack([reel.actions[t - 1, env], reel.rewards[t - 1, env]])
-    return bool(now > _CERTAIN and effect(rewards, nothing, before).max(initial=0.0) < _NOTHING)
+    return bool(np.ptp(rewards) > 0 and effect(rewards, nothing, before).max(initial=0.0) < _NOTHING)
 
 
 def rewards(bench: Bench) -> str:
