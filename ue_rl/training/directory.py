@@ -7,10 +7,14 @@ events.out.tfevents.* (TensorBoard)
 
 from __future__ import annotations
 
+import errno
+import functools
 import itertools
 import json
 import logging
+import os
 import re
+import secrets
 import shutil
 import zipfile
 from dataclasses import dataclass
@@ -58,6 +62,7 @@ class RunDirectory:
 
     Attributes:
         replaced: where the run stands aside that this one overwrites; None where there is none, or no longer.
+        lock: of the run.
     """
 
     replaced: Path | None = None
@@ -77,13 +82,18 @@ class RunDirectory:
         self.curves = path / "curves.png"
         self.log = path / "run.log"
 
+    @functools.cached_property
+    def lock(self) -> RunLock:  # noqa: D102 - see above
+        return RunLock(self.path)
+
     @classmethod
     def create(
         cls, log_dir: Path, run_id: str | None, name: str, force: bool, options: TrainOptions | None = None
     ) -> RunDirectory:
         """A fresh directory `run_id`, or `name` with the next free number.
 
-        A run that is overwritten is renamed: `remove_replaced` deletes it, `discard` puts it back.
+        A run that is overwritten is renamed: `remove_replaced` deletes it, `discard` puts it back. However many
+        processes do so at the same moment, each has a folder of its own, or is refused.
 
         Args:
             options: written into its config.yaml at once: a run that is killed before it saves can be resumed.
@@ -92,34 +102,62 @@ class RunDirectory:
             ConfigurationError: the run exists already and `force` is off, another process writes it, `run_id` is no
                 name, or the folder cannot be written.
         """
-        if run_id is None:
-            ends = [path.name.removeprefix(f"{name}-") for path in log_dir.glob(f"{name}-*")]
-            run_id = f"{name}-{max((int(end) for end in ends if end.isdigit()), default=0) + 1}"
-        run = cls(log_dir / checked_id(run_id))
-        occupied = run.path.exists() and not _never_begun(run.path)
-        if occupied:
-            if not force:
-                raise ConfigurationError(
-                    f"the run {run.path} exists already", field="run_id",
-                    cure="continue it with --resume, overwrite it with --force, or choose another --run-id",
-                )  # fmt: skip
-            run.check_is_run("--force only overwrites runs; choose another --run-id")
+        half = cls(log_dir / f"{HALF}{secrets.token_hex(8)}")
+        run = half
         try:
-            if run.path.exists():
-                with RunLock(run.path):  # refused where a process writes it; Windows renames no folder with open files
-                    pass
-            if occupied:
-                names = (run.path.with_name(f"{run_id}.{number}") for number in itertools.count(1))
-                run.replaced = run.path.rename(next(path for path in names if not path.exists()))
-            run.checkpoints.mkdir(parents=True, exist_ok=not occupied)
+            half.checkpoints.mkdir(parents=True)
             if options is not None:
-                run.write_config(options)
+                half.write_config(options)
+            if run_id is not None:
+                run = cls(log_dir / checked_id(run_id))
+                if run.path.exists():
+                    run._make_room(force)
+                if not _takes_name(half.path, run.path):  # another process was faster
+                    raise run._exists()
+            else:
+                ends = [path.name.removeprefix(f"{name}-") for path in log_dir.glob(f"{name}-*")]
+                first = max((int(end) for end in ends if end.isdigit()), default=0) + 1
+                paths = (log_dir / f"{name}-{number}" for number in itertools.count(first))
+                run = cls(next(path for path in paths if _takes_name(half.path, path)))
             sync_folder(log_dir)
-        except OSError as error:
-            if run.replaced:
-                run.discard()
-            raise ConfigurationError(f"{run.path} cannot be written", field="log_dir", got=str(error)) from error
+        except BaseException as error:
+            shutil.rmtree(half.path, ignore_errors=True)
+            run._put_back()
+            if isinstance(error, OSError):
+                raise ConfigurationError(f"{run.path} cannot be written", field="log_dir", got=str(error)) from error
+            raise
         return run
+
+    def _exists(self) -> ConfigurationError:
+        return ConfigurationError(
+            f"the run {self.path} exists already", field="run_id",
+            cure="continue it with --resume, overwrite it with --force, or choose another --run-id",
+        )  # fmt: skip
+
+    def _make_room(self, force: bool) -> None:
+        """Renames what has the name of this run; refused where a process writes it."""
+        begun = not _never_begun(self.path)
+        if begun and not force:
+            raise self._exists()
+        if begun:
+            self.check_is_run("--force only overwrites runs; choose another --run-id")
+        with RunLock(self.path) as lock:
+            if begun == _never_begun(self.path):  # another process has made it anew
+                raise self._exists()
+            if os.name == "nt":  # renames no folder with open files, so none that another process writes
+                lock.__exit__(None, None, None)
+            names = (self.path.with_name(f"{self.path.name}.{number}") for number in itertools.count(1))
+            aside = next(path for path in names if not path.exists()) if begun else self._hidden
+            self.path.rename(aside)
+            (aside / HOLDER).unlink(missing_ok=True)
+        if begun:
+            self.replaced = aside
+        else:
+            shutil.rmtree(aside, ignore_errors=True)
+
+    @property
+    def _hidden(self) -> Path:
+        return self.path.with_name(f"{HALF}{self.path.name}-{secrets.token_hex(4)}")
 
     @classmethod
     def existing(cls, log_dir: Path, run_id: str | None, name: str) -> RunDirectory:
@@ -210,8 +248,25 @@ class RunDirectory:
             self.replaced = None
 
     def discard(self) -> None:
-        """Deletes this run, and puts back the one that it was to overwrite."""
-        shutil.rmtree(self.path, ignore_errors=True)
+        """Deletes this run, unless another process writes it, and puts back the one that it was to overwrite."""
+        try:
+            self.lock.__enter__()
+        except ConfigurationError as error:
+            if self.path.exists():
+                _log.warning("%s is not deleted: %s", self.path, error.plain())
+                return
+        if os.name == "nt":
+            self.lock.__exit__(None, None, None)
+        gone = self._hidden
+        try:  # at once: what another process makes in its place is not deleted
+            self.path.rename(gone)
+        except OSError:
+            gone = self.path
+        shutil.rmtree(gone, ignore_errors=True)
+        self.lock.__exit__(None, None, None)
+        self._put_back()
+
+    def _put_back(self) -> None:
         if self.replaced:
             try:
                 self.replaced.rename(self.path)
@@ -230,6 +285,17 @@ class RunDirectory:
     def write_config(self, options: TrainOptions) -> None:
         """Replaces config.yaml: what is in it is what the run does."""
         write_whole(self.config, lambda path: path.write_text(options.as_yaml(), "utf-8"))
+
+
+def _takes_name(half: Path, path: Path) -> bool:
+    """Renames a complete folder, unless there is one of that name: of several processes one has it."""
+    try:
+        half.rename(path)
+    except OSError as error:
+        if error.errno not in (errno.EEXIST, errno.ENOTEMPTY):
+            raise
+        return False
+    return True
 
 
 def checked_id(run_id: str) -> str:

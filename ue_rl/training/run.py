@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ue_rl.errors import UeRlError, printable
-from ue_rl.saving.lock import RunLock
 from ue_rl.saving.stopping import Stopping
 from ue_rl.training.backends import check_installed
 from ue_rl.training.comparison import Comparison, compare
@@ -50,11 +49,12 @@ def train(
         check_installed()
     with Stopping(report.signalled) as stopping:
         run = resume or RunDirectory.create(Path(options.log_dir), options.run_id, options.run_name, force, options)
-        report.started(run)
-        try:
-            return _in_directory(options, run, resume is not None, report, stopping)
-        finally:
-            report.closed()
+        with run.lock:
+            report.started(run)
+            try:
+                return _in_directory(options, run, resume is not None, report, stopping)
+            finally:
+                report.closed()
 
 
 def _in_directory(
@@ -62,7 +62,7 @@ def _in_directory(
 ) -> Outcome:
     learner: Learner | RllibLearner | None = None
     try:
-        with RunLock(run.path), _log_file(run.log, report), ExitStack() as stack:
+        with _log_file(run.log, report), ExitStack() as stack:
             run.sweep()
             load: dict[str, Any] | None = None
             if resume:
