@@ -128,9 +128,9 @@ class PolicyServer:
         self.closing = False
         self.turnstile = Turnstile(self.loop)
         self._said_full = -_SAY_AGAIN
+        self._server, _ = await listen(lambda: _Engine(self), self.host, self._asked_port, backlog=512)
         self._handler_before = self.loop.get_exception_handler()
         self.loop.set_exception_handler(self._on_error)
-        self._server, _ = await listen(lambda: _Engine(self), self.host, self._asked_port, backlog=512)
         self._follower = self.loop.create_task(self._follow())
 
     async def close(self) -> None:
@@ -201,8 +201,8 @@ class PolicyServer:
         elif loop.time() >= self._said_full + _SAY_AGAIN:
             self._said_full = loop.time()
             _log.error(
-                "no engine can connect at present: %s, with %d connected. Those are served; others wait until some have "
-                "gone. Raise the limit of open files (ulimit -n), or lower --max-engines",
+                "no engine can connect at present: %s, with %d connected. These are served, others wait until some "
+                "have gone. Raise the limit of open files (ulimit -n), or lower --max-engines",
                 error.strerror, len(self.engines),
             )  # fmt: skip
 
