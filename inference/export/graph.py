@@ -193,13 +193,13 @@ def observation_ports(leaves: list[Leaf], flat_input: bool) -> list[Port]:
         return [Port("obs", (sum(leaf.size for leaf in leaves),), OBSERVATION)]
     if leaves[0].key is None:
         return [Port("obs", leaves[0].shape, OBSERVATION)]
-    clash = [leaf.key for leaf in leaves if leaf.key in _RESERVED or not leaf.key]
+    clash = [leaf.name for leaf in leaves if leaf.name in _RESERVED or not leaf.name]
     if clash:
         raise ExportError(
             "a key of the observation has the name of another input or output", fault="caller", field=clash[0],
             cure="rename the key, or export with flat_input=True",
         )  # fmt: skip
-    return [Port(str(leaf.key), leaf.shape, OBSERVATION, key=leaf.key) for leaf in leaves]
+    return [Port(str(leaf.name), leaf.shape, OBSERVATION, key=leaf.name) for leaf in leaves]
 
 
 def _check_class(module: nn.Module, what: str, allow_custom: bool) -> None:

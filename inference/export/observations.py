@@ -7,7 +7,7 @@ is also the same way in NumPy, `Leaf.to_python`, which turns what the engine sen
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import gymnasium as gym
@@ -36,6 +36,7 @@ class Leaf:
         transposed: whether the channels move from last to first.
         starts: of Discrete and MultiDiscrete, the engine's lowest choice of each number; () where all are 0. Policies
             of Stable-Baselines3 count from 0.
+        engine_key: the engine's name of this key, where Stable-Baselines3 needs another one; see `name`.
     """
 
     key: str | None
@@ -43,6 +44,12 @@ class Leaf:
     policy_space: gym.Space[Any]
     transposed: bool
     starts: tuple[int, ...] = ()
+    engine_key: str | None = None
+
+    @property
+    def name(self) -> str | None:
+        """The key as the engine has it, and the file."""
+        return self.key if self.engine_key is None else self.engine_key
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -76,6 +83,12 @@ def starts_of(space: gym.Space[Any]) -> tuple[int, ...]:
     return starts if any(starts) else ()
 
 
+def keys_of(space: gym.Space[Any]) -> dict[str, str]:
+    """The engine's names of the parts of a Dict -> its own, in its order; ue_rl.envs.spaces notes what differs."""
+    names = getattr(space, "engine_names", {})
+    return {names.get(key, key): key for key in getattr(space, "spaces", ())}
+
+
 def find_leaves(space: gym.Space[Any], env: Any, image_layout: str, order: tuple[str, ...] = ()) -> list[Leaf]:
     """The parts of the observation of a model, in the order of its space.
 
@@ -89,8 +102,11 @@ def find_leaves(space: gym.Space[Any], env: Any, image_layout: str, order: tuple
     if image_layout not in LAYOUTS:
         raise ExportError("no such image layout", field="image_layout", expected=LAYOUTS, got=image_layout)
     if isinstance(space, spaces.Dict):
-        names = order if set(order) == set(space.spaces) else tuple(space.spaces)
-        return [_leaf(key, space.spaces[key], env, image_layout) for key in names]
+        keys = keys_of(space)
+        names = order if set(order) == set(keys) else tuple(keys)
+        return [
+            replace(_leaf(keys[name], space.spaces[keys[name]], env, image_layout), engine_key=name) for name in names
+        ]
     return [_leaf(None, space, env, image_layout)]
 
 
@@ -122,7 +138,7 @@ def engine_space(leaves: list[Leaf]) -> gym.Space[Any]:
         return leaves[0].space
     made = spaces.Dict()
     for leaf in leaves:  # one by one: the constructor would sort the keys
-        made.spaces[str(leaf.key)] = leaf.space
+        made.spaces[str(leaf.name)] = leaf.space
     return made
 
 

@@ -102,7 +102,13 @@ class Sb3Inference(StatefulInference):
     ) -> tuple[NDArray[np.float32], State]:
         if self._model is None:
             raise ModelLoadError("no model is loaded", fault="caller", cure="call load_model first")
-        obs: Any = dict(observations) if isinstance(observations, Mapping) else observations
+        obs: Any = observations
+        if isinstance(observations, Mapping):
+            from ue_rl.inference.export.observations import keys_of
+
+            # by the engine's names, or by those that UnrealVecEnv gives them
+            keys = keys_of(self._model.observation_space)
+            obs = {keys.get(name, name): part for name, part in observations.items()}
         if self._stats is not None:
             obs = self._stats.normalize_obs(obs)
         more = {} if masks is None else {"action_masks": np.asarray(masks, np.bool_)}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import logging
 import os
 import re
@@ -599,6 +600,42 @@ async def test_a_surprise_while_looking_for_a_newer_file_is_not_the_last_look(
         engine = await dial(server)
         assert (await ask(engine, "OBS=0,0,0\n")).startswith("ACT=")
         engine[1].close()
+
+
+async def test_without_descriptors_it_says_so_once_serves_on_and_accepts_later(
+    pendulum: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    accept, refused = socket.socket.accept, 0
+    full = True
+
+    def refuse(sock: socket.socket) -> Any:
+        nonlocal refused
+        if not full:
+            return accept(sock)
+        refused += 1
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    monkeypatch.setattr(asyncio.constants, "ACCEPT_RETRY_DELAY", 0.02)
+    async with serving(pendulum) as server:
+        engine = await dial(server)
+        await until(lambda: server.greeted == 1)
+        monkeypatch.setattr(socket.socket, "accept", refuse)
+        waiting = await dial(server)
+        await until(lambda: refused > 20)
+        assert numbers(await ask(engine, "OBS=1,0,0\n"))
+        assert len(caplog.records) == 1
+        assert "Too many open files, with 1 connected" in caplog.text
+        assert not caplog.records[0].exc_info
+        full = False
+        assert numbers(await ask(waiting, "OBS=1,0,0\n"))
+        told: list[Any] = []
+        server._handler_before = lambda loop, context: told.append(context["message"])
+        server.loop.call_exception_handler({"message": "something else"})
+        assert told == ["something else"]
+        for streams in (engine, waiting):
+            streams[1].close()
+    assert asyncio.get_running_loop().get_exception_handler() is not None
+    asyncio.get_running_loop().set_exception_handler(None)
 
 
 async def test_states_do_not_keep_whole_batches(tmp_path: Path) -> None:

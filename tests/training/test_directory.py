@@ -87,6 +87,18 @@ def test_an_overwritten_run_stands_aside_until_it_is_removed_or_put_back(tmp_pat
     assert [path.name for path in tmp_path.iterdir()] == ["mine.1"]
 
 
+def test_runs_that_were_killed_before_they_saved_anything_leave_one_folder(tmp_path: Path) -> None:
+    a_run(tmp_path, "mine")
+    for _ in range(12):
+        run = RunDirectory.create(tmp_path, "mine", "walk", force=True, options=TrainOptions(algo="a2c"))
+        assert run.replaced == tmp_path / "mine.1"  # and no more: the process is killed
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["mine", "mine.1"]
+    assert (tmp_path / "mine.1" / "model.zip").exists()
+    run.discard()
+    assert [path.name for path in tmp_path.iterdir()] == ["mine"]
+    assert (tmp_path / "mine" / "model.zip").exists()
+
+
 def test_an_overwritten_run_is_back_where_the_new_folder_cannot_be_made(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

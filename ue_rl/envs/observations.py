@@ -34,11 +34,11 @@ class Observations:
         spec: of the session.
         copy: give out copies; otherwise float32 parts and images are the transport's own arrays, good until its next
             request.
-        zero_based: choices count from 0, as in `observation_space(spec, zero_based=True)`.
+        zero_based: names and choices as in `observation_space(spec, zero_based=True)`.
     """
 
     def __init__(self, spec: EnvSpec, copy: bool = True, zero_based: bool = False) -> None:
-        tree = observation_tree(spec)
+        tree = observation_tree(spec, zero_based)
         self._copy = copy
         self._space = tree
         self._tree = None if tree is None else _reader(tree, zero_based)

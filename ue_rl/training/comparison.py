@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 from ue_rl.errors import ConfigurationError, HandshakeError, nearest
 from ue_rl.spec import EnvSpec
+from ue_rl.training.directory import read_handshake
 from ue_rl.training.options import DEFAULT_ENV, OFF_POLICY, TrainOptions, resolve, tuned_for
 from ue_rl.wire.handshake import decode_handshake, encode_handshake
 
@@ -122,11 +123,13 @@ def check_spaces(spec: EnvSpec, handshake: Path) -> tuple[EnvSpec, EnvSpec] | No
         the specs before and now, as the handshake has them; None without a handshake.
 
     Raises:
-        ConfigurationError: other observations or actions, by the part of the handshake that differs.
+        ConfigurationError: other observations or actions, by the part of the handshake that differs; or no file.
     """
     try:
-        before = decode_handshake(handshake.read_bytes())
-    except (FileNotFoundError, HandshakeError):
+        before = read_handshake(handshake)
+    except HandshakeError:
+        before = None
+    if before is None:
         return None
     now = decode_handshake(encode_handshake(replace(spec, shm=None)))
     for name, key in _SPACES.items():

@@ -23,9 +23,12 @@ from typing import Any
 
 from ue_rl.durable import HALF, sync_folder, write_whole
 from ue_rl.errors import ConfigurationError
+from ue_rl.files import require_file
 from ue_rl.saving.checkpoints import CheckpointStore
 from ue_rl.saving.lock import HOLDER, LOCK, RunLock
+from ue_rl.spec import EnvSpec
 from ue_rl.training.options import TrainOptions, read_config
+from ue_rl.wire.handshake import decode_handshake
 
 HANDSHAKE = "handshake.txt"
 # What the config.yaml of every run names, whatever version wrote it.
@@ -146,14 +149,17 @@ class RunDirectory:
                 raise self._exists()
             if os.name == "nt":  # renames no folder with open files, so none that another process writes
                 lock.__exit__(None, None, None)
+            before = self.set_aside()[:1] if begun and not self.saved_anything else []
             names = (self.path.with_name(f"{self.path.name}.{number}") for number in itertools.count(1))
-            aside = next(path for path in names if not path.exists()) if begun else self._hidden
+            aside = next(path for path in names if not path.exists()) if begun and not before else self._hidden
             self.path.rename(aside)
             (aside / HOLDER).unlink(missing_ok=True)
-        if begun:
+        if begun and not before:
             self.replaced = aside
-        else:
-            shutil.rmtree(aside, ignore_errors=True)
+            return
+        shutil.rmtree(aside, ignore_errors=True)
+        if before:  # what was to overwrite it was killed before it saved anything: it waits still
+            self.replaced = before[0]
 
     @property
     def _hidden(self) -> Path:
@@ -285,6 +291,24 @@ class RunDirectory:
     def write_config(self, options: TrainOptions) -> None:
         """Replaces config.yaml: what is in it is what the run does."""
         write_whole(self.config, lambda path: path.write_text(options.as_yaml(), "utf-8"))
+
+
+def read_handshake(path: Path) -> EnvSpec | None:
+    """The engine's handshake that a run keeps as its `handshake`; None where there is none.
+
+    Raises:
+        HandshakeError: it is damaged. ConfigurationError: it is no file, or cannot be read.
+    """
+    try:
+        require_file(path)
+        return decode_handshake(path.read_bytes())
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise ConfigurationError(
+            f"{path} cannot be read", fault="caller", field="handshake", got=error.strerror or str(error),
+            expected="the engine's handshake, as the run has written it", cure="move it away: a run goes on without it",
+        ) from error  # fmt: skip
 
 
 def _takes_name(half: Path, path: Path) -> bool:
