@@ -12,6 +12,7 @@ algorithm/ and the replay buffer are pickles: load only what you trust.
 from __future__ import annotations
 
 import logging
+import math
 import pickle
 import time
 from collections.abc import Callable, Iterator
@@ -45,7 +46,7 @@ class Saves:
         after: Callable[[Checkpoint], object],
     ) -> None:  # fmt: skip
         self.last: Checkpoint | None = None
-        self._store, self._freq, self._seconds = store, save_freq, 60 * save_minutes
+        self._store, self._freq, self._seconds = store, save_freq, 60 * save_minutes or math.inf
         self._export, self._after = export, after
         self.begin(0)
 

@@ -19,7 +19,7 @@ from ue_rl.wire.handshake import decode_handshake, encode_handshake
 _FREE = (
     "timesteps", "engine", "num_engines", "host", "port", "transport", "channel", "timeout", "wait", "start_timeout",
     "max_restarts", "restart_window", "reconnect", "num_envs", "env_kwargs", "max_episode_steps", "device", "threads",
-    "save_freq", "save_minutes", "keep", "export", "eval_episodes", "verbose", "params", "time_scale", "curriculum",
+    "save_freq", "save_minutes", "keep", "save_replay_buffer", "export", "eval_episodes", "verbose", "params", "time_scale", "curriculum",
     "others", "num_env_runners", "num_learners", "num_gpus_per_learner", "ray_address",
 )  # fmt: skip
 _UNSAID = ("log_dir", "run_id", "hyperparameters")  # where the run is; compared one by one

@@ -73,7 +73,7 @@ class Learner:
         self.curriculum = prepared(options, vec_env, None if load is None else run.curriculum, report)
         self.autosave = AutoSave(
             run.path, save_freq=options.save_freq, save_minutes=options.save_minutes, keep=options.keep,
-            export=self._export if options.export else None, after=self._saved,
+            replay_buffer=options.save_replay_buffer, export=self._export if options.export else None, after=self._saved,
             parts={} if self.curriculum is None else {"curriculum": self.curriculum}, signals=False, lock=False,
             tell=report.said,
         )  # fmt: skip

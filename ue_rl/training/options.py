@@ -81,6 +81,7 @@ class TrainOptions:
     save_freq: int = 50_000
     save_minutes: float = 5.0
     keep: int = 3
+    save_replay_buffer: bool = True
     export: bool = True
     eval_episodes: int | None = None
     init_from: str | None = None
