@@ -24,7 +24,7 @@ from ue_rl.envs.vec_env import UnrealVecEnv
 from ue_rl.saving.autosave import AutoSave
 from ue_rl.saving.replay_buffer import write_replay_buffer
 from ue_rl.testing import MemoryTransport
-from ue_rl.testing.exactness import CASES, At, bridge, broken, differ, learn, new
+from ue_rl.testing.exactness import CASES, At, Broken, bridge, broken, differ, learn, new
 
 N, ROWS = 2, 10
 BOX = spaces.Box(-1, 1, (3,), np.float32)
@@ -174,7 +174,7 @@ def test_a_run_with_room_for_more_is_resumed_exactly(tmp_path: Path, name: str, 
         model = autosave.resume(case[0], wrapped) or new(name, wrapped, buffer_size=options["buffer_size"])
         try:
             model.learn(288, callback=[autosave, *callbacks])
-        except Exception as error:
+        except Broken as error:
             autosave.rescue(error)
         return model
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from ue_rl.transport import Draw, Transport
@@ -18,6 +19,13 @@ def restore_draws(transport: Transport, state: Any) -> None:
     drawer = _drawer(transport)
     if state is not None and hasattr(drawer, "set_generators"):
         drawer.set_generators(state)
+
+
+def show_drawn(transport: Transport, values: Mapping[int, Mapping[str, float]]) -> None:
+    """Who draws now is told what the present episodes of these envs have, which somebody else has drawn."""
+    show = getattr(_drawer(transport), "show_drawn", None)
+    if show is not None:
+        show(values)
 
 
 def _drawer(transport: Transport) -> Any:

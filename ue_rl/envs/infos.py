@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -21,6 +22,16 @@ def with_arrays(infos: Mapping[int, Mapping[str, Any]]) -> dict[int, dict[str, A
         for env, value in _converted(values).items():
             plain[env][key] = value
     return plain
+
+
+def is_number(value: object) -> bool:
+    """Is it a bool, or a number that a float64 can hold? What an engine sends may be anything that JSON can say."""
+    if not isinstance(value, (int, float, np.number, np.bool_)):
+        return False
+    try:
+        return math.isfinite(value)
+    except (OverflowError, TypeError):
+        return False
 
 
 def _converted(values: dict[int, Any]) -> dict[int, Any]:

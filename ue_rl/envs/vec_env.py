@@ -24,6 +24,7 @@ from ue_rl.buffers import StepBuffers
 from ue_rl.envs.actions import ActionWriter
 from ue_rl.envs.controls import RENDER_FPS, EngineControls, GoalReward, check_render_mode, goal_reward
 from ue_rl.envs.episodes import begin_episodes, start_episodes
+from ue_rl.envs.infos import is_number
 from ue_rl.envs.journal import Journal
 from ue_rl.envs.masks import Masks
 from ue_rl.envs.observations import Observation, Observations
@@ -38,6 +39,7 @@ _KNOWN = (
 )  # fmt: skip
 _METHODS = ("action_masks", "compute_reward", "render", "get_params", "set_params", "list_params")
 _RESERVED = frozenset(("episode", "terminal_observation", "TimeLimit.truncated", "engine_lost"))
+_READ = _RESERVED | {"is_success"}  # the engine's own, where it is what SB3 takes the mean of
 
 
 class UnrealVecEnv(EngineControls, Resumable, VecEnv):
@@ -161,7 +163,7 @@ class UnrealVecEnv(EngineControls, Resumable, VecEnv):
         Returns:
             observations, as `reset` gives them (of the new episode where one ended), rewards float32
             [num_envs], dones bool [num_envs], infos. What the engine sends under a key that SB3 reads (`episode`,
-            `terminal_observation`, `TimeLimit.truncated`) is in info["engine"].
+            `terminal_observation`, `TimeLimit.truncated`; `is_success` where it is no number) is in info["engine"].
         """
         try:
             return self._step() if self.journal is None else self._step_of(self.journal)
@@ -179,8 +181,12 @@ class UnrealVecEnv(EngineControls, Resumable, VecEnv):
         if buffers.infos:
             for env, info in buffers.infos.items():
                 infos[env].update(info)
-                if not _RESERVED.isdisjoint(info) and env not in buffers.lost:
-                    infos[env]["engine"] = {key: infos[env].pop(key) for key in info if key in _RESERVED}
+                if not _READ.isdisjoint(info) and env not in buffers.lost:
+                    own = [
+                        key for key in info if key in _RESERVED or (key == "is_success" and not is_number(info[key]))
+                    ]
+                    if own:
+                        infos[env]["engine"] = {key: infos[env].pop(key) for key in own}
         if self._masks is not None:
             self._masks.take(buffers)
         if self.journal is not None and self.journal.lost:

@@ -97,11 +97,11 @@ class CheckpointStore:
             path = self.folder / f"{number:04d}_{env_steps}_steps"
             at = self.folder / f"{HALF}{path.name}"
             at.mkdir()
-            manifest = {**write(at), **_header(number, env_steps)}
-            manifest["files"] = _synced(at)
+            facts, files = write(at), _synced(at)
             for name in self._newest_only:
-                if name in manifest["files"]:
-                    manifest["files"][name]["newest_only"] = True
+                if name in files:
+                    files[name]["newest_only"] = True
+            manifest = {**facts, **_header(number, env_steps), "files": files}
             (at / MANIFEST).write_text(json.dumps(manifest, indent=1, sort_keys=True), "utf-8")
             sync_file(at / MANIFEST)
             sync_folder(at)
@@ -140,6 +140,11 @@ class CheckpointStore:
         """The newest good one; None where there is none."""
         return next(self.newest_first(), None)
 
+    @property
+    def env_steps(self) -> int:
+        """Of the newest one, good or not; 0 without any. Its files are not read."""
+        return max(self._entries(), default=(0, 0))[1]
+
     def __bool__(self) -> bool:
         """Is there any complete checkpoint? Its files are not read."""
         return bool(self._entries())
@@ -177,7 +182,7 @@ class CheckpointStore:
             _log.warning("%s could not be written: %s", self.folder / LAST, error)
 
     def _prune(self) -> None:
-        """Deletes those that are older than the newest `keep` whole ones, and of older ones what the newest has alone."""
+        """Deletes those older than the newest `keep` whole ones, and of all but the newest what it alone keeps."""
         kept = 0
         for _, env_steps, path in sorted(self._entries(), reverse=True):
             if kept >= self.keep:

@@ -1,4 +1,4 @@
-"""A replay buffer as a file of what it holds: Stable-Baselines3 pickles all that it has room for, from the first step."""
+"""A replay buffer as a file of what it holds: Stable-Baselines3 pickles all that it has room for."""
 
 from __future__ import annotations
 
@@ -49,14 +49,14 @@ def _whole(kind: type[Any], state: dict[str, Any], cut: list[str], size: int) ->
         if len(value) == size:
             return value
         if value.dtype == object:
-            rest = [[{} for _ in range(value.shape[1])] for _ in range(size - len(value))]
+            rest: list[list[dict[str, Any]]] = [[{} for _ in range(value.shape[1])] for _ in range(size - len(value))]
             return np.concatenate([value, np.array(rest, object)])
         rows = np.zeros((size, *value.shape[1:]), value.dtype)  # what is not touched takes no memory
         rows[: len(value)] = value
         return rows
 
     state.update({name: _each(state[name], whole) for name in cut})
-    buffer = kind.__new__(kind)
+    buffer = object.__new__(kind)
     buffer.__setstate__(state) if hasattr(buffer, "__setstate__") else vars(buffer).update(state)
     return buffer
 
