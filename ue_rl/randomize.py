@@ -50,6 +50,11 @@ class Randomizer:
         self.values[env_id] = {name: float(draw(low, high)) for name, (low, high) in self.ranges.items()}
         return self.values[env_id]
 
+    def show_drawn(self, values: Mapping[int, Mapping[str, float]]) -> None:
+        """The present episodes of these envs have these values: they were begun by another process."""
+        for env, drawn in values.items():
+            self.values[env] = {name: drawn[name] for name in self.ranges if name in drawn}
+
     def generators(self) -> list[Any]:
         """The states of the generators, as JSON values."""
         return [draw.bit_generator.state for draw in self._draws]

@@ -139,7 +139,11 @@ def test_a_kernel_is_interrupted_twice_and_learns_on(tmp_path: Path) -> None:
     nbformat = pytest.importorskip("nbformat")
     started = tmp_path / "started"
     once = CELL.replace("\nautosave", "\nautosave = None if 'autosave' not in globals() else autosave\nautosave")
-    cell = once.replace("= AutoSave(FOLDER)", "= autosave or AutoSave(FOLDER)").replace("288", "TOTAL").replace("*more", "At(0, running), Slow()")
+    cell = (
+        once.replace("= AutoSave(FOLDER)", "= autosave or AutoSave(FOLDER)")
+        .replace("288", "TOTAL")
+        .replace("*more", "At(0, running), Slow()")
+    )
     head = SETUP.replace("{folder!r}", repr(str(tmp_path / "run"))) + SLOW.replace("{started!r}", repr(str(started)))
     cells = [head, cell, cell, "TOTAL = model.num_timesteps + 100", cell]
     cells.append("model.learn(100, callback=autosave, reset_num_timesteps=False); print(model.num_timesteps - TOTAL)")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from ue_rl.randomize import drawer_of
@@ -19,6 +20,13 @@ def restore_draws(transport: Transport, state: Any) -> None:
     drawer = drawer_of(transport)
     if state is not None and hasattr(drawer, "set_generators"):
         drawer.set_generators(state)
+
+
+def show_drawn(transport: Transport, values: Mapping[int, Mapping[str, float]]) -> None:
+    """Who draws now is told what the present episodes of these envs have, which somebody else has drawn."""
+    show = getattr(drawer_of(transport), "show_drawn", None)
+    if show is not None:
+        show(values)
 
 
 def set_draw(transport: Transport, draw: Draw | None) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -28,6 +29,16 @@ def put_arrays(info: dict[str, Any]) -> None:
     for key, value in info.items():
         if value.__class__ is list or value.__class__ is dict:
             info[key] = _converted({0: value})[0]
+
+
+def is_number(value: object) -> bool:
+    """Is it a bool, or a number that a float64 can hold? What an engine sends may be anything that JSON can say."""
+    if not isinstance(value, (int, float, np.number, np.bool_)):
+        return False
+    try:
+        return math.isfinite(value)
+    except (OverflowError, TypeError):
+        return False
 
 
 def _converted(values: dict[int, Any]) -> dict[int, Any]:

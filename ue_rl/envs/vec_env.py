@@ -24,7 +24,7 @@ from ue_rl.buffers import StepBuffers
 from ue_rl.envs.actions import ActionWriter
 from ue_rl.envs.controls import EngineControls, GoalReward, check_render_mode, connected, goal_reward, render_mode_of
 from ue_rl.envs.episodes import begin_episodes, start_episodes
-from ue_rl.envs.infos import put_arrays
+from ue_rl.envs.infos import is_number, put_arrays
 from ue_rl.envs.journal import Journal
 from ue_rl.envs.masks import Masks
 from ue_rl.envs.observations import Observation, Observations
@@ -39,6 +39,7 @@ _KNOWN = (
 )  # fmt: skip
 _METHODS = ("action_masks", "compute_reward", "render", "get_params", "set_params", "list_params")
 _RESERVED = frozenset(("episode", "terminal_observation", "TimeLimit.truncated", "engine_lost"))
+_READ = _RESERVED | {"is_success"}  # the engine's own, where it is what SB3 takes the mean of
 
 
 class UnrealVecEnv(EngineControls, Resumable, VecEnv):
@@ -166,7 +167,7 @@ class UnrealVecEnv(EngineControls, Resumable, VecEnv):
         Returns:
             observations, as `reset` gives them (of the new episode where one ended), rewards float32
             [num_envs], dones bool [num_envs], infos. What the engine sends under a key that SB3 reads (`episode`,
-            `terminal_observation`, `TimeLimit.truncated`) is in info["engine"].
+            `terminal_observation`, `TimeLimit.truncated`; `is_success` where it is no number) is in info["engine"].
         """
         try:
             return self._step() if self.journal is None else self._step_of(self.journal)
@@ -185,9 +186,11 @@ class UnrealVecEnv(EngineControls, Resumable, VecEnv):
             for env, sent in buffers.infos.items():
                 info = infos[env]
                 info.update(sent)
-                if not _RESERVED.isdisjoint(sent) and env not in buffers.lost:
-                    info["engine"] = {key: info.pop(key) for key in sent if key in _RESERVED}
-                    info["TimeLimit.truncated"] = False
+                if not _READ.isdisjoint(sent) and env not in buffers.lost:
+                    own = [key for key in sent if key in _RESERVED or (key == "is_success" and not is_number(sent[key]))]
+                    if own:
+                        info["engine"] = {key: info.pop(key) for key in own}
+                        info["TimeLimit.truncated"] = False
                 put_arrays(info)
         if self._masks is not None:
             self._masks.take(buffers)

@@ -36,7 +36,7 @@ from ue_rl.saving import snapshot
 from ue_rl.saving.checkpoints import Checkpoint, CheckpointStore
 from ue_rl.saving.lock import RunLock
 from ue_rl.saving.packing import write_packed
-from ue_rl.saving.resuming import FORMAT, Part, Resumed, resume, write_model
+from ue_rl.saving.resuming import FORMAT, REPLAY, Part, Resumed, resume, write_model
 from ue_rl.saving.stop_callback import LEARNING, WAITING
 from ue_rl.saving.stopping import Stopped, Stopping, as_python_does
 
@@ -67,7 +67,8 @@ class AutoSave(BaseCallback):
         save_freq: env-steps between two checkpoints.
         save_minutes: minutes between two checkpoints; 0: env-steps alone count.
         keep: how many checkpoints are kept.
-        replay_buffer: checkpoints hold the replay buffer of algorithms that have one. It may be large.
+        replay_buffer: the newest checkpoint holds the replay buffer of algorithms that have one, as far as it is
+            filled. It may be large.
         export: called with (model, path of model.onnx, VecNormalize or None) for each checkpoint, such as
             ue_rl.inference.export_onnx. What it raises is logged.
         parts: name -> what is saved and restored with the model, as NAME.json.
@@ -104,7 +105,7 @@ class AutoSave(BaseCallback):
     ) -> None:
         super().__init__()
         self.folder = Path(folder)
-        self.store = CheckpointStore(self.folder / CHECKPOINTS, keep)
+        self.store = CheckpointStore(self.folder / CHECKPOINTS, keep, newest_only=(REPLAY,))
         self.resumed: Checkpoint | None = None
         self.last: Checkpoint | None = None
         self._save_freq, self._save_seconds = max(1, save_freq), 60 * save_minutes or math.inf

@@ -24,6 +24,7 @@ from ue_rl.errors import ConfigurationError
 from ue_rl.saving import snapshot
 from ue_rl.saving.checkpoints import Checkpoint, CheckpointStore
 from ue_rl.saving.packing import read_packed
+from ue_rl.saving.replay_buffer import write_replay_buffer
 
 MODEL, NORMALIZE, REPLAY = "model.zip", "vecnormalize.pkl", "replay_buffer.pkl"
 FORMAT = 1  # of state.json
@@ -80,7 +81,7 @@ def write_model(model: BaseAlgorithm, folder: Path, replay_buffer: bool = True) 
     if statistics is not None:
         statistics.save(str(folder / NORMALIZE))
     if replay_buffer and isinstance(model, OffPolicyAlgorithm) and model.replay_buffer is not None:
-        model.save_replay_buffer(folder / REPLAY)
+        write_replay_buffer(model.replay_buffer, folder / REPLAY)
 
 
 def resume(store: CheckpointStore, kind: Any, env: VecEnv, load: Mapping[str, Any]) -> Resumed | None:
@@ -141,7 +142,11 @@ def _loaded(checkpoint: Checkpoint, kind: Any, env: VecEnv, load: Mapping[str, A
     if state is not None and state["format"] != FORMAT:
         state = None
     replay = checkpoint.file(REPLAY)
-    if replay is not None and isinstance(model, OffPolicyAlgorithm):
+    if replay is None and isinstance(model, OffPolicyAlgorithm):
+        _log.warning("not exact: checkpoint %s holds no replay buffer, learning goes on with an empty one", checkpoint)
+        if state is not None:  # where it was filled up to
+            state["snapshot"].pop("buffer", None)
+    elif replay is not None and isinstance(model, OffPolicyAlgorithm):
         with warnings.catch_warnings():  # HER's, where the episodes under way are lost
             warnings.filterwarnings("ignore", message="The last trajectory in the replay buffer will be truncated")
             model.load_replay_buffer(replay, truncate_last_traj=state is None or not _same_envs(state, env))

@@ -20,8 +20,8 @@ from ue_rl.wire.handshake import decode_handshake, encode_handshake
 _FREE = (
     "timesteps", "engine", "num_engines", "host", "port", "transport", "channel", "timeout", "wait", "start_timeout",
     "max_restarts", "restart_window", "reconnect", "num_envs", "env_kwargs", "max_episode_steps", "device", "threads",
-    "save_freq", "save_minutes", "keep", "export", "eval_episodes", "verbose", "params", "time_scale", "curriculum",
-    "others", "num_env_runners", "num_learners", "num_gpus_per_learner", "ray_address",
+    "save_freq", "save_minutes", "keep", "save_replay_buffer", "export", "eval_episodes", "verbose", "params",
+    "time_scale", "curriculum", "others", "num_env_runners", "num_learners", "num_gpus_per_learner", "ray_address",
 )  # fmt: skip
 _UNSAID = ("log_dir", "run_id", "hyperparameters")  # where the run is; compared one by one
 _NEW_RUN = "leave it out, or begin a new run with the weights of this one: --init-from {run}"
@@ -103,6 +103,17 @@ def compare(saved: Mapping[str, Any], options: TrainOptions, run: Path) -> Compa
         options = replace(options, hyperparameters={**tuned_for(before, resolved=False), **options.hyperparameters})
     said += _hyperparameters(before, options, run)
     return Comparison(options, said, loadable(options))
+
+
+def check_unfinished(options: TrainOptions, learnt: int) -> None:
+    """Raises ConfigurationError where there is nothing left to learn after `learnt` env-steps."""
+    if learnt >= options.timesteps:
+        error = ConfigurationError(
+            f"the run has reached its timesteps already: it has learnt {learnt:,}", field="timesteps",
+            cure=f"go on with --resume --timesteps {2 * learnt}, or any more than it has, or begin a new run",
+        )  # fmt: skip
+        error.fault = None  # nobody has done anything wrong
+        raise error
 
 
 def loadable(options: TrainOptions) -> dict[str, Any]:

@@ -105,6 +105,13 @@ class Curriculum(BaseCallback):
         self._randomizer.ranges = {name: value for course in self.courses for name, value in course.params.items()}
         return {**below, **self._randomizer(env_id)}
 
+    def show_drawn(self, values: Mapping[int, Mapping[str, float]]) -> None:
+        """See Randomizer.show_drawn."""
+        for drawer in (self._randomizer, self._below):
+            show = getattr(drawer, "show_drawn", None)
+            if show is not None:
+                show(values)
+
     def generators(self) -> list[Any]:
         """The states of what draws, as JSON values, see ue_rl.envs.draws.draws_of."""
         below = getattr(owner_of(self.below), "generators", None)
@@ -211,7 +218,7 @@ class Curriculum(BaseCallback):
             return float(info["episode"]["r"])
         if measure == "success" and "is_success" in info:
             return float(bool(info["is_success"]))
-        if not self._told:
+        if not self._told and not info.get("engine_lost"):  # such an episode counts for nothing
             self._told = True
             needed = "an env with monitor=True" if measure == "reward" else "is_success in the engine's INFO"
             text = f"the curriculum stays where it is: its measure {measure!r} needs {needed} at an episode's end"

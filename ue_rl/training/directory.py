@@ -27,7 +27,7 @@ from ue_rl.files import require_file
 from ue_rl.saving.checkpoints import CheckpointStore
 from ue_rl.saving.lock import HOLDER, LOCK, RunLock
 from ue_rl.spec import EnvSpec
-from ue_rl.training.options import TrainOptions, read_config
+from ue_rl.training.options import FORMAT, TrainOptions, read_config, read_whole_config
 from ue_rl.wire.handshake import decode_handshake
 
 HANDSHAKE = "handshake.txt"
@@ -173,14 +173,15 @@ class RunDirectory:
             ConfigurationError: there is none, or its folder is no run.
         """
         if run_id is None:
-            configs = list(log_dir.glob(f"{name}-*/config.yaml"))
-            configs = [path for path in configs if path.parent.name.removeprefix(f"{name}-").isdigit()]
-            if not configs:
+            found = [*log_dir.glob(f"{name}-*/config.yaml"), *log_dir.glob(f"{name}-*/checkpoints/0*")]
+            folders = {log_dir / path.relative_to(log_dir).parts[0]: path.stat().st_mtime for path in reversed(found)}
+            folders = {path: at for path, at in folders.items() if path.name.removeprefix(f"{name}-").isdigit()}
+            if not folders:
                 raise ConfigurationError(
                     f"no run of {name} in {log_dir} to resume", field="run_id",
                     cure="name one with --run-id, or start one without --resume",
                 )  # fmt: skip
-            return cls(max(configs, key=lambda path: path.stat().st_mtime).parent)
+            return cls(max(folders, key=lambda path: folders[path]))
         run = cls(log_dir / checked_id(run_id))
         aside = run.set_aside()
         if not run.path.is_dir():
@@ -211,7 +212,7 @@ class RunDirectory:
 
     def store(self, keep: int = 3) -> CheckpointStore:
         """Its checkpoints."""
-        return CheckpointStore(self.checkpoints, keep)
+        return CheckpointStore(self.checkpoints, keep, newest_only=(self.replay.name,))
 
     def old_models(self) -> list[OldModel]:
         """What a version without checksums has saved, the farthest first; what cannot be read is logged, passed over.
@@ -281,16 +282,34 @@ class RunDirectory:
             self.replaced = None
 
     def read_config(self) -> dict[str, Any]:
-        """The options that the run was started with.
+        """The options that the run was started with. Where its config.yaml is cut or missing, a checkpoint's copy.
 
         Raises:
-            ConfigurationError: config.yaml cannot be read.
+            ConfigurationError: config.yaml cannot be read, and there is no copy.
         """
-        return read_config(self.config)
+        error: ConfigurationError | None = None
+        config: dict[str, Any] = {}
+        try:
+            config = read_whole_config(self.config)
+        except ConfigurationError as broken:
+            if broken.field == "format":
+                raise
+            error = broken
+        if "format" not in config:  # cut, or of a version that wrote none, and no copies
+            for checkpoint in self.store().newest_first():
+                copy = checkpoint.file(self.config.name)
+                if copy is not None:
+                    _log.warning("%s is not whole: the options are those of checkpoint %s", self.config, checkpoint)
+                    return read_config(copy)
+            if error is not None:
+                raise error
+        config.pop("format", None)
+        return config
 
     def write_config(self, options: TrainOptions) -> None:
-        """Replaces config.yaml: what is in it is what the run does."""
-        write_whole(self.config, lambda path: path.write_text(options.as_yaml(), "utf-8"))
+        """Replaces config.yaml: what is in it is what the run does. Its format is last: one that was cut has none."""
+        text = f"{options.as_yaml()}format: {FORMAT}\n"
+        write_whole(self.config, lambda path: path.write_text(text, "utf-8"))
 
 
 def read_handshake(path: Path) -> EnvSpec | None:
@@ -349,10 +368,11 @@ def _never_begun(path: Path) -> bool:
 def _is_run(path: Path) -> str | None:
     """None for a folder that ue_rl has made, otherwise what it lacks.
 
-    That is told by its config.yaml, which names every option: those who write one to train with name a few.
+    That is told by its config.yaml, or a checkpoint's copy of it, which names every option: those who write one to
+    train with name a few.
     """
     try:
-        missing = _ALWAYS - set(read_config(path / "config.yaml"))
+        missing = _ALWAYS - set(RunDirectory(path).read_config())
     except ConfigurationError as error:
         return error.plain()
     if missing:

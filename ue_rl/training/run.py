@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from ue_rl.errors import UeRlError, printable
 from ue_rl.saving.stopping import Stopping
 from ue_rl.training.backends import check_installed
-from ue_rl.training.comparison import Comparison, compare
+from ue_rl.training.comparison import Comparison, check_unfinished, compare
 from ue_rl.training.directory import RunDirectory
 from ue_rl.training.fleet import Fleet
 from ue_rl.training.options import TrainOptions
@@ -95,6 +95,9 @@ def _compared(options: TrainOptions, run: RunDirectory) -> Comparison:
     found = Comparison(options, [], {})
     if run.saved_anything:
         found = compare(run.read_config(), options, run.path)
+        store = run.store()
+        if store.env_steps >= options.timesteps and (last := store.last) is not None:  # before an engine is started
+            check_unfinished(options, last.facts.get("rollout_start", last.env_steps))
     aside = [f"{path} is a run of this name that --force had set aside" for path in run.set_aside()]
     return found._replace(said=[*aside, *found.said])
 
