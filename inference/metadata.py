@@ -2,14 +2,18 @@
 
 The text is in the ONNX file's `metadata_props` under the key `ue_rl`, as one JSON object (RFC 8259: infinite
 bounds are the strings "inf" and "-inf"). A reader skips keys that it does not know and refuses a
-`format` greater than its own. Needs NumPy only; gymnasium spaces are recognised by their attributes, so that
-nothing here imports gymnasium.
+`format` greater than its own. Its `sha256` is that of the whole file with zeros in that place: the text stands in the
+file as it is, and so no reader needs onnx for it.
+
+Needs NumPy only; gymnasium spaces are recognised by their attributes, so that nothing here imports gymnasium.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
+import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
 from functools import cached_property
@@ -23,6 +27,8 @@ from ue_rl.space_tree import Branch, Leaf, LeafKind, Space, box
 from ue_rl.spec import MAX_NUMBERS, PROTOCOL_VERSION, ImageSpec
 
 METADATA_KEY = "ue_rl"
+UNSEALED = "0" * 64
+_DIGEST = re.compile(rb'"sha256": "([0-9a-f]{64})"')
 FORMAT = 1
 
 OBSERVATION = "observation"
@@ -101,6 +107,7 @@ class PolicyMetadata:
         verification: what the comparison with predict() found (the fields of Comparison), and the tolerances.
         versions: library name -> version.
         obs_names, act_names: of each number in the engine's row, for people; () where the handshake has none.
+        sha256: of the file, see `seal`; "" in files that have none.
         protocol_version: version of the wire protocol that the exporter spoke.
         format: version of this description.
     """
@@ -119,6 +126,7 @@ class PolicyMetadata:
     versions: dict[str, str] = field(default_factory=dict)
     obs_names: tuple[str, ...] = ()
     act_names: tuple[str, ...] = ()
+    sha256: str = ""
     protocol_version: int = PROTOCOL_VERSION
     format: int = FORMAT
 
@@ -150,7 +158,7 @@ class PolicyMetadata:
     def to_json(self) -> str:
         """This description as one JSON object."""
         values = asdict(self)
-        for name in ("obs_names", "act_names"):
+        for name in ("obs_names", "act_names", "sha256"):
             if not values[name]:
                 del values[name]
         return json.dumps(values, allow_nan=False)
@@ -219,6 +227,31 @@ def _port_from_json(raw: Mapping[str, Any]) -> Port:
     if port.role not in ROLES or any(n < 0 for n in port.shape):
         raise ValueError(f"port {port.name}")
     return port
+
+
+def seal(content: bytes) -> tuple[bytes, str]:
+    """An ONNX file whose description's sha256 is UNSEALED with the true one, and that."""
+    digest = hashlib.sha256(content).hexdigest()
+    at = _digest_in(content)
+    assert at is not None
+    assert content[at : at + 64] == UNSEALED.encode()
+    return content[:at] + digest.encode() + content[at + 64 :], digest
+
+
+def is_intact(content: bytes) -> bool:
+    """Whether an ONNX file has the sha256 that it says, or says none: older files, and those of other tools."""
+    at = _digest_in(content)
+    if at is None:
+        return True
+    whole = hashlib.sha256(content[:at])
+    whole.update(UNSEALED.encode())
+    whole.update(content[at + 64 :])
+    return whole.hexdigest().encode() == content[at : at + 64]
+
+
+def _digest_in(content: bytes) -> int | None:
+    found = list(_DIGEST.finditer(content))
+    return found[-1].start(1) if found else None  # the last: the description stands behind the graph
 
 
 def space_to_json(space: Any) -> dict[str, Any]:

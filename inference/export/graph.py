@@ -24,7 +24,7 @@ from torch import nn
 from torch.jit import TracerWarning  # type: ignore[attr-defined]
 
 from ue_rl.errors import ExportError
-from ue_rl.inference.export.observations import Leaf, ObservationNet, check_normalize, find_leaves
+from ue_rl.inference.export.observations import Leaf, ObservationNet, check_normalize, check_starts, find_leaves
 from ue_rl.inference.export.policies import ALGORITHMS, BoxHead, HybridHead, Lstm, make_head
 from ue_rl.inference.metadata import (
     ACTION_MASKS,
@@ -146,6 +146,8 @@ def plan_graph(
     """
     algorithm = algorithm_of(model)
     policy, space = model.policy, model.action_space
+    check_starts(space, "action")
+    check_starts(model.observation_space, "observation")
     _check_class(policy, "policy", allow_custom)
     extractor, trunk, head = make_head(algorithm, policy, space, stochastic)
     for part in (extractor, trunk, head):

@@ -89,6 +89,24 @@ def keys_of(space: gym.Space[Any]) -> dict[str, str]:
     return {names.get(key, key): key for key in getattr(space, "spaces", ())}
 
 
+def check_starts(space: gym.Space[Any], what: str) -> None:
+    """Refuse a space whose choices begin elsewhere and that Stable-Baselines3 was given as it is.
+
+    It counts from 0 whatever the space says: in training the env was given, or gave, other numbers than the engine has.
+
+    Raises:
+        ExportError: such a space; those that ue_rl makes count from 0.
+    """
+    for part in space.spaces.values() if isinstance(space, spaces.Dict) else [space]:
+        if isinstance(part, (spaces.Discrete, spaces.MultiDiscrete)) and np.any(part.start):
+            raise ExportError(
+                f"the {what} space's choices do not begin with 0, but those of Stable-Baselines3 do: the env that the "
+                "model was trained in was not given what the file would give", fault="caller", field=f"{what}_space",
+                expected="choices from 0", got=part,
+                cure="train in an UnrealVecEnv, which counts as the engine does, or behind a wrapper that starts at 0",
+            )  # fmt: skip
+
+
 def find_leaves(space: gym.Space[Any], env: Any, image_layout: str, order: tuple[str, ...] = ()) -> list[Leaf]:
     """The parts of the observation of a model, in the order of its space.
 
@@ -168,10 +186,19 @@ def check_normalize(vec_normalize: VecNormalize | None, leaves: list[Leaf]) -> N
         )  # fmt: skip
     for leaf in leaves:
         stats = stats_of(vec_normalize, leaf.key)
-        if stats is not None and tuple(stats.mean.shape) != tuple(leaf.policy_space.shape or ()):
+        wanted, had = tuple(leaf.policy_space.shape or ()), () if stats is None else tuple(stats.mean.shape)
+        stacked = 0 < len(had) == len(wanted) and all(n % own == 0 for n, own in zip(wanted, had, strict=True))
+        if stacked and wanted != had:
+            raise ExportError(
+                "frames were stacked after they had been normalised (VecFrameStack around VecNormalize): the file gets "
+                "stacked frames as the engine sends them, and the zeros before an episode's first ones are none that "
+                "could be normalised", fault="caller", field=leaf.key, expected=wanted, got=had,
+                cure="train in VecNormalize(VecFrameStack(env, n)), or pass the statistics that belong to this model",
+            )  # fmt: skip
+        if stats is not None and had != wanted:
             raise ExportError(
                 "the VecNormalize statistics have another shape than the observation", fault="caller", field=leaf.key,
-                expected=leaf.policy_space.shape, got=stats.mean.shape,
+                expected=wanted, got=had,
                 cure="pass the statistics that were saved with this model",
             )  # fmt: skip
 

@@ -172,6 +172,8 @@ def _cast(func: Any, x: Any, *, dtype: Any = None, **_: Any) -> Any:
     dtype = dtype or x.dtype
     if dtype == th.bool:
         return _compared(operator.ne, exact, error)
+    if dtype in (th.float16, th.bfloat16):
+        raise Unbounded(f"a cast to {dtype}")
     if not dtype.is_floating_point:
         return _made(exact.trunc(), _ends(th.trunc, exact, error), dtype)
     return _rounded(exact, error)

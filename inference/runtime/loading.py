@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from ue_rl.errors import ConfigurationError, ModelLoadError, ModelMismatch, ModelOutputError
 from ue_rl.inference.interface import Observations
-from ue_rl.inference.metadata import ACTIONS, METADATA_KEY, OBSERVATION, STATE, PolicyMetadata
+from ue_rl.inference.metadata import ACTIONS, METADATA_KEY, OBSERVATION, STATE, PolicyMetadata, is_intact
 from ue_rl.space_tree import bounds, choices
 
 logger = logging.getLogger(__name__)
@@ -291,7 +291,7 @@ def load_session(
     """Make a session of the bytes of a file and check its names, types and shapes.
 
     Raises:
-        ModelLoadError: not an ONNX model, or onnxruntime is missing or refuses it.
+        ModelLoadError: not an ONNX model or not as it was exported, or onnxruntime is missing or refuses it.
         ModelMismatch: wrong names or shapes.
         ModelOutputError: an output that is not float32.
     """
@@ -324,6 +324,12 @@ def load_session(
             got=f"{len(content)} bytes; {type(error).__name__}: {error}",
             cure="it may be cut short, still being written, or keep its weights in a second file: export it again",
         ) from error  # fmt: skip
+    if not is_intact(content):
+        raise ModelLoadError(
+            f"{name} is not as it was exported: it is damaged, or was changed", fault="model",
+            expected="the sha256 in its description", got=f"{len(content)} bytes with another one",
+            cure="copy or export it again; after a change on purpose take the sha256 out of its description",
+        )  # fmt: skip
     metadata = PolicyMetadata.from_json(text) if text is not None else None
     return _fit(session, metadata, name, input_name, output_name)
 

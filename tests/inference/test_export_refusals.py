@@ -17,9 +17,9 @@ from sb3_contrib import ARS, MaskablePPO, RecurrentPPO
 from stable_baselines3 import A2C, DQN, PPO, SAC, TD3
 from stable_baselines3.common.policies import ActorCriticPolicy
 from stable_baselines3.common.torch_layers import BaseFeaturesExtractor, FlattenExtractor
-from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize
+from stable_baselines3.common.vec_env import DummyVecEnv, VecFrameStack, VecMonitor, VecNormalize
 
-from ue_rl.errors import ConfigurationError, ExportError
+from ue_rl.errors import ConfigurationError, ExportError, InferenceError, ModelLoadError
 from ue_rl.inference import OnnxInference, check_exportable, export_onnx
 from ue_rl.inference.export import file, graph
 
@@ -500,6 +500,88 @@ def test_without_the_training_libraries():
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=60)
     assert "not installed: torch, stable_baselines3" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("what", "space"),
+    [
+        ("action", spaces.Discrete(3, start=4)),
+        ("action", spaces.MultiDiscrete([2, 3], start=[0, 1])),
+        ("observation", spaces.Discrete(3, start=-1)),
+        ("observation", spaces.Dict({"a": vector(), "b": spaces.MultiDiscrete([2, 3], start=[1, 0])})),
+    ],
+    ids=str,
+)
+def test_choices_that_stable_baselines3_does_not_count_as_the_env_are_refused(what, space, path):
+    """Its predict() gives 0..n-1 whatever the space says: a file that adds the start would do something else."""
+    policy = "MultiInputPolicy" if isinstance(space, spaces.Dict) else "MlpPolicy"
+    model = make(**{what: space}, policy=policy)
+    for attempt in (lambda: export_onnx(model, path), lambda: check_exportable(model)):
+        with pytest.raises(ExportError, match=rf"{what} space's choices do not begin with 0.*UnrealVecEnv"):
+            attempt()
+    assert not path.exists()
+
+
+def normalized_twice(outer=True, inner=True, between=lambda env: env):
+    env = VecNormalize(DummyVecEnv([lambda: RandomEnv(vector(), BOX)]), norm_obs=inner)
+    return PPO("MlpPolicy", VecNormalize(between(env), norm_obs=outer), device="cpu", policy_kwargs=dict(SMALL))
+
+
+def test_two_normalisations_are_refused(path, tmp_path):
+    model = normalized_twice()
+    model.get_env().save(str(tmp_path / "stats.pkl"))
+    for given in (None, tmp_path / "stats.pkl", model.get_env().venv):
+        with pytest.raises(ExportError, match=r"two VecNormalize, one around the other.*norm_obs=False"):
+            export_onnx(model, path, given)
+    with pytest.raises(ExportError, match="two VecNormalize"):  # whatever stands between them
+        export_onnx(normalized_twice(between=VecMonitor), path)
+    assert not path.exists()
+    export_onnx(normalized_twice(inner=False), path)  # of rewards
+
+
+def test_frames_that_were_stacked_after_they_were_normalised_are_refused_for_that(path, tmp_path):
+    env = VecNormalize(DummyVecEnv([lambda: RandomEnv(vector(), BOX)]))
+    model = PPO("MlpPolicy", VecFrameStack(env, 3), device="cpu", policy_kwargs=dict(SMALL))
+    env.save(str(tmp_path / "stats.pkl"))
+    for given in (None, tmp_path / "stats.pkl"):
+        with pytest.raises(ExportError, match=r"stacked after they had been normalised.*VecNormalize\(VecFrame"):
+            export_onnx(model, path, given)
+    stacked = VecNormalize(VecFrameStack(DummyVecEnv([lambda: RandomEnv(vector(), BOX)]), 3))
+    export_onnx(PPO("MlpPolicy", stacked, device="cpu", policy_kwargs=dict(SMALL)), path)
+
+
+@pytest.mark.parametrize("normalize", [False, {}], ids=["plain", "normalised"])
+def test_a_damaged_file_is_refused(normalize, path):
+    model = make(normalize=normalize, action=spaces.Discrete(5))
+    report = export_onnx(model, path)
+    content = path.read_bytes()
+    want = OnnxInference(path).run_inference(rows(256))
+    rng = np.random.default_rng(0)
+    loaded = 0
+    for _ in range(300):
+        at, length = int(rng.integers(len(content))), int(rng.choice([1, 1, 4, 64]))
+        noise = bytes(rng.integers(256, size=length, dtype=np.uint8))
+        damaged = content[:at] + noise + content[at + length :]
+        runtime = OnnxInference()
+        try:
+            runtime.load_bytes(damaged[: len(content)])
+        except InferenceError:
+            continue
+        loaded += damaged != content
+        np.testing.assert_array_equal(runtime.run_inference(rows(256)), want)
+    assert loaded < 15  # those of the digest itself
+    with pytest.raises(ModelLoadError, match=r"not as it was exported.*export it again"):
+        OnnxInference().load_bytes(content.replace(b'"algorithm": "PPO"', b'"algorithm": "A2C"'))
+    for without in (b'"sha256": "%s", ' % report.metadata.sha256.encode(), b'"sha256"'):
+        assert without in content
+    proto = onnx.load_from_string(content)
+    proto.metadata_props[0].value = proto.metadata_props[0].value.replace(f'"sha256": "{report.metadata.sha256}", ', "")
+    proto.graph.name = "changed"
+    runtime = OnnxInference()
+    runtime.load_bytes(proto.SerializeToString())  # an older file has none
+    assert runtime.metadata.sha256 == ""
+    del proto.metadata_props[:]
+    runtime.load_bytes(proto.SerializeToString())  # nor has another tool's
 
 
 # -- the check before the training, and checkpoints ------------------------------------------------------------------

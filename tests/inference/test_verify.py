@@ -265,6 +265,16 @@ def test_more_rows_than_one_in_a_hundred_that_only_rounding_explains_are_refused
     assert (judge.found.ties, judge.found.rounded) == ((2, 0) if space != ENDLESS else (0, 2))
 
 
+def test_a_saturated_tanh_between_the_choices_of_a_hybrid_action_is_named() -> None:
+    for unscale, named in ((True, True), (False, False)):
+        judge = running(2, spaces.Discrete(2))
+        judge.plan.net.head = SimpleNamespace(box=SimpleNamespace(unscale=unscale))  # type: ignore[assignment]
+        with pytest.raises(ExportError, match="too coarse") as caught:
+            judge.compare("typical", [np.zeros((100, 3), np.float32)], 0.0, chunk=100)
+        assert ("a saturated tanh has made equal" in str(caught.value)) == named
+        assert ("or with PPO" in str(caught.value)) == named
+
+
 def test_what_is_equal_by_the_ordinary_tolerance_needs_no_allowance() -> None:
     """Also where a smaller one was asked for: then it is only reported."""
     judge = running(50, ENDLESS)
