@@ -149,7 +149,7 @@ from ue_rl import errors
 from ue_rl.connections import SharedMemoryConnection
 try:
     SharedMemoryConnection.attach(sys.argv[1], timeout=5)
-except errors.ConfigurationError as error:
+except errors.EngineBusy as error:
     print(error)
 """
     with run_shm_in_thread(Game()) as host, SharedMemoryConnection(host.name, timeout=10) as connection:
@@ -162,7 +162,7 @@ except errors.ConfigurationError as error:
         assert "another trainer is attached to this segment" in done.stdout
         assert f"got process {os.getpid()}, for 10" in done.stdout
         memory.store_u64(CLIENT_SINCE, 0)
-        with pytest.raises(errors.ConfigurationError, match=rf"got process {os.getpid()}, which is this one \["):
+        with pytest.raises(errors.EngineBusy, match=rf"got process {os.getpid()}, which is this one \["):
             SharedMemoryConnection.attach(host.name, timeout=5)
         connection.close()
         deadline = time.monotonic() + 5
