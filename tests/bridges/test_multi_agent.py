@@ -112,6 +112,7 @@ def test_agents_end_and_come_back(start: Any) -> None:
     assert bridge.seen[-1] == (1, {"striker_0": [0], "goalie": [2, 0.5]})
     assert buffers.present.tolist() == [1, 0, 1] * 2
     assert not (buffers.dones & buffers.present).any()
+    assert bridge.outbox.dones.tolist() == bridge.outbox.truncated.tolist() == [0] * 6
     act(transport)  # it has come back
     assert buffers.present.tolist() == [1] * 6
     assert buffers.rewards.tolist() == [1.5, 0, 1.5] * 2
