@@ -1,10 +1,10 @@
 """GymnasiumBridge: hosts any Gymnasium env as an engine, one instance per env.
 
-Over the wire it gives what SB3's DummyVecEnv gives over the same envs, bit for bit where their numbers fit float32, which
-is what travels. Observations of float64 (those of Gymnasium's MuJoCo envs) are announced and given out as float64, but
-rounded to float32 on the way: a network takes them as float32 anyhow; the running statistics of VecNormalize, and code of
-your own, see a difference in the eighth digit. Seeds arrive as they were given, and a finished env waits for the trainer's
-reset.
+Over the wire it gives what SB3's DummyVecEnv gives over the same envs, bit for bit where their numbers fit float32,
+which is what travels. Observations of float64 (those of Gymnasium's MuJoCo envs) are announced and given out as
+float64, but rounded to float32 on the way. A network takes them as float32 anyhow; the running statistics of
+VecNormalize, and code of your own, see a difference in the eighth digit. Seeds arrive as they were given, and a
+finished env waits for the trainer's reset.
 """
 
 from __future__ import annotations

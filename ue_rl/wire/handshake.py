@@ -35,19 +35,8 @@ _NUMBERS_PER_BYTE = 32  # in that sum: a group's OBS and ACT cost something too
 _MOST_ADVICE = 10
 
 _ONE_AGENT = ("OBS", "ACT", "ACT_SPACE", "OBS_SPACE", "OBS_NAMES", "ACT_NAMES")  # may stand for one group: OBS.goalie
-_OF_ENGINE = (
-    "ENV_TYPE",
-    "ENV_COUNT",
-    "VERSION",
-    "CHANNEL",
-    "FEATURES",
-    "IMAGE",
-    "SHM",
-    "PARAMS",
-    "AGENTS",
-    "RENDER_FPS",
-)
-_KNOWN = frozenset((*_ONE_AGENT, *_OF_ENGINE))
+_SAID_ONCE = ("ENV_TYPE", "ENV_COUNT", "VERSION", "CHANNEL", "FEATURES", "IMAGE", "SHM", "PARAMS", "AGENTS")
+_KNOWN = frozenset((*_ONE_AGENT, *_SAID_ONCE, "RENDER_FPS"))
 KNOWN_KEYS = tuple(sorted(_KNOWN))
 _SPACE = re.compile(r"\s*([A-Za-z_]+)\s*\(([^()]*)\)\s*")
 _FORMS = "BOX(..), DISCRETE(n), MULTI_DISCRETE(n,..), MULTI_BINARY(n), DICT(name:..,..) or TUPLE(..,..)"
