@@ -107,8 +107,8 @@ class Curriculum(BaseCallback):
 
     def show_drawn(self, values: Mapping[int, Mapping[str, float]]) -> None:
         """See Randomizer.show_drawn."""
-        for drawer in (self._randomizer, self._below):
-            show = getattr(drawer, "show_drawn", None)
+        for drawer in (self._randomizer, self.below):
+            show = getattr(owner_of(drawer), "show_drawn", None)
             if show is not None:
                 show(values)
 
