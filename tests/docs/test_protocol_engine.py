@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -27,11 +28,21 @@ def port(tmp_path: Path) -> Iterator[int]:
     """The page's engine as a process of its own, without ue_rl."""
     (source,) = re.findall(r"```python engine\n(.*?)```", PAGE.read_text("utf-8"), re.S)
     assert "ue_rl" not in source
-    script = tmp_path / "engine.py"
+    with _running(source, tmp_path) as number:
+        yield number
+
+
+@contextmanager
+def _running(source: str, folder: Path) -> Iterator[int]:
+    """The port of an engine that runs, and listens or soon will."""
+    script = folder / "engine.py"
     script.write_text(source, "utf-8")
     with socket.create_server(("127.0.0.1", 0)) as free:
         number = int(free.getsockname()[1])
     with subprocess.Popen([sys.executable, "-I", str(script), str(number)]) as engine:
+        with socket.socket() as probe:
+            while probe.connect_ex(("127.0.0.1", number)) and engine.poll() is None:
+                time.sleep(0.02)
         yield number
         engine.kill()
 
@@ -55,12 +66,26 @@ def test_a_trainer_steps_it(port: int) -> None:
 
 
 def test_its_side_of_the_protocol_is_right(port: int) -> None:
-    with socket.socket() as probe:
-        while probe.connect_ex(("127.0.0.1", port)):
-            time.sleep(0.02)
     report = compliance.check(f"tcp://127.0.0.1:{port}")
     assert report.mistakes == [], report
     assert report.count(compliance.Outcome.PASS) > 30
+
+
+def test_it_echoes_the_numbers_of_requests_by_the_two_lines_of_the_footnote(tmp_path: Path) -> None:
+    text = PAGE.read_text("utf-8")
+    (source,) = re.findall(r"```python engine\n(.*?)```", text, re.S)
+    reads, writes = re.findall(r"`([^`]+)`", text[text.index("\n[^seq]:") :])[1:3]
+    for old, new in (
+        ("CHANNEL=SHARED", "CHANNEL=SHARED;FEATURES=SEQ"),
+        ("            rows = []\n", f"            {reads}\n            rows = []\n"),
+        ('"||".join(rows)', f'"||".join(rows) {writes}'),
+    ):
+        assert source.count(old) == 1
+        source = source.replace(old, new)
+    with _running(source, tmp_path) as port:
+        report = compliance.check(f"tcp://127.0.0.1:{port}")
+        assert report.mistakes == [], report
+        assert "SEQ" in report.handshake
 
 
 def test_one_trainer_after_the_other_and_episodes_end(port: int) -> None:
