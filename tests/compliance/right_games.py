@@ -68,6 +68,19 @@ class WalkHome(Game):
         return -0.25, bool(self.at[env, 0] == 0)
 
 
+class ManyHomes(WalkHome):
+    """The same, and each env has a home of its own."""
+
+    def begin(self, env: int) -> None:
+        """See Game."""
+        self.at[env] = 20 * env
+
+    def play(self, env: int, action: NDArray[np.float32]) -> tuple[float, bool]:
+        """See Game."""
+        self.at[env] += 2 * action[0] - 1
+        return -0.25, bool(self.at[env, 0] == 20 * env)
+
+
 class RoundTrip(Game):
     """Four places in a circle; home again is the end."""
 
@@ -252,5 +265,7 @@ class Switch(Thrust):
         return super().play(env, np.sign(action))
 
 
-GAMES = (WalkHome, RoundTrip, Catch, Lap, Bandit, FixedBandit, ContextBandit, FreshBandit, ManyPulls, Countdown, Clock,
-         Fall, Board, Corridor, Thrust, Switch)  # fmt: skip
+GAMES = (
+    WalkHome, ManyHomes, RoundTrip, Catch, Lap, Bandit, FixedBandit, ContextBandit, FreshBandit, ManyPulls, Countdown,
+    Clock, Fall, Board, Corridor, Thrust, Switch,
+)  # fmt: skip

@@ -17,7 +17,8 @@ WRONG = [
     "resets-all", "resets-all:next", "resets-itself", "resets-itself:twice", "stale-reset", "stale-reset:velocity",
     "done-after-reset", "done-after-reset:one-step", "trunc-without-done", "seed-ignored", "seed-ignored:env-0",
     "seed-ignored:first-only", "seed-ignored:fixed", "not-repeatable", "not-repeatable:length",
-    "wrong-env-acted", "wrong-env-acted:swapped", "wrong-env-acted:position", "action-ignored", "action-ignored:env-2", "action-ignored:first", "choice-refused:last",
+    "wrong-env-acted", "wrong-env-acted:swapped", "wrong-env-acted:position",
+    "action-ignored", "action-ignored:env-2", "action-ignored:first", "choice-refused:last",
     "bound-refused", "bound-refused:lowest", "outside-obs-space", "outside-obs-space:done", "options-refused",
 ]  # fmt: skip
 PROBABLE = {

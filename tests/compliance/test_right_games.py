@@ -106,7 +106,10 @@ class Limited(Walk):
 class LongLimited(Limited):
     """One that is met three times only."""
 
-    limit = 400
+    limit = 1000
+
+    def __init__(self) -> None:
+        super().__init__(1)
 
 
 class Often(Limited):

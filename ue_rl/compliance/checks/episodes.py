@@ -19,7 +19,7 @@ from ue_rl.compliance.tape import RESET, Reel
 
 __all__ = ["behind_the_end", "ends", "last_observations", "lengths"]
 
-_MOST = 1500  # steps
+_MOST, _MOST_OF_LIMIT = 1500, 3600  # steps; and where all ends so far may be a limit's
 _SHORT, _MIDDLE = 200, 500  # steps after which it is enough that each env has ended twice, or once
 _ENDS = 8
 _LONG = 1200  # steps without an end that are worth a word: a limit of 1000 is customary
@@ -32,6 +32,7 @@ _ASIDE = 2.5  # usual steps: two places that are farther apart have no step to o
 _LIMIT = 10  # steps: shorter episodes of one length are rounds of a game
 _SAME, _SAME_LONG = 6, 3  # episodes of the greatest length, and where that is
 _FAR_LIMIT = 100  # steps long
+_LOOKED_AT = 4000  # observations that are compared with the last ones
 
 
 def ends(bench: Bench) -> str:
@@ -41,7 +42,9 @@ def ends(bench: Bench) -> str:
     tape, steps = bench.tape, 0
     count = np.zeros(tape.envs, np.intp)
     cut, agents, began = 0, 0, time.perf_counter()
-    for n in bench.while_there_is_time(bench.options.patience * 2, _MOST):
+    for n in bench.while_there_is_time(bench.options.patience * 2, _MOST_OF_LIMIT):
+        if n == _MOST and not count.any():
+            break
         bench.step()
         steps = n + 1
         assert bench.states is not None
@@ -138,11 +141,10 @@ def _plays_on(bench: Bench, reel: Reel) -> bool:
     margin = 0.5 * (high - low) + 1e-6 * np.abs(near).max()
     try:
         for side in (1.0, 0.0):
-            bench.anew()
+            states = bench.anew()
             for _ in range(_BEHIND):
-                assert bench.states is not None
                 masked = bench.peer().spec.mask_size > 0
-                states = bench.play(bench.sampler.random(bench.states) if masked else bench.sampler.at(side))
+                states = bench.play(bench.sampler.random(states) if masked else bench.sampler.at(side))
             rows = states.obs.reshape(bench.peer().spec.num_envs, -1)
             if ((rows < low - margin) | (rows > high + margin)).any():
                 return True
@@ -172,7 +174,8 @@ def _is_limit(bench: Bench, reel: Reel) -> bool:
 
 def _tells_the_time(reel: Reel, ages: NDArray[np.intp], longest: list[tuple[int, int]]) -> bool:
     """Can a last observation be told from one in the middle: by numbers that go with the time, or by one like it?"""
-    which = np.argwhere(reel.steps & (ages > 0))
+    which = np.argwhere(reel.steps & (ages > 0) & (ages < ages[longest[0]]))
+    which = np.concatenate([which[:: len(which) // _LOOKED_AT + 1], np.array(longest)])
     obs = reel.obs[which[:, 0], which[:, 1]].astype(np.float64)
     obs = (obs - obs.mean(axis=0)) / np.maximum(obs.std(axis=0), 1e-9)
     age = ages[which[:, 0], which[:, 1]].astype(np.float64)
@@ -186,8 +189,7 @@ def _tells_the_time(reel: Reel, ages: NDArray[np.intp], longest: list[tuple[int,
         left = age - wide @ np.linalg.lstsq(wide, age, rcond=None)[0]
         if np.abs(left).max() < 0.5:
             return True
-    last = {(t, env) for t, env in longest}
-    ending = np.array([(t, env) in last for t, env in which.tolist()])
+    ending = np.arange(len(which)) >= len(which) - len(longest)
     alike = 0
     for n in np.flatnonzero(ending):
         distance = np.abs(obs - obs[n]).sum(axis=1)
@@ -209,12 +211,14 @@ def last_observations(bench: Bench) -> str:
         raise Skip(f"only {len(found)} episodes of more than one step ended and began again")
     _knows_steps(reel)
     if _same_start(reel, found):
+        homes = np.array([reel.starts(env)[0] for _, env in found])
         before = np.array([reel.obs[t - 1, env] for t, env in found])
+        away = before - homes
         text = f"{len(found)} episodes ended, each with the observation that episodes begin with"
         seen = f"before the last step {shown(before[:3])}; with it {shown(reel.obs[found[0][0], [found[0][1]]])}"
-        if reel.jump(before.max(axis=0) - before.min(axis=0)) > _ASIDE:
+        if reel.jump(away.max(axis=0) - away.min(axis=0)) > _ASIDE:
             bench.fail("resets-itself", f"{text}, from places that are farther apart than one step leads", seen)
-        elif _from_too_many(reel, before, reel.starts(found[0][1])[:1]):
+        elif (homes == homes[0]).all() and _from_too_many(reel, before, homes[:1]):
             bench.warn("resets-itself", f"{text}, from places that no step led to before", seen)
         else:
             return f"{len(found)} episodes ended where they had begun, and each last step may have led there"

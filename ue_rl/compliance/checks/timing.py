@@ -72,7 +72,7 @@ def slower(bench: Bench) -> str:
 
 def delays(bench: Bench) -> str:
     """Is a part of an answer held back until the part before it is acknowledged?"""
-    peer = bench.text()
+    peer, late, at_once = bench.text(), 0.0, 0.0
     for _ in range(_ROUNDS):
         late = _gaps(bench, peer, acknowledge_late=True)
         if not _HELD[0] < late < _HELD[1]:
