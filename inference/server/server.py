@@ -252,6 +252,8 @@ class PolicyServer:
                 for ask in batch:
                     self._serve([ask])
             elif isinstance(error, UeRlError):
+                if error.env_id is not None:  # the model knows rows, the engine its envs
+                    error.env_id = int(batch[0].envs[error.env_id])
                 batch[0].engine.drop(error)
             else:
                 _log.exception("the model failed")

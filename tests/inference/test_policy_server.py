@@ -23,6 +23,7 @@ import pytest
 from sb3_contrib import RecurrentPPO
 from stable_baselines3 import PPO
 
+from tests.inference.test_reload import box_of, described, gun, parts
 from ue_rl import errors
 from ue_rl.inference import OnnxInference, ReloadingInference, export_onnx
 from ue_rl.inference.server.server import PolicyServer, _Engine
@@ -636,6 +637,16 @@ async def test_without_descriptors_it_says_so_once_serves_on_and_accepts_later(
             streams[1].close()
     assert asyncio.get_running_loop().get_exception_handler() is not None
     asyncio.get_running_loop().set_exception_handler(None)
+
+
+async def test_an_observed_choice_that_does_not_exist_is_refused_with_its_env(tmp_path: Path) -> None:
+    (tmp_path / "c.onnx").write_bytes(described(1, observed=parts(gear=gun(3), at=box_of(2))))
+    async with serving(tmp_path / "c.onnx") as server:
+        engine = await dial(server, "CONFIG:OBS=3;ACT=3;ENV_TYPE=MULTI;ENV_COUNT=4\n")
+        assert (await ask(engine, "OBS=2,0.5,0.5;ENV=3\n")).startswith("ACT=2")
+        refusal = await ask(engine, "OBS=1,0,0;ENV=1||OBS=3,0,0;ENV=2\n")
+        assert "the observation is not of the model's space (env 2, field obs)" in refusal
+        engine[1].close()
 
 
 async def test_states_do_not_keep_whole_batches(tmp_path: Path) -> None:

@@ -70,10 +70,10 @@ def _renamed(tree: Space) -> Space:
     It takes no dots, and nothing that it has itself, such as `type`, `values` or `forward`: a dot becomes `_`, and `_`
     is put behind the name until it is free. Only the outermost names: SB3's policies know no Dicts in Dicts.
     """
-    from torch import nn
-
     if not isinstance(tree, Branch) or not tree.named:
         return tree
+    from torch import nn
+
     layers, names = nn.ModuleDict(), [name for name, _ in tree.parts]
     taken, renamed = set(names), []
     for name in names:
