@@ -39,7 +39,6 @@ _KNOWN = (
 )  # fmt: skip
 _METHODS = ("action_masks", "compute_reward", "render", "get_params", "set_params", "list_params")
 _RESERVED = frozenset(("episode", "terminal_observation", "TimeLimit.truncated", "engine_lost"))
-_READ = _RESERVED | {"is_success"}  # the engine's own, where it is what SB3 takes the mean of
 
 
 class UnrealVecEnv(EngineControls, Resumable, VecEnv):
@@ -181,12 +180,10 @@ class UnrealVecEnv(EngineControls, Resumable, VecEnv):
         if buffers.infos:
             for env, info in buffers.infos.items():
                 infos[env].update(info)
-                if not _READ.isdisjoint(info) and env not in buffers.lost:
-                    own = [
-                        key for key in info if key in _RESERVED or (key == "is_success" and not is_number(info[key]))
-                    ]
-                    if own:
-                        infos[env]["engine"] = {key: infos[env].pop(key) for key in own}
+                odd = "is_success" in info and not is_number(info["is_success"])  # SB3 takes the mean of it
+                if (odd or not _RESERVED.isdisjoint(info)) and env not in buffers.lost:
+                    own = [key for key in info if key in _RESERVED or (odd and key == "is_success")]
+                    infos[env]["engine"] = {key: infos[env].pop(key) for key in own}
         if self._masks is not None:
             self._masks.take(buffers)
         if self.journal is not None and self.journal.lost:
