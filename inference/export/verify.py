@@ -299,7 +299,7 @@ class Verifier:
 
     def _judge_choices(self, kind: str, got: NDArray[Any], want: NDArray[Any], exactly: Exactly) -> NDArray[np.bool_]:
         """Accept rows of discrete actions that are equal, or ties; returns which of them are ties."""
-        differ = (got != want).any(axis=1)
+        differ: NDArray[np.bool_] = (got != want).any(axis=1)
         what = "any difference of a discrete action"
         for row in np.flatnonzero(differ).tolist():
             scores, bounds = self._bounds(kind, got[[row]], want[[row]], exactly, what)[-1]
