@@ -293,6 +293,9 @@ def test_a_policy_that_float32_cannot_compute_is_refused_though_both_agree() -> 
         with pytest.raises(ExportError, match=r"too coarse.*predict\(\) is further than 0\.01.*exact result"):
             judge.compare("typical", [np.zeros((100, 3), np.float32)], 1e-5, chunk=100)
     judge = running(0, ENDLESS)
+    judge.exact = np.full((100, 1), 0.04)
+    judge.compare("typical", [np.zeros((100, 3), np.float32)], 0.05, chunk=100)  # asked for
+    judge = running(0, ENDLESS)
     judge.exact = None  # nothing is known of it
     judge.compare("typical", [np.zeros((100, 3), np.float32)], 1e-5, chunk=100)
 
