@@ -257,6 +257,7 @@ def test_more_rows_than_one_in_a_hundred_that_only_rounding_explains_are_refused
         judge.compare("typical", [np.zeros((100, 3), np.float32)], 0.0, chunk=100)
         judge.compare("extreme", [np.zeros((100, 3), np.float32)], 0.0, chunk=100)  # counted by kind
         judge.compare("typical", [np.zeros((100, 3), np.float32)], 0.0, chunk=100)  # 2 of 200
+        assert judge.needed == {"typical": 2, "extreme": 1}
         return
     with pytest.raises(ExportError, match=r"too coarse.*too many typical observations") as caught:
         judge.compare("typical", [np.zeros((100, 3), np.float32)], 0.0, chunk=100)
