@@ -82,7 +82,7 @@ class EnginePart:
         self._settings: dict[tuple[object, ...], str] = {}
         self.answered_after: deque[float] = deque(maxlen=_KEPT)
         self._latest: float | None = None  # the last of these when the present life began
-        self._lives = 0
+        self._lives, self._closed = 0, False
         self.envs = range(0)
         self._forget()
 
@@ -211,6 +211,8 @@ class EnginePart:
             transport.close()
             raise
         self.transport = transport
+        if self._closed:  # meanwhile, by another thread
+            transport.close()
         self._latest = self.answered_after[-1] if self.answered_after else None
         if self._lives:
             self._bind()
@@ -299,6 +301,7 @@ class EnginePart:
 
     def close(self) -> None:
         """Ends it; idempotent, never raises."""
+        self._closed = True
         self._forget()
         if self.transport is not None:
             self.transport.close()
