@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import warnings
 from typing import Any
@@ -16,9 +17,11 @@ from gymnasium.wrappers import PassiveEnvChecker
 
 import ue_rl
 from ue_rl import errors
-from ue_rl.bridges import GymnasiumBridge, run_in_thread
+from ue_rl.bridges import GymnasiumBridge, VectorBridge, run_in_thread, run_shm_in_thread
 from ue_rl.buffers import StepBuffers
 from ue_rl.connecting import open_transport
+from ue_rl.envs.vector_env import UnrealVectorEnv
+from ue_rl.spec import ActionSpec, EnvSpec
 from ue_rl.testing import MemoryTransport
 
 N = 3
@@ -341,3 +344,39 @@ def test_masks_of_a_single_env_are_those_of_its_last_observation() -> None:
         if over:
             break
     assert not hasattr(ue_rl.UnrealEnv(MemoryTransport(GymnasiumBridge(Anything, 1))), "action_masks")
+
+
+@pytest.mark.parametrize("carrier", ["codec", "arrays", "shm"])
+def test_masks_of_envs_that_begin_an_episode_are_not_judged(carrier: str) -> None:
+    """Their action is ignored, so it breaks no mask."""
+
+    class Doors(VectorBridge):
+        """Choice 0 is never legal; env 0 ends with each step."""
+
+        def __init__(self) -> None:
+            action = ActionSpec.discrete(2)
+            super().__init__(EnvSpec(1, 1, num_envs=2, action=action, features=frozenset({"MASK"})))
+
+        def reset_envs(self, env_ids: Any, seeds: Any, options: Any) -> None:
+            self.outbox.masks[env_ids] = [0, 1]
+
+        def step_envs(self, actions: Any, env_ids: Any) -> None:
+            self.outbox.masks[env_ids] = [0, 1]
+            self.outbox.dones[env_ids] = np.equal(env_ids, 0)
+
+    with contextlib.ExitStack() as stack:
+        if carrier == "shm":
+            transport = open_transport(stack.enter_context(run_shm_in_thread(Doors())).url, timeout=20)
+        else:
+            transport = MemoryTransport(Doors(), through_codec=carrier == "codec")
+        env = UnrealVectorEnv(transport)
+        env.reset()
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            assert env.step(np.array([1, 1]))[2].tolist() == [True, False]
+            _, _, ended, _, infos = env.step(np.array([0, 1]))  # env 0 begins its next episode
+        assert not ended.any()
+        assert infos["action_mask"].tolist() == [[0, 1], [0, 1]]
+        with pytest.warns(UserWarning, match="masks: env 0"):
+            env.step(np.array([0, 1]))
+        env.close()
