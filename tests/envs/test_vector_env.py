@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import copy
 import warnings
 from typing import Any
@@ -17,7 +16,7 @@ from gymnasium.wrappers import PassiveEnvChecker
 
 import ue_rl
 from ue_rl import errors
-from ue_rl.bridges import GymnasiumBridge, VectorBridge, run_in_thread, run_shm_in_thread
+from ue_rl.bridges import GymnasiumBridge, run_in_thread
 from ue_rl.buffers import StepBuffers
 from ue_rl.connecting import open_transport
 from ue_rl.envs.vector_env import UnrealVectorEnv
