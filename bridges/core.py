@@ -25,6 +25,7 @@ from ue_rl.bridges.action_check import ActionCheck
 from ue_rl.bridges.hosting import (
     ActsPerEnv,
     ChecksSizes,
+    ChecksSpaces,
     ComputesRewards,
     ForgetsEpisodes,
     Host,
@@ -46,6 +47,7 @@ _log = logging.getLogger("ue_rl.bridges")
 _ABILITIES: dict[str, type] = {
     "TIME_SCALE": ScalesTime, "PAUSE": Pauses, "RENDER": Renders, "GOAL_REWARD": ComputesRewards,
 }  # fmt: skip
+_TICKED_WITHIN = 2.0  # seconds after which a bridge in inference mode that stands still is reported
 RunPolicy = Callable[[Sequence[int], NDArray[np.float32]], NDArray[np.float32]]
 
 
@@ -180,7 +182,7 @@ class BridgeCore(abc.ABC):
         """The policy for `start_inference`; takes the place of an earlier one between two ticks.
 
         Raises:
-            ModelMismatch: the policy has other sizes than this bridge. The earlier one stays.
+            ModelMismatch: the policy has other sizes or spaces than this bridge. The earlier one stays.
             ConfigurationError: this bridge has images, which no policy is given here.
         """
         if self.spec.image is not None:
@@ -188,7 +190,9 @@ class BridgeCore(abc.ABC):
                 "inference mode gives a policy numbers, not images", fault="caller", field="IMAGE",
                 got=self.spec.image.text(), cure="run the exported model in the engine, on outbox.image",
             )  # fmt: skip
-        if isinstance(interface, ChecksSizes):
+        if isinstance(interface, ChecksSpaces):
+            interface.require_spaces(self.spec)
+        elif isinstance(interface, ChecksSizes):
             interface.require(self.spec.obs_size, self.spec.act_size)
         with self.lock:
             self._forgetful = interface if isinstance(interface, ForgetsEpisodes) else None
@@ -202,7 +206,8 @@ class BridgeCore(abc.ABC):
     def start_inference(self, seeds: Sequence[int | None] | None = None) -> None:
         """Ticks ask the policy from now on, without trainer or socket; every env starts a new episode.
 
-        A trainer that is connected loses its session, and none is served until `start_training`.
+        A trainer that is connected loses its session, and none is served until `start_training`. The ticks come from
+        the game, which calls `update_rl`, or from a host with a `tick_rate`.
 
         Args:
             seeds: of the first episodes, one per env, as VecEnv.seed() gives them.
@@ -224,6 +229,17 @@ class BridgeCore(abc.ABC):
             self._first_seeds = {env: None if seed is None else int(seed) for env, seed in enumerate(given)}
             self.new_episodes(None)
             self.begin_episodes()
+            if self.host is not None and self.host.tick_rate is None:
+                watch = threading.Timer(_TICKED_WITHIN, self._require_ticks, [self.switches, self.ticks])
+                watch.daemon = True
+                watch.start()
+
+    def _require_ticks(self, switches: int, ticks: int) -> None:
+        if self.host is not None and (self.switches, self.ticks) == (switches, ticks):
+            _log.warning(
+                "the bridge is in inference mode and nothing has ticked it for %g s, so the policy is not asked: "
+                "host it with a tick_rate, or call update_rl(delta) in the game's loop", _TICKED_WITHIN,
+            )  # fmt: skip
 
     def update_rl(self, delta: float) -> None:
         """One tick of the engine.
@@ -248,6 +264,7 @@ class BridgeCore(abc.ABC):
                     if self.inbox.parameters:
                         self._set_parameters()
                     self.tick_training(delta)
+                    self.check.after_tick(self.inbox)
                 elif self.mode is Mode.INFERENCE:
                     self.tick_inference(delta)
             finally:
@@ -276,6 +293,7 @@ class BridgeCore(abc.ABC):
         self.check.of_trainer(self.inbox, self.outbox)
         self.tick_training(delta)
         if self.busy:
+            self.check.after_tick(self.inbox)
             return False
         self.answered[:] = 0
         return True
@@ -304,6 +322,7 @@ class BridgeCore(abc.ABC):
     def forget_requests(self) -> None:
         """The trainer has gone: nothing is asked and nothing is to be sent any more."""
         self.inbox.clear()
+        self.check.after_tick(self.inbox)
         self.outbox.infos.clear()
         self.answered[:] = 0
         if self.paused:

@@ -27,7 +27,7 @@ def open_engine(
     channel: str = "auto",
     spin_us: float | None = None,
     compiled: bool | None = None,
-    nul_terminated: bool = False,
+    nul_terminated: bool | None = None,
     **options: Any,
 ) -> MultiTcpConnection | SingleTcpConnection | SharedMemoryConnection:
     """A connected transport to the engine that listens on host:port.

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ue_rl import moved, registering
+from ue_rl import registering
 from ue_rl.lazy import lazy
 
 if TYPE_CHECKING:
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 
-moved.install()
 registering.install()
 
 __getattr__, __dir__, __all__ = lazy(

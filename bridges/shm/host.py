@@ -73,7 +73,8 @@ class ShmHost:
         name: of the segment, or the path of a file; None: a fresh unique one.
         ring_size: bytes of each command ring.
         dispatcher: the handlers of commands; None: those of bridges/shm/commands.py.
-        tick_rate: ticks per second, in real time; None: as fast as requests come.
+        tick_rate: ticks per second, in real time, in inference mode too; None: as fast as requests come, and none in
+            inference mode, where the game calls the bridge's `update_rl`.
         spin_us: microseconds to spin before blocking while waiting for a request; None: see ue_rl/spin.py.
         gpu: the header's gpu_available (0, 1), gpu_obs_mode (0 CPU, 1 CUDA IPC, 2 Vulkan), gpu_obs_handle (64 bytes at
             most) and gpu_device_id, for a trainer that uses them.
@@ -254,6 +255,9 @@ class ShmHost:
         """Waits for one slice at most, and answers what came. Whatever fails ends the session and nothing else."""
         steps, ring = self._steps, self.memory.c2s
         try:
+            if self.tick_rate is not None and self.bridge.mode is Mode.INFERENCE:
+                self._infer(self.tick_rate, stop)
+                return
             seq = self._bell.wait(steps.seen, 0 if ring is None else ring.write_pos, ENGINE_SLICE_MS)
             if seq == steps.seen:
                 self._poll()
@@ -264,6 +268,18 @@ class ShmHost:
                         return
         except Exception as error:  # noqa: BLE001 - logged, with its traceback where it is a bug
             self._failed(error)
+
+    def _infer(self, rate: float, stop: threading.Event | None) -> None:
+        """One tick, or a slice of the wait for it: trainers are told meanwhile that none is served."""
+        self._poll()
+        due = self._last_tick + 1 / rate - time.perf_counter()
+        if due > 0:
+            (stop or threading.Event()).wait(min(due, ENGINE_SLICE_MS / 1000))
+        elif self.bridge.host is self:  # a guest's host ticks
+            try:
+                self.bridge.update_rl(self._since(stop))
+            except Exception as error:  # noqa: BLE001 - logged: no session is there that it could end
+                _log.error("inference: %s", who_failed(error), exc_info=not isinstance(error, UeRlError))
 
     def _since(self, stop: threading.Event | None) -> float:
         """Seconds since the last tick; at a tick rate not before it is due, or this is to stop."""

@@ -72,6 +72,10 @@ class Numbers:
         """The number of the last request; 0: it had none."""
         return max(0, self.next[place] - 1)
 
+    def of_row(self, row: int) -> int:
+        """That of the request that asked for this row on the shared channel."""
+        return int(self._of_env[row // self._agents]) if self._several else self.of(0)
+
     def lines(self, rows: Rows | None) -> Iterator[tuple[Rows | None, int]]:
         """(rows, number) of each line that answers `rows` (None: all) on the shared channel."""
         if not self._several:

@@ -85,6 +85,10 @@ class Queue:
         """Has an env socket of a trainer at `host` been heard?"""
         return any(one.heard and not one.told and one.host == host for one in self._waiting)
 
+    def anybody_from(self, host: str) -> bool:
+        """Does anybody at `host` wait who was not told that somebody else is served?"""
+        return any(not one.told and one.host == host for one in self._waiting)
+
     def tell_busy(self, since: float, peer: str, speaks: bool, but: str | None = None) -> None:
         """Tells whoever waits, once, that a trainer at `peer` has been served for `since` seconds.
 

@@ -33,6 +33,7 @@ _STOPPED = "the engine was stopped"
 MAX_WAITING = 16  # trainers that wait for the one before them; more are refused
 PATIENCE = 1.0  # seconds in which every env socket of a trainer should have been heard, once one was
 SILENCE = 30.0  # seconds after which a first connection that has said nothing gives way to whoever waits
+STARTING = 30  # so many times longer where those that wait may be its env sockets: see BridgeServer._make_wait
 _yield_core: Callable[[], None] = getattr(os, "sched_yield", lambda: None)  # the trainer may wait for this core
 
 
@@ -43,7 +44,8 @@ class BridgeServer:
         bridge: any bridge with a spec; put into training mode. While it is in inference mode no trainer is served.
         host: the address to listen on, a name or IPv4 or IPv6; loopback unless told otherwise.
         port: 0 takes a free one, see `.port`.
-        tick_rate: ticks per second, in real time; None: as fast as requests come.
+        tick_rate: ticks per second, in real time, in inference mode too; None: as fast as requests come, and none in
+            inference mode, where the game calls the bridge's `update_rl`.
         upgrader: offers every trainer another carrier (bridges/tcp/session.py); None: text only.
 
     Raises:
@@ -225,7 +227,11 @@ class BridgeServer:
         return bool(chosen)
 
     def _make_wait(self, session: EngineSession) -> bool:
-        """Tells whoever waits so. Ends a session in which nothing was ever said, after SILENCE; whether it did."""
+        """Tells whoever waits so. Ends a session in which nothing was ever said, after a while; whether it did.
+
+        The plugin's own trainer says nothing on its first connection, and nothing on its env sockets until all of its
+        worker processes run, which may take minutes. It would train on zeros if it were sent away meanwhile.
+        """
         now, first, full = time.monotonic(), self._members[0], session.full
         may_be_its_own = 0 if full else session.env_sockets
         speaks = session.speaks_notices
@@ -233,11 +239,13 @@ class BridgeServer:
         self._waiting.refuse(MAX_WAITING + may_be_its_own, f"{MAX_WAITING} trainers wait already", speaks)
         if first.heard or len(self._members) > 1 or not self._waiting or self._waiting.anybody_spoke(first.host):
             return False
-        left = self._began + SILENCE - now
+        starts = may_be_its_own and self._waiting.anybody_from(first.host)
+        patience = SILENCE * STARTING if starts else SILENCE
+        left = self._began + patience - now
         if left > 0:
             self._adopt_soon(left + 0.01)
             return False
-        why = f"it has said nothing for {SILENCE:g} s, and somebody else waits"
+        why = f"it has said nothing for {patience:g} s, and somebody else waits"
         self._end_session(f"the connection from {first.peer} was closed: {why}", logging.WARNING, told=why)
         return True
 

@@ -14,9 +14,9 @@ connection; from then on an Upgrade (bridges/hosting.py) carries the session, an
 from __future__ import annotations
 
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,7 +25,7 @@ from ue_rl.bridges.calls import answer_call, takes_calls
 from ue_rl.bridges.core import BridgeCore
 from ue_rl.bridges.hosting import Upgrade, Upgrader
 from ue_rl.bridges.tcp.numbers import Numbers
-from ue_rl.errors import LineTooLong, ProtocolError, UeRlError, UnexpectedMessage
+from ue_rl.errors import LineTooLong, NonFiniteValue, ProtocolError, UeRlError, UnexpectedMessage
 from ue_rl.session import Event, Role, Session, State
 from ue_rl.spec import Channel, EnvType
 from ue_rl.wire import Codec, encode_handshake
@@ -78,6 +78,7 @@ class EngineSession:
         self._lines: list[LineBuffer] = []
         self._undecided = True  # no request has come, so an empty line may still choose the wiring
         self._queues = spec.env_type is EnvType.RLBASE
+        self._gets_nuls = not spec.version and spec.env_type is not EnvType.MULTI  # as the deployed plugin needs them
         one_socket = self._queues or spec.channel is Channel.SHARED or bool(spec.groups)
         self.env_sockets = 0 if one_socket else spec.num_envs
         self._agents = spec.agents_per_env
@@ -133,6 +134,8 @@ class EngineSession:
             ProtocolError: what the trainer did wrong.
         """
         lines = self._lines[place]
+        if self._gets_nuls:
+            data = bytes(data).replace(b"\0", b"")
         if self._undecided and len(data):
             self._undecided = place == 0 and data[0] not in _ACT
             if self._undecided and data[0] == _LF and not len(lines):
@@ -291,14 +294,14 @@ class EngineSession:
             self._answer_agents()
             return
         out = bridge.outbox
-        infos, state = out.infos or None, (out.obs, out.rewards, out.dones, out.truncated)
+        infos = out.infos or None
         if len(self._writers) == 1:
             ids = None if count == len(answered) else np.flatnonzero(answered).astype(np.int32)
             for rows, number in self._numbers.lines(ids):
-                self._writers[0].write(self.codec.encode_states(*state, rows, infos, out.masks, number))
+                self._writers[0].write(self._states(rows, infos, number))
         else:
-            for env in np.flatnonzero(answered).tolist():
-                line = self.codec.encode_states(*state, (env,), infos, out.masks, self._numbers.of(env + 1))
+            envs = np.flatnonzero(answered).tolist()
+            for env, line in [(env, self._states((env,), infos, self._numbers.of(env + 1))) for env in envs]:
                 self._writers[env + 1].write(line)
         answered[:] = 0
         if infos:
@@ -315,12 +318,36 @@ class EngineSession:
         done = np.flatnonzero((answered != 0) & ~waiting[:, None]).astype(np.int32)
         if len(done):
             infos = {row: out.infos.pop(row) for row in done.tolist() if row in out.infos} if out.infos else None
-            state = out.obs, out.rewards, out.dones, out.truncated
             for rows, number in self._numbers.lines(done):
-                self._writers[0].write(self.codec.encode_states(*state, rows, infos, out.masks, number))
+                self._writers[0].write(self._states(rows, infos, number))
             answered[~waiting] = 0
         if not self.finished and not bridge.busy:
             self._order.on(Event.ANSWERED)
+
+    def _states(self, rows: Any, infos: Mapping[int, Mapping[str, Any]] | None, number: int) -> bytes:
+        out = self.bridge.outbox
+        state = out.obs, out.rewards, out.dones, out.truncated
+        try:
+            return self.codec.encode_states(*state, rows, infos, out.masks, number)
+        except NonFiniteValue:
+            self._show_nonfinite()
+            raise
+
+    def _show_nonfinite(self) -> None:
+        """Sends the row that ends the session as it is: its trainer names the number, as over any other carrier."""
+        out, shared = self.bridge.outbox, len(self._writers) == 1
+        state = out.obs, out.rewards, out.dones, out.truncated
+        for row in np.flatnonzero(self.bridge.answered).tolist():
+            number = self._numbers.of_row(row) if shared else self._numbers.of(row + 1)
+            try:
+                line = self.codec.encode_states(*state, (row,), None, out.masks, number)
+            except NonFiniteValue:
+                line = self.codec.encode_nonfinite(out.obs, out.rewards, out.dones, row, number)
+                if shared:
+                    self._writers[0].write(line)
+                    return
+            if not shared:  # the trainer waits for all of them
+                self._writers[row + 1].write(line)
 
 
 def who_failed(error: Exception, plain: bool = False) -> str:

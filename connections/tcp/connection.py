@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from ue_rl.buffers import Resets, StepBuffers
 from ue_rl.connections.tcp.link import UNFINISHED, Link, dial, engine_gone, engine_late
 from ue_rl.connections.tcp.numbers import Numbers
-from ue_rl.connections.tcp.wirings import PerEnvWiring, SharedWiring, Wiring
+from ue_rl.connections.tcp.wirings import PerEnvWiring, SharedWiring, Wiring, nul_terminated
 from ue_rl.errors import (
     ConfigurationError,
     EngineBusy,
@@ -58,8 +58,8 @@ class TcpConnection(BaseTransport):
         channel: "auto": the handshake's CHANNEL decides, and where it is silent per-env sockets are tried, with a
             fall-back to the shared channel where the listener refuses them; or "shared" or "per_env".
         nul_terminated: send a NUL byte behind each line, in the same write, to an engine of version 0 that is SINGLE or
-            RLBASE: the deployed plugin reads those into memory that it does not clear (docs/unreal.md). Others, whose
-            readers are right, get none.
+            RLBASE: the deployed plugin reads those into memory that it does not clear (docs/unreal.md). None: where the
+            handshake may be the plugin's, which names no CHANNEL. Others, whose readers are right, get none.
         timeout, connect_timeout, wait: see BaseTransport. compiled: see ue_rl.wire.Codec.
 
     Raises:
@@ -80,7 +80,7 @@ class TcpConnection(BaseTransport):
         connect_timeout: float | None = None,
         wait: float = 0.0,
         compiled: bool | None = None,
-        nul_terminated: bool = False,
+        nul_terminated: bool | None = None,
     ) -> None:
         super().__init__(timeout, connect_timeout, wait)
         if channel not in CHANNELS:
@@ -97,7 +97,7 @@ class TcpConnection(BaseTransport):
         self._numbers: Numbers | None = None  # where the engine numbers its answers
         self._due = 0
         self._using = self._dropped = False
-        self._tail = b""
+        self._nuls = False
         self._extra = 0.0  # seconds on top of the deadline of the first answer
 
     # -- opening
@@ -121,14 +121,18 @@ class TcpConnection(BaseTransport):
         require_lines(spec)
         self._codec = Codec(spec, compiled=self._compiled)
         self.buffers = StepBuffers.of(spec)
-        if self._nul_terminated:
-            self._tail = b"\0" if spec.version == 0 and spec.env_type is not EnvType.MULTI else b""
-            if not self._tail:
-                _log.info("no NUL bytes are sent: only SINGLE and RLBASE engines of version 0 need them")
+        self._nuls = self._needs_nuls(spec)
         if "SEQ" in spec.features and spec.env_type is not EnvType.RLBASE:
             self._numbers, self._admin.number = Numbers(self._codec), 0
         self._wiring = self._choose(self._admin, spec)
         return spec
+
+    def _needs_nuls(self, spec: EnvSpec) -> bool:
+        wanted = spec.channel is None if self._nul_terminated is None else self._nul_terminated
+        read_wrongly = spec.version == 0 and spec.env_type is not EnvType.MULTI
+        if self._nul_terminated and not read_wrongly:
+            _log.info("no NUL bytes are sent: only SINGLE and RLBASE engines of version 0 need them")
+        return wanted and read_wrongly
 
     def _choose(self, admin: Link, spec: EnvSpec) -> Wiring:
         """The caller's channel wins, else the handshake's, else env sockets with a fall-back to the shared channel."""
@@ -150,11 +154,11 @@ class TcpConnection(BaseTransport):
                 for link in links:
                     link.send(b"\n", time.monotonic() + self.connect_timeout)
             self._extra = 0.0 if spec.version else _ACCEPT_SECONDS * spec.num_envs
-            return PerEnvWiring(links, self._codec, self.buffers, self._tail, self._numbers)
+            return PerEnvWiring(links, self._codec, self.buffers, self._nuls, self._numbers)
         admin.lines.max_line = self._codec.max_line
         if "ERROR" in spec.features:  # of version 1.1: no env sockets will come, and somebody is there
             admin.send(b"\n", time.monotonic() + self.connect_timeout)
-        return SharedWiring(admin, self._codec, self.buffers, self._tail, self._numbers)
+        return SharedWiring(admin, self._codec, self.buffers, self._nuls, self._numbers)
 
     def _open_env_links(self, spec: EnvSpec, fall_back: bool) -> list[Link]:
         """Opens the env sockets in order; none where the listener refuses the first and `fall_back`."""
@@ -295,12 +299,22 @@ class TcpConnection(BaseTransport):
         waiting, total = self._wiring.unanswered(), len(self.buffers.pending)
         if error.expected is not None:  # a line has begun
             return engine_late(waiting, total, self.timeout + self._extra, error.got, f"{error.cure}.")
-        shared = isinstance(self._wiring, SharedWiring)
-        other = "per-env sockets (channel='per_env')" if shared else "the shared channel (channel='shared')"
-        why = f"is the game paused, does an action still run, or does it want {other}?"
-        if self._codec.spec.env_type is EnvType.RLBASE:
-            why = "is the game paused, or does an action still run?"
-        return engine_late(waiting, total, self.timeout + self._extra, error.got, why)
+        return engine_late(waiting, total, self.timeout + self._extra, error.got, self._why_silent())
+
+    def _why_silent(self) -> str:
+        """What to look at after a timeout. The deployed plugin has env sockets and no other way, or it is RLBASE."""
+        spec, shared = self.spec, isinstance(self._wiring, SharedWiring)
+        why = "is the game paused, or does an action still run?"
+        if spec.env_type is not EnvType.RLBASE and (spec.version or shared):
+            other = "per-env sockets (channel='per_env')" if shared else "the shared channel (channel='shared')"
+            why = f"is the game paused, does an action still run, or does it want {other}?"
+        elif self._extra:  # it has never answered
+            why += ' Or is it not the Unreal plugin, and wants one socket for all envs (channel="shared")?'
+        if self._nuls:
+            why += (
+                " If it is not the plugin: does it skip the NUL byte behind a line (nul_terminated=False sends none)?"
+            )
+        return why
 
     def _ended(self, error: EngineDisconnected) -> EngineDisconnected:
         """What to say of an engine that has gone: on per-env sockets its reason came on the first connection."""
@@ -397,7 +411,9 @@ class SingleTcpConnection(TcpConnection):
         """Tells an RLBASE engine that training is over (it resets and closes), then closes."""
         if self._wiring is not None and self._spec is not None and self._spec.env_type is EnvType.RLBASE:
             with contextlib.suppress(UeRlError):
-                self._wiring.links[0].send(b"TRAINING_COMPLETE\n" + self._tail, time.monotonic() + self.timeout)
+                line = b"TRAINING_COMPLETE\n"
+                line = nul_terminated(line) if self._nuls else line
+                self._wiring.links[0].send(line, time.monotonic() + self.timeout)
         self.close()
 
 

@@ -17,7 +17,7 @@ from ue_rl.buffers import Resets, StepBuffers
 from ue_rl.compiled import load
 from ue_rl.connections.tcp.link import HINT_AFTER, Link, late_line, readable, unfinished_hint
 from ue_rl.connections.tcp.numbers import Numbers
-from ue_rl.errors import ConfigurationError, LineTooLong, UeRlError
+from ue_rl.errors import ConfigurationError, EngineDisconnected, LineTooLong, TransportError, UeRlError
 from ue_rl.spin import TCP_SLICE_MS, TRAINER_SPIN_US
 from ue_rl.wire import Codec
 from ue_rl.wire.codec import MAX_LINE
@@ -25,6 +25,7 @@ from ue_rl.wire.row_keys import UnknownFields
 
 _log = logging.getLogger("ue_rl.connections")
 
+_PLUGIN_READ = 1024  # bytes that the deployed plugin reads at a time
 _MOST = 2**31 - 1  # bytes of all lines that are being received: places in them are int32
 
 
@@ -32,18 +33,18 @@ class SharedWiring:
     """One socket for all envs. Deadlines are time.monotonic() seconds.
 
     Args:
-        tail: sent behind each line, in the same write.
+        nuls: send each line `nul_terminated`.
         numbers: where the engine numbers its answers.
     """
 
     name = "shared channel"
 
     def __init__(
-        self, link: Link, codec: Codec, buffers: StepBuffers, tail: bytes = b"", numbers: Numbers | None = None
+        self, link: Link, codec: Codec, buffers: StepBuffers, nuls: bool = False, numbers: Numbers | None = None
     ) -> None:
         self.links = [link]
         self._numbers = numbers
-        self._tail = tail
+        self._nuls = nuls
         self._readable = readable(self.links)
         self._link, self._codec, self._buffers = link, codec, buffers
         self._fields = UnknownFields(codec.spec)
@@ -74,7 +75,7 @@ class SharedWiring:
             longest = lengths.index(max(lengths)) if lengths else 0
             raise _too_long(line, self._codec, longest if resets.env_ids is None else resets.env_ids[longest])
         self._link.number = number
-        self._link.send(line + self._tail if self._tail else line, deadline)
+        self._link.send(nul_terminated(line) if self._nuls else line, deadline)
 
     def receive(self, due: int, deadline: float) -> None:
         """Receives until `due` pending envs have answered."""
@@ -100,13 +101,13 @@ class PerEnvWiring:
     With the compiled kernels on POSIX all sockets are served by three calls a step; otherwise link by link.
 
     Args:
-        tail, numbers: see SharedWiring.
+        nuls, numbers: see SharedWiring.
     """
 
     def __init__(
-        self, links: list[Link], codec: Codec, buffers: StepBuffers, tail: bytes = b"", numbers: Numbers | None = None
+        self, links: list[Link], codec: Codec, buffers: StepBuffers, nuls: bool = False, numbers: Numbers | None = None
     ) -> None:
-        self._tail = tail
+        self._nuls = nuls
         self._numbers = numbers
         self._last = np.zeros(len(links), np.int64)  # number of each socket's last request; 0: they have none
         self.name = f"{len(links)} env socket{'s' if len(links) > 1 else ''}"
@@ -135,6 +136,9 @@ class PerEnvWiring:
 
     def send(self, actions: NDArray[np.float32] | None, resets: Resets | None, deadline: float) -> None:
         """See SharedWiring."""
+        if actions is not None and resets is not None:
+            actions = actions.copy()
+            actions[np.asarray(resets.env_ids, np.intp)] = 0  # anything may stand there
         numbers = self._last if self._numbers is None else self._last + 1
         lines = {} if actions is None else dict(enumerate(self._codec.encode_action_lines(actions, numbers)))
         if resets is not None:
@@ -144,8 +148,8 @@ class PerEnvWiring:
         else:
             asked = list(lines)
             self._last[asked] = numbers[asked]
-        if self._tail:
-            lines = {env: line + self._tail for env, line in lines.items()}
+        if self._nuls:
+            lines = {env: nul_terminated(line) for env, line in lines.items()}
         done, part = 0, 0
         if self._fast is not None and len(lines) == len(self.links):
             sent = self._fast.send_lines(self._fds, [lines[env] for env in range(len(lines))])
@@ -187,6 +191,8 @@ class PerEnvWiring:
                 try:
                     start, end = link.next_span(deadline)
                 except UeRlError as error:
+                    if isinstance(error, EngineDisconnected):
+                        self._hear_others(env)
                     error.env_id = env
                     raise
                 answered = codec.decode_states(link.lines.data, buffers, env, start, end, number)
@@ -261,7 +267,24 @@ class PerEnvWiring:
     def _unread(self, env: int) -> bytes:
         return bytes(self._data[env * self._stride : env * self._stride + max(int(self._fill[env]), 0)])
 
+    def _hear_others(self, gone: int) -> None:
+        """An env's socket was closed: raises what another one's answer is refused for, which may be the reason."""
+        now = time.monotonic()
+        for env in np.flatnonzero(self._buffers.pending).tolist():
+            data: bytearray | bytes = self._unread(env)
+            if env == gone or (data and not data.endswith(b"\n")):
+                continue
+            if not data:
+                link = self.links[env]
+                try:
+                    start, end = link.next_span(now)
+                except TransportError:
+                    continue
+                data = link.lines.data[start:end]
+            self._codec.decode_states(data, self._buffers, env)
+
     def _gone(self, env: int, error: OSError | None) -> UeRlError:
+        self._hear_others(env)
         gone = self.links[env].gone(error)
         gone.env_id = env
         return gone
@@ -281,6 +304,14 @@ class PerEnvWiring:
         for i, count in enumerate(self._fill.tolist()):
             data[i * wider : i * wider + count] = self._data[i * self._stride : i * self._stride + count]
         self._data, self._stride = data, wider
+
+
+def nul_terminated(line: bytes) -> bytes:
+    """A line with a NUL byte behind it, and behind each 1023 bytes of it.
+
+    The deployed plugin reads 1024 bytes at most and takes what lies behind them in memory for text too, up to a NUL.
+    """
+    return b"".join(line[at : at + _PLUGIN_READ - 1] + b"\0" for at in range(0, len(line), _PLUGIN_READ - 1))
 
 
 def say_unknown(fields: UnknownFields, data: bytearray, start: int, end: int, ended: bool) -> None:

@@ -28,6 +28,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <functional>
+#include <iterator>
 #include <limits>
 #include <map>
 #include <memory>
@@ -575,6 +576,7 @@ public:
             if (problem.empty()) problem = why;
         };
         if (spec.version) spec_.features.insert("ERROR");  // it says why it ends a session
+        if (spec.version && spec.env_type != EnvType::RlBase) spec_.features.insert("SEQ");  // answers say to what
         if (spec.obs_size < 1 || spec.act_size < 1 || spec.num_envs < 1 || spec.num_envs > 65536)
             bad("OBS and ACT are at least 1, ENV_COUNT is 1 to 65536");
         if (spec.version < 0 || spec.version > 1) bad("VERSION is 0 or 1");
@@ -742,6 +744,8 @@ struct Inbox {
     std::map<int, std::string> options;                                   // env -> JSON
     std::map<int, std::vector<std::pair<std::size_t, double>>> settings;  // env -> parameter and value, beside a reset
     std::vector<std::uint8_t> answered;                                   // [envs]
+    std::vector<std::uint64_t> seqs;                                      // [envs]: of its request; 0: none
+    std::uint64_t seq = 0;                                                // of the line that is read
     std::size_t open = 0;                                                 // envs that were asked and not answered
 
     void clear(const Layout& layout) {
@@ -749,6 +753,7 @@ struct Inbox {
         actions.assign(layout.rows * layout.act_size, 0.0f);
         seeds.assign(layout.envs, -1);
         answered.assign(layout.envs, 0);
+        seqs.assign(layout.envs, 0);
         options.clear();
         settings.clear();
         open = 0;
@@ -969,6 +974,7 @@ inline Problem read_ask(View row, int only_env, const Bridge& bridge, Inbox& inb
                                       : inbox.command[at] || *begin == Inbox::ResetEnv))
         return {"RepeatedEnv", where + ": it was asked again before it was answered"};
     if (std::none_of(begin, end, [](auto c) { return c != 0; })) inbox.open++;
+    inbox.seqs[env] = inbox.seq;
     if (reset) {
         std::uint64_t seed = 0;
         if (has[Seed]) {
@@ -999,6 +1005,18 @@ inline Problem read_ask(View row, int only_env, const Bridge& bridge, Inbox& inb
     return {};
 }
 
+// Cuts the number at the end of a line off: it is echoed and never judged. 0: none.
+inline Problem cut_seq(View& line, std::uint64_t& number) {
+    const std::size_t at = line.rfind(';');
+    View field = at == View::npos ? View() : line.substr(at + 1);
+    number = 0;
+    if (!same(trim(cut(field, "=")), "SEQ")) return {};
+    if (!read_integer(trim(field), 999999999999999999, number) || !number)
+        return {"MalformedMessage", "SEQ: 1 to 18 digits, from 1, were expected, got " + shown(field)};
+    line = line.substr(0, at);
+    return {};
+}
+
 inline Problem read_request(View line, int only_env, const Bridge& bridge, Inbox& inbox) {
     if (bridge.spec.env_type == EnvType::RlBase) {  // no keys
         line = trim(line);
@@ -1007,6 +1025,8 @@ inline Problem read_request(View line, int only_env, const Bridge& bridge, Inbox
             return {"MalformedMessage", "RESET or numbers were expected, got " + shown(line)};
         return read_ask(row, 0, bridge, inbox);
     }
+    if (bridge.spec.version)
+        if (Problem problem = cut_seq(line, inbox.seq)) return problem;
     for (bool more = true; more;) {
         const View row = cut(line, "||", &more);
         if (more && only_env >= 0) return {"MalformedMessage", "an env's own socket carries no batch"};
@@ -1094,7 +1114,15 @@ inline void append_state(std::string& out, const Bridge& bridge, const States& s
     if (info != states.infos.end() && spec.features.count("INFO")) out += ";INFO=" + quoted(info->second);
 }
 
+inline void append_seq(std::string& out, std::uint64_t seq) {
+    if (seq) append(out += ";SEQ=", seq);
+}
+
 inline std::string error_line(const std::string& why) { return "ERROR=" + quoted(clipped(why, 330)) + "\n"; }
+
+// Seconds in which a first connection must say something where others wait, and where they may be its env sockets: the
+// plugin's own trainer is silent on all of them until each of its worker processes runs.
+inline double silence = 30, starting = 900;
 
 inline std::string busy_line(double since, const std::string& peer) {
     return "BUSY;SINCE=" + number_text(std::floor(since * 10) / 10) + (peer.empty() ? "" : ";PEER=" + peer) + "\n";
@@ -1264,6 +1292,12 @@ inline int poll_sockets(std::vector<PollItem>& items, int ms) {
 inline void non_blocking(Socket s) {
     u_long on = 1;
     ioctlsocket(s, FIONBIO, &on);
+    SetHandleInformation(reinterpret_cast<HANDLE>(s), HANDLE_FLAG_INHERIT, 0);  // else a child would hold the port
+}
+// An end without TIME_WAIT, in which the port could not be listened on again.
+inline void close_hard(Socket s) {
+    const linger now = {1, 0};
+    setsockopt(s, SOL_SOCKET, SO_LINGER, reinterpret_cast<const char*>(&now), sizeof now);
 }
 inline void start_sockets() {
     WSADATA data;
@@ -1285,6 +1319,7 @@ inline void non_blocking(Socket s) {
     fcntl(s, F_SETFL, fcntl(s, F_GETFL, 0) | O_NONBLOCK);
     fcntl(s, F_SETFD, FD_CLOEXEC);
 }
+inline void close_hard(Socket) {}  // SO_REUSEADDR does it
 inline void start_sockets() {}
 using SendSize = std::size_t;
 #ifdef MSG_NOSIGNAL
@@ -1910,13 +1945,14 @@ public:
         use_own_arrays();
     }
     ~Server() {
+        for (const auto& c : session_) detail::close_hard(c->socket());
         end("the engine was stopped");
         if (listener_ != detail::no_socket) detail::close_socket(listener_);
     }
     Server(const Server&) = delete;
     Server& operator=(const Server&) = delete;
 
-    // Listens; false: error() says why not.
+    // Listens; false: error() says why not. Where the port was taken it may be tried again.
     bool start() {
         if (!bridge_.layout.problem.empty()) return fail(bridge_.layout.problem);
         if (options_.ring_size < 4096 || options_.ring_size % 8)
@@ -1993,8 +2029,10 @@ private:
                            !::bind(listener_, found->ai_addr, static_cast<socklen_t>(found->ai_addrlen)) &&
                            !::listen(listener_, 128);
         freeaddrinfo(found);
-        if (!bound)
+        if (!bound) {  // start() may be tried again
+            if (listener_ != detail::no_socket) detail::close_socket(std::exchange(listener_, detail::no_socket));
             return fail(options_.host + ", port " + detail::number_text(options_.port) + ": it cannot be listened on");
+        }
         detail::non_blocking(listener_);
         sockaddr_storage address{};
         socklen_t length = sizeof address;
@@ -2169,23 +2207,32 @@ private:
         asked_ = false;
     }
 
+    // A line for each env socket, else for each request: rows of two do not share one.
     bool answer_text() {
         const std::size_t per_env = bridge_.layout.per_env;
-        const bool with_env = bridge_.spec.env_type == EnvType::Multi;
+        const bool with_env = bridge_.spec.env_type == EnvType::Multi, alone = wiring_ == Wiring::PerEnv;
+        std::size_t place = 0;
+        std::uint64_t seq = 0;
+        const auto send = [&] {
+            detail::append_seq(line_, seq);
+            if (line_.size() + 1 > bridge_.layout.max_line) return false;
+            if (!line_.empty()) session_[place]->send(line_ += '\n');
+            return line_.clear(), true;
+        };
         line_.clear();
+        bool fits = true;
         for (std::size_t row = 0; row < bridge_.layout.rows; row++) {
-            if (!inbox_.answered[row / per_env] || !states_.present[row]) continue;
+            const std::size_t env = row / per_env;
+            if (!inbox_.answered[env] || !states_.present[row]) continue;
+            if (!line_.empty() && (alone || inbox_.seqs[env] != seq)) fits = fits && send();
             if (!line_.empty()) line_ += "||";
             detail::append_state(line_, bridge_, states_, row, with_env);
-            if (wiring_ != Wiring::PerEnv) continue;
-            session_[row + 1]->send(line_ += '\n');
-            line_.clear();
+            place = alone ? row + 1 : 0;
+            seq = inbox_.seqs[env];
         }
         states_.infos.clear();
-        if (line_.size() + 1 > bridge_.layout.max_line)
-            return end("the answer is longer than a line may be: is an info too long?"), false;
-        if (!line_.empty()) session_[0]->send(line_ += '\n');
-        return true;
+        if (fits && (line_.empty() || send())) return true;
+        return end("the answer is longer than a line may be: is an info too long?"), false;
     }
 
     // -- the command rings: docs/commands.md, section 1
@@ -2263,14 +2310,17 @@ private:
 
     std::string answer_call(View line) {
         std::string answer;
-        Problem refused;
+        std::uint64_t seq = 0;
+        Problem refused = detail::cut_seq(line, seq);
         const Problem failed = detail::guarded(bridge_, [&] {
+            if (refused) return Problem{};
             answer = detail::call_name(line).empty() ? std::string() : detail::answer_call(bridge_, line, refused);
             return answer.empty() && !refused ? Problem{"MalformedMessage", "not a call"} : Problem{};
         });
         if (failed || refused)
-            return "REFUSED=" + detail::quoted(detail::clipped(failed ? failed.text : refused.text, 330));
-        if (detail::call_name(line) == "PAUSE") paused_ = true;
+            answer = "REFUSED=" + detail::quoted(detail::clipped(failed ? failed.text : refused.text, 330));
+        else if (detail::call_name(line) == "PAUSE") paused_ = true;
+        detail::append_seq(answer, seq);
         return answer;
     }
 
@@ -2318,9 +2368,12 @@ private:
         if (wiring_ == Wiring::Unknown) choose_wiring();
         if (!session_.empty() && wiring_ != Wiring::Unknown && wiring_ != Wiring::Memory) hear();
         if (!session_.empty()) tell_busy();
-        if (!session_.empty() && wiring_ == Wiring::Unknown && !session_[0]->heard && !waiting_.empty() &&
-            detail::seconds() - since_ > 30)
-            end("it has said nothing for 30 s, and others wait");
+        if (session_.empty() || wiring_ != Wiring::Unknown || session_[0]->heard || waiting_.empty()) return;
+        const auto mine = [&](const auto& c) { return !c->told && c->host == session_[0]->host; };
+        const bool may_start = env_sockets() && std::any_of(waiting_.begin(), waiting_.end(), mine);
+        const double most = may_start ? detail::starting : detail::silence;
+        if (detail::seconds() - since_ > most)
+            end("it has said nothing for " + detail::number_text(most) + " s, and others wait");
     }
 
     // Only a request can come before a handshake.
@@ -2488,7 +2541,11 @@ private:
     }
 
     void read_line(View line, int env) {
-        while (!line.empty() && (line.front() == '\0' || detail::blank(line.front()))) line.remove_prefix(1);
+        std::string text;
+        if (!bridge_.spec.version && line.find('\0') != View::npos) {  // which the deployed plugin needs
+            std::remove_copy(line.begin(), line.end(), std::back_inserter(text), '\0');
+            line = text;
+        }
         if (detail::trim(line).empty()) return;
         if (env < 0 && bridge_.layout.calls && !detail::call_name(line).empty()) {
             if (inbox_.open) return end("a call came while a request was open");

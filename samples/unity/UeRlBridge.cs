@@ -956,7 +956,7 @@ namespace UeRl
         internal readonly UeRlSpec Spec;
         internal readonly UeRlRows Rows;
         internal readonly Ask[] Asks; // of the envs
-        internal readonly long[] Seeds;
+        internal readonly long[] Seeds, Seqs; // Seqs: the numbers of the requests that the envs are asked by; 0: none
         internal readonly string[] Options;
         internal readonly bool[] Sent; // rows of the answer that is being written
         internal int Open, Ready; // envs that were asked and not answered; of them those whose rows are written
@@ -972,6 +972,8 @@ namespace UeRl
         private readonly bool _masks;
         private readonly int _agents, _obs, _act;
         private byte[] _text;
+        private long _seq; // of the line that is read
+        private int _last; // the env whose rows stand in Out last
 
         internal UeRlCodec(UeRlSpec spec, UeRlGame game)
         {
@@ -1005,6 +1007,7 @@ namespace UeRl
             Rows = new UeRlRows(spec, _masks ? maskSize : 0);
             Asks = new Ask[spec.NumEnvs];
             Seeds = new long[spec.NumEnvs];
+            Seqs = new long[spec.NumEnvs];
             Options = new string[spec.NumEnvs];
             Sent = new bool[Rows.NumRows];
             _settings = new List<KeyValuePair<UeRlParameter, double>>[spec.NumEnvs];
@@ -1055,6 +1058,7 @@ namespace UeRl
             for (int i = start; i < end; i++)
                 if ((text[i] < 0x20 && text[i] != '\t') || text[i] > 0x7E) throw Broken("bytes that are no text");
             _text = text;
+            _seq = CutSeq(ref end, start);
             while (true)
             {
                 int bar = start;
@@ -1065,6 +1069,22 @@ namespace UeRl
                 if (bar >= end) return;
                 start = bar + 2;
             }
+        }
+
+        /// <summary>Cuts the number at the line's end off: it is echoed and never judged. 0: none.</summary>
+        private long CutSeq(ref int end, int start)
+        {
+            int at = end - 1, equals;
+            while (at >= start && _text[at] != ';') at--;
+            for (equals = at + 1; equals < end && _text[equals] != '='; equals++) { }
+            int from = at + 1, to = equals, first = equals + 1, last = end;
+            Trim(_text, ref from, ref to);
+            Trim(_text, ref first, ref last);
+            if (at < start || !Is(_text, from, to, "SEQ")) return 0;
+            end = at;
+            long value = Whole(first, last, "SEQ");
+            if (value < 1 || value > 999999999999999999L) throw Broken("SEQ is 1 to 18 digits, from 1");
+            return value;
         }
 
         private struct Field
@@ -1125,6 +1145,7 @@ namespace UeRl
                 if (!Spec.Single) throw Broken("ENV is missing");
                 which = 0;
             }
+            Seqs[which] = _seq;
             if (Is(text, act.Start, act.End, "RESET")) TakeReset((int)which, agent, seed, options, settings);
             else TakeAction((int)which, act, agent);
         }
@@ -1380,6 +1401,7 @@ namespace UeRl
                 Rows.Asked[row] = Rows.Comes[row] = false;
             }
             Debug.Assert(answered);
+            _last = env;
             Asks[env] = Ask.Nothing;
             Open--;
             Ready--;
@@ -1464,9 +1486,16 @@ namespace UeRl
             return all;
         }
 
+        /// <summary>Do the rows in Out answer another request than this env's? They do not share a line.</summary>
+        internal bool Splits(int env)
+        {
+            return OutLength > 0 && Seqs[env] != Seqs[_last];
+        }
+
         internal void EndLine()
         {
-            Reserve(1);
+            Reserve(32);
+            if (Seqs[_last] > 0) OutLength = PutInteger(Out, Put(Out, OutLength, ";SEQ="), Seqs[_last]);
             Out[OutLength++] = (byte)'\n';
         }
 
@@ -1481,10 +1510,10 @@ namespace UeRl
             return at;
         }
 
-        private static int PutInteger(byte[] into, int at, int value)
+        private static int PutInteger(byte[] into, int at, long value)
         {
             int count = 1;
-            for (int rest = value; rest >= 10; rest /= 10) count++;
+            for (long rest = value; rest >= 10; rest /= 10) count++;
             for (int i = at + count - 1; i >= at; i--, value /= 10) into[i] = (byte)('0' + value % 10);
             return at + count;
         }
@@ -1495,16 +1524,20 @@ namespace UeRl
         internal string Call(byte[] text, int start, int end)
         {
             _text = text;
+            long seq = 0;
+            string answer;
             try
             {
+                seq = CutSeq(ref end, start);
                 for (int i = start; i < end; i++)
                     if ((text[i] < 0x20 && text[i] != '\t') || text[i] > 0x7E) throw Broken("bytes that are no text");
-                return Answer(start, end);
+                answer = Answer(start, end);
             }
             catch (Exception error) // a call never ends the session: the game's own failures are told as well
             {
-                return "REFUSED=" + UeRlText.Percent(error.Message);
+                answer = "REFUSED=" + UeRlText.Percent(error.Message);
             }
+            return seq > 0 ? answer + ";SEQ=" + UeRlText.Integer(seq) : answer;
         }
 
         private string Answer(int start, int end)
@@ -1792,7 +1825,9 @@ namespace UeRl
     public sealed partial class UeRlBridge : IDisposable
     {
         private const double Patience = 1.0; // seconds in which all env sockets should have been heard, once one was
-        private const double Silence = 30.0; // a first connection that says nothing so long gives way to whoever waits
+        // Seconds in which a first connection must say something where others wait, and where they may be its env sockets:
+        // the plugin's own trainer is silent on all of them until each of its worker processes runs.
+        internal static double Silence = 30.0, Starting = 900.0;
         private const double Farewell = 2.0; // seconds that a closed connection has for reading why
         private const int MostWaiting = 16, EarlyBytes = 65536, AtOnce = 64;
 
@@ -1816,6 +1851,7 @@ namespace UeRl
         public UeRlBridge(UeRlSpec spec, UeRlGame game)
         {
             if (!spec.Has("ERROR")) spec.Features.Add("ERROR"); // this file says why it ends a session
+            if (!spec.Has("SEQ")) spec.Features.Add("SEQ"); // and which request each answer is to
             Spec = spec;
             _game = game;
             _handshake = spec.Handshake();
@@ -2048,10 +2084,16 @@ namespace UeRl
                 _waiting.RemoveAt(_waiting.Count - 1);
                 Leave(last, MostWaiting + " trainers wait already");
             }
-            if (first.Heard || _waiting.Count == 0 || _members.Count > 1 || now - _began < Silence) return;
+            if (first.Heard || _waiting.Count == 0 || _members.Count > 1) return;
+            double most = Silence;
             foreach (UeRlConnection one in _waiting)
-                if (one.Heard && !one.Told) return;
-            End("it has said nothing for 30 s, and somebody else waits");
+            {
+                if (one.Told) continue;
+                if (one.Heard) return;
+                if (!full && one.Host.Equals(first.Host)) most = Starting;
+            }
+            if (now - _began < most) return;
+            End("it has said nothing for " + UeRlText.Integer((long)most) + " s, and somebody else waits");
         }
 
         private void TakeEnvSockets(double now)
@@ -2236,6 +2278,7 @@ namespace UeRl
             for (int env = 0; env < Spec.NumEnvs && _codec.Ready > 0 && !inMemory; env++)
             {
                 if (_codec.Asks[env] != UeRlCodec.Ask.Answered) continue;
+                if (_codec.Splits(env)) SendOut(_members[0]);
                 _codec.Encode(env);
                 if (_perEnv) SendOut(_members[env + 1]);
             }

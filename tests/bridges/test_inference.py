@@ -15,7 +15,16 @@ from stable_baselines3.common.vec_env import VecNormalize
 
 import ue_rl
 from ue_rl import errors
-from ue_rl.bridges import GymnasiumBridge, Mode, MultiEnvBridge, SingleEnvBridge, VectorBridge, run_in_thread
+from ue_rl.bridges import (
+    GymnasiumBridge,
+    Mode,
+    MultiEnvBridge,
+    SingleEnvBridge,
+    VectorBridge,
+    core,
+    run_in_thread,
+    run_shm_in_thread,
+)
 from ue_rl.inference import InferenceInterface, OnnxInference, ReloadingInference, Sb3Inference, export_onnx
 from ue_rl.spec import EnvSpec, EnvType
 
@@ -429,6 +438,60 @@ def test_a_trainer_that_goes_after_the_switch_does_not_cut_an_action_short() -> 
         assert bridge.value == [1]  # the first action still runs
         bridge.update_rl(0)
         assert bridge.value == [2]
+
+
+@pytest.mark.parametrize("host", [run_in_thread, run_shm_in_thread])
+def test_a_host_with_a_tick_rate_ticks_in_inference_mode_too(host: Any) -> None:
+    bridge = Echo(1)
+    bridge.set_inference_interface(PlusOne())
+    with host(bridge, tick_rate=200.0) as engine:
+        trainer = ue_rl.connect(engine.url, timeout=30)
+        trainer.reset()
+        for _ in range(2):
+            bridge.start_inference()
+            with pytest.raises(errors.EngineDisconnected):
+                trainer.step(np.zeros((1, 1), np.float32))
+            trainer.close()
+            ticks, began = bridge.ticks, time.monotonic()
+            while bridge.ticks < ticks + 40:
+                assert time.monotonic() < began + 10
+                time.sleep(0.001)
+            assert time.monotonic() - began > 0.15, "in real time"
+            with pytest.raises(errors.UeRlError, match="inference mode"):
+                ue_rl.connect(engine.url, timeout=5).reset()
+            bridge.start_training()
+            trainer = ue_rl.connect(engine.url, timeout=30)
+            trainer.reset()
+            trainer.step(np.zeros((1, 1), np.float32))
+        trainer.close()
+
+
+def test_a_policy_that_fails_in_a_host_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+    bridge, policy = Echo(1), PlusOne()
+    bridge.set_inference_interface(policy)
+    with run_shm_in_thread(bridge, tick_rate=200.0):
+        policy.answer = np.array([[np.nan]])
+        bridge.start_inference()
+        deadline = time.monotonic() + 10
+        while "inference: " not in caplog.text:
+            assert time.monotonic() < deadline
+            time.sleep(0.001)
+
+
+@pytest.mark.parametrize("ticked", [False, True])
+@pytest.mark.parametrize("host", [run_in_thread, run_shm_in_thread])
+def test_a_host_without_a_tick_rate_says_that_nothing_ticks(
+    host: Any, ticked: bool, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(core, "_TICKED_WITHIN", 0.05)
+    bridge = Echo(1)
+    bridge.set_inference_interface(PlusOne())
+    with host(bridge):
+        bridge.start_inference()
+        if ticked:
+            bridge.update_rl(0)
+        time.sleep(0.15)
+    assert ("nothing has ticked it for 0.05 s" in caplog.text) == (not ticked)
 
 
 def test_a_newer_file_takes_over_in_a_running_bridge(tmp_path: Path) -> None:

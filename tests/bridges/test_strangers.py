@@ -114,11 +114,53 @@ async def test_env_sockets_of_which_one_is_silent_are_taken_after_a_while(monkey
         assert await line(streams[2]) == "OBS=0;REW=0;DONE=0;ENV=1\n"
 
 
+@pytest.mark.parametrize("stranger", [False, True])
+@pytest.mark.parametrize("version", [0, 1])
+async def test_env_sockets_may_be_silent_for_long(
+    version: int, stranger: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The plugin's own trainer: its worker processes connect one by one, and speak when all of them run."""
+    monkeypatch.setattr(server_module, "SILENCE", 0.05)
+    options: dict[str, Any] = {} if version else {"channel": None, "version": 0}
+    async with hosting(**options) as server:
+        admin = await dial(server)
+        assert (await line(admin)).startswith("CONFIG")
+        envs = []
+        for _ in range(2):
+            envs.append(await dial(server))
+            await asyncio.sleep(0.12)
+        if stranger:
+            probe = await dial(server)
+            await asyncio.sleep(0.12)
+        for streams in envs:
+            say(streams, "ACT=RESET\n")
+        for n, streams in enumerate(envs):
+            assert await line(streams) == f"OBS=0;REW=0;DONE=0;ENV={n}\n"
+        assert server.sessions == 1
+        if stranger:
+            for streams in [*envs, admin]:
+                streams[1].close()
+            said = await line(probe)
+            assert (await line(probe) if said.startswith("BUSY") else said).startswith("CONFIG")
+
+
+async def test_a_probe_among_silent_env_sockets_holds_nobody_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A first connection that closes is no session, whoever waits behind it."""
+    async with hosting() as server:
+        probe = await dial(server)
+        assert (await line(probe)).startswith("CONFIG")
+        trainer = await dial(server)
+        await settle()
+        probe[1].close()
+        assert (await line(trainer)).startswith("CONFIG")
+
+
 @pytest.mark.parametrize("channel", list(Channel))
 async def test_who_says_nothing_gives_way_to_who_waits(
     channel: Channel, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(server_module, "SILENCE", 0.1)
+    monkeypatch.setattr(server_module, "STARTING", 1)
     async with hosting(channel) as server:
         silent = await dial(server)
         assert (await line(silent)).startswith("CONFIG")

@@ -96,7 +96,11 @@ def test_notes_by_what_they_need() -> None:
     rlbase = decode_handshake(b"CONFIG:OBS=1;ACT=1;ENV_TYPE=RLBASE;")
     assert any("(17 ms each)" in note for note in notes(rlbase, 0.05))
     assert not any("ticks" in note for note in notes(rlbase, 1e-4))
+    single = decode_handshake(b"CONFIG:OBS=1;ACT=1;ENV_TYPE=SINGLE")
+    assert any("use MULTI with several envs, a fixed time step" in note for note in notes(single, 1 / 60))
+    assert not any("use more envs" in note for note in notes(single, 1 / 60))
     multi = decode_handshake(b"CONFIG:OBS=1;ACT=1;ENV_TYPE=MULTI;ENV_COUNT=1")
+    assert any("use more envs" in note for note in notes(multi, 1 / 60))
     assert not any("--nul-terminated" in note for note in notes(multi, None))
 
 
@@ -124,3 +128,8 @@ def test_play_refuses_an_engine_with_agents(tiny_model: Path) -> None:
     assert isinstance(result.exception, errors.ConfigurationError)
     assert "the envs of this engine hold agents" in str(result.exception)
     assert "GroupVecEnv" in str(result.exception)
+
+
+def test_numbers_are_the_shortest_text_that_reads_back() -> None:
+    with run_in_thread(Game(second=0.2)) as engine:
+        assert "env 0: 0.0, 0.2 " in inspect("--port", str(engine.port), "--steps", "2")

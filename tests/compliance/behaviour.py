@@ -14,7 +14,8 @@ from ue_rl.compliance import Options, Outcome, Report
 from ue_rl.compliance.checks import CHECKS
 from ue_rl.spec import Channel, EnvSpec
 
-MODULES = ("resets", "episodes", "seeds", "spaces", "envs", "carriers")
+HANGS = 60  # seconds, where a check takes a few: it must not wait for ever, and a machine may be busy
+MODULES = ("resets", "episodes", "seeds", "spaces", "envs", "reach", "carriers")
 ALL = tuple(each.name for each in CHECKS if each.run.__module__.rsplit(".", 1)[-1] in MODULES)
 
 

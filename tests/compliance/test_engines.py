@@ -25,6 +25,7 @@ from ue_rl.compliance import Options, Report, check
 from ue_rl.compliance.memory_peer import MEMORY
 from ue_rl.compliance.text_peer import PER_ENV, SHARED
 from ue_rl.testing import PluginStandIn
+from ue_rl.testing.engines.mistaken import MistakenEngine
 
 BRIDGES: dict[str, Callable[[], BridgeCore]] = {
     "CartPole": lambda: GymnasiumBridge("CartPole-v1", 4),
@@ -125,3 +126,28 @@ def test_without_base_the_plugin_fails() -> None:
         report = check(game.url, Options(timeout=0.5))
     assert report.exit_code == 1
     assert "serves-once" in report.mistakes
+
+
+@pytest.mark.parametrize("env_type", ["SINGLE", "RLBASE"])
+def test_the_plugin_gets_nul_bytes_where_it_needs_them(env_type: str) -> None:
+    with PluginStandIn(env_type=env_type, decimals=6, stale_reads=True) as game:
+        report = check(game.url, Options(base=True))
+    assert report.mistakes == ["serves-once"], report
+    with PluginStandIn(env_type=env_type, decimals=6, stale_reads=True) as game:
+        report = check(game.url, Options(base=True, timeout=0.5, nul_terminated=False))
+    assert report.exit_code == 1, report
+
+
+def test_a_slow_tick_of_rlbase_is_no_mistake() -> None:
+    with PluginStandIn(env_type="RLBASE", tick_rate=20) as game:
+        report = check(game.url, Options(base=True), only=("speed",))
+    assert report.mistakes == [], report
+    assert "ticks_per_s" not in report.speed[SHARED]  # a step takes two or three
+
+
+def test_a_mistake_is_told_once_for_all_carriers() -> None:
+    with MistakenEngine("seed-ignored:clock", channel="ANY") as engine:
+        report = check(engine.url, Options(timeout=0.5))
+    assert [found.mistake.name for found in report.findings if found.mistake is not None] == ["seed-ignored"]
+    assert f"seed-ignored, as over {SHARED}" in {found.text for found in report.findings}
+    assert report.exit_code == 1

@@ -25,11 +25,11 @@ ELSEWHERE = {"not-listening", "busy", "bad-agent", "shm-refused", "not-woken", "
 EVERY_WAY = os.environ.get("UE_RL_EVERY_WAY") == "1"
 IN_ALL_WAYS = (
     "not-plain-text", "rounded", "missing-separator", "wrong-count", "decimal-comma", "nan", "done-after-reset",
-    "reset-ignored",
+    "reset-ignored", "number-missing", "number-missing-in-calls", "number-wrong", "number-not-last",
 )  # fmt: skip
 USUAL = (
     "right:takes-the-next", "right:32-bit-seeds", "right:pairs-of-seeds",
-    "right:single", "right:choices", "right:parameters", "right:pieces",
+    "right:single", "right:choices", "right:parameters", "right:pieces", "right:numbers", "right:numbered-lines",
     "right:done-after-reset", "right:short-episodes",
 )  # fmt: skip
 
@@ -86,7 +86,7 @@ def test_ways_have_names_of_their_own() -> None:
 
 
 def test_sections_are_those_of_the_protocol() -> None:
-    headings = set(re.findall(r"^#{2,3} (.+?)(?: \((?:base|1\.1|MULTI, SINGLE)\))?$",
+    headings = set(re.findall(r"^#{2,3} (.+?)(?: \((?:base|1\.[12]|MULTI, SINGLE)\))?$",
                               (ROOT / "docs" / "protocol.md").read_text("utf-8"), re.MULTILINE))  # fmt: skip
     for mistake in MISTAKES.values():
         if mistake.section.startswith("docs/"):

@@ -44,7 +44,9 @@ def test_the_keys_of_the_json_are_those_of_the_page() -> None:
 def test_the_page_uses_a_real_option_of_check() -> None:
     from ue_rl.cli.check import check
 
-    options = {word for option in check.params for word in option.opts if word.startswith("--")}
+    options = {
+        word for option in check.params for word in (*option.opts, *option.secondary_opts) if word.startswith("--")
+    }
     said = set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", PAGE.read_text("utf-8")))
     assert options <= said
     assert said - options <= {"--port"}

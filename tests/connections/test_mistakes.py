@@ -6,6 +6,7 @@ import contextlib
 import logging
 import socket
 import threading
+import time
 from collections.abc import Callable, Iterator
 
 import numpy as np
@@ -21,6 +22,30 @@ CHANNELS = pytest.mark.parametrize("channel", ["shared", "per_env"])
 KERNELS = pytest.mark.parametrize("compiled", [None, False], ids=["compiled", "pure"])
 
 
+class Clock:
+    """Time that stands still until an engine here has sent what has no end: a busy machine must not hint before."""
+
+    def __init__(self) -> None:
+        self.stop()
+
+    def stop(self) -> None:
+        """Until the next `go`."""
+        self._from, self._since = time.monotonic(), 0.0
+
+    def go(self) -> None:
+        """It is sent."""
+        self._since = self._since or time.monotonic()
+
+    def monotonic(self) -> float:
+        """Seconds."""
+        return self._from + (time.monotonic() - self._since if self._since else 0.0)
+
+    sleep = staticmethod(time.sleep)
+
+
+CLOCK = Clock()
+
+
 @contextlib.contextmanager
 def game(greeting: bytes, answer: Callable[[int], bytes] = lambda n: ROW + b"\n") -> Iterator[int]:
     """The port of an engine that sends `greeting`, and answer(n) to the nth line on whichever socket it comes."""
@@ -32,10 +57,15 @@ def game(greeting: bytes, answer: Callable[[int], bytes] = lambda n: ROW + b"\n"
         nonlocal count
         with sock, contextlib.suppress(OSError):
             if first:
-                sock.sendall(greeting)
+                send(sock, greeting)
             for _ in sock.makefile("rb"):
-                sock.sendall(answer(count))
+                send(sock, answer(count))
                 count += 1
+
+    def send(sock: socket.socket, data: bytes) -> None:
+        sock.sendall(data)
+        if not data.endswith(b"\n"):
+            CLOCK.go()
 
     def accept() -> None:
         with contextlib.suppress(OSError):
@@ -57,9 +87,11 @@ def game(greeting: bytes, answer: Callable[[int], bytes] = lambda n: ROW + b"\n"
 
 @pytest.fixture
 def soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Hints come as soon as nothing has come for one slice."""
+    """Hints come as soon as nothing has come for one slice, of the time since what has no end was sent."""
+    CLOCK.stop()
     for module in (link, wirings):
         monkeypatch.setattr(module, "HINT_AFTER", 0.05)
+        monkeypatch.setattr(module, "time", CLOCK)
 
 
 def play(port: int, steps: int = 0, **options: object) -> None:

@@ -8,18 +8,23 @@ import logging
 import socket
 import sys
 import time
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 import ue_rl
 from ue_rl import errors, keepalive
-from ue_rl.bridges import run_in_thread
+from ue_rl.bridges import VectorBridge, run_in_thread
 from ue_rl.connections import open_engine
 from ue_rl.connections.tcp.connection import SingleTcpConnection
 from ue_rl.connections.tcp.link import Link
+from ue_rl.spec import EnvSpec, EnvType
 from ue_rl.testing import PluginStandIn
 from ue_rl.testing.do_nothing import DoNothingBridge
+from ue_rl.wire import decode_handshake
 
 ACTIONS = [[0.5, -0.25], [0.0, 0.125], [-0.123456, 1.0], [1.0, 1.0]]  # of different lengths as text
 
@@ -44,18 +49,73 @@ def wanted(env_type: str) -> list[str]:
 
 @pytest.mark.parametrize("compiled", [None, False])
 @pytest.mark.parametrize("env_type", ["SINGLE", "RLBASE"])
+@pytest.mark.parametrize("nul_terminated", [None, True])
 def test_with_nul_bytes_a_game_that_reads_stale_memory_takes_each_line_once(
-    env_type: str, compiled: bool | None
+    nul_terminated: bool | None, env_type: str, compiled: bool | None
 ) -> None:
     with PluginStandIn(env_type=env_type, stale_reads=True) as game:
-        assert taken(game, nul_terminated=True, compiled=compiled) == wanted(env_type)
+        assert taken(game, nul_terminated=nul_terminated, compiled=compiled) == wanted(env_type)
+
+
+@pytest.mark.parametrize("env_type", ["SINGLE", "RLBASE"])
+@pytest.mark.parametrize("act_size", [*range(508, 515), 1023, 1024])
+def test_lines_that_the_game_reads_in_pieces(act_size: int, env_type: str) -> None:
+    """It reads 1024 bytes at a time; these lines have so many, or twice that, or a few more or less."""
+    actions = [np.full((1, act_size), value, np.float32) for value in (0.123, 0, 0.5, 1)]
+    actions[3][0, :3] = 0.5, -1, -1
+    lines = {}
+    for stale in (False, True):
+        with PluginStandIn(env_type=env_type, act_size=act_size, stale_reads=stale) as game:
+            with open_engine("127.0.0.1", game.port, timeout=2.0, nul_terminated=stale or None) as connection:
+                connection.reset()
+                connection.receive()
+                for action in actions:
+                    connection.send_actions(action)
+                    connection.receive()
+            lines[stale] = [line for _, _, line in game.lines]
+    assert lines[True] == lines[False] == ["ACT=RESET" if env_type == "SINGLE" else "RESET", *lines[True][1:]]
+    assert [line.count(",") for line in lines[True][1:]] == [act_size - 1] * 4
+
+
+@pytest.mark.parametrize("env_type", list(EnvType))
+def test_bridges_of_version_0_read_them(env_type: EnvType) -> None:
+    """Also in the middle of a long line."""
+    spec = EnvSpec(1, 600, env_type=env_type, num_envs=1, version=0)
+    seen = []
+
+    class Game(VectorBridge):
+        def reset_envs(self, env_ids: NDArray[np.intp], seeds: Sequence[Any], options: Sequence[Any]) -> None:
+            pass
+
+        def step_envs(self, actions: NDArray[np.float32], env_ids: NDArray[np.intp]) -> None:
+            seen.append(float(actions.mean()))
+
+    with run_in_thread(Game(spec), port=0) as server, open_engine("127.0.0.1", server.port, timeout=2.0) as connection:
+        connection.reset()
+        connection.receive()
+        for value in (0.125, -1, 0.5):
+            connection.send_actions(np.full((1, 600), value, np.float32))
+            connection.receive()
+    assert seen == [0.125, -1, 0.5]
+
+
+def test_an_engine_that_is_not_the_plugin_gets_none_by_itself() -> None:
+    """The plugin names no CHANNEL."""
+    for handshake, nuls in [
+        ("CONFIG:OBS=1;ACT=1;ENV_TYPE=SINGLE;CHANNEL=SHARED", False),
+        ("CONFIG:OBS=1;ACT=1;ENV_TYPE=SINGLE;VERSION=1;CHANNEL=SHARED", False),
+        ("CONFIG:OBS=1;ACT=1;ENV_TYPE=SINGLE;VERSION=1", False),
+        ("CONFIG:OBS=1;ACT=1;ENV_TYPE=SINGLE", True),
+        ("CONFIG:OBS=1;ACT=1", True),
+    ]:
+        assert SingleTcpConnection()._needs_nuls(decode_handshake(handshake.encode())) == nuls, handshake
 
 
 @pytest.mark.parametrize("env_type", ["SINGLE", "RLBASE"])
 def test_without_them_it_does_not(env_type: str) -> None:
     with PluginStandIn(env_type=env_type, stale_reads=True) as game:
         try:
-            lines = taken(game)
+            lines = taken(game, nul_terminated=False)
         except errors.UeRlError:
             return  # a second answer
         assert lines != wanted(env_type)
@@ -63,7 +123,7 @@ def test_without_them_it_does_not(env_type: str) -> None:
 
 def test_the_end_of_rlbase_has_one_too() -> None:
     with PluginStandIn(env_type="RLBASE", stale_reads=True) as game:
-        connection = open_engine("127.0.0.1", game.port, nul_terminated=True)
+        connection = open_engine("127.0.0.1", game.port)
         assert isinstance(connection, SingleTcpConnection)
         connection.reset()
         connection.receive()
@@ -97,6 +157,25 @@ def test_only_the_first_answer_may() -> None:
         env.reset()
         with pytest.raises(errors.EngineTimeout, match=r"1 of 2 envs within 0\.3 s"):
             env.step(np.zeros((2, 2), np.float32))
+
+
+@pytest.mark.parametrize("env_type", ["MULTI", "SINGLE"])
+@pytest.mark.parametrize("at_reset", [False, True])
+def test_a_late_plugin_is_not_asked_for_the_shared_channel(at_reset: bool, env_type: str) -> None:
+    """It has none. Another engine of version 0 that never answers may have nothing else."""
+    with PluginStandIn(env_type=env_type, action_ticks=10**9, tick_rate=200) as game:
+        env = ue_rl.connect(game.url, timeout=0.3)
+        if at_reset:
+            game.aborted = "it stands still"
+        else:
+            env.reset()
+        with pytest.raises(errors.EngineTimeout) as caught:
+            env.reset()
+            env.step(np.zeros((env.num_envs, 2), np.float32))
+        game.aborted = None
+    assert "channel='shared'" not in str(caught.value)
+    assert ("If it is not the plugin: does it skip the NUL byte" in str(caught.value)) == (env_type == "SINGLE")
+    assert ("not the Unreal plugin, and wants one socket" in str(caught.value)) == at_reset
 
 
 def test_a_late_rlbase_engine_is_not_asked_for_other_sockets() -> None:

@@ -421,7 +421,7 @@ def test_rlbase_finish_says_training_complete() -> None:
         connection = SingleTcpConnection("127.0.0.1", port, timeout=5)
         connection.connect()
         connection.finish()
-    assert heard == [b"TRAINING_COMPLETE\n"]
+    assert heard == [b"TRAINING_COMPLETE\n\0"]
 
 
 def test_seeds_are_refused_by_the_transport_where_the_engine_takes_none() -> None:

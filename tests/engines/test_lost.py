@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import functools
 import logging
+import time
+import types
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,10 +14,11 @@ import pytest
 from stable_baselines3 import DQN, PPO
 
 from ue_rl import errors
-from ue_rl.agents import GroupVecEnv
+from ue_rl.agents import GroupVecEnv, SelfPlay, SelfPlayOptions
 from ue_rl.agents.group import GroupTransport
 from ue_rl.agents.multi_agent_env import AgentsEnv
 from ue_rl.agents.sides import SidesTransport
+from ue_rl.engines import part as part_of_engines
 from ue_rl.engines import restarts as restarts_of_engines
 from ue_rl.engines.lifecycle import Change, Life, LifeState
 from ue_rl.engines.restarts import Restarts
@@ -22,7 +26,7 @@ from ue_rl.engines.transport import EnginesTransport
 from ue_rl.envs.gym_env import UnrealEnv
 from ue_rl.envs.vec_env import UnrealVecEnv
 from ue_rl.envs.vector_env import UnrealVectorEnv
-from ue_rl.testing.scripted_agents import World, lives, spec_of
+from ue_rl.testing.scripted_agents import GONE, World, lives, spec_of
 from ue_rl.testing.several import FragileSource, FragileTransport, MaskedWalk, Walk
 
 A = np.zeros(4, np.int64)
@@ -562,6 +566,53 @@ def test_an_engine_that_never_answers_a_step_spends_the_quota_however_long_it_ta
             env.step(A)
 
 
+def test_only_the_time_in_which_an_engine_plays_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An engine that loads for 40 s and dies after a step would never be lost twice within a window of 60 s."""
+    clock = [0.0]
+    monkeypatch.setattr(part_of_engines, "time", types.SimpleNamespace(
+        monotonic=lambda: clock[0], perf_counter=time.perf_counter, sleep=lambda seconds: None))  # fmt: skip
+    transport, fragile = two(restarts=Restarts(3, 60))
+    made, fragile._make = fragile._make, lambda life: (clock.__setitem__(0, clock[0] + 40), made(life))[1]
+    env = UnrealVecEnv(transport)
+    env.reset()
+
+    def lose(after: float) -> None:
+        env.step(A)
+        clock[0] += after
+        fragile.breaks = ["collect"]
+        env.step(A)
+
+    for _ in range(8):  # one that plays for a while is lost as often as it likes
+        lose(after=25)
+    clock[0] += 25
+    with pytest.raises(errors.RestartsSpent, match="lost 4 times within 60 s of play"):
+        for _ in range(4):
+            lose(after=0.1)
+    assert clock[0] > 400
+
+
+def test_waiting_for_an_answer_that_never_comes_is_no_play(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that answers a step and then hangs for 30 s, again and again, spends its quota too."""
+    clock = [0.0]
+    monkeypatch.setattr(part_of_engines, "time", types.SimpleNamespace(
+        monotonic=lambda: clock[0], perf_counter=time.perf_counter, sleep=lambda seconds: None))  # fmt: skip
+    transport, fragile = two(restarts=Restarts(3, 60))
+    env = UnrealVecEnv(transport)
+
+    def late() -> errors.EngineTimeout:
+        clock[0] += 30
+        return errors.EngineTimeout("no answer")
+
+    fragile.error = late
+    monkeypatch.setattr(FragileTransport, "timeout", 30.0, raising=False)
+    env.reset()
+    with pytest.raises(errors.RestartsSpent, match="lost 4 times within 60 s of play"):
+        for _ in range(4):
+            env.step(A)
+            fragile.breaks = ["collect"]
+            env.step(A)
+
+
 def test_episodes_are_no_news(caplog: pytest.LogCaptureFixture) -> None:
     transport, _ = two()
     env = UnrealVecEnv(transport)
@@ -602,3 +653,55 @@ def test_names_of_what_train_shows() -> None:
     assert (transport.latencies(0) > 0).all()
     assert transport.describe()["engines"] == "2"
     assert isinstance(transport._parts[0].transport, FragileTransport)
+
+
+@pytest.mark.parametrize("mode", ["NextStep", "Disabled"])
+def test_an_env_whose_episode_was_over_is_not_cut_off_by_a_loss_in_a_reset_of_others(mode: str) -> None:
+    transport, fragile = two()
+    env = UnrealVectorEnv(transport, autoreset_mode=mode)
+    env.reset(seed=[7, 7, 7, 4])  # env 3's episode takes 3 steps, the others' 6
+    for _ in range(3):
+        env.step(A)
+    fragile.breaks = ["collect_resets"]
+    mask = np.array([False, False, True, False])
+    obs, _ = env.reset(options={"reset_mask": mask})
+    assert steps_of(obs) == [3, 3, 0, 3]
+    if mode == "Disabled":
+        env.reset(options={"reset_mask": np.array([False, False, False, True])})
+    obs, rewards, ended, cut, infos = env.step(A)
+    assert not ended.any()
+    assert not cut.any()
+    assert "engine_lost" not in infos
+    assert steps_of(obs) == ([4, 4, 1, 0] if mode == "NextStep" else [4, 4, 1, 1])
+    assert rewards.tolist() == ([4, 4, 1, 0] if mode == "NextStep" else [4, 4, 1, 1])
+    assert steps_of(env.step(A)[0]) == ([5, 5, 2, 1] if mode == "NextStep" else [5, 5, 2, 2])
+
+
+def test_rewards_of_a_game_that_was_lost_do_not_count_in_the_next_one(tmp_path: Path) -> None:
+    """An agent ends with a reward of -1, its engine is lost, and the next game is played without that agent."""
+
+    def script(env: int, episode: int, time: int) -> list[int]:
+        if len(fragile.bridges) == 1:
+            return lives(1, 4, 4, 4)(env, episode, time)
+        return [GONE, *lives(2, 2, 2)(env, episode, time)]
+
+    transport, fragile = worlds(script, {"a": 4}, (1,))
+    env = GroupVecEnv(SidesTransport(transport))
+    model = PPO("MlpPolicy", env, n_steps=8, batch_size=8, device="cpu")
+    callback = SelfPlay(env, tmp_path, SelfPlayOptions(play_against_latest_model_ratio=1.0))
+    model._setup_learn(1000, callback=None)
+    callback.init_callback(model)
+    callback.on_training_start({}, {})
+
+    def play(value: float) -> None:
+        _, rewards, _, infos = env.step(np.full((2, 2), value, np.float32))
+        callback.locals = {"rewards": rewards, "infos": infos}
+        callback.on_step()
+
+    play(-1)
+    fragile.breaks = ["collect"]
+    for value in (-1, 0.5, 0.5, 0.5):
+        play(value)
+    callback.close()
+    rows = (tmp_path / "self_play.csv").read_text().splitlines()
+    assert [row.split(",")[3] for row in rows[1:]] == ["1.0"]  # won: 0.6, and nothing else

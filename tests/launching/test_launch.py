@@ -18,6 +18,7 @@ import ue_rl
 from tests.launching.conftest import eventually, keepers, processes_with
 from ue_rl.engines.lifecycle import Change, LifeState
 from ue_rl.errors import ConfigurationError, EngineNotStarted, RestartsSpent, TransportError
+from ue_rl.launching.engine import seed_of
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc and /dev/shm")
 
@@ -58,6 +59,16 @@ def actions(env: ue_rl.UnrealVecEnv) -> np.ndarray:
     return np.zeros((env.num_envs, *env.action_space.shape), np.float32)
 
 
+def test_seeds_of_engines_and_of_their_lives_are_far_apart() -> None:
+    for run in (0, 100, 2**63 - 1):
+        seeds = [seed_of(run, engine, life) for engine in range(4) for life in range(4)]
+        assert seeds == [seed_of(run, engine, life) for engine in range(4) for life in range(4)]
+        assert seeds[0] == run
+        assert all(0 <= seed < 2**31 for seed in seeds[1:])
+        assert min(np.diff(sorted(seeds))) > 1000  # an engine's envs count on from its seed
+    assert seed_of(100, 1, 0) != seed_of(101, 1, 0)
+
+
 @pytest.mark.parametrize("transport", ["tcp", "shm"])
 def test_engines_that_die_together_come_back(
     launch: Callable[..., ue_rl.UnrealVecEnv], token: str, tmp_path: Path, transport: str
@@ -89,7 +100,8 @@ def test_engines_that_die_together_come_back(
     assert not any(path.exists() for path in segments)
     text = [(tmp_path / f"engine-{i}.log").read_text() for i in range(2)]
     assert "'2', '5', '0'" in text[0]
-    assert "'2', '7', '1'" in text[1]
+    for engine, life in ((0, 0), (0, 1), (1, 0), (1, 1)):
+        assert f"'2', '{seed_of(5, engine, life)}', '{engine}'" in text[engine]
     assert all("start 2" in one for one in text)
     assert [c.after for c in changes if c.engine == 1 and c.after is LifeState.LAUNCHING] == [LifeState.LAUNCHING] * 2
     env.close()

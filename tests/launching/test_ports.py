@@ -11,6 +11,7 @@ import textwrap
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import IO
 
 import pytest
 
@@ -93,6 +94,48 @@ def test_a_holder_that_is_killed_gives_it_back(few: list[int]) -> None:
     holder.wait()
     holder.stdout.close()
     ports.take(few[0]).release()
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="an open file cannot be deleted there")
+def test_a_lock_file_that_was_deleted_or_replaced_holds_nothing(
+    few: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, lock, times = ports.folder() / f"{few[0]}.lock", ports._lock_file, 0
+
+    def late(file: IO[bytes]) -> None:
+        nonlocal times
+        times += 1
+        if times <= 2:  # whoever had it released it between our opening and our locking, and somebody took it anew
+            path.unlink()
+        if times == 2:
+            path.touch()
+        lock(file)
+
+    monkeypatch.setattr(ports, "_lock_file", late)
+    port = ports.take(few[0])
+    assert times == 3
+    assert os.path.samestat(os.fstat(port.fd), path.stat())
+    with pytest.raises(EngineNotStarted, match="another run"):
+        ports.take(few[0])
+    path.unlink()
+    path.touch()
+    port.release()
+    assert path.exists()  # it is somebody else's now
+    path.unlink()
+
+
+def test_a_port_of_ipv6_is_in_use_too(few: list[int]) -> None:
+    try:
+        listener = socket.create_server(("::1", few[0]), family=socket.AF_INET6)
+    except OSError:
+        pytest.skip("no IPv6")
+    with listener:
+        assert not ports.bindable(few[0])
+        port = ports.find()
+        assert port.number == few[1]
+        port.release()
+        with pytest.raises(EngineNotStarted, match="in use"):
+            ports.take(few[0])
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="users")

@@ -82,6 +82,25 @@ def test_kill_9_of_its_children_and_then_of_itself(token: str) -> None:
     eventually(lambda: not lock.exists())
 
 
+def test_kill_9_of_it_and_its_keeper_together(token: str) -> None:
+    """The engine goes with the keeper; what it has started, as a script starts a game, goes too."""
+    with trainer(token, "signal.pause()") as process:
+        eventually(lambda: len(processes_with(token)) >= 5)
+        (stand_in,) = psutil.Process(process.pid).children()
+        (keeper,) = stand_in.children()
+        for each in (keeper, process):
+            each.kill()
+        process.wait()
+        eventually(lambda: not processes_with(token))
+
+
+def test_kill_9_of_the_keeper_alone(token: str) -> None:
+    with trainer(token, "engine._process.ended.wait(); time.sleep(5)") as process:
+        eventually(lambda: len(processes_with(token)) >= 5)
+        psutil.Process(process.pid).children()[0].children()[0].kill()
+        eventually(lambda: [each.pid for each in processes_with(token)] == [process.pid])
+
+
 def test_kill_9_of_one_with_a_child_that_has_its_pipes(token: str) -> None:
     """A worker that was forked from the trainer lives on, with the trainer's end of the keeper's pipe."""
     then = """

@@ -89,7 +89,7 @@ def test_rllibs_stock_runner_can_have_it_too() -> None:
         chaos_command(fault="exit", after=30), kind=Stock, env_config={"max_restarts": 1},
         tolerance={"restart_failed_sub_environments": True}, **vectorized,
     )  # fmt: skip
-    with pytest.raises(RestartsSpent, match=r"env runner 2 on .*: engine 0 .* lost 2 times within 60 s"):
+    with pytest.raises(RestartsSpent, match=r"env runner 2 on .*: engine 0 .* lost 2 times within 60 s of play"):
         len(sent(runner.apply(lambda r: r.sample(num_timesteps=1000))))
 
 

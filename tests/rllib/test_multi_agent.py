@@ -163,10 +163,3 @@ def test_groups_are_told_by_the_agents_names() -> None:
 def test_an_engine_without_agents_is_refused() -> None:
     with pytest.raises(ConfigurationError, match="one env with agents"):
         ue_rl.rllib.registering.make_agents_env({"env": "CartPole-v1"})
-
-
-def test_the_former_place() -> None:
-    sys.modules.pop("ue_rl.agents.rllib", None)
-    with pytest.warns(DeprecationWarning, match=r"ue_rl\.rllib\.multi_agent_env"):
-        assert importlib.import_module("ue_rl.agents.rllib") is sys.modules["ue_rl.rllib.multi_agent_env"]
-    assert importlib.import_module("ue_rl.agents").UnrealMultiAgentEnv is ue_rl.rllib.UnrealMultiAgentEnv

@@ -88,8 +88,8 @@ def running(binary: Path, *arguments: str, log: list[str] | None = None) -> Any:
     return programs.running(binary, *arguments, log=log, env={"ASAN_OPTIONS": "detect_leaks=0"})
 
 
-def lab(built: dict[str, Path], kind: str, log: list[str] | None = None) -> Any:
-    return running(built["lab-asan"], kind, log=log)
+def lab(built: dict[str, Path], kind: str, *words: str, log: list[str] | None = None) -> Any:
+    return running(built["lab-asan"], kind, *words, log=log)
 
 
 def reach(built: dict[str, Path], *arguments: str) -> Any:
@@ -188,8 +188,6 @@ def vector_lines() -> tuple[list[str], list[tuple[dict[str, Any], str]]]:
 
 def questions(vector: dict[str, Any]) -> Iterator[tuple[list[str], str]]:
     config, reject = vector.get("config", ""), f"REJECT {vector.get('reject')}"
-    if "seq" in vector and "request" not in vector:
-        return  # answers get their number in the session, not where rows are written
     if "request" in vector:
         meaning = reject if "reject" in vector else meaning_of(vector)
         yield ["request", config, vector["request"], "-1"], meaning
@@ -200,7 +198,7 @@ def questions(vector: dict[str, Any]) -> Iterator[tuple[list[str], str]]:
         yield ["call", config, vector["call"], before], reject if "reject" in vector else answer
     elif "reply" in vector:
         if vector.get("canonical") and "states" in vector and "plugin" not in vector["name"]:
-            yield ["reply", config, *map(row_text, vector["states"])], vector["reply"]
+            yield ["reply", config, str(vector.get("seq", 0)), *map(row_text, vector["states"])], vector["reply"]
     elif "notice" in vector:
         means = vector["means"]
         if means["kind"] == "ERROR":
@@ -228,7 +226,7 @@ def meaning_of(vector: dict[str, Any]) -> str:
         else:
             numbers = " ".join(number(value) for value in ask["action"])
             out.append(f"env {ask['env']} agent {ask.get('agent', 0)} act {numbers}|")
-    return "".join(out)
+    return "".join(out) + (f"seq {vector['seq']}" if "seq" in vector else "")
 
 
 def number(value: float) -> str:
@@ -275,13 +273,13 @@ def test_golden_vectors(built: dict[str, Path], tmp_path: Path, program: str, lo
 
 
 def same_handshake(got: str, expected: str) -> bool:
-    """Do both mean the same? The header adds ERROR to the features, and says CHANNEL where it can be chosen."""
+    """Do both mean the same? The header adds ERROR and SEQ to the features, and says CHANNEL where it can be chosen."""
     if got.startswith("REJECT"):
         return False
     mine, theirs = (decode_handshake(line.encode() + b"\n") for line in (got, expected))
     skipped = {"features", "channel", "version"}
     fields = [field.name for field in dataclasses.fields(EnvSpec) if field.compare and field.name not in skipped]
-    if mine.features - {"ERROR"} != theirs.features or mine.version != theirs.version:
+    if mine.features - {"ERROR", "SEQ"} != theirs.features or mine.version != theirs.version:
         return False
     return all(getattr(mine, name) == getattr(theirs, name) for name in fields)
 
@@ -583,6 +581,28 @@ def test_a_second_trainer_is_told_and_served_later(built: dict[str, Path]) -> No
             first.close()
             assert second.line().startswith("CONFIG:")
             assert second.ask("ACT=RESET;ENV=0;SEED=1").startswith("OBS=")
+
+
+def test_each_answer_has_the_number_of_its_request(built: dict[str, Path]) -> None:
+    with lab(built, "plain") as port, RawClient(("127.0.0.1", port)) as client:
+        assert "SEQ" in client.line().partition("FEATURES=")[2].partition(";")[0].split(",")
+        programs.ask_with_numbers(client)
+
+
+def test_each_env_socket_has_numbers_of_its_own(built: dict[str, Path]) -> None:
+    with lab(built, "plain") as port:
+        programs.ask_env_sockets_with_numbers(port, 3)
+
+
+def test_the_plugin_s_trainer_may_start_for_long(built: dict[str, Path]) -> None:
+    with lab(built, "plain", "0", "0.1", "30") as port:
+        programs.start_for_long(port, 3)
+
+
+@pytest.mark.parametrize(("starting", "sockets"), [("30", 0), ("0.2", 1)])
+def test_a_silent_stranger_gives_way(built: dict[str, Path], starting: str, sockets: int) -> None:
+    with lab(built, "plain", "0", "0.1", starting) as port:
+        programs.give_way(port, sockets)
 
 
 @pytest.mark.parametrize(

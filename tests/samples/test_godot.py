@@ -63,7 +63,7 @@ def test_handshake_and_steps(engine: Engine, channel: str) -> None:
     spec = env.engine_spec
     assert (spec.obs_size, spec.act_size, spec.num_envs, spec.version) == (4, 1, NUM_ENVS, 1)
     assert spec.channel is Channel.ANY
-    assert spec.features == {"SEED", "TRUNC", "ERROR", "TIME_SCALE", "PAUSE"}
+    assert spec.features == {"SEED", "TRUNC", "ERROR", "SEQ", "TIME_SCALE", "PAUSE"}
     assert env.reset().shape == (NUM_ENVS, 4)
     obs, rewards, dones, _ = env.step(np.zeros((NUM_ENVS, 1), np.float32))
     assert np.isfinite(obs).all()

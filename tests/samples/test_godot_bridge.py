@@ -66,7 +66,7 @@ def test_the_handshake_says_what_the_node_was_told(engine: Engine) -> None:
     spec = transport.connect()
     transport.close()
     assert (spec.obs_size, spec.act_size, spec.num_envs, spec.mask_size) == (4, 5, 2, 7)
-    assert spec.features == {"SEED", "TRUNC", "OPTIONS", "INFO", "MASK", "ERROR", "TIME_SCALE", "PAUSE"}
+    assert spec.features == {"SEED", "TRUNC", "OPTIONS", "INFO", "MASK", "ERROR", "SEQ", "TIME_SCALE", "PAUSE"}
     assert list(spec.obs_names or []) == ["ticks", "sum", "gravity[m/s^2]", "the seed"]
     assert [parameter.name for parameter in spec.parameters] == ["gravity", "p" * 400]
 
@@ -240,6 +240,35 @@ def test_a_call_while_a_request_is_open_ends_the_session(free: Engine) -> None:
     with free.dial() as sock:
         sock.sendall(f"{ACT};ENV=0\nGET\n".encode())
         assert "a call while a request is open" in unquote(read_line(sock))
+
+
+def test_each_answer_has_the_number_of_its_request(engine: Engine) -> None:
+    with engine.dial() as sock:
+        ask = partial(engine.ask, sock)
+        assert ask("ACT=RESET;ENV=0||ACT=RESET;ENV=1;SEQ=1").endswith(";SEQ=1")
+        assert ask("GET=gravity;SEQ=2") == ask("GET=gravity") + ";SEQ=2"
+        assert ask("SET=nothing:1;SEQ=3").endswith(";SEQ=3")
+        assert ask("GET;SEQ=0").startswith("REFUSED=")
+        assert ask(f"{ACT};ENV=0||{ACT};ENV=1;SEQ=4").count("SEQ") == 1
+        assert ask(f"{ACT};ENV=0; seq = 999999999999999999 ").endswith(";SEQ=999999999999999999")
+        assert "SEQ" not in ask(f"{ACT};ENV=0")
+        sock.sendall(f"{ACT};ENV=0;SEQ=8\n{ACT};ENV=1;SEQ=9\n".encode())
+        answers: list[str] = []
+        while len(answers) < 2:
+            answers += read_line(sock).splitlines()
+        for n, answer in enumerate(sorted(answers, key=lambda answer: answer[-1])):
+            assert f"ENV={n}" in answer
+            assert answer.endswith(f";SEQ={8 + n}")
+        assert "SEQ has 1 to 18 digits" in unquote(ask(f"{ACT};ENV=0;SEQ=1000000000000000000"))
+    is_served(engine)
+    with contextlib.ExitStack() as stack:
+        admin = stack.enter_context(engine.dial())
+        sockets = [stack.enter_context(socket.create_connection(("127.0.0.1", engine.port), timeout=10)) for _ in "01"]
+        for n, sock in enumerate(sockets):
+            sock.sendall(f"ACT=RESET;SEQ={n + 1}\n".encode())
+        for n, sock in enumerate(sockets):
+            assert read_line(sock).endswith(f";SEQ={n + 1}\n")
+        assert engine.ask(admin, "GET;SEQ=1").endswith(";SEQ=1")
 
 
 def test_bad_lines_never_end_the_game(engine: Engine) -> None:

@@ -25,7 +25,7 @@ import pytest
 from numpy.typing import NDArray
 
 import ue_rl
-from tests.samples import building
+from tests.samples import building, programs
 from ue_rl.bridges import VectorBridge, run_in_thread
 from ue_rl.connecting import open_transport
 from ue_rl.errors import EngineDisconnected, UeRlError, UnsupportedByEngine
@@ -33,6 +33,7 @@ from ue_rl.spec import Channel, EnvSpec
 from ue_rl.testing import WarmCli
 from ue_rl.testing.fuzzing.corpus import corpus, mutate
 from ue_rl.testing.golden import GoldenVector, load_golden
+from ue_rl.testing.raw_client import RawClient
 from ue_rl.wire import decode_handshake
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -150,8 +151,8 @@ def asked(probe: Path, lines: Sequence[tuple[str, str, str]]) -> list[str]:
 
 
 def vectors(kind: str) -> list[GoldenVector]:
-    """Those of what this file speaks: no RLBASE, no images, which need shared memory, and no numbers of answers."""
-    found = [one for one in load_golden(PROTOCOL) if one.kind == kind and (one.seq is None or kind == "request")]
+    """Those of what this file speaks: no RLBASE, and no images, which need shared memory."""
+    found = [one for one in load_golden(PROTOCOL) if one.kind == kind]
     return [
         one for one in found if "RLBASE" not in one.config and "IMAGE" not in one.config and "ENV_TYPE" in one.config
     ]
@@ -216,7 +217,7 @@ def test_golden_replies(probe: Path) -> None:
             ])
             for s in one.states
         ]  # fmt: skip
-        lines.append(("reply", one.config, "|".join(rows)))
+        lines.append(("reply", one.config, "|".join([str(one.seq or 0), *rows])))
     for vector, answer in zip(good, asked(probe, lines), strict=True):
         assert answer == vector.reply, vector.name
 
@@ -231,7 +232,7 @@ def test_golden_replies(probe: Path) -> None:
 )
 def test_what_must_not_be_said_is_refused(probe: Path, row: str, why: str) -> None:
     config = "CONFIG:OBS=1;ACT=2;ENV_TYPE=MULTI;ENV_COUNT=2;VERSION=1;ACT_SPACE=MULTI_DISCRETE(2,3);FEATURES=MASK"
-    (answer,) = asked(probe, [("reply", config, row)])
+    (answer,) = asked(probe, [("reply", config, f"0|{row}")])
     assert answer.startswith("reject InvalidOperationException")
     assert why in answer
 
@@ -511,7 +512,7 @@ def test_agents_come_and_go(agents: int) -> None:
     from ue_rl.agents import GroupVecEnv
 
     with Trainer(agents) as trainer:
-        assert "CHANNEL=ANY;FEATURES=TRUNC,ERROR;AGENTS=hider:2,seeker:1;OBS.hider=2;" in trainer.handshake
+        assert "CHANNEL=ANY;FEATURES=TRUNC,ERROR,SEQ;AGENTS=hider:2,seeker:1;OBS.hider=2;" in trainer.handshake
         assert trainer.ask("ACT=RESET;ENV=1") == (
             "OBS=100,100;REW=0;DONE=0;ENV=1;AGENT=0||OBS=120,120,120;REW=0;DONE=0;ENV=1;AGENT=2"
         )
@@ -591,6 +592,21 @@ def test_the_next_trainer_can_come_whatever_the_one_before_did(reach: int) -> No
     env = connect(reach, channel="per_env")
     assert env.reset().shape == (NUM_ENVS, 6)
     env.close()
+
+
+def test_each_answer_has_the_number_of_its_request(sink: int) -> None:
+    with RawClient(("127.0.0.1", sink)) as client:
+        assert "SEQ" in client.line().partition("FEATURES=")[2].partition(";")[0].split(",")
+        programs.ask_with_numbers(client, "0,1")
+    programs.ask_env_sockets_with_numbers(sink, NUM_ENVS, "0,1")
+
+
+def test_the_plugin_s_trainer_may_start_for_long(probe: Path) -> None:
+    with started([probe, "serve", "plain", "0", str(NUM_ENVS), "0.1", "30"]) as port:
+        programs.start_for_long(port, NUM_ENVS)
+        programs.give_way(port, 0)
+    with started([probe, "serve", "plain", "0", str(NUM_ENVS), "0.1", "0.2"]) as port:
+        programs.give_way(port, 1)
 
 
 @pytest.mark.parametrize(

@@ -360,7 +360,7 @@ def test_the_plugin_is_cheap_to_load() -> None:
     packages, modules = done.stdout.splitlines()
     for heavy in ("torch", "stable_baselines3", "gymnasium", "numpy", "yaml"):
         assert f"'{heavy}'" not in packages
-    light = ["ue_rl", "ue_rl.lazy", "ue_rl.moved", "ue_rl.registering", "ue_rl.testing", "ue_rl.testing.plugin"]
+    light = ["ue_rl", "ue_rl.lazy", "ue_rl.registering", "ue_rl.testing", "ue_rl.testing.plugin"]
     assert modules == str(light)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,12 +20,15 @@ from stable_baselines3.common.vec_env import VecNormalize
 import ue_rl
 from samples.curriculum.climb import HEIGHT, Climb
 from ue_rl import errors
+from ue_rl.agents import GroupVecEnv
 from ue_rl.bridges import ShmUpgrader, run_in_thread
 from ue_rl.cli import cli
 from ue_rl.envs.vec_env import UnrealVecEnv
 from ue_rl.randomize import as_ranges, check_ranges
+from ue_rl.spec import Parameter
 from ue_rl.testing.do_nothing import DoNothingBridge
 from ue_rl.testing.memory import MemoryTransport
+from ue_rl.testing.scripted_agents import ACTS, ENDS, GONE, World, spec_of
 from ue_rl.training import Curriculum, EngineNumbers, TrainOptions, train
 from ue_rl.training.lessons import Course, parse_curriculum
 from ue_rl.training.options import resolve
@@ -194,6 +198,33 @@ def test_a_row_that_waits_for_its_agent_ends_no_episode(caplog: pytest.LogCaptur
     assert steps.step(None, episode()) == 2
 
 
+def test_agents_that_come_back_count_for_the_lesson_that_their_env_was_reset_with() -> None:
+    """Agent 0 of each env ends in every other step and comes back; an env's episode takes 12 steps."""
+
+    def script(env: int, episode: int, time: int) -> list[int]:
+        if time == 12:
+            return [GONE, ENDS]
+        return [[ACTS, ENDS, GONE][time % 3], ACTS]
+
+    world = World(replace(spec_of(2, {"a": 2}), parameters=(Parameter("height", 1.0, 1.0, 40.0),)), script)
+    env = GroupVecEnv(world)
+    model = PPO("MlpPolicy", env, n_steps=8, batch_size=8, device="cpu")
+    curriculum = Curriculum(three(threshold=-100))
+    model._setup_learn(1000, callback=None)
+    curriculum.attach(env)
+    curriculum.init_callback(model)
+    env.reset()
+    curriculum._on_training_start()
+    lessons = []
+    for _ in range(40):
+        _, _, dones, infos = env.step(np.zeros((4, 2), np.float32))
+        curriculum.locals = {"dones": dones, "infos": infos}
+        curriculum.on_step()
+        lessons.append(curriculum.courses[0].at)
+    # Two ends each at steps 1 and 4: the second lesson, which holds from the resets at step 12 on; then at 13 and 16.
+    assert [lessons.index(lesson) + 1 for lesson in (0, 1, 2)] == [1, 4, 16]
+
+
 def test_the_mean_is_that_of_the_last_episodes() -> None:
     steps = Steps(three())
     assert steps.step(episode(-100), episode(0.6)) == 0
@@ -247,6 +278,22 @@ def test_lessons_stand_over_what_is_randomised_anyway() -> None:
     curriculum = Curriculum([{"params": {"height": 2}}])
     curriculum.attach(env)
     assert curriculum.draw(0) == {"height": 2.0, "other": 1.0}
+
+
+def test_what_is_randomised_later_goes_under_the_lessons() -> None:
+    env = climb(2)
+    for lesson in (2, 3):  # two curricula, one over the other
+        Curriculum([{"params": {"height": lesson}}]).attach(env)
+    heights = env.transport.bridge.height  # type: ignore[attr-defined]
+    for ranges in ({}, {"height": (7.0, 7.0)}, None):
+        env.randomize(ranges)
+        env.reset()
+        assert {*heights.tolist()} == {3.0}
+    alone = climb(2)
+    alone.randomize({"height": 7.0})
+    alone.randomize({})
+    alone.reset()
+    assert {*alone.transport.bridge.height.tolist()} == {HEIGHT[1]}  # type: ignore[attr-defined]
 
 
 def test_what_the_engine_cannot_set_is_refused_before_training() -> None:

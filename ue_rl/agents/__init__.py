@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from ue_rl.agents.sides import SidesTransport as SidesTransport
     from ue_rl.agents.turns import learn_in_turn as learn_in_turn
     from ue_rl.agents.vec_env import GroupVecEnv as GroupVecEnv
-    from ue_rl.rllib.multi_agent_env import UnrealMultiAgentEnv as UnrealMultiAgentEnv
 
 __getattr__, __dir__, __all__ = lazy(
     __name__,
@@ -37,12 +36,11 @@ __getattr__, __dir__, __all__ = lazy(
         "multi_agent_env": "AgentsEnv",
         "parallel_env": "UnrealParallelEnv",
         "players": "NormalizedPolicy",
-        "rllib": "UnrealMultiAgentEnv",  # its former place: it has moved to ue_rl.rllib
         "selfplay": "SelfPlay",
         "selfplay_options": "SelfPlayOptions",
         "sides": "SidesTransport",
         "turns": "learn_in_turn",
         "vec_env": "GroupVecEnv",
     },
-    optional=("UnrealParallelEnv", "UnrealMultiAgentEnv"),
+    optional=("UnrealParallelEnv",),
 )

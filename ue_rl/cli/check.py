@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from contextlib import closing, nullcontext
 from typing import TYPE_CHECKING, Any
 
@@ -31,24 +30,18 @@ _DYING = 0.5  # seconds that an engine whose session has ended may take to end i
 @click.option("--strict", is_flag=True, help="For an engine of protocol version 1: what is only tolerated fails, too.")
 @click.option("--base", is_flag=True, help="For the deployed Unreal plugin: its known limits are warnings.")
 @click.option(
-    "--timeout", type=float, callback=seconds, default=2.0, show_default=True, help="Seconds to wait for each answer."
+    "--nul-terminated/--no-nul-terminated",
+    default=None,
+    help="A NUL byte behind each line.  [default: to the Unreal plugin's SINGLE and RLBASE]",
 )
 @click.option(
-    "--rllink", type=click.IntRange(0, 65535), metavar="PORT", help="Check a client of RLlink instead, which dials "
-    "this port of 127.0.0.1; see docs/rllink.md. --timeout is for each of its messages then (10).",
-)  # fmt: skip
-@click.option("--client", metavar="COMMAND", help="With --rllink: start the client by this, for each session: {port}.")
-@click.option("--obs-size", type=click.IntRange(1), default=4, show_default=True, help="With --rllink: of the engine.")
-@click.option("--act-space", default="DISCRETE(2)", show_default=True, help="With --rllink: of the engine.")
-@click.option(
-    "--dialect", type=click.Choice(["msgpack", "json"]), default="msgpack", show_default=True, help="With --rllink."
+    "--timeout", type=float, callback=seconds, default=2.0, show_default=True, help="Seconds to wait for each answer."
 )
 @click.option("--json", "as_json", is_flag=True, help="Write one JSON object, and nothing else.")
 @click.pass_context
 def check(
     context: click.Context, url: str, engine: str | None, num_envs: int, start_timeout: float, seed: int, strict: bool,
-    base: bool, timeout: float, as_json: bool, rllink: int | None, client: str | None, obs_size: int, act_space: str,
-    dialect: str,
+    base: bool, nul_terminated: bool | None, timeout: float, as_json: bool,
 ) -> int:  # fmt: skip
     """Connect to an engine again and again, and say what its side of the protocol does wrong, how that was seen, what
     the protocol says about it, and what to do.
@@ -65,22 +58,12 @@ def check(
     given = context.get_parameter_source("url")
     if engine is not None and given is not click.core.ParameterSource.DEFAULT:
         raise click.UsageError("--engine starts an engine, URL is one that runs already: give one of them")
-    if rllink is None and any(_given(context, name) for name in ("client", "obs_size", "act_space", "dialect")):
-        raise click.UsageError("--client, --obs-size, --act-space and --dialect are of --rllink PORT")
-    if rllink is not None and (engine is not None or given is not click.core.ParameterSource.DEFAULT):
-        raise click.UsageError("--rllink checks a client, URL and --engine are of an engine: give one of them")
     view = None
     if not as_json:
         from ue_rl.cli.check_view import View
 
         view = View()
-    if rllink is not None:
-        from ue_rl.cli.check_rllink import rllink_check
-
-        timeout = timeout if _given(context, "timeout") else 10.0
-        what, run = rllink_check(rllink, client, obs_size, act_space, dialect, start_timeout, timeout)
-        return _shown(what, run, view, None)
-    options = Options(timeout=timeout, seed=seed, base=base, strict=strict)
+    options = Options(timeout=timeout, seed=seed, base=base, strict=strict, nul_terminated=nul_terminated)
     if engine is None:
         address = engine_url(url, None)
         return _run(address, options, view, None)
@@ -101,20 +84,10 @@ def _launched(command: str, num_envs: int, seed: int, start_timeout: float) -> L
         return LaunchedEngine(template(command), num_envs, seed, 0, None, open_transport, start_timeout)
 
 
-def _given(context: click.Context, name: str) -> bool:
-    return context.get_parameter_source(name) is not click.core.ParameterSource.DEFAULT
-
-
 def _run(address: str, options: Options, view: View | None, engine: LaunchedEngine | None) -> int:
+    """Checks, shows, and says with what to exit."""
     from ue_rl import compliance
 
-    return _shown(address, lambda note: compliance.check(address, options, progress=note), view, engine)
-
-
-def _shown(
-    address: str, run: Callable[[Callable[[Any], None]], Report], view: View | None, engine: LaunchedEngine | None
-) -> int:
-    """Checks, shows, and says with what to exit."""
     so_far = Report(address)
 
     def note(finding: Any) -> None:
@@ -126,7 +99,7 @@ def _shown(
     report = so_far
     try:
         with view.waiting(address) if view is not None else nullcontext():
-            report = run(note)
+            report = compliance.check(address, options, progress=note)
     except KeyboardInterrupt:
         stopped = True
         raise

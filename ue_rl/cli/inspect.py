@@ -27,9 +27,14 @@ if TYPE_CHECKING:
 @click.option(
     "--timeout", type=float, callback=seconds, default=10.0, show_default=True, help="Seconds to wait for each answer."
 )
-@click.option("--nul-terminated", is_flag=True, help="For Unreal games with the plugin's SINGLE or RLBASE.")
+@click.option(
+    "--nul-terminated/--no-nul-terminated",
+    default=None,
+    help="A NUL byte behind each line.  [default: to the Unreal plugin's SINGLE and RLBASE]",
+)
 def inspect(
-    host: str, port: int, transport: str, channel: str, steps: int, timeout: float, nul_terminated: bool
+    host: str, port: int, transport: str, channel: str, steps: int, timeout: float,
+    nul_terminated: bool | None,
 ) -> None:  # fmt: skip
     """Connect to an engine, show its handshake, spaces, wiring and latency, and what limits its speed.
 
@@ -77,13 +82,15 @@ def _measure(carrier: Any, steps: int, connected: float, table: Table) -> list[s
 
     spec = carrier.spec
     env = UnrealVecEnv(carrier)
-    table.add_row("for Gymnasium and SB3", printable(f"{env.observation_space}\n{env.action_space}"))
+    table.add_row("for Gymnasium and SB3", printable(f"{env.observation_space}\n{env.action_space}", lines=True))
     begun = time.perf_counter()
     obs = env.reset()
     table.add_row("connect / first reset", f"{connected * 1e3:.1f} ms / {(time.perf_counter() - begun) * 1e3:.1f} ms")
     for name, part in _parts(obs):
         first = np.ravel(part[0])
-        table.add_row(f"first {printable(name)}", f"env 0: {first[:8].tolist()}{' ..' if len(first) > 8 else ''}")
+        table.add_row(
+            f"first {printable(name)}", f"env 0: {', '.join(map(str, first[:8]))}{' ..' if len(first) > 8 else ''}"
+        )
     taken, seen = [], Seen(spec, carrier.describe().get("transport", ""), steps)
     env.action_space.seed(0)
     for _ in range(steps):

@@ -76,13 +76,15 @@ def notes(spec: EnvSpec, median: float | None) -> list[str]:
             "ENV_COUNT=1 takes one and reads actions rightly; shorter ticks help (-UseFixedTimeStep -FPS=..)"
         )
     elif median is not None and 1 / 200 < median < 1 / 20:
+        more = "more envs" if spec.env_type is EnvType.MULTI else "MULTI with several envs"
         said.append(
-            f"{1 / median:.0f} answers per second is the game's tick, not the bridge: use more envs, a fixed time step "
+            f"{1 / median:.0f} answers per second is the game's tick, not the bridge: use {more}, a fixed time step "
             "(-UseFixedTimeStep -FPS=..), and no frame cap (t.MaxFPS 0)"
         )
     if spec.version == 0 and spec.env_type is not EnvType.MULTI:
         said.append(
-            f"{spec.env_type.value} of the deployed plugin may read doubled or wrong actions, mostly without an error: "
-            "use MULTI with ENV_COUNT=1, or --nul-terminated (docs/unreal.md)"
+            f"{spec.env_type.value} of the deployed plugin reads doubled or wrong actions, mostly without an error, "
+            "unless a NUL byte is sent behind each line (not with --no-nul-terminated): use MULTI with ENV_COUNT=1 "
+            "(docs/unreal.md)"
         )
     return said

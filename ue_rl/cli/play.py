@@ -25,7 +25,11 @@ from ue_rl.cli.common import WrongCommandLine, console, engine_url, seconds
 @click.option(
     "--timeout", type=float, callback=seconds, default=30.0, show_default=True, help="Seconds that a step may take."
 )
-@click.option("--nul-terminated", is_flag=True, help="For Unreal games with the plugin's SINGLE or RLBASE.")
+@click.option(
+    "--nul-terminated/--no-nul-terminated",
+    default=None,
+    help="A NUL byte behind each line.  [default: to the Unreal plugin's SINGLE and RLBASE]",
+)
 @click.option("--env", help="Host this Gymnasium env instead of connecting to an engine.")
 @click.option("--num-envs", type=click.IntRange(1), default=1, show_default=True, help="Envs to host.")
 @click.option("--episodes", type=click.IntRange(1), default=10, show_default=True)
@@ -60,7 +64,7 @@ def play(
     with film_file:
         with _engine(env, gif is not None, connection) as (vec_env, bridge):
             spec = vec_env.engine_spec
-            policy.require(spec.seen_size, spec.act_size)
+            policy.require_spaces(spec, as_trainer=True)
             player = Player(policy, vec_env)
             if seed is not None:
                 vec_env.seed(seed)
@@ -157,9 +161,10 @@ class Player:
 
 
 def as_sent(observation: Any, space: Any) -> Any:
-    """An observation that UnrealVecEnv gave, [n, ...] or a dict of such, in the numbers that the engine sent."""
+    """An observation that UnrealVecEnv gave, [n, ...] or a dict of such, as the engine named and numbered it."""
     if isinstance(observation, dict):
-        return {key: as_sent(part, space.spaces[key]) for key, part in observation.items()}
+        names = getattr(space, "engine_names", {})
+        return {names.get(key, key): as_sent(part, space.spaces[key]) for key, part in observation.items()}
     starts = getattr(space, "engine_starts", None)
     if starts is not None:
         observation = observation + starts.reshape(space.shape)

@@ -42,6 +42,7 @@ class Options:
         base: the engine is the deployed plugin, or speaks as it does: its known limits are WARN, and nothing is sent
             that it does not know.
         strict: the engine claims version 1 of the protocol: what is only tolerated is FAIL.
+        nul_terminated: see TextPeer.
     """
 
     timeout: float = 2.0
@@ -49,6 +50,7 @@ class Options:
     seed: int = 0
     base: bool = False
     strict: bool = False
+    nul_terminated: bool | None = None
 
 
 class Bench:
@@ -131,7 +133,7 @@ class Bench:
         until = time.perf_counter() + (_LISTENS_AGAIN if self._again else 0.0)
         while True:
             try:
-                peer = TextPeer(self.address, self.options.timeout, self.carrier, self._again)
+                peer = self._dial_text()
                 if self.fell_silent:
                     peer.timeout = min(peer.timeout, _HASTY + 3 * self._slowest)
                 return peer
@@ -148,6 +150,10 @@ class Bench:
                 time.sleep(0.02)
             except Wrong as wrong:
                 raise self._no_session(wrong) from wrong
+
+    def _dial_text(self) -> TextPeer:
+        o = self.options
+        return TextPeer(self.address, o.timeout, self.carrier, self._again, o.nul_terminated)
 
     def _no_session(self, wrong: Wrong) -> Wrong:
         gone = self._again and wrong.mistake in ("no-handshake", "shm-refused")
@@ -319,7 +325,7 @@ class Bench:
             text = f"{known.title}: {text}" if text else known.title
             if outcome is Outcome.FAIL:
                 self.failed.add(known.name)
-        text, seen = printable(text), printable(seen)
+        text, seen = printable(text, lines=True), printable(seen, lines=True)
         if len(seen) > _SHOWN:
             seen = f"{seen[:_SHOWN]}..."
         self.findings.append(Finding(self.check, self.carrier, outcome, text, known, env_id, seen))

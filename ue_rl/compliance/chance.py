@@ -77,14 +77,31 @@ def effect(changes: Floats, before: Floats, actions: Floats) -> NDArray[np.float
     Args:
         changes: [T, D]. before: [T, D]. actions: [T, A].
     """
+    ordered, seen = ranks(_unexplained(changes, before)), features(actions)
+    found = np.zeros(actions.shape[1])
+    for a in range(actions.shape[1]):
+        found[a] = np.abs(unit(seen[:, a]).T @ ordered).max(initial=0.0)
+    deviations: NDArray[np.float64] = found * np.sqrt(len(changes))
+    return deviations
+
+
+def interplay(changes: Floats, before: Floats, actions: Floats) -> float:
+    """The same for actions together with what was shown before them: numbers of both, multiplied; the greatest."""
+    ordered, seen = ranks(_unexplained(changes, before)), features(actions)
+    state = unit(before[:, :_MOST_FEATURES].astype(np.float64))
+    greatest = 0.0
+    for d in range(state.shape[1]):
+        for a in range(actions.shape[1]):
+            together = (seen[:, a] - seen[:, a].mean(axis=0)) * state[:, d : d + 1]
+            greatest = max(greatest, float(np.abs(unit(together * len(changes)).T @ ordered).max(initial=0.0)))
+    return greatest * float(np.sqrt(len(changes)))
+
+
+def _unexplained(changes: Floats, before: Floats) -> NDArray[np.float64]:
+    """What came, [T, D], without what is linear in the state before it."""
     left = changes.astype(np.float64)
     if before.shape[1] + 1 < len(left) / 4:
         known = np.column_stack([np.ones(len(left)), unit(before.astype(np.float64))])
         left = left - known @ np.linalg.lstsq(known, left, rcond=None)[0]
         left[np.abs(left) < 1e-7 * (np.abs(changes).max(axis=0, initial=0.0) + 1e-30)] = 0
-    ordered, seen = ranks(left), features(actions)
-    found = np.zeros(actions.shape[1])
-    for a in range(actions.shape[1]):
-        found[a] = np.abs(unit(seen[:, a]).T @ ordered).max(initial=0.0)
-    deviations: NDArray[np.float64] = found * np.sqrt(len(left))
-    return deviations
+    return left

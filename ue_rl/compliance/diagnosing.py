@@ -30,6 +30,7 @@ _REWARD = re.compile(rb"REW\s*=\s*([^;|]*)", re.IGNORECASE)
 _NUMBER = re.compile(rb"[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?\s*", re.IGNORECASE)
 _BEFORE_TEXT = re.compile(rb"(.{2,8}?)(CONFIG:|OBS[ \t]*=)", re.DOTALL)
 _COMMA_FIELD = re.compile(rb",[ \t]*(REW|DONE|TRUNC|ENV|AGENT|INFO|MASK)[ \t]*=", re.IGNORECASE)
+_SEQ = re.compile(rb";[ \t]*SEQ[ \t]*=", re.IGNORECASE)
 _SINGLE_BAR = re.compile(rb"(?<!\|)\|(?!\|)")
 _OF_FIELD = {
     "INFO": "bad-info",
@@ -86,6 +87,26 @@ def _pairs(lines: Collection[bytes]) -> set[tuple[int, int]]:
 
 def _envs(pairs: set[tuple[int, int]]) -> set[int]:
     return {env for env, _ in pairs}
+
+
+def of_number(line: bytes, number: int, expected: Collection[int], seen: str, *, call: bool = False,
+              again: bool = False) -> Wrong:  # fmt: skip
+    """For an answer that does not end with the number of its request.
+
+    Args:
+        number: that it ends with; 0: none, -1: none that can be read. expected: those of the open requests.
+        call: it answers a call. again: the line has come before, with this number.
+    """
+    wanted = " or ".join(map(str, sorted(expected)))
+    if number > 0:
+        if again:
+            return Wrong("two-answers", f"an answer came again instead of that to request {wanted}", seen)
+        return Wrong("number-wrong", f"request {wanted} was answered with the number {number}", seen)
+    if number == 0 and _SEQ.search(line):
+        return Wrong("number-not-last", f"number {wanted} was asked for", seen)
+    if number == 0:
+        return Wrong("number-missing-in-calls" if call else "number-missing", f"SEQ={wanted} was asked for", seen)
+    return Wrong("number-wrong", f"SEQ is no number; {wanted} was asked for", seen)
 
 
 def of_handshake(error: UeRlError, line: bytes) -> Wrong:

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 MEMORY = "shared memory"
 _ON_FUTEX, _CANNOT_WAKE = 1, 3  # docs/shared-memory.md, section 4
-_WOKEN_WITHIN = 0.05  # seconds
+_WOKEN_WITHIN = 0.5  # seconds; the engine's process may wait for a processor meanwhile
 _NAMES: tuple[tuple[type[UeRlError], str], ...] = (
     (NonFiniteValue, "nan"), (UnknownEnv, "unknown-env"), (UnexpectedMessage, "two-answers"),
     (EngineTimeout, "no-answer"), (EngineDisconnected, "ends-session"),

@@ -114,7 +114,7 @@ def _carrier(run: _Run, bench: Bench, checks: list[Check], gone: str = "") -> st
     for each in checks:
         bench.check = each.name
         before = len(bench.findings)
-        if broken and not each.stands_alone:
+        if broken:
             bench.skips(f"it needs what failed above: {broken}")
         else:
             broken = _one(bench, each) or broken
@@ -162,8 +162,14 @@ def _one(bench: Bench, each: Check) -> str:
 
 
 def _take(run: _Run, bench: Bench) -> None:
-    """Moves what the bench has found into the report."""
+    """Moves what the bench has found into the report; a mistake that was found over another carrier is told once."""
+    told: dict[str, Finding] = run.shared.setdefault("told", {})
     for finding in bench.findings:
+        if finding.mistake is not None:
+            first = told.setdefault(finding.mistake.name, finding)
+            if first.carrier != finding.carrier and first.outcome in (finding.outcome, Outcome.FAIL):
+                text = f"{finding.mistake.name}, as over {first.carrier}"
+                finding = Finding(finding.check, finding.carrier, Outcome.SKIP, text)  # noqa: PLW2901
         run.report.findings.append(finding)
         if run.progress is not None:
             run.progress(finding)

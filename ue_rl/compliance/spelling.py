@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
+_SEQ = re.compile(r"(;SEQ=\d+)?$")  # stands last, whatever else is spelt otherwise
 _NUMBER = re.compile(r"(?<=[=,])[+-]?[0-9][^,;|]*")
 _BYTEWISE = 2000  # bytes that are sent one by one; the rest of a longer line in one piece
 
@@ -28,8 +29,9 @@ def crlf(line: str) -> Sequence[bytes]:
 
 def spaces(line: str) -> Sequence[bytes]:
     """With spaces and tabs around each field and each equals sign."""
-    rows = [" ;\t".join(part.replace("=", " =\t") for part in row.split(";")) for row in line.split("||")]
-    return (f" {' || '.join(rows)}\t\n".encode(),)
+    asks, number = _apart(line)
+    rows = [" ;\t".join(part.replace("=", " =\t") for part in row.split(";")) for row in asks.split("||")]
+    return (f" {' || '.join(rows)}\t{number}\n".encode(),)
 
 
 def lower_case(line: str) -> Sequence[bytes]:
@@ -39,13 +41,21 @@ def lower_case(line: str) -> Sequence[bytes]:
 
 def unknown_keys(line: str) -> Sequence[bytes]:
     """With a field that nobody knows before ENV, and one at the end of each row."""
-    rows = [f"{row.replace(';ENV=', ';X_HINT=turn left;ENV=', 1)};X_NOTE=a=b" for row in line.split("||")]
-    return ("||".join(rows).encode() + b"\n",)
+    asks, number = _apart(line)
+    rows = [f"{row.replace(';ENV=', ';X_HINT=turn left;ENV=', 1)};X_NOTE=a=b" for row in asks.split("||")]
+    return (f"{'||'.join(rows)}{number}\n".encode(),)
 
 
 def empty_lines(line: str) -> Sequence[bytes]:
     """With empty lines before, and one behind."""
     return (b"\n\n" + line.encode() + b"\n\n",)
+
+
+def _apart(line: str) -> tuple[str, str]:
+    """(the asks of a request, `;SEQ=n` or nothing)."""
+    found = _SEQ.search(line)
+    assert found is not None
+    return line[: found.start()], found[0]
 
 
 def longer(line: str, size: int) -> str:

@@ -32,7 +32,7 @@ class Reel:
     Args:
         obs: float32 [T, W, D], after the exchange. actions: float32 [T, W, A]. rewards: float32 [T, W].
         kinds: uint8 [T, W], what was asked: NOTHING, STEP or RESET.
-        over: bool [T, W], the env can only be reset now.
+        over: bool [T, W], the env can only be reset now. cut: bool [T, W], TRUNC=1 came.
         follows: bool [T], the exchange before it belongs to the same session.
         seeded: bool [T], a reset with seeds.
     """
@@ -42,6 +42,7 @@ class Reel:
     rewards: Floats
     kinds: NDArray[np.uint8]
     over: Flags
+    cut: Flags
     follows: Flags
     seeded: Flags
 
@@ -52,6 +53,20 @@ class Reel:
         before[:1] = False
         steps: Flags = (self.kinds == STEP) & ~before & self.follows[:, None]
         return steps
+
+    @property
+    def ages(self) -> NDArray[np.intp]:
+        """[T, W]: how many steps the episode has had; 0 before the first one."""
+        ages = np.zeros(self.kinds.shape, np.intp)
+        for t in range(1, len(ages)):
+            ages[t] = np.where(self.kinds[t] == RESET, 0, ages[t - 1] * self.follows[t] + (self.kinds[t] == STEP))
+        return ages
+
+    @property
+    def ordinary(self) -> Flags:
+        """[T, W]: a step that did not end its episode."""
+        ordinary: Flags = self.steps & ~self.over
+        return ordinary
 
     @property
     def changes(self) -> Floats:
@@ -65,10 +80,9 @@ class Reel:
         """[D]: the farthest that a number went in one ordinary step: none at an end, none next to a reset."""
         quiet = ~(self.kinds == RESET).any(axis=1)
         quiet[1:] &= quiet[:-1].copy()
-        ordinary = self.steps & ~self.over
-        clean = ordinary & quiet[:, None]
+        clean = self.ordinary & quiet[:, None]
         if clean.sum() < _CLEAN:
-            clean = ordinary
+            clean = self.ordinary
         farthest: Floats = np.abs(self.changes[clean]).max(axis=0, initial=0.0)
         return farthest
 
@@ -182,7 +196,7 @@ class Tape:
         self.envs = min(spec.num_envs, _MOST_ENVS, max(2, _MOST_NUMBERS // numbers))
         self._rows = self.envs * self._agents
         self._none = np.zeros((self._rows, spec.act_size), np.float32)
-        self._kept: list[tuple[Floats, Floats, Floats, NDArray[np.uint8], Flags, bool, bool]] = []
+        self._kept: list[tuple[Floats, Floats, Floats, NDArray[np.uint8], Flags, Flags, bool, bool]] = []
         self._follows = False
 
     def __len__(self) -> int:
@@ -210,16 +224,18 @@ class Tape:
         rows = slice(0, self._rows)
         shown = np.where(states.present[rows, None] != 0, states.obs[rows], 0).reshape(self.envs, -1)
         rewards = states.rewards[rows].reshape(self.envs, -1).sum(axis=1)
-        taken = self._none if actions is None else actions[rows].copy()
-        self._kept.append((shown, taken.reshape(self.envs, -1), rewards, kinds, ended, self._follows, seeded))
+        cut: Flags = (states.truncated[rows].reshape(self.envs, -1) != 0).any(axis=1)
+        taken = (self._none if actions is None else actions[rows].copy()).reshape(self.envs, -1)
+        self._kept.append((shown, taken, rewards, kinds, ended, cut, self._follows, seeded))
         self._follows = True
 
     def reel(self, since: int = 0) -> Reel:
         """What was recorded, from exchange number `since` on; at least one."""
-        obs, actions, rewards, kinds, over, follows, seeded = zip(*self._kept[since:], strict=True)
+        obs, actions, rewards, kinds, over, cut, follows, seeded = zip(*self._kept[since:], strict=True)
         starts = np.array(follows, np.bool_)
         starts[0] = False
         return Reel(
             np.array(obs, np.float32), np.array(actions, np.float32), np.array(rewards, np.float32),
-            np.array(kinds, np.uint8), np.array(over, np.bool_), starts, np.array(seeded, np.bool_),
+            np.array(kinds, np.uint8), np.array(over, np.bool_), np.array(cut, np.bool_), starts,
+            np.array(seeded, np.bool_),
         )  # fmt: skip

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 from urllib.parse import quote
@@ -15,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ue_rl.buffers import StepBuffers
-from ue_rl.compliance.diagnosing import joined_fields, of_row, of_stray
+from ue_rl.compliance.diagnosing import joined_fields, of_number, of_row, of_stray
 from ue_rl.compliance.greeting import closes_in_silence, greet
 from ue_rl.compliance.peer import States, Wrong
 from ue_rl.compliance.wire import Ended, Line, Silent, Wire
@@ -28,7 +29,7 @@ from ue_rl.wire.notices import notice_of
 
 SHARED, PER_ENV = "text, shared channel", "text, env sockets"
 _SHOWN, _REQUESTS_SHOWN = 400, 3
-_ACCEPT = 0.1  # seconds in which the deployed plugin accepts one connection
+_ACCEPT = 0.3  # seconds more for each env socket: the deployed plugin accepts one in 0.1 s, a busy one later
 
 _RAW_INFO = re.compile(rb"INFO[ \t]*=[^;|]*[^-._~%0-9A-Za-z \t;|]", re.IGNORECASE)
 _KEY = re.compile(rb"(?:^|[;|])[ \t]*([A-Za-z_]\w*)[ \t]*=")
@@ -59,6 +60,8 @@ class TextPeer:
         timeout: seconds for each answer.
         carrier: SHARED or PER_ENV; "": what `first_carrier` says.
         again: a session with this engine was there before, so that its handshake needs no diagnosis.
+        nul_terminated: a NUL byte behind each request; None: where the engine may be the deployed plugin's SINGLE or
+            RLBASE, which takes what an earlier read has left for text without it.
 
     Attributes:
         spell: how a request's text becomes the pieces that are sent, `pause` seconds apart.
@@ -66,6 +69,7 @@ class TextPeer:
         handshake: the line as it came, and `greeted`, the seconds until it did.
         joined: a line came in which nothing separates two fields, b"" for none.
         unknown: keys of rows that nobody knows, each with the first line that had it; INFO where it was not encoded.
+        nul: what is sent behind each request.
         slowest: seconds of the answer that took longest.
 
     Raises:
@@ -74,7 +78,10 @@ class TextPeer:
 
     partial = True
 
-    def __init__(self, address: tuple[str, int], timeout: float, carrier: str = "", again: bool = False) -> None:
+    def __init__(
+        self, address: tuple[str, int], timeout: float, carrier: str = "", again: bool = False,
+        nul_terminated: bool | None = None,
+    ) -> None:  # fmt: skip
         self.timeout, self.pause = timeout, 0.0
         self.spell: Spelling = plain
         self.wires = [Wire(address, timeout)]
@@ -85,9 +92,14 @@ class TextPeer:
             self.spec, self.handshake, self.greeted = greet(self.wires[0], timeout, not again)
             self.carrier = carrier or first_carrier(self.spec)
             self._rlbase = self.spec.env_type is EnvType.RLBASE
+            may_need_nuls = not self.spec.version and self.spec.env_type is not EnvType.MULTI
+            self.nul = b"\0" if may_need_nuls and nul_terminated is not False else b""
             self._codec, self._buffers = Codec(self.spec), StepBuffers.of(self.spec)
             self.arrivals: list[Line] = []
             self._repeated = False  # an answer was that of the request before, once more
+            self._numbered = "SEQ" in self.spec.features and not self._rlbase
+            self._counts: Counter[Wire] = Counter()  # of the requests of each socket
+            self._open: dict[int, int] = {}  # env -> the number of its request
             self._sent: list[str] = []
             self._resets: set[int] = set()
             self._extra = 0.0
@@ -116,7 +128,7 @@ class TextPeer:
         if self._says("ERROR"):
             for wire in self._env_wires:
                 wire.send(b"\n")
-        self._extra = 0.0 if self.spec.version else _ACCEPT * self.spec.num_envs
+        self._extra = _ACCEPT * self.spec.num_envs
 
     def _collect_first(self) -> None:
         """The state that an engine of RLBASE sends by itself."""
@@ -204,15 +216,25 @@ class TextPeer:
         self._buffers.infos.clear()
         self._resets = {env for env, texts in rows.items() if "RESET" in texts[0].upper()}
         if self._per_env:
-            lines = [(self._env_wires[env], "||".join(texts)) for env, texts in rows.items()]
+            lines = [(self._env_wires[env], self._line(self._env_wires[env], {env: rows[env]})) for env in rows]
         elif apart:
-            lines = [(self.wires[0], "\n".join("||".join(texts) for texts in rows.values()))]
+            lines = [(self.wires[0], "\n".join(self._line(self.wires[0], {env: rows[env]}) for env in rows))]
         else:
-            lines = [(self.wires[0], "||".join(row for texts in rows.values() for row in texts))]
+            lines = [(self.wires[0], self._line(self.wires[0], rows))]
         spelt = [(wire, self.spell(line)) for wire, line in lines]
         self._sent = [_shown(b"".join(pieces)) for _, pieces in spelt[:_REQUESTS_SHOWN]]
         for wire, pieces in spelt:
             self._send(wire, pieces, self.pause)
+
+    def _line(self, wire: Wire, rows: Mapping[int, Sequence[str]]) -> str:
+        """One request line for these envs, with its number where the engine echoes numbers."""
+        line = self._with_number(wire, "||".join(row for texts in rows.values() for row in texts))
+        self._open.update(dict.fromkeys(rows, self._counts[wire]))
+        return line
+
+    def _with_number(self, wire: Wire, line: str) -> str:
+        self._counts[wire] += 1
+        return f"{line};SEQ={self._counts[wire]}" if self._numbered else line
 
     def _nothing_is_there(self) -> None:
         """Raises: Wrong, where something has come since the last answer."""
@@ -237,6 +259,7 @@ class TextPeer:
         Raises:
             Wrong.
         """
+        line = self._with_number(self.wires[0], line)
         self._sent, self.arrivals = [line], []
         self._send(self.wires[0], plain(line))
         try:
@@ -247,7 +270,13 @@ class TextPeer:
             ) from None
         except Ended as error:
             raise self._gone(error, set()) from None
-        return self.arrivals[0].data
+        answer = self.arrivals[0].data
+        if not self._numbered or notice_of(answer) is not None:
+            return answer
+        end, number = self._codec.find_number(answer, 0, len(answer))
+        if number != self._counts[self.wires[0]]:
+            raise of_number(answer, number, {self._counts[self.wires[0]]}, self.seen, call=True)
+        return answer[:end]
 
     @property
     def max_line(self) -> int:
@@ -267,15 +296,9 @@ class TextPeer:
         self._sent = [b"".join(pieces).decode("utf-8", "backslashreplace")]
         self._send(self._env_wires[0], pieces, pause)
 
-    def collect(self, envs: set[int]) -> States:
-        """Waits for the answers of these envs."""
-        began = time.perf_counter()
-        self._collect(envs)
-        return States.of(self._buffers, time.perf_counter() - began)
-
     def _send(self, wire: Wire, pieces: Sequence[bytes], pause: float = 0.0) -> None:
         try:
-            wire.send(*pieces, pause=pause)
+            wire.send(*pieces[:-1], pieces[-1] + self.nul, pause=pause)
         except Ended as error:
             raise self._gone(error, set()) from None
 
@@ -294,8 +317,9 @@ class TextPeer:
                     raise self._silent(error.unread, asked, waiting) from None
                 except Ended as error:
                     raise self._gone(error, waiting) from None
-                self._repeated |= line.data in last
-                self._read(line, env, asked, waiting)
+                again = line.data in last
+                self._repeated |= again
+                self._read(line, env, asked, waiting, again)
                 waiting = {e for e in asked if (self._of_env(before, e) != 0).any()
                            and self._of_env(self._buffers.pending, e).any()}  # fmt: skip
 
@@ -305,21 +329,32 @@ class TextPeer:
             return [(self._env_wires[env], env) for env in sorted(waiting)]
         return [(self.wires[0], None)]
 
-    def _read(self, line: Line, env: int | None, asked: set[int], waiting: set[int]) -> None:
+    def _read(self, line: Line, env: int | None, asked: set[int], waiting: set[int], again: bool) -> None:
         self.arrivals.append(line)
-        if not self._rlbase and notice_of(line.data) is None:
-            if not self.joined and joined_fields(line.data):
-                self.joined = line.data
-            for key in _KEY.findall(line.data):
+        data, number, before = line.data, 0, self._buffers.pending.copy()
+        if not self._rlbase and notice_of(data) is None:
+            if self._numbered:
+                end, number = self._codec.find_number(data, 0, len(data))
+                expected = {self._open[each] for each in (asked if env is None else {env})}
+                if number not in expected:
+                    raise of_number(data, number, expected, self.seen, again=again)
+                data = data[:end]
+            if not self.joined and joined_fields(data):
+                self.joined = data
+            for key in _KEY.findall(data):
                 if key.upper() not in _KNOWN or (key.upper() == b"INFO" and _RAW_INFO.search(line.data)):
                     self.unknown.setdefault(key.decode().upper(), line.data)
         try:
-            self._codec.decode_states(line.data, self._buffers, env)
+            self._codec.decode_states(data, self._buffers, env)
         except UeRlError as error:
-            wrong = of_row(error, line.data, self.spec, asked, asked - waiting)
+            wrong = of_row(error, data, self.spec, asked, asked - waiting)
             if wrong.mistake == "ends-session":  # what was asked says more than the engine's sentence
                 wrong.seen = self.seen
             raise wrong from error
+        for each in asked if number else ():
+            answered = (self._of_env(before, each) != self._of_env(self._buffers.pending, each)).any()
+            if answered and number != self._open[each]:
+                raise of_number(data, number, {self._open[each]}, self.seen)
 
     def _expect(self, asked: set[int]) -> NDArray[np.uint8]:
         """Notes whose answers are awaited: of an agent that may be there 2, of one that acts 1; a copy of that."""
@@ -353,7 +388,7 @@ class TextPeer:
         )
         text = "the engine closed the connection"
         if reason is not None and reason[0] == "ERROR":
-            text = f"the engine ended the session: {reason[1]}"
+            text = f"it says why: {reason[1]}"
         return Wrong("ends-session", text, self.seen, min(waiting, default=None))
 
     # -- rows

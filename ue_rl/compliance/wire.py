@@ -6,10 +6,8 @@ import contextlib
 import select
 import socket
 import time
-from collections import deque
 from dataclasses import dataclass
 
-_KEPT = 8  # messages of the transcript
 QUICKACK: int | None = getattr(socket, "TCP_QUICKACK", None)
 
 
@@ -52,7 +50,6 @@ class Wire:
         timeout: seconds for connecting, and for each send.
 
     Attributes:
-        log: the last messages: (">", sent) and ("<", received).
         acknowledges_late: as a peer may; Nagle's algorithm shows itself then, and not without. Linux only; elsewhere
             it is as the system likes.
 
@@ -65,7 +62,6 @@ class Wire:
     def __init__(self, address: tuple[str, int], timeout: float) -> None:
         self.sock = socket.create_connection(address, timeout=timeout)
         self.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        self.log: deque[tuple[str, bytes]] = deque(maxlen=_KEPT)
         self.unread = b""
         self._began = self._last = 0.0
         self._pieces = 0
@@ -76,7 +72,6 @@ class Wire:
         Raises:
             Ended: the engine has closed the connection.
         """
-        self.log.append((">", b"".join(pieces)))
         try:
             for n, piece in enumerate(pieces):
                 if n:
@@ -100,7 +95,6 @@ class Wire:
                 line = Line(data, self._began, self._last, self._pieces)
                 self._began, self._pieces = self._last, 1  # what is left came with the same read
                 if data.strip():
-                    self.log.append(("<", data + b"\n"))
                     return line
                 continue
             if len(self.unread) > most:
@@ -128,7 +122,6 @@ class Wire:
                 return b""
         with contextlib.suppress(Silent):
             self._read(time.perf_counter() + 0.02)  # the rest of it
-        self.log.append(("<", self.unread))
         return self.unread
 
     def close(self, reset: bool = False) -> None:

@@ -85,7 +85,7 @@ class EnginePart:
         self._settings: dict[tuple[object, ...], str] = {}
         self.answered_after: deque[float] = deque(maxlen=_KEPT)
         self._latest: float | None = None  # the last of these when the present life began
-        self._lives = 0
+        self._lives, self._closed = 0, False
         self._last_number = 0  # that a request of any of its connections had (FEATURES=SEQ)
         self._doubted = False
         self.envs = range(0)
@@ -218,7 +218,9 @@ class EnginePart:
             self._last_number = max(self._last_number, transport.last_number)  # type: ignore[attr-defined]
             transport.close()
             raise
-        self.transport = transport
+        self.transport, self._connected_at = transport, time.monotonic()
+        if self._closed:  # meanwhile, by another thread
+            transport.close()
         self._latest = self.answered_after[-1] if self.answered_after else None
         if self._lives:
             self._bind()
@@ -257,7 +259,10 @@ class EnginePart:
         if self.life.alive:
             late = isinstance(error, TimeoutError)
             self.life.to(LifeState.TIMEOUT if late else LifeState.CONNECTION_LOST, error.plain())
+        played = 0.0
         if self.transport is not None:
+            waited = getattr(self.transport, "timeout", 0.0) if isinstance(error, TimeoutError) else 0.0
+            played = max(time.monotonic() - self._connected_at - waited, 0.0)
             self._forget()
             self._last_number = max(self._last_number, self.transport.last_number)  # type: ignore[attr-defined]
             self.transport.close()
@@ -272,7 +277,8 @@ class EnginePart:
             if self._restarts is None:
                 raise error
             stepped = bool(self.answered_after) and self.answered_after[-1] is not self._latest
-            self._not_before = time.monotonic() + self._restarts.lost(self.number, error, stepped=stepped)
+            pause = self._restarts.lost(self.number, error, stepped=stepped, played=played)
+            self._not_before = time.monotonic() + pause
         except RestartsSpent as spent:
             self.life.to(LifeState.QUOTA_SPENT, spent.plain())
             raise
@@ -318,6 +324,7 @@ class EnginePart:
 
     def close(self) -> None:
         """Ends it; idempotent, never raises."""
+        self._closed = True
         self._forget()
         if self.transport is not None:
             self.transport.close()

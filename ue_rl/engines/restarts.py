@@ -17,8 +17,8 @@ class Restarts:
 
     Args:
         max_restarts: an engine may be started again this many times within `window`; 0: never.
-        window: seconds. An engine that is lost now and then, over a long run, never spends its quota. One that never
-            answers a step does, however long it takes to start.
+        window: seconds of play, in which an engine is connected and answers. One that is lost now and then, over a long
+            run, never spends its quota; one that plays for a moment only does, however long it takes to start.
 
     Attributes:
         counts: engine's number -> how often it was lost so far.
@@ -34,16 +34,19 @@ class Restarts:
             raise ConfigurationError("a window is positive", field="restart_window", expected="seconds", got=window)
         self.max_restarts, self.window = max_restarts, window
         self.counts: dict[int, int] = {}
-        self._losses: dict[int, deque[float]] = {}
+        self._losses: dict[int, deque[float]] = {}  # when, on a clock that stands still while an engine is started
+        self._clocks: dict[int, tuple[float, float]] = {}  # the engine's clock and the time, at its last loss
         self._quick: dict[int, int] = {}
         self._in_vain: dict[int, int] = {}  # losses in a row without a step between them
 
-    def lost(self, engine: int, error: UeRlError, now: float | None = None, stepped: bool = True) -> float:
+    def lost(
+        self, engine: int, error: UeRlError, now: float | None = None, stepped: bool = True, played: float | None = None
+    ) -> float:
         """An engine was lost.
 
         Args:
             engine: its number. error: why. now: time.monotonic() seconds; None: those. stepped: it has answered a step
-                since its last start.
+                since its last start. played: seconds that it was connected and answered; None: since it was lost last.
 
         Returns:
             seconds to wait before it is started again: 0, or longer each time where it died soon after its last start.
@@ -54,13 +57,17 @@ class Restarts:
         now = time.monotonic() if now is None else now
         self.counts[engine] = self.counts.get(engine, 0) + 1
         losses = self._losses.setdefault(engine, deque())
-        died_at_once = bool(losses) and now - losses[-1] < _QUICK
-        while losses and now - losses[0] > self.window:
+        clock, before = self._clocks.get(engine, (0.0, now))
+        played = now - before if played is None else played
+        died_at_once = bool(losses) and played < _QUICK
+        clock += played
+        self._clocks[engine] = clock, now
+        while losses and clock - losses[0] > self.window:
             losses.popleft()
-        losses.append(now)
+        losses.append(clock)
         in_vain = self._in_vain[engine] = 0 if stepped else self._in_vain.get(engine, 0) + 1
         if len(losses) > self.max_restarts or in_vain > self.max_restarts:
-            often = f"{len(losses)} times within {self.window:g} s"
+            often = f"{len(losses)} times within {self.window:g} s of play"
             if len(losses) <= self.max_restarts:
                 often = f"{in_vain} times in a row, and answered no step between"
             raise RestartsSpent(

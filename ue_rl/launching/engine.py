@@ -10,6 +10,8 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
+import numpy as np
+
 from ue_rl.engines.lifecycle import Life, LifeState
 from ue_rl.errors import (
     ConfigurationError,
@@ -25,7 +27,7 @@ from ue_rl.launching.output import Output
 from ue_rl.launching.process import EngineProcess, exit_words
 from ue_rl.launching.template import Template
 from ue_rl.shm.segment import reclaim_stale
-from ue_rl.transport import Transport
+from ue_rl.transport import Transport, closed_if_it_fails
 
 _log = logging.getLogger("ue_rl.launching")
 
@@ -42,7 +44,7 @@ class LaunchedEngine:
     Args:
         command: a Template, or what makes one. Without {port} the engine must listen on 7777.
         num_envs: for {num_envs}; an engine that announces another number is refused. None: whatever it has.
-        seed: for {seed}. engine: its number, from 0, for {engine} and messages.
+        seed: for {seed}, see `seed_of`. engine: its number, from 0, for {engine} and messages.
         output: the file that its output is appended to; None: one that is not kept.
         open: makes a connected transport from "tcp://127.0.0.1:PORT".
         start_timeout: seconds from the start until it listens.
@@ -75,7 +77,7 @@ class LaunchedEngine:
         self._output: Output | None = None
         self._process: EngineProcess | None = None
         self._port: ports.Port | None = None
-        self._starts, self._deadline = 0, 0.0
+        self._starts, self._lives, self._deadline = 0, 0, 0.0
         self._owner = os.getpid()
         self.name = _short(self._template.words)
 
@@ -93,8 +95,10 @@ class LaunchedEngine:
         life.to(LifeState.LAUNCHING, "" if self._starts == 1 else f"start {self._starts}")
         try:
             self._port = self._find_port()
-            values = {"port": self._port.number, "num_envs": self._num_envs, "seed": self._seed, "engine": self._engine}
-            command = self._template.fill(**values)
+            seed = None if self._seed is None else seed_of(self._seed, self._engine, self._lives)
+            command = self._template.fill(
+                port=self._port.number, num_envs=self._num_envs, seed=seed, engine=self._engine
+            )  # fmt: skip
             self.name = _short(command)
             self._output = self._output or Output(self._output_path)
             self._output.begin(f"engine {self._engine}, start {self._starts}: {shlex.join(command)}")
@@ -116,7 +120,8 @@ class LaunchedEngine:
         url = self.listen(life)
         with self._failing(life):
             transport = self._connect(url)
-            life.to(LifeState.STREAMING, url)
+            with closed_if_it_fails(transport):
+                life.to(LifeState.STREAMING, url)
             return transport
 
     def listen(self, life: Life) -> str:
@@ -136,6 +141,7 @@ class LaunchedEngine:
                 with self._failing(life):
                     self.start(life)
                     url = self._wait_until_it_listens()
+                    self._lives += 1
                     life.to(LifeState.CONNECTING, url)
                     return url
             except _PortTaken as taken:
@@ -285,6 +291,21 @@ class LaunchedEngine:
         if self._port is not None:
             self._port.release()
             self._port = None
+
+
+def seed_of(seed: int, engine: int, life: int) -> int:
+    """For {seed}: the run's own for the first life of engine 0, and numbers of 31 bits, far apart, for all others.
+
+    So engines of several envs, which count on from their seed, share no episodes, and one that is started again does
+    not play those that it has played.
+
+    Args:
+        seed: of the run. engine: its number, from 0. life: how often it has been started before.
+    """
+    if engine == life == 0:
+        return seed
+    drawn = np.random.SeedSequence(seed % 2**64, spawn_key=(engine, life)).generate_state(1, np.uint32)
+    return int(drawn[0] >> 1)
 
 
 def _short(words: list[str]) -> str:

@@ -14,9 +14,10 @@ From the trainer: `end SECONDS`: SIGTERM to the tree, SIGKILL to what is left af
 POSIX: the trainer's child only stands for the keeper, which is its fork. Whoever kills the trainer's children first, as
 Ray's workers do at their end, so leaves the keeper time to end the tree in order. Linux: the keeper is a subreaper, so
 daemons that the engine makes stay its descendants; if somebody kills the keeper itself, the kernel kills the engine
-(PR_SET_PDEATHSIG). Windows: a job object, which ends its processes with its last handle;
-written from Microsoft's documentation and not run. Elsewhere: psutil finds descendants and, by the environment variable
-UE_RL_MARK, those that have left their parents.
+(PR_SET_PDEATHSIG), and what the engine had started falls to the keeper's parent, a subreaper too, which kills it. If
+keeper, parent and trainer are killed at one moment, only the engine's own process goes with them. Windows: a job
+object, which ends its processes with its last handle; written from Microsoft's documentation and not run. Elsewhere:
+psutil finds descendants and, by the environment variable UE_RL_MARK, those that have left their parents.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ def main(words: list[str]) -> None:
     """Until the engine's tree has gone; see above for `words`."""
     trainer, mark, lock_fd, lock = int(words[0]), words[1], int(words[2]), words[3]
     if not WINDOWS:
-        trainer = _fork(trainer, lock_fd)
+        trainer = _fork(trainer, mark, lock_fd)
     news: queue.SimpleQueue[tuple[str, float]] = queue.SimpleQueue()
     for name in ("SIGTERM", "SIGINT", "SIGHUP"):
         if hasattr(signal, name):
@@ -67,8 +68,8 @@ def main(words: list[str]) -> None:
     os._exit(0)  # the threads wait for ever
 
 
-def _fork(trainer: int, lock_fd: int) -> int:
-    """Returns in the keeper, with its parent's id; the parent ends with either of the two that it stands between."""
+def _fork(trainer: int, mark: str, lock_fd: int) -> int:
+    """Returns in the keeper, with its parent's id; the parent ends with the keeper, and ends it with the trainer."""
     parent = os.getpid()
     keeper = os.fork()
     if not keeper:
@@ -78,10 +79,12 @@ def _fork(trainer: int, lock_fd: int) -> int:
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, lambda number, _: _pass_on(keeper, number))
     signal.pthread_sigmask(signal.SIG_SETMASK, [])
-    threading.Thread(target=_follow, args=(keeper,), daemon=True).start()
+    threading.Thread(target=_follow, args=(keeper, _Tree(mark)), daemon=True).start()
     while os.getppid() == trainer:
         time.sleep(TICK)
-    os._exit(1)
+    _pass_on(keeper, signal.SIGTERM)
+    threading.Event().wait()  # for the end in _follow
+    raise AssertionError
 
 
 def _pass_on(keeper: int, number: int) -> None:
@@ -89,8 +92,10 @@ def _pass_on(keeper: int, number: int) -> None:
         os.kill(keeper, number)
 
 
-def _follow(keeper: int) -> None:
+def _follow(keeper: int, tree: _Tree) -> None:
     code = os.waitstatus_to_exitcode(os.waitpid(keeper, 0)[1])
+    if code:  # killed: what it took care of is ours now
+        tree.kill()
     os._exit(code if code >= 0 else 128 - code)
 
 
@@ -214,13 +219,26 @@ class _Tree:
             self._gone(0.01)
         _say_exits(news)
 
+    def kill(self) -> None:
+        """SIGKILL, until nobody is left; for whoever does not reap beside it."""
+        given_up = time.monotonic() + 10.0
+        while self._members() and time.monotonic() < given_up:
+            self._signal(signal.SIGKILL)
+            with contextlib.suppress(ChildProcessError):
+                while os.waitpid(-1, os.WNOHANG)[0]:
+                    pass
+            time.sleep(0.01)
+
+    def _members(self) -> list[int]:
+        return _descendants() if LINUX else self._others()
+
     def _gone(self, seconds: float) -> bool:
         if not self.empty.wait(seconds):
             return False
         return LINUX or not self._others()
 
     def _signal(self, number: int) -> None:
-        for pid in _descendants() if LINUX else self._others():
+        for pid in self._members():
             with contextlib.suppress(OSError):
                 os.kill(pid, number)
 

@@ -18,13 +18,13 @@ from numpy.typing import NDArray
 
 from ue_rl.buffers import ActionBatch, Resets, StepBuffers
 from ue_rl.compiled import load, name_of
-from ue_rl.errors import ConfigurationError, HandshakeError, MalformedMessage
+from ue_rl.errors import HandshakeError, MalformedMessage
 from ue_rl.json_text import json_object, json_text
 from ue_rl.spec import EnvSpec, EnvType
 from ue_rl.wire import kernels_pure as k
 from ue_rl.wire.agent_rows import end_answers, layouts, live_rows
 from ue_rl.wire.refusals import nonfinite_action, nonfinite_state, refusal
-from ue_rl.wire.settings import read_settings, settings_text
+from ue_rl.wire.settings import check_settings, read_settings, settings_text
 
 __all__ = ["MAX_LINE", "Codec", "line_limit", "nonfinite_action"]
 
@@ -269,6 +269,25 @@ class Codec:
             return line
         raise nonfinite_state(obs, rewards, line, self.spec)
 
+    def encode_nonfinite(
+        self, obs: NDArray[np.float32], rewards: NDArray[np.float32], dones: NDArray[np.uint8], row: int, number: int
+    ) -> bytes:
+        """A line with one row that `encode_states` refuses: a trainer refuses it, too, and names what is not finite.
+
+        Args:
+            number: see encode_states.
+        """
+        spec = self.spec
+        env, agent = divmod(row, spec.agents_per_env)
+        sizes = [group.spec.obs_size for group in spec.groups for _ in range(group.count)] or [spec.obs_size]
+        numbers = ",".join(map(str, obs[row, : sizes[agent]].tolist()))
+        if self.form == k.FORM_RLBASE:
+            return f"{numbers};{rewards[row]};{dones[row]}\n".encode()
+        before = f"AGENT={agent};" if spec.groups else ""
+        behind = f";ENV={env}" if self.form == k.FORM_MULTI else ""
+        line = f"{before}OBS={numbers};REW={rewards[row]};DONE={dones[row]}{behind}"
+        return k.end_line(line.encode(), number)
+
     def decode_observations(
         self, data: Any, obs: NDArray[np.float32], resets: NDArray[np.uint8], start: int = 0, end: int | None = None,
         masks: NDArray[np.uint8] | None = None,
@@ -351,25 +370,9 @@ class Codec:
         if options is not None:
             text += f";OPTIONS={quote(json_text(options, 'OPTIONS', env), safe='')}"
         if parameters:
+            check_settings(self.spec.parameters, parameters, env)
             text += f";SET={settings_text(parameters)}"
-            self._check_parameters(parameters, env)
         return text.encode()
-
-    def _check_parameters(self, parameters: Mapping[str, float], env: int | None) -> None:
-        """Raises ConfigurationError where the engine has no such parameter, or not with this value."""
-        known = {parameter.name: parameter for parameter in self.spec.parameters}
-        for name, value in parameters.items():
-            if name not in known:
-                raise ConfigurationError(
-                    "the engine has no such parameter", env_id=env, field="SET",
-                    expected=", ".join(known) or "none: it announced no PARAMS", got=name,
-                )  # fmt: skip
-            low, high = known[name].low, known[name].high
-            if not low <= value <= high:
-                raise ConfigurationError(
-                    f"a parameter is outside its range: {name}", env_id=env, field="SET",
-                    expected=f"{low:g} to {high:g}", got=value,
-                )  # fmt: skip
 
     def _encode_with_infos(
         self,

@@ -1,6 +1,6 @@
 // An engine with everything beside plain steps, for tests/samples/test_cpp.py.
 //
-//   lab KIND [PORT | shm:NAME]      prints "PORT n"
+//   lab KIND [PORT | shm:NAME [SILENCE STARTING]]      prints "PORT n"; seconds, see detail::silence
 //
 // KIND plain: 3 envs, DISCRETE(3) with masks, options, infos, parameters and all calls; actions other than RESET take
 // two ticks in env 2. KIND agents: 2 envs with two hunters (BOX) and one prey (DISCRETE(3), masked); the prey leaves
@@ -131,6 +131,7 @@ static int serve(Bridge& bridge, const std::string& where) {
 
 int main(int count, char** arguments) {
     const std::string kind = count > 1 ? arguments[1] : "plain", where = count > 2 ? arguments[2] : "0";
+    if (count > 4) detail::silence = std::stod(arguments[3]), detail::starting = std::stod(arguments[4]);
     Spec spec;
     spec.obs_size = 2;
     if (kind == "plain") {

@@ -1,6 +1,6 @@
 // What the tests run in mono: engines of each kind, and the codec on lines from standard input.
 //
-//     probe.exe serve sink|plain|agents|behaviour PORT ENVS one line "listening .." first
+//     probe.exe serve sink|plain|agents|behaviour PORT ENVS [SILENCE STARTING]  one line "listening .." first
 //     probe.exe codec         each line: COMMAND TAB CONFIG TAB TEXT, answered by one line
 //     probe.exe floats FILE   float32 in, their texts out, one a line
 //     probe.exe parse FILE    texts in, the bits of double and float32 out
@@ -36,7 +36,14 @@ namespace UeRl.Tests
                 { AutoFlush = words[0] == "serve" });
             switch (words[0])
             {
-                case "serve": Serve(words[1], int.Parse(words[2]), int.Parse(words[3])); break;
+                case "serve":
+                    if (words.Length > 5)
+                    {
+                        UeRlBridge.Silence = double.Parse(words[4], CultureInfo.InvariantCulture);
+                        UeRlBridge.Starting = double.Parse(words[5], CultureInfo.InvariantCulture);
+                    }
+                    Serve(words[1], int.Parse(words[2]), int.Parse(words[3]));
+                    break;
                 case "codec": Codec(); break;
                 case "floats": Floats(File.ReadAllBytes(words[1])); break;
                 case "parse": Parse(File.ReadAllLines(words[1])); break;
@@ -190,9 +197,12 @@ namespace UeRl.Tests
             }
             if (command == "call") return UeRlCodec.IsCall(bytes, 0, bytes.Length) ? codec.Call(bytes, 0,
                 bytes.Length) : "no call";
-            // reply: rows of env agent reward terminated truncated mask info obs.., in bits
-            foreach (string one in text.Split('|'))
+            // reply: its number, and rows of env agent reward terminated truncated mask info obs.., in bits
+            string[] pieces = text.Split('|');
+            for (int env = 0; env < codec.Seqs.Length; env++) codec.Seqs[env] = long.Parse(pieces[0]);
+            for (int piece = 1; piece < pieces.Length; piece++)
             {
+                string one = pieces[piece];
                 string[] f = one.Split(' ');
                 int env = int.Parse(f[0]), row = env * codec.Rows.AgentsPerEnv + int.Parse(f[1]);
                 if (codec.Asks[env] == UeRlCodec.Ask.Nothing) codec.Open++;
@@ -209,7 +219,8 @@ namespace UeRl.Tests
             }
             for (int env = 0; env < spec.NumEnvs; env++)
                 if (codec.Asks[env] == UeRlCodec.Ask.Answered) codec.Encode(env);
-            return Encoding.ASCII.GetString(codec.Out, 0, codec.OutLength);
+            codec.EndLine();
+            return Encoding.ASCII.GetString(codec.Out, 0, codec.OutLength - 1);
         }
 
         private static float Single(string bits)

@@ -17,6 +17,7 @@ from ue_rl.compliance.checks import (
     delivery,
     envs,
     episodes,
+    reach,
     resets,
     seeds,
     sessions,
@@ -36,14 +37,13 @@ class Check:
         run: see above.
         every_carrier: it runs over each carrier that the engine offers, not over the first one alone.
         text_only: it is about text, and left out over shared memory.
-        fundamental: where it fails, those behind it are skipped unless they stand alone.
+        fundamental: where it fails, those behind it are skipped.
     """
 
     name: str
     run: Callable[[Bench], str]
     every_carrier: bool = False
     fundamental: bool = False
-    stands_alone: bool = False
     text_only: bool = False
 
 
@@ -73,6 +73,7 @@ CHECKS: list[Check] = [
     Check("empty options", seeds.options, every_carrier=True),
     Check("actions of the right env", envs.own_actions, every_carrier=True),
     Check("what actions do", envs.actions_arrive),
+    Check("the whole range of actions", reach.whole_range),
     Check("observations in their space", spaces.inside, every_carrier=True),
     Check("observations change", spaces.changing),
     Check("decimals of numbers", spaces.decimals),

@@ -168,6 +168,8 @@ def _refuses(bench: Bench, peer: TextPeer, line: str) -> None:
     try:
         said = _ask(peer, line, calls.read_values)
     except Wrong as wrong:
+        if wrong.mistake != "bad-call":
+            raise
         raise Wrong("bad-call", f"{line} should be REFUSED: {wrong.text}", wrong.seen) from wrong
     if not isinstance(said, str):
         bench.fail("bad-call", f"{line} should be REFUSED", peer.seen)

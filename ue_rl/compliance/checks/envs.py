@@ -6,16 +6,19 @@ random actions are correlated with what comes: that is as certain as the number 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ue_rl.compliance.bench import Bench
-from ue_rl.compliance.chance import effect
+from ue_rl.compliance.chance import effect, interplay
 from ue_rl.compliance.checks.resets import numbers, shown
 from ue_rl.compliance.peer import Skip
 from ue_rl.compliance.replay import Change, Episode, replay, seeds_of
+from ue_rl.compliance.sampling import one_specs
 from ue_rl.compliance.tape import Reel
 from ue_rl.compliance.text_peer import PER_ENV
 
@@ -28,6 +31,8 @@ _ALIKE = 15  # steps that are equal to the bit by no chance
 _STEPS = 150  # for each order of the rows, where there are no seeds
 _CERTAIN, _NOTHING = 6.5, 4.5  # standard deviations
 _ENOUGH = 60  # samples
+_WHOLE, _DRAWN, _CHOICES = 1500, 3, 16  # steps of an episode; random tries, and actions that are held
+_AT_ENDS = 3.0  # standard deviations: a little is enough to doubt that actions do nothing
 _BEFORE = ("reset-ignored", "stale-reset", "same-trajectory", "bound-refused", "choice-refused")
 
 
@@ -66,18 +71,22 @@ def _all_alike(reel: Reel) -> NDArray[np.bool_]:
 def _follows_actions(reel: Reel) -> bool:
     """Does what the first env shows depend on any env's action?"""
     which = reel.steps[:, 0]
-    found = [_effect(reel, which, 0, env) for env in range(reel.obs.shape[1])]
+    found = [_effect(reel, which, 0, env, rewarded=False) for env in range(reel.obs.shape[1])]
     return bool(max(each.max(initial=0.0) for each in found) > _CERTAIN)
 
 
-def _effect(reel: Reel, which: NDArray[np.bool_], env: int, of: int, late: int = 0) -> NDArray[np.float64]:
-    """Of the action of one env, `late` steps ago, on what another one shows and is rewarded with."""
+def _effect(
+    reel: Reel, which: NDArray[np.bool_], env: int, of: int, *, rewarded: bool = True
+) -> NDArray[np.float64]:  # fmt: skip
+    """Of the action of one env on what another one shows and, where `rewarded`, is rewarded with."""
     at = np.flatnonzero(which)
-    at = at[at >= 1 + late]
+    at = at[at >= 1]
     if len(at) < _ENOUGH:
         return np.zeros(reel.actions.shape[2])
-    came = np.column_stack([reel.obs[at, env] - reel.obs[at - 1, env], reel.rewards[at, env]])
-    return effect(came, reel.obs[at - 1, env], reel.actions[at - late, of])
+    came = reel.obs[at, env] - reel.obs[at - 1, env]
+    if rewarded:
+        came = np.column_stack([came, reel.rewards[at, env]])
+    return effect(came, reel.obs[at - 1, env], reel.actions[at, of])
 
 
 # -- with seeds
@@ -242,26 +251,23 @@ def _arrive_by_seeds(bench: Bench, known: Episode) -> str:
     if (not known.over.any() and len(known.actions) <= _ALIKE) or (min(changed) < 0 and len(known.actions) < _LONGER):
         known = replay(bench, seeds_of(bench), _LONGER)
         changed = _changed(bench, known, everyone)
-    lived = known.there.sum(axis=0)
-    enough = [env for env in everyone if lived[env] > _ALIKE or (lived[env] > _FEW and known.over[:, env].any())]
-    idle = [env for env in enough if changed[env] < 0 and lived[env] > 4 * max(changed)]
-    if idle:
-        where = "in all envs" if max(changed) < 0 else f"in env {idle[0]}"
-        text = f"with the same seeds {lived[idle[0]] - 1} steps with other actions were the same to the bit {where}"
-        bench.fail("action-ignored", text, shown(known.obs[-1, idle[:1]]), idle[0])
+    if min(changed) < 0 and (found := _idle_envs(bench, lambda t, actions, other: other(t, actions))):
+        where = "in all envs" if len(found) == spec.num_envs else f"in env {min(found)}"
+        text = f"with the same seeds a whole episode was the same to the bit {where}, {found[min(found)]}"
+        bench.fail("action-ignored", text, shown(known.obs[-1, [min(found)]]), min(found))
         return ""
     if max(changed) < 0:
-        raise Skip(f"actions changed nothing in {len(known.actions)} steps: too few to say anything")
+        return f"no effect of actions was seen in {len(known.actions)} steps, which says little"
     if _late(bench, known):
         return ""
     later = _other(bench, everyone)
     after = known.differs(_again(bench, known, lambda t, actions: later(t, actions) if t else actions))
-    if enough and max(after) < 0:
-        text = (
-            f"with the same seeds and first actions {max(lived) - 1} steps with other actions were the same to the bit"
-        )
-        bench.fail("action-ignored", text, shown(known.obs[-1, :1]))
-        return ""
+    if max(after) < 0:
+        found = _idle_envs(bench, lambda t, actions, other: other(t, actions) if t else actions)
+        if len(found) == spec.num_envs:
+            text = f"with the same seeds and first actions whole episodes were the same to the bit, {found[0]}"
+            bench.fail("action-ignored", text, shown(known.obs[-1, :1]))
+            return ""
     if spec.groups or spec.mask_size or not 1 < spec.act_size <= _NUMBERS:
         return "other actions give other episodes"
     unread = [a for a in range(spec.act_size) if max(_changed(bench, known, everyone, a)) < 0]
@@ -269,6 +275,40 @@ def _arrive_by_seeds(bench: Bench, known: Episode) -> str:
         longer = replay(bench, seeds_of(bench), _LONGER)
         unread = [a for a in unread if max(_changed(bench, longer, everyone, a)) < 0]
     return _idle(bench, unread, f"in {max(len(known.actions), _LONGER)} steps with the same seeds")
+
+
+def _idle_envs(
+    bench: Bench, use: Callable[[int, NDArray[np.float32], Change], NDArray[np.float32]]
+) -> dict[int, str]:  # fmt: skip
+    """The envs in which no action has an effect in a whole episode of some length, with what was tried.
+
+    An action may count in one step alone, the last one perhaps: less than a whole episode says nothing, nor does less
+    than each choice.
+
+    Args:
+        use: (step, actions as they were, what gives others) -> the actions to take.
+    """
+    spec, sampler, began = bench.peer().spec, bench.sampler, time.perf_counter()
+    known = replay(bench, seeds_of(bench), min(_WHOLE, int(bench.options.patience / max(bench.pace, 1e-5))))
+    choices = max((max(one.action_spec.counts, default=0) for one in one_specs(spec)), default=0)
+    sides = np.linspace(0, 1, int(np.clip(choices, 2, _CHOICES)))
+    idle = {env for env in range(spec.num_envs) if known.over[:, env].any() and known.there[:, env].sum() > _FEW + 1}
+    changes: list[Change] = [
+        _other(bench, range(spec.num_envs)),
+        *([lambda t, actions: sampler.random(bench.states)] * _DRAWN),
+        *([] if spec.mask_size else [partial(_held, sampler.at(side)) for side in sides]),
+    ]
+    for change in changes:
+        if not idle or time.perf_counter() - began > 3 * bench.options.patience:
+            return {}
+        other = _again(bench, known, lambda t, actions, change=change: use(t, actions, change))  # type: ignore[misc]
+        idle -= {env for env, step in enumerate(known.differs(other)) if step >= 0}
+    tried = f"{len(changes)} times with other actions"
+    return {env: f"{known.there[:, env].sum() - 1} steps, {tried}" for env in sorted(idle)}
+
+
+def _held(rows: NDArray[np.float32], step: int, actions: NDArray[np.float32]) -> NDArray[np.float32]:
+    return rows
 
 
 def _late(bench: Bench, known: Episode) -> bool:
@@ -313,7 +353,7 @@ def _arrive_by_chance(bench: Bench) -> str:
         if late.max(initial=0.0) > 2 * _CERTAIN:
             text = f"an action shows itself in the next step ({late.max():.0f} standard deviations), not in its own"
             bench.warn("one-step-late", f"{text} ({deviations})")
-        elif samples >= 1000 and (reel.obs != reel.obs[0]).any():
+        elif samples >= 1000 and (reel.obs != reel.obs[0]).any() and not _acts_otherwise(reel):
             bench.warn("action-ignored", f"in {samples} random steps nothing followed the actions ({deviations})")
         return f"nothing is sure: {deviations} in {samples} steps"
     idle = [a for a in range(len(found)) if found[a] < _NOTHING]
@@ -321,6 +361,26 @@ def _arrive_by_chance(bench: Bench) -> str:
     if samples >= 1000 and found.max() > 4 * _CERTAIN and len(found) == spec.act_size and not spec.mask_size:
         return _idle(bench, idle, f"in {samples} random steps")
     return f"what comes follows the actions ({deviations})"
+
+
+def _acts_otherwise(reel: Reel) -> bool:
+    """May actions count only together with what is shown, as in a bandit with contexts, or only at the end?"""
+    t, env = np.argwhere(reel.steps).T
+    came, before = (
+        np.column_stack([reel.obs[t, env] - reel.obs[t - 1, env], reel.rewards[t, env]]),
+        reel.obs[t - 1, env],
+    )
+    if interplay(came, before, reel.actions[t, env]) > _NOTHING:
+        return True
+    ends = np.flatnonzero(reel.over[t, env])
+    if len(ends) > _FEW and effect(came[ends], before[ends], reel.actions[t, env][ends]).max() > _AT_ENDS:
+        return True
+    ages = reel.ages[t, env]
+    seen: dict[int, NDArray[np.float32]] = {}
+    foreseen = all(
+        (seen.setdefault(int(age), row) == row).all() for age, row in zip(ages, reel.obs[t, env], strict=True)
+    )
+    return foreseen and len(ends) < _ENOUGH
 
 
 def _pooled(reel: Reel, late: int) -> NDArray[np.float64]:

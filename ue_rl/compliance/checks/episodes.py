@@ -1,4 +1,8 @@
-"""How episodes end: DONE comes, the last observation is that of the old episode, and RESET begins a new one."""
+"""How episodes end: DONE comes, the last observation is that of the old episode, and RESET begins a new one.
+
+Games are right that end where they began, after one step, or always after the same number of steps. So the verdicts
+here rest on what such games do not do: an end that is farther than a step goes, or that comes from everywhere.
+"""
 
 from __future__ import annotations
 
@@ -15,12 +19,20 @@ from ue_rl.compliance.tape import RESET, Reel
 
 __all__ = ["behind_the_end", "ends", "last_observations", "lengths"]
 
-_MOST = 1500  # steps
+_MOST, _MOST_OF_LIMIT = 1500, 3600  # steps; and where all ends so far may be a limit's
 _SHORT, _MIDDLE = 200, 500  # steps after which it is enough that each env has ended twice, or once
 _ENDS = 8
 _LONG = 1200  # steps without an end that are worth a word: a limit of 1000 is customary
 _ENOUGH, _MANY = 4, 6  # ends that a verdict needs
 _SURE_ENDS = 50  # episodes of one step, where no other was seen
+_HELD, _TRIES = 40, 12  # steps with one action, and such actions, where random ones have ended no episode
+_BEHIND = 40  # steps behind an end, to see whether the game goes on
+_ORDINARY = 20  # steps that end no episode, without which nobody knows how far one goes
+_ASIDE = 2.5  # usual steps: two places that are farther apart have no step to one third place
+_LIMIT = 10  # steps: shorter episodes of one length are rounds of a game
+_SAME, _SAME_LONG = 6, 3  # episodes of the greatest length, and where that is
+_FAR_LIMIT = 100  # steps long
+_LOOKED_AT = 4000  # observations that are compared with the last ones
 
 
 def ends(bench: Bench) -> str:
@@ -29,26 +41,48 @@ def ends(bench: Bench) -> str:
     bench.anew()
     tape, steps = bench.tape, 0
     count = np.zeros(tape.envs, np.intp)
-    cut, began = 0, time.perf_counter()
-    for n in bench.while_there_is_time(bench.options.patience * 2, _MOST):
+    cut, agents, began = 0, 0, time.perf_counter()
+    for n in bench.while_there_is_time(bench.options.patience * 2, _MOST_OF_LIMIT):
+        if n == _MOST and not count.any():
+            break
         bench.step()
         steps = n + 1
         assert bench.states is not None
         over = [env for env in bench.over() if env < tape.envs]
         count[over] += 1
         cut += int(bench.states.truncated.any())
+        agents += int(bench.states.dones.any())
         if steps >= _SHORT and count.sum() >= _ENDS and count.min() >= 2:
             break
-        if steps >= _MIDDLE and count.min() >= 1:
+        if steps >= _MIDDLE and count.min() >= 1 and (cut or count.sum() >= _SAME):
             break
         if time.perf_counter() - began > bench.options.patience and count.any():
             break
     if not count.any():
         if steps < _LONG:
             raise Skip(f"no episode ended in {steps} steps, which may be right: too few to say anything")
+        if agents:
+            return f"in {steps:,} random steps agents' episodes ended, and no env's"
+        tried = _ends_by_held_actions(bench)
+        if tried is None:
+            return f"in {steps:,} random steps no episode ended, and one did where an action was held"
+        steps += tried
         bench.warn("never-done", f"in {steps:,} random steps of each env; returns stay unknown")
     times = f"{count.sum()} episodes ended" + (f", in {cut} steps some by TRUNC=1" if cut else "")
     return f"{times}, in {steps:,} steps of {tape.envs} envs"
+
+
+def _ends_by_held_actions(bench: Bench) -> int | None:
+    """Steps in which one action is held for a while, as random ones lead nowhere in some games; None: one ended."""
+    steps = 0
+    for _ in bench.while_there_is_time(bench.options.patience / 2, _TRIES):
+        bench.reset()
+        held = None if bench.peer().spec.mask_size else bench.sampler.random(bench.states)
+        for _ in range(_HELD):
+            if bench.step(held).dones.any():
+                return None
+            steps += 1
+    return steps
 
 
 def lengths(bench: Bench) -> str:
@@ -78,8 +112,13 @@ def lengths(bench: Bench) -> str:
     if not everything:
         raise Skip("none ended")
     if len(everything) >= _SURE_ENDS and max(everything) == 1:
-        text = f"DONE=1 came with each of {len(everything)} first steps; a game whose episodes have one step is right"
-        bench.warn("done-after-reset", text, bench.peer().seen)
+        if _plays_on(bench, reel):
+            text = f"DONE=1 came with each of {len(everything)} first steps, and behind it the game goes on"
+            bench.warn("done-after-reset", text, bench.peer().seen)
+    elif _is_limit(bench, reel):
+        text = f"{everything.count(max(everything))} of {len(everything)} episodes ended by DONE=1 alone after exactly "
+        text += f"{max(everything)} steps, none later, whatever was done, and no observation tells when"
+        bench.warn("limit-as-done", text)
     return f"{min(everything)} to {max(everything)} steps, {np.mean(everything):.1f} on average"
 
 
@@ -95,6 +134,70 @@ def _goes_on_behind(bench: Bench, reel: Reel, env: int) -> bool:
     return True
 
 
+def _plays_on(bench: Bench, reel: Reel) -> bool:
+    """Do steps behind the end of an episode of one step lead farther than its own? Then it was no end."""
+    near = np.concatenate([reel.obs[reel.ages[:, env] < 2, env] for env in range(reel.obs.shape[1])])
+    low, high = near.min(axis=0), near.max(axis=0)
+    margin = 0.5 * (high - low) + 1e-6 * np.abs(near).max()
+    try:
+        for side in (1.0, 0.0):
+            states = bench.anew()
+            for _ in range(_BEHIND):
+                masked = bench.peer().spec.mask_size > 0
+                states = bench.play(bench.sampler.random(states) if masked else bench.sampler.at(side))
+            rows = states.obs.reshape(bench.peer().spec.num_envs, -1)
+            if ((rows < low - margin) | (rows > high + margin)).any():
+                return True
+    except Wrong:  # it takes no step behind an end
+        bench.drop()
+    return False
+
+
+def _is_limit(bench: Bench, reel: Reel) -> bool:
+    """Does a limit of steps end the episodes, which nothing but TRUNC can tell from an end?
+
+    Where the observation shows the time, or what it is that ends the game, DONE=1 is right.
+    """
+    peer = bench.peer()
+    if bench.options.base or peer.spec.version == 0 or peer.spec.groups or (peer.spec.image and peer.spec.image.only):
+        return False  # the deployed plugin has no TRUNC; agents come and go; and images are not looked at
+    ages, ends = reel.ages, reel.ends()
+    most = max((int(ages[t, env]) for t, env in ends), default=0)
+    longest = [(t, env) for t, env in ends if ages[t, env] == most]
+    few = _SAME_LONG if most >= _FAR_LIMIT else _SAME
+    if most < _LIMIT or len(longest) < max(few, len(ends) / 2) or any(reel.cut[t, env] for t, env in longest):
+        return False
+    if (ages[reel.ordinary] >= most).any() or (reel.obs == reel.obs[0, 0]).all():
+        return False
+    return not _tells_the_time(reel, ages, longest)
+
+
+def _tells_the_time(reel: Reel, ages: NDArray[np.intp], longest: list[tuple[int, int]]) -> bool:
+    """Can a last observation be told from one in the middle: by numbers that go with the time, or by one like it?"""
+    which = np.argwhere(reel.steps & (ages > 0) & (ages < ages[longest[0]]))
+    which = np.concatenate([which[:: len(which) // _LOOKED_AT + 1], np.array(longest)])
+    obs = reel.obs[which[:, 0], which[:, 1]].astype(np.float64)
+    obs = (obs - obs.mean(axis=0)) / np.maximum(obs.std(axis=0), 1e-9)
+    age = ages[which[:, 0], which[:, 1]].astype(np.float64)
+    for d in range(obs.shape[1]):  # any number that is another one at each step, and the same one in each episode
+        order = np.argsort(obs[:, d], kind="stable")
+        steps = np.diff(age[order])
+        if (np.count_nonzero(steps) <= 2 * len(np.unique(age))) and obs[:, d].any():
+            return True
+    wide = np.column_stack([np.ones(len(obs)), obs, obs**2])
+    if wide.shape[1] < len(obs) / 4:
+        left = age - wide @ np.linalg.lstsq(wide, age, rcond=None)[0]
+        if np.abs(left).max() < 0.5:
+            return True
+    ending = np.arange(len(which)) >= len(which) - len(longest)
+    alike = 0
+    for n in np.flatnonzero(ending):
+        distance = np.abs(obs - obs[n]).sum(axis=1)
+        distance[n] = np.inf
+        alike += bool(ending[np.argmin(distance)])
+    return alike >= 0.8 * len(longest)
+
+
 def last_observations(bench: Bench) -> str:
     """With DONE=1 the old episode's last observation comes, and the env waits there for its reset."""
     numbers(bench)
@@ -102,16 +205,30 @@ def last_observations(bench: Bench) -> str:
     if bench.peer().spec.groups:
         raise Skip("agents come and go at different times")
     reel = bench.tape.reel()
-    first = reel.steps & (np.roll(reel.kinds, 1, axis=0) == 2)  # where an end is also a beginning nothing can be told
-    found = [(t, env) for t, env in reel.ends() if not first[t, env] and reel.next_reset(t, env) > 0]
+    ages = reel.ages  # where an end is also a beginning nothing can be told
+    found = [(t, env) for t, env in reel.ends() if ages[t, env] > 1 and reel.next_reset(t, env) > 0]
     if len(found) < _ENOUGH:
-        raise Skip(f"only {len(found)} episodes ended and began again")
-    if not _resets_itself(bench, reel, found):
+        raise Skip(f"only {len(found)} episodes of more than one step ended and began again")
+    _knows_steps(reel)
+    if _same_start(reel, found):
+        homes = np.array([reel.starts(env)[0] for _, env in found])
+        before = np.array([reel.obs[t - 1, env] for t, env in found])
+        away = before - homes
+        text = f"{len(found)} episodes ended, each with the observation that episodes begin with"
+        seen = f"before the last step {shown(before[:3])}; with it {shown(reel.obs[found[0][0], [found[0][1]]])}"
+        if reel.jump(away.max(axis=0) - away.min(axis=0)) > _ASIDE:
+            bench.fail("resets-itself", f"{text}, from places that are farther apart than one step leads", seen)
+        elif (homes == homes[0]).all() and _from_too_many(reel, before, homes[:1]):
+            bench.warn("resets-itself", f"{text}, from places that no step led to before", seen)
+        else:
+            return f"{len(found)} episodes ended where they had begun, and each last step may have led there"
+    elif not _jumps_to_starts(bench, reel, found):
         _stays(bench, reel, found)
     return f"{len(found)} episodes ended where the steps before led"
 
 
-def _resets_itself(bench: Bench, reel: Reel, found: list[tuple[int, int]]) -> bool:
+def _jumps_to_starts(bench: Bench, reel: Reel, found: list[tuple[int, int]]) -> bool:
+    """Does the engine reset an env by itself? Seen where episodes have several starts."""
     last = np.array([reel.obs[t, env] for t, env in found])
     before = np.array([reel.obs[t - 1, env] for t, env in found])
     answer = np.array([reel.obs[reel.next_reset(t, env), env] for t, env in found])
@@ -120,17 +237,16 @@ def _resets_itself(bench: Bench, reel: Reel, found: list[tuple[int, int]]) -> bo
     starts = np.concatenate([reel.starts(e) for e in range(reel.obs.shape[1])])
     if len(starts) < 3:
         return False
-    text = f"{len(found)} episodes ended"
-    if _same_start(reel, found):
-        bench.fail("resets-itself", f"{text}, each with the observation that episodes begin with", seen, env)
-        return True
     inside = _near_starts(reel, last)
     ordinary = reel.obs[reel.steps & ~reel.over]
     usually = _near_starts(reel, ordinary).mean() if len(ordinary) else 1.0
     jumps = reel.jump(last - before) > JUMP
     would = np.mean(reel.jump(answer - before) > JUMP)
     if would >= 0.3 and jumps.sum() >= 3 and jumps.mean() >= 0.6 * would and inside.mean() >= 0.9:
-        text = f"{text}: with DONE=1 the observation jumped {jumps.sum()} times, to where episodes begin"
+        text = (
+            f"{len(found)} episodes ended: with DONE=1 the observation jumped {jumps.sum()} times, to where episodes "
+        )
+        text += "begin"
         judge = bench.fail if len(found) >= 2 * _ENOUGH or usually < 0.5 else bench.warn
         judge("resets-itself", text, seen, env)
         return True
@@ -151,6 +267,36 @@ def _same_start(reel: Reel, found: list[tuple[int, int]]) -> bool:
         there = int((ordinary == starts[0]).all(axis=1).sum())
         chance *= ((there + 1) / (len(ordinary) + 1)) ** len(ends)
     return chance < SURE
+
+
+def _from_too_many(reel: Reel, before: NDArray[np.float32], start: NDArray[np.float32]) -> bool:
+    """Where places are few, as in a grid or in one-hot codes: do last steps come from where no step leads to the start?
+
+    From more places than any other place is reached from; or, in a game whose steps can be taken back, from none of
+    those that a step leads to from the start.
+
+    Args:
+        before: [n, D], the observations before the last ones. start: [1, D], what all episodes begin and end with.
+    """
+    t, env = np.argwhere(reel.ordinary).T
+    rows = np.concatenate([reel.obs[t - 1, env], reel.obs[t, env], before, start])
+    places, where = np.unique(rows, axis=0, return_inverse=True)
+    now, then, last, home = np.split(where.ravel(), np.cumsum([len(t), len(t), len(before)]))
+    if len(places) > len(t) / _ENOUGH:
+        return False
+    steps = {(int(a), int(b)) for a, b in zip(now, then, strict=True)}
+    reached = np.bincount([b for _, b in steps], minlength=1)
+    ends = set(last.tolist())
+    if len(ends) > 1.5 * max(reached.max(), _ENOUGH):
+        return True
+    back = np.mean([(b, a) in steps for a, b in steps if int(home[0]) not in (a, b)] or [False])
+    return bool(back > 0.8) and not any((int(home[0]), each) in steps for each in ends)
+
+
+def _knows_steps(reel: Reel) -> None:
+    """Raises: Skip, where hardly a step ended no episode: nobody knows how far one goes."""
+    if reel.ordinary.sum() < _ORDINARY:
+        raise Skip("episodes have hardly more than one step")
 
 
 def _stays(bench: Bench, reel: Reel, found: list[tuple[int, int]]) -> None:
@@ -197,6 +343,7 @@ def behind_the_end(bench: Bench) -> str:
     if len(found) < _ENOUGH:
         raise Skip(f"only {len(found)} episodes ended")
     reel = bench.tape.reel()
+    _knows_steps(reel)
     t, env = np.array(found).T
     jumps = reel.jump(reel.obs[t, env] - reel.obs[t - 1, env]) > JUMP
     near = _near_starts(reel, reel.obs[t, env])

@@ -20,7 +20,7 @@ from ue_rl.testing.fuzzing.corpus import mutate
 from ue_rl.wire.notices import notice_of
 
 _QUIET = 0.02  # seconds in which nothing may come before the first request
-_BUSY_WITHIN = 0.3  # seconds
+_BUSY_WITHIN = 0.3  # seconds; of an engine that announces ERROR, and so BUSY, as long as for an answer
 _TURN = 1.0  # seconds within which a trainer that waits should get its turn
 _HEARD = 0.01  # seconds that an engine gets for each piece of garbage
 _GARBAGE_SECONDS, _MUTATED = 1.0, 40
@@ -73,7 +73,8 @@ def second_trainer(bench: Bench) -> str:
     bench.reset()
     wire = _dial(bench)
     try:
-        said = _first_line(wire, _BUSY_WITHIN)
+        within = bench.options.timeout if "ERROR" in peer.spec.features else _BUSY_WITHIN
+        said = _first_line(wire, within)
         _undisturbed(bench)
         notice = notice_of(said or b"")
         if said is not None and said[:7].upper() == b"CONFIG:":
@@ -82,7 +83,7 @@ def second_trainer(bench: Bench) -> str:
             return ""
         if notice is None or notice[0] != "BUSY":
             if "ERROR" in peer.spec.features:
-                bench.warn("no-busy", f"nothing came within {_BUSY_WITHIN * 1e3:.0f} ms")
+                bench.warn("no-busy", f"nothing came within {within * 1e3:.0f} ms")
             return "he waits, and the session goes on"
         bench.drop()
         with suppress(Wrong):

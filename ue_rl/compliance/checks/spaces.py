@@ -7,10 +7,12 @@ from numpy.typing import NDArray
 
 from ue_rl.action_spec import ActionKind
 from ue_rl.compliance.bench import Bench
+from ue_rl.compliance.chance import effect
 from ue_rl.compliance.checks.resets import numbers, shown
 from ue_rl.compliance.peer import Skip, Wrong
 from ue_rl.compliance.rounding import all_of, rounding
 from ue_rl.compliance.sampling import limits, one_specs
+from ue_rl.compliance.tape import Reel
 from ue_rl.compliance.text_peer import numbers as text_of
 from ue_rl.symptoms import number_name
 
@@ -25,6 +27,7 @@ _VALUES = 300  # that are needed to say something about their decimals
 _DISTINCT = 30
 _SHOWN = 4
 _MOST_TRIED = 16
+_NOTHING = 4.5  # standard deviations
 _ENDED = ("ends-session", "no-answer", "env-never-answered")
 
 
@@ -56,10 +59,23 @@ def changing(bench: Bench) -> str:
     numbers(bench)
     if len(bench.tape) < _STILL:
         raise Skip(f"only {len(bench.tape)} observations were seen")
-    obs = bench.tape.reel().obs
+    reel = bench.tape.reel()
+    obs = reel.obs
     if (obs == obs[0]).all():
+        if _is_bandit(reel):
+            return "it never changes, and rewards do not follow what came before: a bandit's is right so"
         bench.warn("constant-observation", f"{len(obs)} times it was {shown(obs[0, :1])}")
     return f"{int((obs != obs[0]).any(axis=(0, 1)).sum())} of {obs.shape[2]} numbers change"
+
+
+def _is_bandit(reel: Reel) -> bool:
+    """Is there nothing to show: is each episode one step, or do rewards follow nothing that was done or came before?"""
+    if not reel.ordinary.any():
+        return True
+    t, env = np.argwhere(reel.steps & (reel.ages > 1)).T
+    rewards, nothing = reel.rewards[t, env][:, None], np.zeros((len(t), 1), np.float32)
+    before = np.column_stack([reel.actions[t - 1, env], reel.rewards[t - 1, env]])
+    return bool(np.ptp(rewards) > 0 and effect(rewards, nothing, before).max(initial=0.0) < _NOTHING)
 
 
 def rewards(bench: Bench) -> str:

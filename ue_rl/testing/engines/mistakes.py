@@ -12,6 +12,7 @@ from ue_rl.testing.engines import (
     mistakes_reading,
     mistakes_resets,
     mistakes_rows,
+    mistakes_seq,
     mistakes_session,
     mistakes_values,
 )
@@ -29,6 +30,7 @@ _MODULES = (
     mistakes_rows,
     mistakes_numbers,
     mistakes_answers,
+    mistakes_seq,
     mistakes_reading,
     mistakes_session,
     mistakes_resets,

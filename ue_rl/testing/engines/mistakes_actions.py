@@ -176,6 +176,22 @@ def _(engine: RightEngine) -> None:
     engine.act = lambda ask: act(replace(ask, action=[(ask.action or [0.0])[0]] * 2))
 
 
+def _clipped(engine: RightEngine, least: float) -> None:
+    act = engine.act
+    engine.act = lambda ask: act(replace(ask, action=[min(max(x, least), 1.0) for x in ask.action or []]))
+
+
+@way("actions-clipped", "both-ends", "the number of -2 to 2 is clipped to -1 to 1", certain=False)
+def _(engine: RightEngine) -> None:
+    _clipped(engine, -1.0)
+
+
+@way("actions-clipped", "unseeded", "the same, and the game takes no seeds", certain=False)
+def _(engine: RightEngine) -> None:
+    _clipped(engine, -1.0)
+    _unseeded(engine)
+
+
 @way("same-trajectory", "one-state", "all envs share one state", also=("wrong-env-acted", "resets-all"))
 def _(engine: RightEngine) -> None:
     engine.points = [engine.points[0]] * engine.num_envs

@@ -201,6 +201,29 @@ def _(engine: RightEngine) -> None:
     engine.observe = lambda ask: replace(observe(ask), done=True)
 
 
+@way("limit-as-done", "all", "each episode ends after 30 steps, with DONE=1 alone", certain=False)
+def _(engine: RightEngine) -> None:
+    observe = engine.observe
+
+    def seen(ask: Ask) -> Answer:
+        answer = observe(ask)
+        return replace(answer, done=answer.done or answer.steps >= 30, truncated=False)
+
+    engine.observe = seen
+    begin, act = engine.begin, engine.act
+
+    def begins(ask: Ask) -> None:
+        begin(ask)
+        engine.points[ask.env].length = 10**9
+
+    def acts(ask: Ask) -> None:
+        point = engine.points[ask.env]
+        point.done = point.done or point.steps >= 30
+        act(ask)
+
+    engine.begin, engine.act = begins, acts
+
+
 @way("never-done", "all", "DONE is always 0", certain=False)
 def _(engine: RightEngine) -> None:
     act = engine.act

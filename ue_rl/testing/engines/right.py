@@ -1,10 +1,10 @@
 """RightEngine: a small engine in text that follows docs/protocol.md, with hooks to make it do otherwise.
 
-Both wirings, seeds, truncation, options, parameters, masks, BUSY and ERROR, every spelling of a request, and the next
-trainer when one has gone. Its task is that of point.py.
+Both wirings, seeds, truncation, options, parameters, masks, numbers of requests, BUSY and ERROR, every spelling of a
+request, and the next trainer when one has gone. Its task is that of point.py.
 
 The hooks are attributes, in the order in which a request meets them: cut, parse, perform with one, begin, act and
-observe, write, join, deliver; and greet, busy, refuse, call and forget around them.
+observe, write, join, echo, deliver; and greet, busy, refuse, call and forget around them.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ __all__ = ["Answer", "Ask", "Refused", "RightEngine", "shortest"]
 
 _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
 _LIMIT = 65_536  # bytes of a line
+_SEQ = re.compile(rb";[ \t]*SEQ[ \t]*=[ \t]*(\d{1,18})[ \t\r]*$", re.IGNORECASE)
 _CALLS = re.compile(rb"\s*(GET|SET|TIME_SCALE|PAUSE|RENDER|GOALS)\s*([=;]|$)", re.IGNORECASE)
 
 
@@ -77,6 +78,7 @@ class RightEngine(LineEngine):
     Args:
         num_envs, channel, env_type: of the handshake; channel "": it does not say.
         choices: DISCRETE(4) actions, with masks, instead of two numbers. parameters: PARAMS, their calls, and INFO.
+        numbers: FEATURES=SEQ.
         seed: of the first episodes.
 
     Attributes:
@@ -87,10 +89,10 @@ class RightEngine(LineEngine):
 
     def __init__(
         self, *, num_envs: int = 3, channel: str = "ANY", env_type: str = "MULTI", choices: bool = False,
-        parameters: bool = False, seed: int = 0, host: str = "127.0.0.1", port: int = 0,
+        parameters: bool = False, numbers: bool = False, seed: int = 0, host: str = "127.0.0.1", port: int = 0,
     ) -> None:  # fmt: skip
         self.num_envs, self.channel, self.env_type = num_envs, channel, env_type
-        self.choices, self.parameters = choices, parameters
+        self.choices, self.parameters, self.numbers = choices, parameters, numbers
         self.config = self._config()
         self.nodelay, self.said_already, self.alive = True, False, True
         self.points = [Point(seed + 7919 * env) for env in range(self.num_envs)]
@@ -110,6 +112,7 @@ class RightEngine(LineEngine):
         self.call: Callable[[bytes], str] = self._call
         self.write: Callable[[Answer], str] = self._write
         self.join: Callable[[list[str]], bytes] = lambda rows: "||".join(rows).encode() + b"\n"
+        self.echo: Callable[[bytes, bytes, bool], bytes] = self._echo
         self.deliver: Callable[[socket.socket, bytes], None] = self._send
         super().__init__("right-engine", host, self.num_envs + 4, port)
 
@@ -120,7 +123,7 @@ class RightEngine(LineEngine):
         said += ["VERSION=1", *([f"CHANNEL={self.channel}"] if self.channel else []), "OBS_SPACE=BOX(-5:5)"]
         said.append("ACT_SPACE=DISCRETE(4)" if self.choices else "ACT_SPACE=BOX(-1:1,-2:2)")
         features = "ERROR," + ("INFO," if self.parameters else "") + ("MASK," if self.choices else "")
-        said.append(f"FEATURES={features}OPTIONS,SEED,TRUNC")
+        said.append(f"FEATURES={features}OPTIONS,SEED,{'SEQ,' if self.numbers else ''}TRUNC")
         return ";".join([*said, *(["PARAMS=push:1:0:2"] if self.parameters else [])])
 
     # -- connections
@@ -198,10 +201,12 @@ class RightEngine(LineEngine):
         return lines
 
     def _answer(self, sock: socket.socket, line: bytes) -> None:
-        own = self._envs.index(sock) if sock in self._envs else None
+        own, number = self._envs.index(sock) if sock in self._envs else None, b""
+        if self.numbers and (found := _SEQ.search(line)):
+            line, number = line[: found.start()], found[1]
         try:
             if self.parameters and _CALLS.match(line):
-                self.deliver(sock, f"{self.call(line)}\n".encode())
+                self.deliver(sock, self.echo(f"{self.call(line)}\n".encode(), number, True))
                 return
             if self._envs and own is None:
                 return  # the first connection carries no requests then
@@ -211,7 +216,11 @@ class RightEngine(LineEngine):
             return
         rows = [self.write(answer) for answer in answers]
         if rows:
-            self.deliver(sock, self.join(rows))
+            self.deliver(sock, self.echo(self.join(rows), number, False))
+
+    def _echo(self, lines: bytes, number: bytes, call: bool) -> bytes:
+        """Answers with the number of their request, where it has one; `call`: they answer a call."""
+        return lines.replace(b"\n", b";SEQ=%b\n" % number) if number else lines
 
     def _refuse(self, sock: socket.socket, sentence: str) -> None:
         text = "".join(c if c.isalnum() and c.isascii() else f"%{ord(c):02X}" for c in sentence if ord(c) < 128)

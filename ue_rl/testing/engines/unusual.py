@@ -101,6 +101,8 @@ UNUSUAL: list[Way] = [
     made("", "per-env", "env sockets alone", channel="PER_ENV")(_same),
     made("", "choices", "a discrete action space, and masks", choices=True)(_same),
     made("", "parameters", "parameters and infos", parameters=True)(_same),
+    made("", "numbers", "numbers of requests", numbers=True, parameters=True)(_same),
+    made("", "numbered-lines", "numbers of requests, and a line for each row", numbers=True)(_one_line_each),
     made("", "pieces", "messages in pieces")(_pieces),
     made("", "backwards", "rows in another order")(_backwards),
     made("", "one-line-each", "a line for each row")(_one_line_each),

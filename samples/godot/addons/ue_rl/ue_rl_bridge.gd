@@ -66,6 +66,7 @@ var _waiting = []  # connections of other trainers, who were told so
 var _shared = false  # the first connection carries everything
 var _began = 0  # the session, in usec
 var _asked = {}  # env -> so many ticks until it is answered
+var _numbers = {}  # env -> how the answer to its last request ends, see Grammar.number
 var _frozen = []
 var _last_news = 0
 var _looked = 0
@@ -120,7 +121,7 @@ func start(envs: Array, numbers_per_observation: int, numbers_per_action: int) -
 
 
 func _describe() -> String:
-	var features = PoolStringArray(["TRUNC", "ERROR", "TIME_SCALE", "PAUSE"])
+	var features = PoolStringArray(["TRUNC", "ERROR", "SEQ", "TIME_SCALE", "PAUSE"])
 	if repeatable:
 		features.append("SEED")
 	for feature in ["OPTIONS", "INFO", "MASK"]:
@@ -244,7 +245,7 @@ func _take_from_first(line: String) -> void:
 	if _grammar.is_call(line):
 		_last_news = OS.get_ticks_usec()
 		if _asked.empty():
-			_send(_links[0], _calls.answer(line))
+			_send(_links[0], _calls.answer(line) + _grammar.number(line))
 		else:
 			_refuse("a call while a request is open", line)
 	elif _links.size() == 1:
@@ -349,6 +350,8 @@ func _take(line: String, first: int, count: int) -> void:
 			resets[env] = ask
 		else:
 			actions[env] = ask.ACT
+	for env in actions.keys() + resets.keys():
+		_numbers[env] = _grammar.number(line)
 	for env in actions:
 		_envs[env].rl_apply(actions[env])
 		_asked[env] = ticks_per_action
@@ -365,20 +368,21 @@ func _take(line: String, first: int, count: int) -> void:
 
 # Sends the states of `envs`; after an action with its result, after a reset without.
 func _answer(envs: Array, acted: bool) -> void:
-	var rows = PoolStringArray()
+	var lines = {}  # the end of a line -> the rows before it: those of one request
 	for env in envs:
 		var observation = _envs[env].rl_observe()
 		if not observation is Array or observation.size() != obs_size:
 			_refuse("rl_observe() must return %d numbers" % obs_size, "env %d: %s" % [env, observation])
 			return
-		rows.append(_row(env, observation, _envs[env].rl_result(observation) if acted else [0.0, false, false], acted))
-	if _shared:
-		_send(_links[0], rows.join("||"))
-		return
-	for i in rows.size():
-		if _links.empty():
-			return
-		_send(_links[envs[i] + 1], rows[i])
+		var row = _row(env, observation, _envs[env].rl_result(observation) if acted else [0.0, false, false], acted)
+		var end = _numbers[env]
+		if _shared:
+			lines[end] = (lines[end] + "||" if lines.has(end) else "") + row
+		elif not _links.empty():
+			_send(_links[env + 1], row + end)
+	for end in lines:
+		if not _links.empty():
+			_send(_links[0], lines[end] + end)
 
 
 func _row(env: int, observation: Array, result: Array, acted: bool) -> String:

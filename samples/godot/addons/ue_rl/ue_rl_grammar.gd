@@ -108,8 +108,19 @@ func fields(text: String) -> Dictionary:
 			value = Text.read_integer(str(value))
 			if value == null or value < 0:
 				return {"fault": key + (" is not a number of 0 or more" if value == null else " is beyond 2^63 - 1")}
+		if key == "SEQ" and (value.length() > 18 or not value.is_valid_integer() or int(value) < 1):
+			return {"fault": "SEQ has 1 to 18 digits, from 1"}
 		found[key] = value
 	return found
+
+
+# The end of each answer to this line: ";SEQ=7" where it ends so, else "".
+func number(line: String) -> String:
+	var at = line.find_last(";")
+	var pair = line.substr(at + 1).split("=")
+	if at < 0 or pair.size() != 2 or pair[0].strip_edges().to_upper() != "SEQ":
+		return ""
+	return ";SEQ=%d" % int(pair[1])
 
 
 # Is this line a call? Its first word says it.

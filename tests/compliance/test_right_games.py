@@ -1,0 +1,156 @@
+"""Right games that look like a mistake are left in peace; the mistakes that look like them are named."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+
+from tests.compliance.behaviour import Walk, report_of
+from tests.compliance.right_games import GAMES, Corridor, Countdown
+from ue_rl.bridges import GymnasiumBridge, run_in_thread
+from ue_rl.bridges.core import BridgeCore
+from ue_rl.compliance import Options, Outcome, Report, check
+from ue_rl.spec import ActionSpec
+
+AGENTS = Path(__file__).resolve().parents[2] / "docs" / "agents.md"
+
+
+def of(bridge: BridgeCore, **options: Any) -> Report:
+    with run_in_thread(bridge) as engine:
+        return check(engine.url, Options(**options))
+
+
+def of_a_game(name: str, seeded: bool, num_envs: int) -> Report:
+    (make,) = (game for game in GAMES if game.__name__ == name)
+    return of(make(num_envs=num_envs, seeded=seeded))
+
+
+@pytest.mark.ahead(job=of_a_game)
+@pytest.mark.parametrize("num_envs", [1, 3])
+@pytest.mark.parametrize("seeded", [False, True])
+@pytest.mark.parametrize("name", [game.__name__ for game in GAMES])
+def test_a_right_game(name: str, seeded: bool, num_envs: int, result: Report) -> None:
+    assert result.mistakes == [], result
+
+
+def of_the_agents_page(num_envs: int) -> Report:
+    code = re.search(r"```python engine\n(.*?)```", AGENTS.read_text("utf-8"), re.DOTALL)
+    assert code is not None
+    names: dict[str, Any] = {"__name__": "page"}
+    exec(code[1], names)
+    return of(names["Line"](num_envs))
+
+
+@pytest.mark.ahead(job=of_the_agents_page)
+@pytest.mark.parametrize("num_envs", [1, 3])
+def test_the_engine_of_the_agents_page(num_envs: int, result: Report) -> None:
+    assert result.mistakes == [], result
+
+
+def test_a_deterministic_game_of_gymnasium() -> None:
+    report = of(GymnasiumBridge(partial(gymnasium.make, "FrozenLake-v1", is_slippery=False), 2))
+    assert report.mistakes == [], report
+
+
+# -- what looks like them, and is wrong
+
+
+class AtHome(Corridor):
+    """Begins anew with the last state, in the one place where episodes begin."""
+
+    obs_size = 9
+
+    def begin(self, env: int) -> None:
+        """See Game."""
+        self.place = getattr(self, "place", np.zeros(self.num_envs, np.intp))
+        self.place[env] = 4
+        self.at[env] = np.eye(9)[4]
+
+    def play(self, env: int, action: Any) -> tuple[float, bool]:
+        """See Game."""
+        self.place[env] += int(2 * action[0] - 1)
+        over = self.place[env] in (0, 8)
+        if over:
+            self.begin(env)
+        self.at[env] = np.eye(9)[self.place[env]]
+        return float(over), over
+
+
+class EndsAtOnce(Walk):
+    """DONE is always 1, and the walk goes on."""
+
+    def step_envs(self, actions: Any, env_ids: Any) -> None:
+        """See VectorBridge."""
+        super().step_envs(actions, env_ids)
+        self.outbox.dones[env_ids] = 1
+
+
+class Limited(Walk):
+    """A limit of steps is sent as DONE."""
+
+    limit = 40
+
+    def start(self, env: int, seed: int | None) -> None:
+        """See Walk."""
+        super().start(env, seed)
+        self.left[env] = self.limit
+
+
+class LongLimited(Limited):
+    """One that is met three times only."""
+
+    limit = 1000
+
+    def __init__(self) -> None:
+        super().__init__(1)
+
+
+class Often(Limited):
+    """Half of the episodes end before it."""
+
+    def start(self, env: int, seed: int | None) -> None:
+        """See Walk."""
+        super().start(env, seed)
+        if self.rng.random() < 0.3:
+            self.left[env] = self.rng.integers(3, 40)
+
+
+class Clipped(Walk):
+    """-2..2 is announced, and what is beyond -1..1 is cut off."""
+
+    def __init__(self, **spec: Any) -> None:
+        super().__init__(action=ActionSpec.box(2, -2, 2), **spec)
+
+
+class Deaf(Countdown):
+    """Nothing that is done in 120 steps counts."""
+
+    def play(self, env: int, action: Any) -> tuple[float, bool]:
+        """See Game."""
+        return 0.5, super().play(env, action)[1]
+
+
+MISTAKES: list[tuple[Callable[[], BridgeCore], Outcome, str]] = [
+    (AtHome, Outcome.WARN, "resets-itself"),
+    (EndsAtOnce, Outcome.WARN, "done-after-reset"),
+    (Limited, Outcome.WARN, "limit-as-done"),
+    (LongLimited, Outcome.WARN, "limit-as-done"),
+    (Often, Outcome.WARN, "limit-as-done"),
+    (Clipped, Outcome.WARN, "actions-clipped"),
+    (partial(Deaf, seeded=True), Outcome.FAIL, "action-ignored"),
+]
+
+
+@pytest.mark.parametrize(("make", "outcome", "name"), MISTAKES, ids=lambda each: getattr(each, "__name__", None))
+def test_a_mistake_like_it(make: Callable[[], Any], outcome: Outcome, name: str) -> None:
+    report = report_of(make(), patience=10)
+    assert [(found.outcome, found.mistake.name) for found in report.findings if found.mistake is not None] == [
+        (outcome, name)
+    ], report
