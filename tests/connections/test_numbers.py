@@ -13,13 +13,14 @@ import pytest
 
 from ue_rl import errors
 from ue_rl.bridges import MultiEnvBridge, run_in_thread
+from ue_rl.bridges.tcp.numbers import Numbers
 from ue_rl.compiled import load
 from ue_rl.connecting import open_transport, parse_tcp
 from ue_rl.connections import open_tcp
-from ue_rl.spec import Channel, EnvSpec, EnvType
+from ue_rl.spec import AgentGroup, Channel, EnvSpec, EnvType
 from ue_rl.testing.engines.line_engine import LineEngine
 from ue_rl.testing.raw_client import RawClient
-from ue_rl.wire import kernels_pure
+from ue_rl.wire import Codec, kernels_pure
 
 LATE = Path(__file__).parents[2] / "benchmarks" / "late_answers.py"
 N = 3
@@ -282,6 +283,21 @@ def test_env_sockets_have_numbers_of_their_own() -> None:
                 assert one.ask("ACT=0;SEQ=2").endswith(";ENV=0;SEQ=2")
 
 
+def test_all_agents_of_an_env_are_answered_with_one_number() -> None:
+    one = EnvSpec(1, 1)
+    codec = Codec(EnvSpec(1, 1, num_envs=2, groups=(AgentGroup("a", 2, one),)))
+    numbers, command = Numbers(codec, echoes=True), np.array([1, 1, 2, 2], np.uint8)
+    numbers.asked(0, 4, None, command)
+    command[:2] = 0  # env 0 has answered, and one of its agents is asked again
+    before = command.copy()
+    command[1] = 1
+    numbers.asked(0, 5, before, command)
+    lines = [(rows.tolist(), number) for rows, number in numbers.lines(None) if rows is not None]
+    assert lines == [([2, 3], 4), ([0, 1], 5)]
+    numbers.asked(0, 6, None, command)
+    assert [*numbers.lines(None)] == [(None, 6)]
+
+
 @pytest.mark.parametrize(
     ("spec", "announced"),
     [
@@ -329,7 +345,7 @@ def test_an_answer_to_the_lost_connection_is_dropped_and_counted(
 ) -> None:
     script = late(load_script)
     with script.LateEngine(script.Case("next", 0, 0, channel, at=3)) as engine:
-        transport = open_transport(
+        transport: Any = open_transport(
             engine.url, "tcp", channel=channel, timeout=0.05, connect_timeout=5, reconnect=5, compiled=compiled
         )
         transport.reset()
@@ -390,7 +406,7 @@ def test_an_engine_without_numbers_must_answer_before_it_is_trusted(
     channel: str, calls: bool, late: str, asked: str, said: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     with Forgetful(channel, calls, late) as engine:
-        transport = open_transport(engine.url, "tcp", timeout=0.3, connect_timeout=5, reconnect=10, max_restarts=5)
+        transport: Any = open_transport(engine.url, "tcp", timeout=0.3, connect_timeout=5, reconnect=10, max_restarts=5)
         transport.reset()
         transport.receive()
         transport.send_actions(np.ones((N, 1), np.float32))
