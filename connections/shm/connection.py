@@ -250,13 +250,12 @@ class SharedMemoryConnection(BaseTransport):
         ring, watch = self._ring, self._watch
         if self.timeout != watch.timeout:
             watch.set_timeout(self.timeout)
-        since = time.monotonic()
         try:
             good = self._bell.answer(0 if ring is None else ring.write_pos, watch.slice_ms)
         except ConnectionResetError as error:
             raise attach.gone(self.memory, "its socket was closed") from error
         if not good:
-            self._look_closer(since)
+            self._look_closer()
         if self._agent_reader is not None:
             self._agent_reader.take()
             self._some_act = not self._agent_reader.all_act
@@ -270,9 +269,9 @@ class SharedMemoryConnection(BaseTransport):
         self._taken = (obs, *self._taken[1:])
         self.buffers.obs, self.buffers.given = obs, False
 
-    def _look_closer(self, since: float) -> None:
-        """The answer, awaited `since`, is not there yet, messages came with it, or something is wrong with it."""
-        self._watch.wait_for_answer(self._commands.drain, since)
+    def _look_closer(self) -> None:
+        """The answer is not there yet, messages came with it, or something is wrong with it."""
+        self._watch.wait_for_answer(self._commands.drain)
         if self._plain is not None:
             self._plain.answered(self.buffers)
         bad = self._bell.take()

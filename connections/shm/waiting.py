@@ -80,18 +80,18 @@ class EngineWatch:
         if self._watched and not attach.engine_alive(memory) and bell.peek() == seen:
             raise engine_gone(f"its process {memory.header.server_pid} has died")
 
-    def wait_for_answer(self, drain: Callable[[], object], since: float) -> None:
+    def wait_for_answer(self, drain: Callable[[], object]) -> None:
         """Until the frame of the last `ask` is there.
 
         Args:
-            drain: takes in the messages that have come. since: time.monotonic() from which the deadline counts.
+            drain: takes in the messages that have come.
 
         Raises:
             EngineTimeout: not within the deadline. UnexpectedMessage: frame_seq was counted wrongly, or answered_seq
                 is another request's. EngineDisconnected, and what `drain` raises.
         """
         bell, memory = self._bell, self._memory
-        expected, deadline = bell.expected, since + self.timeout
+        expected, deadline = bell.expected, time.monotonic() + self.timeout
         beat = memory.load_u64(HEARTBEAT) if memory.header.extended else None
         while True:
             seq = bell.peek()

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import torch as th
@@ -44,14 +45,14 @@ class Bounded(th.Tensor):
     @staticmethod
     def __new__(cls, exact: th.Tensor, error: th.Tensor, dtype: th.dtype = th.float32) -> Bounded:
         """`dtype` is what torch takes it for: that of the tensor it stands for."""
-        made: Bounded = th.Tensor._make_wrapper_subclass(cls, exact.shape, dtype=dtype)  # type: ignore[attr-defined]
+        made: Any = th.Tensor._make_wrapper_subclass(cls, exact.shape, dtype=dtype)
         made.exact, made.error = exact, error
-        return made
+        return made  # type: ignore[no-any-return]
 
     __torch_function__ = th._C._disabled_torch_function_impl  # type: ignore[assignment]
 
     @classmethod
-    def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:  # type: ignore[override]
         """Outside of `evaluate` there is nothing to be done with it."""
         raise Unbounded(str(func))
 
@@ -63,14 +64,14 @@ def evaluate(compute: Callable[[], Sequence[th.Tensor]]) -> list[tuple[th.Tensor
         Unbounded: it takes an operation without a rule.
     """
     try:
-        with th.no_grad(), _Evaluation():
+        with th.no_grad(), _Evaluation():  # type: ignore[no-untyped-call]
             results = compute()
     except (TypeError, ValueError, RuntimeError, AttributeError, LookupError, AssertionError) as error:
         raise Unbounded(f"{type(error).__name__}: {error}") from error  # torch's own way to take it apart has no end
     return [(_exact(result).double(), _error(result).double()) for result in results]
 
 
-class _Evaluation(TorchDispatchMode):
+class _Evaluation(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         given = [x for x in tree_flatten((args, kwargs))[0] if isinstance(x, th.Tensor)]
@@ -200,11 +201,15 @@ def _ends(f: Callable[[th.Tensor], th.Tensor], exact: th.Tensor, error: th.Tenso
     return th.maximum((f(exact + error) - middle).abs(), (f(exact - error) - middle).abs())
 
 
+def _call(func: Any, args: Any, kwargs: Any, x: th.Tensor) -> th.Tensor:
+    return func(x, *args, **kwargs)  # type: ignore[no-any-return]
+
+
 def _monotone(func: Any, x: Any, *args: Any, **kwargs: Any) -> Any:
     if any(isinstance(a, Bounded) for a in args):
         return NotImplemented
     args, kwargs = tree_map(_exact, args), tree_map(_exact, kwargs)
-    (exact, error), f = _both(x), lambda t: func(t, *args, **kwargs)
+    (exact, error), f = _both(x), partial(_call, func, args, kwargs)
     return _made(f(exact), _ends(f, exact, error))
 
 
@@ -225,9 +230,9 @@ def _gated(steepness: float) -> Rule:
 
 
 def _power(func: Any, x: Any, exponent: Any) -> Any:
-    (exact, error), f = _both(x), lambda t: t**exponent
     if isinstance(exponent, th.Tensor):
         return NotImplemented
+    (exact, error), f = _both(x), partial(_call, th.pow, (exponent,), {})
     size = exact.abs()
     if exponent >= 1:
         off = f(size + error) - f(size)
@@ -340,7 +345,8 @@ def _convolution(func: Any, x: Any, weight: Any, bias: Any, *form: Any) -> Any:
 
     outputs = weight.shape[1 if form[3] else 0]
     if bias is not None:
-        bias = _made(*(t.reshape(-1, *[1] * (x.dim() - 2)) for t in _both(bias)))
+        shape = (-1, *[1] * (x.dim() - 2))
+        bias = Bounded(_exact(bias).reshape(shape), _error(bias).reshape(shape))
     return _bilinear(f, x, weight, weight.numel() // outputs, bias)
 
 
@@ -390,7 +396,7 @@ def _batch_norm(func: Any, x: Any, weight: Any, bias: Any, mean: Any, var: Any, 
 
 
 def _log_sum_exp(func: Any, x: Any, dim: Sequence[int], keepdim: bool = False) -> Any:
-    (exact, error), f = _both(x), lambda t: func(t, dim, keepdim)
+    (exact, error), f = _both(x), partial(_call, func, (dim, keepdim), {})
     y = f(exact)
     return _rounded(y, _ends(f, exact, error), (FUNCTION + exact[0].numel()) * UNIT * y.abs().clamp(min=1.0))
 

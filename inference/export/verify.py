@@ -128,13 +128,11 @@ class Verifier:
             exactly = cache(partial(self._exactly, inputs))
             self._judge(kind, self._run_file(arrays), want, exactly, tolerance)
             if not at:
-                self._judge_digits(kind, want, exactly)
+                self._judge_digits(kind, want, exactly, max(SIZE_LIMIT, tolerance))
             state = want[1:-1]
         self.found.observations += len(rows[0])
-        self._allow(
-            kind, self.needed[kind], self.tried[kind],
-            f"the file and {self.reference} differ, {_HIDING}",
-        )  # fmt: skip
+        differ = f"the file and {self.reference} differ, {_HIDING}"
+        self._allow(kind, self.needed[kind], self.tried[kind], differ)
 
     # -- running both ----------------------------------------------------------------------------------------------
 
@@ -299,7 +297,7 @@ class Verifier:
 
     def _judge_choices(self, kind: str, got: NDArray[Any], want: NDArray[Any], exactly: Exactly) -> NDArray[np.bool_]:
         """Accept rows of discrete actions that are equal, or ties; returns which of them are ties."""
-        differ = (got != want).any(axis=1)
+        differ: NDArray[np.bool_] = (got != want).any(axis=1)
         what = "any difference of a discrete action"
         for row in np.flatnonzero(differ).tolist():
             scores, bounds = self._bounds(kind, got[[row]], want[[row]], exactly, what)[-1]
@@ -322,16 +320,16 @@ class Verifier:
                 return False
         return True
 
-    def _judge_digits(self, kind: str, want: list[NDArray[Any]], exactly: Exactly) -> None:
+    def _judge_digits(self, kind: str, want: list[NDArray[Any]], exactly: Exactly, limit: float) -> None:
         """Refuse a policy that float32 cannot compute: two kernels may agree on it by luck, others will not."""
         coarse = np.zeros(len(want[0]), np.bool_)
         with suppress(Unbounded):
             for index, (theirs, (exact, _)) in enumerate(zip(self._numbers(want), exactly(), strict=False)):
                 scale = self._scale(kind, index, theirs)
-                coarse |= ~(np.abs(theirs - exact) <= SIZE_LIMIT * scale).all(axis=1)
+                coarse |= ~(np.abs(theirs - exact) <= limit * scale).all(axis=1)
         self._allow(
             kind, int(coarse.sum()), len(coarse),
-            f"{self.reference} is further than {SIZE_LIMIT} of the action range from the exact result",
+            f"{self.reference} is further than {limit} of the action range from the exact result",
         )  # fmt: skip
 
     def _exactly(self, inputs: Inputs) -> list[tuple[Doubles, Doubles]]:

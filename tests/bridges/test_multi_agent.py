@@ -250,6 +250,7 @@ def test_agents_in_arrays_end_and_come_back(start: Any) -> None:
     act(transport)  # what ends is away, whatever the game writes of it
     assert buffers.present.tolist() == [1, 0, 1, 1, 1, 0]
     assert not (buffers.dones & buffers.present).any()
+    assert bridge.outbox.dones.tolist() == bridge.outbox.truncated.tolist() == [0] * 6
     assert buffers.rewards[buffers.present == 1].tolist() == [1] * 4
     bridge.ends[:], bridge.cut[:], bridge.comes[0, 1] = 0, 0, 1
     act(transport, resets=[1])

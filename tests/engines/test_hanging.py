@@ -87,7 +87,10 @@ def test_for_a_call_too(carrier: str) -> None:
 
 
 @pytest.mark.parametrize("carrier", CARRIERS)
-def test_engines_that_hang_together_are_not_waited_for_one_after_another(carrier: str) -> None:
+@pytest.mark.parametrize("resets", [None, [0, 1]])
+def test_engines_that_hang_together_are_not_waited_for_one_after_another(
+    carrier: str, resets: list[int] | None
+) -> None:
     with hosted(carrier, 4) as (games, urls, options):
         engines = url_engines(urls, reconnect=20, timeout=1, connect_timeout=20, **options)
         with EnginesTransport(engines, restarts=Restarts()) as transport:
@@ -95,7 +98,7 @@ def test_engines_that_hang_together_are_not_waited_for_one_after_another(carrier
             transport.receive()
             for game in games[1:]:
                 game.gate.clear()
-            transport.send_actions(np.ones((8, 1), np.float32))
+            transport.send_actions(np.ones((8, 1), np.float32), resets)
             began = time.monotonic()
             buffers = transport.receive()
             took = time.monotonic() - began

@@ -178,6 +178,8 @@ def test_what_the_arguments_are_off_by_is_carried_through() -> None:
     assert carried(nn.functional.silu, 1.0) == pytest.approx(1.1 * e, rel=2e-3)
     assert carried(nn.functional.gelu, 1.0) == pytest.approx(1.13 * e, rel=2e-3)
     assert carried(th.maximum, 1.0, 5.0) == e
+    squares = carried(lambda a, b: (a[None] @ b[:, None])[0], 3.0, 2.0)
+    assert squares == pytest.approx(5 * e + e * e, rel=1e-3)
     with pytest.raises(Unbounded, match="float16"):
         carried(lambda a: a.half().float(), 1.0)
 

@@ -257,6 +257,7 @@ def test_more_rows_than_one_in_a_hundred_that_only_rounding_explains_are_refused
         judge.compare("typical", [np.zeros((100, 3), np.float32)], 0.0, chunk=100)
         judge.compare("extreme", [np.zeros((100, 3), np.float32)], 0.0, chunk=100)  # counted by kind
         judge.compare("typical", [np.zeros((100, 3), np.float32)], 0.0, chunk=100)  # 2 of 200
+        assert judge.needed == {"typical": 2, "extreme": 1}
         return
     with pytest.raises(ExportError, match=r"too coarse.*too many typical observations") as caught:
         judge.compare("typical", [np.zeros((100, 3), np.float32)], 0.0, chunk=100)
@@ -292,6 +293,9 @@ def test_a_policy_that_float32_cannot_compute_is_refused_though_both_agree() -> 
             continue
         with pytest.raises(ExportError, match=r"too coarse.*predict\(\) is further than 0\.01.*exact result"):
             judge.compare("typical", [np.zeros((100, 3), np.float32)], 1e-5, chunk=100)
+    judge = running(0, ENDLESS)
+    judge.exact = np.full((100, 1), 0.04)
+    judge.compare("typical", [np.zeros((100, 3), np.float32)], 0.05, chunk=100)  # asked for
     judge = running(0, ENDLESS)
     judge.exact = None  # nothing is known of it
     judge.compare("typical", [np.zeros((100, 3), np.float32)], 1e-5, chunk=100)

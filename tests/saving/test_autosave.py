@@ -294,6 +294,24 @@ def test_parameters_and_lessons_go_on(tmp_path: Path) -> None:
     assert after == states
 
 
+def test_the_values_of_the_present_episodes_are_known_after_a_resume(tmp_path: Path) -> None:
+    def part(stop: int) -> tuple[Any, Any]:
+        env = env_of()
+        drawing = randomize(env.transport, {"pull": (0, 1)}, seed=2)
+        assert drawing is not None
+        autosave = AutoSave(tmp_path, signals=False, lock=False)
+        model = autosave.resume(PPO, env) or new("ppo", env)
+        first = {name: dict(values) for name, values in drawing.values.items()}
+        with pytest.raises(Broken):
+            model.learn(288, callback=[autosave, At(stop, broken)])
+        autosave.rescue()
+        return first, drawing.values
+
+    before, last = part(50)
+    assert before == {0: {}, 1: {}, 2: {}}
+    assert part(100)[0] == last
+
+
 def test_learning_goes_on_in_other_ways(tmp_path: Path) -> None:
     """reset_num_timesteps=False counts from where the run is; a second learn() in one process goes on, too."""
     learn("a2c", env_of("a2c"), tmp_path, total=90)

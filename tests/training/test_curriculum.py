@@ -27,12 +27,15 @@ from ue_rl.envs.vec_env import UnrealVecEnv
 from ue_rl.randomize import as_ranges, check_ranges
 from ue_rl.spec import Parameter
 from ue_rl.testing.do_nothing import DoNothingBridge
+from ue_rl.testing.exactness import Drift
+from ue_rl.testing.exactness import bridge as bridge_of
 from ue_rl.testing.memory import MemoryTransport
 from ue_rl.testing.scripted_agents import ACTS, ENDS, GONE, World, spec_of
 from ue_rl.training import Curriculum, EngineNumbers, TrainOptions, train
 from ue_rl.training.lessons import Course, parse_curriculum
 from ue_rl.training.options import resolve
 from ue_rl.training.settings import parse_param
+from ue_rl.training.tables import ProgressTable, columns
 
 SAMPLE = Path(__file__).resolve().parents[2] / "samples" / "curriculum" / "climb.yaml"
 LESSONS: list[dict[str, Any]] = [
@@ -490,6 +493,67 @@ def test_the_game_s_numbers_by_name_apart_from_sb3_s() -> None:
     numbers.on_step()
     numbers.on_rollout_end()
     assert numbers.logger.name_to_value["engine/speed"] == 7.0
+
+
+def test_an_engine_that_always_has_new_numbers_does_not_widen_the_table_without_end(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = tmp_path / "progress.csv"
+    for part in range(2):  # the second one resumes
+        table = ProgressTable(path)
+        numbers = EngineNumbers(columns(path))
+        numbers.model = PPO("MlpPolicy", climb(1), n_steps=8, batch_size=8, device="cpu")
+        numbers.model._setup_learn(100, callback=None)
+        for rollout in range(8):
+            numbers.on_rollout_start()
+            numbers.locals = {"infos": [{f"k{part}-{rollout}-{key}": key for key in range(100)} | {"k0-0-7": 3}]}
+            numbers.on_step()
+            numbers.on_rollout_end()
+            table.write(numbers.logger.name_to_value, {})
+            numbers.logger.name_to_value.clear()
+        table.close()
+    header, *rows = path.read_text().splitlines()
+    assert len(header.split(",")) == 400
+    assert rows[-1].split(",")[header.split(",").index("engine/k0-0-7")] == "3.0"
+    assert caplog.text.count("more than 200 numbers") == 2
+
+
+class Odd(Drift):
+    """Sends anything that JSON can say under a name that Stable-Baselines3 takes the mean of."""
+
+    values: tuple[Any, ...] = ("yes", {}, [[1], [2, 3]], 10**400, True, 1)
+    asked = 0
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        """One after the other."""
+        obs, reward, terminated, *_ = super().step(action)
+        self.asked += 1
+        info = {"is_success": self.values[self.asked % len(self.values)], "big": 10**400, "list": [[1], [2, 3]]}
+        return obs, reward, terminated, True, info
+
+
+def test_an_is_success_that_is_no_number_is_the_engines_own() -> None:
+    env = UnrealVecEnv(MemoryTransport(bridge_of("box", Odd)))
+    model = PPO("MlpPolicy", env, n_steps=16, batch_size=8, device="cpu")
+    numbers = EngineNumbers()
+    model.learn(96, callback=numbers)
+    assert set(model.ep_success_buffer or ()) == {True}
+    assert "engine/big" not in model.logger.name_to_value
+    actions = np.zeros((env.num_envs, 2), np.float32)
+    seen = [info for _ in range(6) for info in env.step(actions)[3]]
+    kinds = {type(info["engine"]["is_success"]) for info in seen if "engine" in info}
+    assert kinds == {str, dict, list, int}
+    assert {type(info["is_success"]) for info in seen if "is_success" in info} == {bool, int}
+
+
+def test_an_episode_of_a_lost_engine_says_nothing_of_what_the_env_lacks(caplog: pytest.LogCaptureFixture) -> None:
+    said: list[str] = []
+    curriculum = Curriculum(LESSONS, tell=said.append)
+    assert curriculum._value("reward", {"engine_lost": "it went away"}) is None
+    assert said == []
+    assert curriculum._value("reward", {}) is None
+    assert len(said) == 1
+    assert "needs an env with monitor=True" in said[0]
 
 
 # -- worth having

@@ -22,6 +22,7 @@ from ue_rl.engines.asking import check_owed, split_resets, too_late
 from ue_rl.engines.calling import REFUSALS, Asked, answer_of
 from ue_rl.engines.lifecycle import Life, Listener
 from ue_rl.engines.merging import merged, merged_facts
+from ue_rl.engines.opening import open_together
 from ue_rl.engines.part import SURVIVABLE, Engine, EnginePart
 from ue_rl.engines.restarts import Restarts
 from ue_rl.engines.source import EngineSource
@@ -317,11 +318,13 @@ class EnginesTransport(BaseTransport):
         _log.warning("%s. Its episodes end as truncated, and it is %s", part.told, part.comes_back)
 
     def _revive(self, parts: Sequence[EnginePart]) -> None:
-        """Opens lost engines again; one that fails is lost again."""
+        """Opens lost engines again, all at the same time; one that fails is lost again."""
+        if not parts:
+            return
         began = time.monotonic()
         started = [part for part in parts if self._surviving(part, part.start)]
-        for part in started:
-            if self._surviving(part, part.open):
+        for part, error in zip(started, open_together(started), strict=True):
+            if self._surviving(part, functools.partial(_raise, error)):
                 _log.info("engine %d is back after %.1f s", part.number, time.monotonic() - began)
 
     def _surviving(self, part: EnginePart, do: Callable[[], None]) -> bool:
@@ -379,3 +382,8 @@ class EnginesTransport(BaseTransport):
     def describe(self) -> dict[str, str]:
         """See Transport.describe; what differs between the engines is listed."""
         return merged_facts([part.describe() for part in self._parts])
+
+
+def _raise(error: BaseException | None) -> None:
+    if error is not None:
+        raise error

@@ -39,7 +39,6 @@ _KNOWN = (
 )  # fmt: skip
 _METHODS = ("action_masks", "compute_reward", "render", "get_params", "set_params", "list_params")
 _RESERVED = frozenset(("episode", "terminal_observation", "TimeLimit.truncated", "engine_lost"))
-_READ = _RESERVED | {"is_success"}  # the engine's own, where it is what SB3 takes the mean of
 
 
 class UnrealVecEnv(EngineControls, Resumable, VecEnv):
@@ -186,11 +185,11 @@ class UnrealVecEnv(EngineControls, Resumable, VecEnv):
             for env, sent in buffers.infos.items():
                 info = infos[env]
                 info.update(sent)
-                if not _READ.isdisjoint(sent) and env not in buffers.lost:
-                    own = [key for key in sent if key in _RESERVED or (key == "is_success" and not is_number(sent[key]))]
-                    if own:
-                        info["engine"] = {key: info.pop(key) for key in own}
-                        info["TimeLimit.truncated"] = False
+                odd = "is_success" in sent and not is_number(sent["is_success"])  # SB3 takes the mean of it
+                if (odd or not _RESERVED.isdisjoint(sent)) and env not in buffers.lost:
+                    own = [key for key in sent if key in _RESERVED or (odd and key == "is_success")]
+                    info["engine"] = {key: info.pop(key) for key in own}
+                    info["TimeLimit.truncated"] = False
                 put_arrays(info)
         if self._masks is not None:
             self._masks.take(buffers)

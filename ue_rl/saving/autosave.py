@@ -202,7 +202,11 @@ class AutoSave(BaseCallback):
         self._collecting = self._unsaved = False
         if self._signals:
             self._running.enter_context(self._stops)
-            self._stoppable.enter_context(self._stops.interruptible(WAITING))
+            try:
+                self._stoppable.enter_context(self._stops.interruptible(WAITING))
+            except BaseException:
+                self._leave()
+                raise
             if self._env is not None:
                 self._env.on_failure = self.rescue
             atexit.register(self.rescue)

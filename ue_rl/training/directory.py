@@ -17,6 +17,7 @@ import re
 import secrets
 import shutil
 import zipfile
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -106,13 +107,12 @@ class RunDirectory:
                 name, or the folder cannot be written.
         """
         half = cls(log_dir / f"{HALF}{secrets.token_hex(8)}")
-        run = half
+        run = half if run_id is None else cls(log_dir / checked_id(run_id))
         try:
             half.checkpoints.mkdir(parents=True)
             if options is not None:
                 half.write_config(options)
             if run_id is not None:
-                run = cls(log_dir / checked_id(run_id))
                 if run.path.exists():
                     run._make_room(force)
                 if not _takes_name(half.path, run.path):  # another process was faster
@@ -122,13 +122,14 @@ class RunDirectory:
                 first = max((int(end) for end in ends if end.isdigit()), default=0) + 1
                 paths = (log_dir / f"{name}-{number}" for number in itertools.count(first))
                 run = cls(next(path for path in paths if _takes_name(half.path, path)))
-            sync_folder(log_dir)
         except BaseException as error:
             shutil.rmtree(half.path, ignore_errors=True)
             run._put_back()
             if isinstance(error, OSError):
                 raise ConfigurationError(f"{run.path} cannot be written", field="log_dir", got=str(error)) from error
             raise
+        with suppress(OSError):
+            sync_folder(log_dir)
         return run
 
     def _exists(self) -> ConfigurationError:
@@ -173,7 +174,7 @@ class RunDirectory:
             ConfigurationError: there is none, or its folder is no run.
         """
         if run_id is None:
-            found = [*log_dir.glob(f"{name}-*/config.yaml"), *log_dir.glob(f"{name}-*/checkpoints/0*")]
+            found = [*log_dir.glob(f"{name}-*/config.yaml"), *log_dir.glob(f"{name}-*/checkpoints/*_steps")]
             folders = {log_dir / path.relative_to(log_dir).parts[0]: path.stat().st_mtime for path in reversed(found)}
             folders = {path: at for path, at in folders.items() if path.name.removeprefix(f"{name}-").isdigit()}
             if not folders:
