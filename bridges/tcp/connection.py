@@ -7,6 +7,7 @@ import errno
 import logging
 import select
 import socket
+import time
 from collections.abc import Callable
 
 from ue_rl.keepalive import keep_alive
@@ -35,7 +36,8 @@ class Connection(asyncio.Protocol):
         peer: the other side's address, for people; host: without the port. early: what came before it was in a session.
         gone: closed. heard: something came.
         clogged: the other side does not read what it was sent. detached: the socket was given away.
-        fd: its descriptor. told: it came while somebody else was served: the first connection of a trainer that waits.
+        since: when it was accepted, time.monotonic() seconds. fd: its descriptor.
+        told: it came while somebody else was served: the first connection of a trainer that waits.
     """
 
     def __init__(
@@ -51,6 +53,7 @@ class Connection(asyncio.Protocol):
         self.clogged = False
         self.detached = False
         self.told = False
+        self.since = time.monotonic()
         self.fd = -1
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:

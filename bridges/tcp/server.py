@@ -78,7 +78,7 @@ class BridgeServer:
         self._attending = False
         self._vain_waits = 0
         self._no_attending_before = 0.0
-        self._clogged = False
+        self._clogged = self._given_up = False
         self._space = memoryview(bytearray(65_536))
         self._pacer: asyncio.Task[None] | None = None
         self._switches = 0
@@ -230,7 +230,8 @@ class BridgeServer:
         """Tells whoever waits so. Ends a session in which nothing was ever said, after a while; whether it did.
 
         The plugin's own trainer says nothing on its first connection, and nothing on its env sockets until all of its
-        worker processes run, which may take minutes. It would train on zeros if it were sent away meanwhile.
+        worker processes run, which may take minutes. It would train on zeros if it were sent away meanwhile. Where one
+        that waited in silence has left, it was no env socket but a trainer that waited for its handshake.
         """
         now, first, full = time.monotonic(), self._members[0], session.full
         may_be_its_own = 0 if full else session.env_sockets
@@ -239,7 +240,7 @@ class BridgeServer:
         self._waiting.refuse(MAX_WAITING + may_be_its_own, f"{MAX_WAITING} trainers wait already", speaks)
         if first.heard or len(self._members) > 1 or not self._waiting or self._waiting.anybody_spoke(first.host):
             return False
-        starts = may_be_its_own and self._waiting.anybody_from(first.host)
+        starts = may_be_its_own and not self._given_up and self._waiting.anybody_from(first.host)
         patience = SILENCE * STARTING if starts else SILENCE
         left = self._began + patience - now
         if left > 0:
@@ -255,7 +256,7 @@ class BridgeServer:
         self._session = EngineSession(self.bridge, self._upgrader, self.tick_rate, self._finished)
         self._poller = select.poll() if hasattr(select, "poll") else None
         self._by_fd = {}
-        self._clogged, self._undecided = False, True
+        self._clogged, self._undecided, self._given_up = False, True, False
         self._began = self._last_word = time.monotonic()
         self.sessions += 1
 
@@ -320,6 +321,7 @@ class BridgeServer:
             self._end_session("the trainer has gone", logging.INFO)
         else:
             self._waiting.remove(connection)
+            self._given_up |= not connection.heard and time.monotonic() - connection.since > SILENCE / 10
 
     def clogging_changed(self) -> None:
         """A trainer that does not read its answers is not read either, so that nothing grows without end."""

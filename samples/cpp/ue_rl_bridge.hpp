@@ -1398,6 +1398,7 @@ public:
 
     std::string host, peer;
     bool heard = false, told = false, gone = false;
+    const double since = seconds();
 
     Socket socket() const { return socket_; }
     bool clogged() const { return sent_ < out_.size(); }
@@ -1994,7 +1995,7 @@ private:
     int port_ = 0;
     std::vector<std::unique_ptr<Connection>> session_, waiting_;  // session_[0]: the first, [i + 1]: env i's own
     Wiring wiring_ = Wiring::Unknown;
-    bool means_shared_ = false, complete_ = false, paused_ = false;
+    bool means_shared_ = false, complete_ = false, paused_ = false, given_up_ = false;
     double since_ = 0, env_since_ = 0, next_look_ = 0;
     std::string line_;
     // shared memory
@@ -2370,7 +2371,7 @@ private:
         if (!session_.empty()) tell_busy();
         if (session_.empty() || wiring_ != Wiring::Unknown || session_[0]->heard || waiting_.empty()) return;
         const auto mine = [&](const auto& c) { return !c->told && c->host == session_[0]->host; };
-        const bool may_start = env_sockets() && std::any_of(waiting_.begin(), waiting_.end(), mine);
+        const bool may_start = !given_up_ && env_sockets() && std::any_of(waiting_.begin(), waiting_.end(), mine);
         const double most = may_start ? detail::starting : detail::silence;
         if (detail::seconds() - since_ > most)
             end("it has said nothing for " + detail::number_text(most) + " s, and others wait");
@@ -2384,6 +2385,8 @@ private:
             const View word = text.substr(begin, 3);
             const bool request =
                 bridge_.spec.env_type == EnvType::RlBase || detail::same(word, View("ACT").substr(0, word.size()));
+            // It waited for a handshake, so it was no env socket.
+            if (c->gone && !c->heard && detail::seconds() - c->since > detail::silence / 10) given_up_ = true;
             return c->gone || !request || c->unread().size() > detail::call_limit;
         };
         waiting_.erase(std::remove_if(waiting_.begin(), waiting_.end(), strange), waiting_.end());
@@ -2405,7 +2408,7 @@ private:
         session_.push_back(std::move(waiting_.front()));
         waiting_.erase(waiting_.begin());
         wiring_ = Wiring::Unknown;
-        means_shared_ = complete_ = paused_ = false;
+        means_shared_ = complete_ = paused_ = given_up_ = false;
         since_ = env_since_ = detail::seconds();
         std::string line = bridge_.layout.config;
         if (options_.shared_memory && bridge_.spec.version && bridge_.spec.env_type != EnvType::RlBase) {

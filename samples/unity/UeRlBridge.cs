@@ -1844,6 +1844,7 @@ namespace UeRl
         private Socket _listener;
         private bool _shared, _perEnv; // the wiring, once it is known
         private bool _meansShared; // an empty line has said so
+        private bool _givenUp; // a trainer that waited in silence has left
         private double _began, _lastWord, _lastLook;
         private int _asker; // the env socket that spoke last
 
@@ -2060,6 +2061,8 @@ namespace UeRl
             }
             // what a trainer that died while it connected has left
             if (!one.Gone) return;
+            // one that waited for a handshake was no env socket
+            if (!one.Heard && now - one.Since > Silence / 10) _givenUp = true;
             _waiting.RemoveAt(index);
             one.Close();
         }
@@ -2090,7 +2093,7 @@ namespace UeRl
             {
                 if (one.Told) continue;
                 if (one.Heard) return;
-                if (!full && one.Host.Equals(first.Host)) most = Starting;
+                if (!full && !_givenUp && one.Host.Equals(first.Host)) most = Starting;
             }
             if (now - _began < most) return;
             End("it has said nothing for " + UeRlText.Integer((long)most) + " s, and somebody else waits");
@@ -2125,7 +2128,7 @@ namespace UeRl
         private void Begin(UeRlConnection first)
         {
             _members.Add(first);
-            _shared = _perEnv = _meansShared = false;
+            _shared = _perEnv = _meansShared = _givenUp = false;
             _asker = 0;
             _began = _lastWord = Now;
             _codec.Forget();

@@ -173,6 +173,22 @@ async def test_who_says_nothing_gives_way_to_who_waits(
         assert "it has said nothing for 0.1 s, and somebody else waits" in caplog.text
 
 
+async def test_a_trainer_that_waited_in_vain_was_no_env_socket(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Behind a silent connection that stays open, the next trainer is served as soon as one has given up."""
+    monkeypatch.setattr(server_module, "SILENCE", 0.2)
+    async with hosting() as server:
+        silent = await dial(server)
+        assert (await line(silent)).startswith("CONFIG")
+        gives_up = await dial(server)
+        await asyncio.sleep(0.5)
+        assert server.sessions == 1
+        gives_up[1].close()
+        await settle()
+        following = await dial(server)
+        assert (await line(following)).startswith("CONFIG")
+        assert (await line(silent)).startswith("ERROR=it%20has%20said%20nothing")
+
+
 async def test_a_trainer_that_has_spoken_may_be_silent_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(server_module, "SILENCE", 0.02)
     async with hosting() as server:

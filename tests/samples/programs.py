@@ -134,3 +134,15 @@ def give_way(port: int, own: int) -> None:
         for client in same:
             assert client.line().startswith("CONFIG:")
         assert silent.line().startswith("ERROR=it%20has%20said%20nothing")
+
+
+def give_up(port: int, wait: float = 0.25) -> None:
+    """As give_way where patience with env sockets is long: a trainer that has waited in vain was none."""
+    with contextlib.ExitStack() as stack:
+        silent = stack.enter_context(RawClient(("127.0.0.1", port)))
+        assert silent.line().startswith("CONFIG:")
+        with RawClient(("127.0.0.1", port)) as trainer:
+            time.sleep(wait)
+            assert not trainer.has_data()
+        following = stack.enter_context(RawClient(("127.0.0.1", port)))
+        assert following.line().startswith("CONFIG:")

@@ -603,6 +603,8 @@ def test_the_plugin_s_trainer_may_start_for_long(built: dict[str, Path]) -> None
 def test_a_silent_stranger_gives_way(built: dict[str, Path], starting: str, sockets: int) -> None:
     with lab(built, "plain", "0", "0.1", starting) as port:
         programs.give_way(port, sockets)
+    with lab(built, "plain", "0", "0.1", "30") as port:
+        programs.give_up(port)
 
 
 @pytest.mark.parametrize(

@@ -605,6 +605,7 @@ def test_the_plugin_s_trainer_may_start_for_long(probe: Path) -> None:
     with started([probe, "serve", "plain", "0", str(NUM_ENVS), "0.1", "30"]) as port:
         programs.start_for_long(port, NUM_ENVS)
         programs.give_way(port, 0)
+        programs.give_up(port)
     with started([probe, "serve", "plain", "0", str(NUM_ENVS), "0.1", "0.2"]) as port:
         programs.give_way(port, 1)
 
