@@ -21,7 +21,7 @@ class ActionCheck:
 
     Attributes:
         has_choices: some numbers of an action are choices. illegal: how many actions the masks that they answered did
-            not allow; the first one is logged, none is refused.
+            not allow, each counted once however long it runs; the first one is logged, none is refused.
     """
 
     def __init__(self, spec: EnvSpec) -> None:
@@ -47,6 +47,7 @@ class ActionCheck:
         self._free = np.tile(free, copies) if free.any() else None
         self._masked = self.has_choices and spec.mask_size > 0
         self.illegal = 0
+        self._under_way = np.zeros(spec.num_rows, np.bool_)
 
     def of_model(self, given: Any, env_ids: Sequence[int]) -> NDArray[np.float32]:
         """A model's actions for the rows `env_ids` as float32 [n, act_size].
@@ -105,6 +106,11 @@ class ActionCheck:
         if self._masked and states is not None:
             self._count_illegal(inbox, states)
 
+    def after_tick(self, inbox: ActionBatch) -> None:
+        """What is still asked is under way: the next tick sees the same actions again."""
+        if self._masked:
+            np.equal(inbox.command, ActionBatch.STEP, out=self._under_way)
+
     def _are_choices(self, actions: NDArray[np.float32], rows: NDArray[np.intp] | None = None) -> NDArray[np.bool_]:
         """For each number: does it equal its nearest choice? Few array operations, because every tick calls it."""
         low, high = (self._low, self._high) if rows is None else (self._low[rows], self._high[rows])
@@ -117,7 +123,7 @@ class ActionCheck:
         return fits
 
     def _count_illegal(self, inbox: ActionBatch, states: StepBuffers) -> None:
-        rows = np.flatnonzero(inbox.command == ActionBatch.STEP)
+        rows = np.flatnonzero((inbox.command == ActionBatch.STEP) & ~self._under_way)
         agents = rows % len(self._actions)
         chosen = self._is_choice[agents]
         flags = np.where(chosen, inbox.actions[rows].astype(np.int64) + self._flags[agents], 0)

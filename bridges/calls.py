@@ -71,7 +71,7 @@ def _answer(bridge: BridgeCore, call: Call) -> str:
             raise lacks("render")
         picture = game.render(check_env(bridge.num_envs, call.env or 0))
         if picture is None:
-            raise ConfigurationError("there is no picture of this env", fault="engine", env_id=call.env or 0)
+            raise ConfigurationError("there is no picture of this env now", fault="engine", env_id=call.env or 0)
         return calls.write_picture(picture)
     return _rewards(game, call)
 

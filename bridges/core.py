@@ -25,6 +25,7 @@ from ue_rl.bridges.action_check import ActionCheck
 from ue_rl.bridges.hosting import (
     ActsPerEnv,
     ChecksSizes,
+    ChecksSpaces,
     ComputesRewards,
     ForgetsEpisodes,
     Host,
@@ -181,7 +182,7 @@ class BridgeCore(abc.ABC):
         """The policy for `start_inference`; takes the place of an earlier one between two ticks.
 
         Raises:
-            ModelMismatch: the policy has other sizes than this bridge. The earlier one stays.
+            ModelMismatch: the policy has other sizes or spaces than this bridge. The earlier one stays.
             ConfigurationError: this bridge has images, which no policy is given here.
         """
         if self.spec.image is not None:
@@ -189,7 +190,9 @@ class BridgeCore(abc.ABC):
                 "inference mode gives a policy numbers, not images", fault="caller", field="IMAGE",
                 got=self.spec.image.text(), cure="run the exported model in the engine, on outbox.image",
             )  # fmt: skip
-        if isinstance(interface, ChecksSizes):
+        if isinstance(interface, ChecksSpaces):
+            interface.require_spaces(self.spec)
+        elif isinstance(interface, ChecksSizes):
             interface.require(self.spec.obs_size, self.spec.act_size)
         with self.lock:
             self._forgetful = interface if isinstance(interface, ForgetsEpisodes) else None
@@ -261,6 +264,7 @@ class BridgeCore(abc.ABC):
                     if self.inbox.parameters:
                         self._set_parameters()
                     self.tick_training(delta)
+                    self.check.after_tick(self.inbox)
                 elif self.mode is Mode.INFERENCE:
                     self.tick_inference(delta)
             finally:
@@ -289,6 +293,7 @@ class BridgeCore(abc.ABC):
         self.check.of_trainer(self.inbox, self.outbox)
         self.tick_training(delta)
         if self.busy:
+            self.check.after_tick(self.inbox)
             return False
         self.answered[:] = 0
         return True
@@ -317,6 +322,7 @@ class BridgeCore(abc.ABC):
     def forget_requests(self) -> None:
         """The trainer has gone: nothing is asked and nothing is to be sent any more."""
         self.inbox.clear()
+        self.check.after_tick(self.inbox)
         self.outbox.infos.clear()
         self.answered[:] = 0
         if self.paused:

@@ -1,7 +1,10 @@
 """GymnasiumBridge: hosts any Gymnasium env as an engine, one instance per env.
 
-Over the wire it gives what SB3's DummyVecEnv gives over the same envs, bit for bit: numbers are float32 on both
-sides, seeds arrive as they were given, and a finished env waits for the trainer's reset.
+Over the wire it gives what SB3's DummyVecEnv gives over the same envs, bit for bit where their numbers fit float32,
+which is what travels. Observations of float64 (those of Gymnasium's MuJoCo envs) are announced and given out as
+float64, but rounded to float32 on the way. A network takes them as float32 anyhow; the running statistics of
+VecNormalize, and code of your own, see a difference in the eighth digit. Seeds arrive as they were given, and a
+finished env waits for the trainer's reset.
 """
 
 from __future__ import annotations
@@ -20,6 +23,7 @@ from ue_rl.bridges.gymnasium_envs import (
     GameParameters,
     attribute,
     flat_mask,
+    render_fps,
     reset_keywords,
     rewards_of_goals,
 )
@@ -36,7 +40,7 @@ from ue_rl.bridges.vector import EnvIds, VectorBridge
 from ue_rl.errors import ConfigurationError
 from ue_rl.json_text import json_items
 from ue_rl.space_tree import Leaf, LeafKind, Space
-from ue_rl.spec import ActionSpec, EnvSpec, EnvType
+from ue_rl.spec import DEFAULT_FPS, ActionSpec, EnvSpec, EnvType
 
 
 class GymnasiumBridge(VectorBridge):
@@ -68,7 +72,7 @@ class GymnasiumBridge(VectorBridge):
     """
 
     # Only where the envs can: a host asks whether they are there, see ue_rl/bridges/hosting.py.
-    render: Callable[[int], NDArray[np.uint8]]
+    render: Callable[[int], NDArray[np.uint8] | None]
     compute_reward: Callable[[NDArray[np.float32], NDArray[np.float32]], NDArray[np.float32]]
     list_parameters: Callable[[], dict[str, tuple[float, float, float]]]
     get_parameter: Callable[[str, int], float]
@@ -110,6 +114,7 @@ class GymnasiumBridge(VectorBridge):
                 num_envs=num_envs,
                 action=action,
                 features=frozenset(features),
+                render_fps=render_fps(first) if "RENDER" in features else DEFAULT_FPS,
                 parameters=() if env_type is EnvType.RLBASE else self._parameters.parameters,
                 **self._observation_side(first.observation_space, images),
             )
@@ -198,15 +203,15 @@ class GymnasiumBridge(VectorBridge):
             self.set_parameter = self._parameters.set
         return features
 
-    def _render(self, env_id: int = 0) -> NDArray[np.uint8]:
-        """The env's picture, uint8 [height, width, 3]."""
+    def _render(self, env_id: int = 0) -> NDArray[np.uint8] | None:
+        """The env's picture, uint8 [height, width, 3]; None where it has none now."""
         try:
             picture = self.envs[env_id].render()
         except gym.error.DependencyNotInstalled as error:
             raise ConfigurationError(
                 "this env cannot render here", fault="caller", got=str(error), cure="install what it names"
             ) from error
-        return np.asarray(picture, np.uint8)
+        return None if picture is None else np.asarray(picture, np.uint8)
 
     # -- rows
 
@@ -220,7 +225,7 @@ class GymnasiumBridge(VectorBridge):
         own_image = None if path is None else part_at(space, path)
         image = None if own_image is None else image_spec(own_image, only=not tree.size)
         self._write = ObservationWriter(tree, () if own_image is None else own_image.shape)
-        self._plain = isinstance(tree, Leaf) and len(tree.shape) <= 1 and image is None
+        self._plain = isinstance(tree, Leaf) and len(tree.shape) <= 1 and image is None and not tree.wide
         row = _plain_row(tree)
         if row is None:
             return {"obs_size": tree.size or 1, "image": image, "obs_space": tree}

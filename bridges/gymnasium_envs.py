@@ -12,10 +12,16 @@ from gymnasium import spaces
 from numpy.typing import NDArray
 
 from ue_rl.errors import ConfigurationError
-from ue_rl.spec import Parameter
+from ue_rl.spec import DEFAULT_FPS, MAX_FPS, Parameter
 
 AnyEnv = gym.Env[Any, Any]
 EnvFactory = Callable[[], AnyEnv]
+
+
+def render_fps(env: Any) -> int:
+    """Pictures a second, as the env's metadata says it; for Gymnasium's and PettingZoo's envs."""
+    said = env.metadata.get("render_fps")
+    return min(max(round(said), 1), MAX_FPS) if isinstance(said, (int, float)) and said < np.inf else DEFAULT_FPS
 
 
 class EnvMaker:

@@ -16,7 +16,7 @@ from gymnasium import spaces
 from numpy.typing import NDArray
 
 from ue_rl.errors import ConfigurationError
-from ue_rl.space_tree import DTYPES, Branch, Leaf, LeafKind, Space, box, leaves
+from ue_rl.space_tree import DTYPES, MAX_EXACT, Branch, Leaf, LeafKind, Space, beyond_exact, box, leaves
 from ue_rl.spec import ImageSpec
 
 Key = str | int
@@ -29,8 +29,8 @@ _CARRIED = "Dict, Tuple, Box, Discrete, MultiDiscrete, MultiBinary"
 def tree_of(space: Any, field: str, image: Path | None = None, at: Path = ()) -> Space:
     """The tree of a Gymnasium space.
 
-    A Box of float16 is announced as float32, which is what travels; so is an observation that is one row of float64,
-    which stays as version 1 of the protocol has it. Elsewhere a Box keeps its float64: people compare spaces.
+    A Box of float16 is announced as float32. One of float64 keeps its name, because models compare spaces when they are
+    loaded; what travels is float32 all the same.
 
     Args:
         field: OBS_SPACE or ACT_SPACE, for errors. image: where the part stands that travels as the image.
@@ -51,7 +51,7 @@ def tree_of(space: Any, field: str, image: Path | None = None, at: Path = ()) ->
         parts = tuple((str(name), tree_of(part, field, image, (*at, name))) for name, part in _parts(space))
         make: Callable[[], Space] = functools.partial(Branch, parts, named)
     elif isinstance(space, spaces.Box):
-        make = functools.partial(_box, space, field == "ACT_SPACE" or at != () or len(space.shape) != 1)
+        make = functools.partial(_box, space)
     elif isinstance(space, spaces.Discrete):
         make = functools.partial(Leaf, LeafKind.DISCRETE, counts=(int(space.n),), starts=(int(space.start),))
     elif isinstance(space, spaces.MultiDiscrete):
@@ -112,8 +112,8 @@ class ObservationWriter:
 
     def __init__(self, tree: Space, image_shape: tuple[int, ...] = ()) -> None:
         self._leaves = [
-            (getter(keys), leaf, at)
-            for keys, (_, leaf, at) in zip(tree_keys(tree), leaves(tree), strict=True)
+            (_exact(getter(keys), path) if leaf.wide else getter(keys), leaf, at)
+            for keys, (path, leaf, at) in zip(tree_keys(tree), leaves(tree), strict=True)
         ]  # fmt: skip
         self._image_shape = image_shape
         self._row: NDArray[np.float32] | None = None
@@ -191,13 +191,13 @@ def _readers(parts: list[Any]) -> list[tuple[Callable[[NDArray[np.float32]], Any
     return found
 
 
-def _box(space: spaces.Box, keeps_double: bool) -> Leaf:
+def _box(space: spaces.Box) -> Leaf:
     low, high, kind = np.asarray(space.low), np.asarray(space.high), np.dtype(space.dtype)
     if not math.prod(space.shape):
         raise ConfigurationError("a Box without numbers", expected="sizes of 1 or more", got=space.shape)
     if (low == low.flat[0]).all() and (high == high.flat[0]).all():  # said once, however many numbers there are
         low, high = low.ravel()[:1], high.ravel()[:1]
-    if kind == np.float64 and keeps_double:
+    if kind == np.float64:
         return box(space.shape, low, high, "float64")
     if kind.kind == "f":
         with np.errstate(over="ignore"):
@@ -216,6 +216,23 @@ def _images(space: Any, at: Path) -> list[Path]:
     if not isinstance(space, spaces.Box) or space.dtype != np.uint8 or len(space.shape) not in (2, 3):
         return []
     return [at] if (space.low == 0).all() and (space.high == 255).all() else []
+
+
+def _exact(get: Callable[[Any], Any], path: tuple[str, ...]) -> Callable[[Any], Any]:
+    """`get`, which refuses integers that would be rounded."""
+
+    def checked(value: Any) -> Any:
+        numbers = get(value)
+        wrong = beyond_exact(numbers)
+        if wrong is not None:
+            raise ConfigurationError(
+                "an integer of the observation is not exact in float32, which is what travels", fault="engine",
+                field=".".join(("OBS", *path)), expected=f"{-MAX_EXACT} to {MAX_EXACT}", got=wrong,
+                cure="wrap the env: two smaller integers, or a float that may be rounded",
+            )  # fmt: skip
+        return numbers
+
+    return checked
 
 
 def _follow(path: Path, value: Any) -> Any:

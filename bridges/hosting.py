@@ -2,7 +2,7 @@
 
 A game implements the callbacks of MultiEnvBridge, SingleEnvBridge or VectorBridge. Whatever else it may define stands
 here, one Protocol for each ability; a bridge that lacks one answers the command that needs it with a named error.
-A policy needs `run_inference`; ChecksSizes, ForgetsEpisodes and ActsPerEnv are optional.
+A policy needs `run_inference`; ChecksSpaces, ChecksSizes, ForgetsEpisodes and ActsPerEnv are optional.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 if TYPE_CHECKING:
     from ue_rl.bridges.core import BridgeCore
+    from ue_rl.spec import EnvSpec
 
 
 class Host(Protocol):
@@ -50,6 +51,15 @@ class ChecksSizes(Protocol):
 
     def require(self, obs_size: int, act_size: int) -> None:
         """Raises ModelMismatch where a bridge of these sizes does not fit it."""
+        ...
+
+
+@runtime_checkable
+class ChecksSpaces(Protocol):
+    """A policy that knows what its numbers mean; asked instead of ChecksSizes."""
+
+    def require_spaces(self, spec: EnvSpec) -> None:
+        """Raises ModelMismatch where a bridge of this spec does not fit it."""
         ...
 
 

@@ -120,6 +120,7 @@ class MujocoBridge(VectorBridge):
         self._rngs = [np.random.default_rng() for _ in range(num_envs)]
         self._steps = np.zeros(num_envs, np.int64)
         self._contracts: dict[int, _Contract] = {}
+        self._before: dict[tuple[int, str], float] = {}  # the parameters that contracts have changed, as they were
         self._scene.forget()
         self._cameras.forget()
 
@@ -158,6 +159,7 @@ class MujocoBridge(VectorBridge):
                 self._rngs[env] = np.random.default_rng(seed)
             if contract is not None:
                 for name, value in contract.draw(self._rngs[env]).items():
+                    self._before.setdefault((env, name), self._parameters.get(name, env))
                     self._parameters.set(name, value, env)
         self.physics.reset(ids, [self._rngs[env] for env in ids])
         for env, option in zip(ids, options, strict=True):
@@ -204,8 +206,12 @@ class MujocoBridge(VectorBridge):
         self._cameras.close()
 
     def forget_requests(self) -> None:
-        """See BridgeCore; what the trainer held, streamed and drew ends with it."""
+        """See BridgeCore; what the trainer held, streamed and drew ends with it, and so do its contracts."""
         super().forget_requests()
+        for (env, name), value in self._before.items():
+            self._parameters.set(name, value, env)
+        self._contracts.clear()
+        self._before.clear()
         self._scene.forget()
         self._cameras.forget()
 

@@ -44,7 +44,7 @@ class PettingZooBridge(MultiAgentBridge):
     """
 
     # Only where the envs can, see GymnasiumBridge.
-    render: Callable[[int], NDArray[np.uint8]]
+    render: Callable[[int], NDArray[np.uint8] | None]
     list_parameters: Callable[[], dict[str, tuple[float, float, float]]]
     get_parameter: Callable[[str, int], float]
     set_parameter: Callable[[str, float, int], None]
@@ -199,9 +199,10 @@ class PettingZooBridge(MultiAgentBridge):
         action = ActionSpec.of(tree_of(acted, "ACT_SPACE"))
         return EnvSpec(obs.size, action.size, action=action, obs_space=obs)
 
-    def _render(self, env_id: int = 0) -> NDArray[np.uint8]:
-        """The env's picture, uint8 [height, width, 3]."""
-        return np.asarray(self.envs[env_id].render(), np.uint8)
+    def _render(self, env_id: int = 0) -> NDArray[np.uint8] | None:
+        """The env's picture, uint8 [height, width, 3]; None where it has none now."""
+        picture = self.envs[env_id].render()
+        return None if picture is None else np.asarray(picture, np.uint8)
 
 
 def _maker(env: str | Callable[..., Any]) -> Callable[..., Any]:

@@ -94,7 +94,9 @@ class VectorAgentsBridge(VectorBridge):
     def tick_step_all(self, delta: float) -> bool:
         """See BaseBridge."""
         if self.check.has_choices:
+            self.inbox.command[:] = ActionBatch.STEP  # or nothing would be judged
             self.check.of_trainer(self.inbox, self.outbox)
+            self.inbox.command[:] = ActionBatch.NOTHING
         self._step_agents(self._all)
         return True
 

@@ -16,6 +16,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ue_rl.errors import ModelLoadError, ModelMismatch
+from ue_rl.inference.agreement import with_engine
+from ue_rl.space_tree import Space
+from ue_rl.spec import EnvSpec
 
 ModelPath: TypeAlias = "str | PathLike[str]"
 Observations: TypeAlias = "NDArray[Any] | Mapping[str, NDArray[Any]]"
@@ -85,6 +88,30 @@ class InferenceInterface(ABC):
     def act_size(self) -> int | None:
         """Numbers per action; None where the model does not say."""
         return None
+
+    @property
+    def spaces(self) -> tuple[Space | None, Space | None]:
+        """What observations and actions are, in the form of `tree_from_json`; None where the model does not say."""
+        return None, None
+
+    def require_spaces(self, spec: EnvSpec, *, as_trainer: bool = False) -> None:
+        """Refuse a model that is made for other observations or actions than an engine has.
+
+        Args:
+            spec: the engine's handshake. as_trainer: the model is fed from an env class such as UnrealVecEnv, whose
+                observations have names, and not from the engine's rows.
+
+        Raises:
+            ModelLoadError: no model is loaded.
+            ModelMismatch: other sizes; or names, kinds, shapes, counts or lowest choices, as far as both sides say.
+        """
+        self.require(spec.seen_size, spec.act_size)
+        found = with_engine(spec, *self.spaces, as_trainer=as_trainer)
+        if found is not None:
+            raise ModelMismatch(
+                "the model is made for another engine: its numbers mean something else", fault="caller",
+                **found._asdict(), cure="load the model that was trained for this env",
+            )  # fmt: skip
 
     def require(self, obs_size: int, act_size: int) -> None:
         """Refuse a model whose sizes are not these.

@@ -2,26 +2,33 @@
 
 The text is in the ONNX file's `metadata_props` under the key `ue_rl`, as one JSON object (RFC 8259: infinite
 bounds are the strings "inf" and "-inf"). A reader skips keys that it does not know and refuses a
-`format` greater than its own. Needs NumPy only; gymnasium spaces are recognised by their attributes, so that
-nothing here imports gymnasium.
+`format` greater than its own. Its `sha256` is that of the whole file with zeros in that place: the text stands in the
+file as it is, and so no reader needs onnx for it.
+
+Needs NumPy only; gymnasium spaces are recognised by their attributes, so that nothing here imports gymnasium.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
+import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ue_rl.errors import ModelLoadError, ModelMismatch
-from ue_rl.space_tree import Branch, LeafKind, Space
-from ue_rl.spec import MAX_NUMBERS, PROTOCOL_VERSION
+from ue_rl.space_tree import Branch, Leaf, LeafKind, Space, box
+from ue_rl.spec import MAX_NUMBERS, PROTOCOL_VERSION, ImageSpec
 
 METADATA_KEY = "ue_rl"
+UNSEALED = "0" * 64
+_DIGEST = re.compile(rb'"sha256": "([0-9a-f]{64})"')
 FORMAT = 1
 
 OBSERVATION = "observation"
@@ -100,6 +107,7 @@ class PolicyMetadata:
         verification: what the comparison with predict() found (the fields of Comparison), and the tolerances.
         versions: library name -> version.
         obs_names, act_names: of each number in the engine's row, for people; () where the handshake has none.
+        sha256: of the file, see `seal`; "" in files that have none.
         protocol_version: version of the wire protocol that the exporter spoke.
         format: version of this description.
     """
@@ -118,6 +126,7 @@ class PolicyMetadata:
     versions: dict[str, str] = field(default_factory=dict)
     obs_names: tuple[str, ...] = ()
     act_names: tuple[str, ...] = ()
+    sha256: str = ""
     protocol_version: int = PROTOCOL_VERSION
     format: int = FORMAT
 
@@ -131,6 +140,16 @@ class PolicyMetadata:
         """Numbers per action."""
         return space_size(self.action_space)
 
+    @cached_property
+    def observed(self) -> Space:
+        """The observation space as a tree, see `tree_from_json`. Raises ModelLoadError where it cannot be."""
+        return _tree(self.observation_space)
+
+    @cached_property
+    def acted(self) -> Space:
+        """The action space as a tree; as `observed`."""
+        return _tree(self.action_space)
+
     def ports(self, role: str, side: str = "inputs") -> tuple[Port, ...]:
         """The inputs (or outputs) of one role."""
         ports: tuple[Port, ...] = getattr(self, side)
@@ -139,7 +158,7 @@ class PolicyMetadata:
     def to_json(self) -> str:
         """This description as one JSON object."""
         values = asdict(self)
-        for name in ("obs_names", "act_names"):
+        for name in ("obs_names", "act_names", "sha256"):
             if not values[name]:
                 del values[name]
         return json.dumps(values, allow_nan=False)
@@ -184,11 +203,22 @@ class PolicyMetadata:
             made = cls(**values)
             made._check()
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-            raise ModelLoadError(
-                "the model's description (metadata key 'ue_rl') cannot be read", fault="model",
-                got=f"{type(error).__name__}: {error}", cure="export the model again",
-            ) from error  # fmt: skip
+            raise _unreadable(error) from error
         return made
+
+
+def _tree(space: Mapping[str, Any]) -> Space:
+    try:
+        return tree_from_json(space)
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise _unreadable(error) from error
+
+
+def _unreadable(error: Exception) -> ModelLoadError:
+    return ModelLoadError(
+        "the model's description (metadata key 'ue_rl') cannot be read", fault="model",
+        got=f"{type(error).__name__}: {error}", cure="export the model again",
+    )  # fmt: skip
 
 
 def _port_from_json(raw: Mapping[str, Any]) -> Port:
@@ -197,6 +227,31 @@ def _port_from_json(raw: Mapping[str, Any]) -> Port:
     if port.role not in ROLES or any(n < 0 for n in port.shape):
         raise ValueError(f"port {port.name}")
     return port
+
+
+def seal(content: bytes) -> tuple[bytes, str]:
+    """An ONNX file whose description's sha256 is UNSEALED with the true one, and that."""
+    digest = hashlib.sha256(content).hexdigest()
+    at = _digest_in(content)
+    assert at is not None
+    assert content[at : at + 64] == UNSEALED.encode()
+    return content[:at] + digest.encode() + content[at + 64 :], digest
+
+
+def is_intact(content: bytes) -> bool:
+    """Whether an ONNX file has the sha256 that it says, or says none: older files, and those of other tools."""
+    at = _digest_in(content)
+    if at is None:
+        return True
+    whole = hashlib.sha256(content[:at])
+    whole.update(UNSEALED.encode())
+    whole.update(content[at + 64 :])
+    return whole.hexdigest().encode() == content[at : at + 64]
+
+
+def _digest_in(content: bytes) -> int | None:
+    found = list(_DIGEST.finditer(content))
+    return found[-1].start(1) if found else None  # the last: the description stands behind the graph
 
 
 def space_to_json(space: Any) -> dict[str, Any]:
@@ -242,11 +297,18 @@ def space_to_json(space: Any) -> dict[str, Any]:
     )
 
 
-def tree_to_json(tree: Space) -> dict[str, Any]:
-    """A space tree of the handshake, as `space_to_json` writes the Gymnasium space of the same form."""
+def tree_to_json(tree: Space, image: ImageSpec | None = None) -> dict[str, Any]:
+    """A space tree of the handshake, as `space_to_json` writes the Gymnasium space of the same form.
+
+    Args:
+        image: what its IMAGE leaf stands for.
+    """
     if isinstance(tree, Branch):
         kind = "Dict" if tree.named else "Tuple"
-        return {"type": kind, "spaces": {name: tree_to_json(part) for name, part in tree.parts}}
+        return {"type": kind, "spaces": {name: tree_to_json(part, image) for name, part in tree.parts}}
+    if tree.kind is LeafKind.IMAGE:
+        assert image is not None  # EnvSpec has checked that
+        return {"type": "Box", "shape": list(image.shape), "dtype": "uint8", "low": 0, "high": 255}
     if tree.kind is LeafKind.BOX:
         low, high = (_bounds_to_json(np.array(bound)) for bound in (tree.low, tree.high))
         return {"type": "Box", "shape": list(tree.shape), "dtype": tree.dtype, "low": low, "high": high}
@@ -256,6 +318,30 @@ def tree_to_json(tree: Space) -> dict[str, Any]:
         said = {"start": list(tree.starts)} if tree.starts else {}
         return {"type": "MultiDiscrete", "nvec": list(tree.counts), **said}
     return {"type": "MultiBinary", "shape": list(tree.shape)}
+
+
+def tree_from_json(space: Mapping[str, Any]) -> Space:
+    """The tree of a space in its JSON form: every Box float32, an IMAGE a Box, a MultiDiscrete one row of choices.
+
+    Raises:
+        ConfigurationError: a space that cannot be.
+    """
+    kind = space["type"]
+    if kind in ("Dict", "Tuple"):
+        parts = tuple((name, tree_from_json(part)) for name, part in space["spaces"].items())
+        return Branch(parts, named=kind == "Dict")
+    if kind == "Discrete":
+        return Leaf(LeafKind.DISCRETE, counts=(int(space["n"]),), starts=(int(space.get("start", 0)),))
+    if kind == "MultiDiscrete":
+        counts = tuple(int(n) for n in np.ravel(space["nvec"]))
+        return Leaf(LeafKind.MULTI_DISCRETE, (len(counts),), counts=counts, starts=tuple(space.get("start", ())))
+    shape = tuple(space["shape"])
+    if kind == "MultiBinary":
+        return Leaf(LeafKind.MULTI_BINARY, shape)
+    with np.errstate(over="ignore"):
+        low, high = (np.asarray(space.get(side, f"{sign}inf"), np.float64).astype(np.float32)
+                     for side, sign in (("low", "-"), ("high", "")))  # fmt: skip
+    return box(shape, low, high)
 
 
 def space_size(space: Mapping[str, Any]) -> int:

@@ -23,7 +23,7 @@ def main() -> None:
 
     policy = OnnxInference(arguments.model)
     engine = open_tcp(arguments.host, arguments.port)
-    policy.require(engine.spec.obs_size, engine.spec.act_size)
+    policy.require_spaces(engine.spec)
     engine.reset()
     states = engine.receive()
     returns = [0.0] * engine.spec.num_envs

@@ -39,7 +39,9 @@ TARGETS = {
         "tests/inference/test_verify.py",
         "tests/inference/test_export_refusals.py",
         "tests/inference/test_export_spaces.py",
+        "tests/inference/test_wrong_files.py",
     ],
+    "inference/export/rounding.py": ["tests/inference/test_rounding.py"],
     "ue_rl/training/directory.py": ["tests/training/test_directory.py"],
     "ue_rl/shm/ring.py": ["tests/shm/test_ring_edges.py", "tests/shm/test_ring.py"],
 }

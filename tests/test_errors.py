@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from ue_rl.errors import ConfigurationError, UeRlError, printable
+from ue_rl.wire.notices import ended
 
 
 @pytest.mark.parametrize(
@@ -28,7 +29,19 @@ def test_a_cure_begins_with_a_capital_letter_unless_it_begins_with_code(cure: st
 def test_what_could_steer_a_terminal_is_shown_as_an_escape() -> None:
     error = UeRlError("it broke", got="\x1b[2J\x07\r\u202eabc\u2028\u00a0", field="[/x]")
     assert str(error) == r"it broke (field [/x]); got \x1b[2J\x07\r\u202eabc\u2028\xa0"
-    assert printable("two\nlines, ä and 日本") == "two\nlines, ä and 日本"
+    assert printable("two\nlines, ä and 日本") == r"two\nlines, ä and 日本"
+    assert printable("two\nlines\x1b", lines=True) == "two\nlines\\x1b"
+
+
+@pytest.mark.parametrize("feed", ["\n", "\r", "\r\n", "\x0b", "\x0c", "\x85", "\u2028", "\u2029", "\x1b[2K", "\x1c"])
+def test_what_a_peer_sends_begins_no_line_of_its_own(feed: str) -> None:
+    forged = f"x{feed}2026-01-01 00:00:00,000 INFO ue_rl: forged"
+    for error in (
+        UeRlError(forged), UeRlError("no", field=forged), UeRlError("no", got=forged), UeRlError("no", expected=forged),
+        UeRlError("no", got=forged.encode()), UeRlError("no", got=[forged]), ended(forged),
+    ):  # fmt: skip
+        assert len(str(error).splitlines()) == len(error.plain().splitlines()) == 1
+        assert "\x1b" not in str(error)
 
 
 def test_a_wrong_argument_is_the_callers_fault_unless_it_is_said_otherwise() -> None:

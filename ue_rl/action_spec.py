@@ -85,6 +85,15 @@ class ActionSpec:
         return np.full(self.size, self.low, np.float32), np.full(self.size, self.high, np.float32)
 
     @property
+    def tree(self) -> Space:
+        """`space`, or the one leaf that the fields above say: a row of numbers, or choices."""
+        if self.space is not None:
+            return self.space
+        shape = () if self.kind is ActionKind.DISCRETE else (self.size,)
+        counts = () if self.kind is ActionKind.MULTI_BINARY else self.counts
+        return Leaf(LeafKind(self.kind.value), shape, "float32", self.low, self.high, counts, self.starts)
+
+    @property
     def mask_size(self) -> int:
         """Flags of one action mask: one for each choice of each number; 0 for a BOX."""
         return sum(self.counts)

@@ -6,8 +6,7 @@ shm://NAME         an engine's shared memory, by name or by the path of a file; 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
@@ -15,7 +14,7 @@ from urllib.parse import urlsplit
 from ue_rl.connections import SharedMemoryConnection, open_engine
 from ue_rl.engines.url_engine import UrlEngine
 from ue_rl.errors import ConfigurationError
-from ue_rl.transport import Transport
+from ue_rl.transport import Transport, closed_if_it_fails
 
 if TYPE_CHECKING:
     from gymnasium.vector import AutoresetMode
@@ -132,15 +131,6 @@ def _dial(url: str, transport: str, **options: Any) -> Transport:
     return SharedMemoryConnection.attach(url.removeprefix(SHM) or None, **options)
 
 
-@contextmanager
-def _closed_if_it_fails(carrier: Transport) -> Iterator[None]:
-    try:
-        yield
-    except BaseException:
-        carrier.close()
-        raise
-
-
 def connect(
     url: str | Sequence[str],
     transport: str = "auto",
@@ -172,14 +162,13 @@ def connect(
         EngineUnreachable, EngineTimeout, EngineDisconnected, HandshakeError, SegmentInvalid, UnsupportedByEngine: see
             docs/troubleshooting.md, by error.
     """
-    from ue_rl.envs.vec_env import UnrealVecEnv  # Stable-Baselines3, which `open_transport` does not need
+    from ue_rl import UnrealVecEnv  # Stable-Baselines3, which `open_transport` does not need
 
     carrier = open_transport(url, transport, **options)
-    with _closed_if_it_fails(carrier):
-        return UnrealVecEnv(
-            carrier, max_episode_steps=max_episode_steps, monitor=monitor, copy=copy, compute_reward=compute_reward,
-            render_mode=render_mode,
-        )  # fmt: skip
+    return UnrealVecEnv(
+        carrier, max_episode_steps=max_episode_steps, monitor=monitor, copy=copy, compute_reward=compute_reward,
+        render_mode=render_mode,
+    )  # fmt: skip
 
 
 def make_env(
@@ -191,11 +180,10 @@ def make_env(
     **options: Any,
 ) -> UnrealEnv:
     """What gymnasium.make("ue_rl/Engine-v0", url=..) makes: an engine's one env. Arguments and errors as `connect`."""
-    from ue_rl.envs.gym_env import UnrealEnv
+    from ue_rl import UnrealEnv
 
     carrier = open_transport(url, transport, **options)
-    with _closed_if_it_fails(carrier):
-        return UnrealEnv(carrier, render_mode=render_mode, compute_reward=compute_reward)
+    return UnrealEnv(carrier, render_mode=render_mode, compute_reward=compute_reward)
 
 
 def make_vector_env(
@@ -216,10 +204,10 @@ def make_vector_env(
     Raises:
         ConfigurationError: the engine has another number of envs. Otherwise as `connect`.
     """
-    from ue_rl.envs.vector_env import UnrealVectorEnv
+    from ue_rl import UnrealVectorEnv
 
     carrier = open_transport(url, transport, **options)
-    with _closed_if_it_fails(carrier):
+    with closed_if_it_fails(carrier):
         count = carrier.connect().num_envs
         if num_envs is not None and num_envs != count:
             raise ConfigurationError(
@@ -310,9 +298,9 @@ def launch(
         ConfigurationError: a wrong argument or command. EngineNotStarted: with what an engine printed last.
             Also what `connect` raises.
     """
+    from ue_rl import UnrealVecEnv
     from ue_rl.engines.restarts import Restarts
     from ue_rl.engines.transport import EnginesTransport
-    from ue_rl.envs.vec_env import UnrealVecEnv
 
     engines = launched(
         command, num_engines=num_engines, num_envs=num_envs, seed=seed, output_dir=output_dir,
@@ -320,8 +308,7 @@ def launch(
     )  # fmt: skip
     restarts = Restarts(max_restarts, restart_window) if max_restarts else None
     carrier = EnginesTransport(engines, restarts=restarts, on_change=on_change)
-    with _closed_if_it_fails(carrier):
-        return UnrealVecEnv(
-            carrier, max_episode_steps=max_episode_steps, monitor=monitor, copy=copy, compute_reward=compute_reward,
-            render_mode=render_mode,
-        )  # fmt: skip
+    return UnrealVecEnv(
+        carrier, max_episode_steps=max_episode_steps, monitor=monitor, copy=copy, compute_reward=compute_reward,
+        render_mode=render_mode,
+    )  # fmt: skip

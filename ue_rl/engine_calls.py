@@ -21,6 +21,7 @@ from ue_rl.errors import ConfigurationError, MalformedMessage, ProtocolError, Un
 from ue_rl.spec import Parameter
 from ue_rl.transport import BaseTransport, Transport
 from ue_rl.wire import calls
+from ue_rl.wire.settings import check_settings
 
 T = TypeVar("T")
 
@@ -53,12 +54,13 @@ class EngineCalls:
         """The values now.
 
         Args:
-            names: None: all. env_id: of this env; None: of env 0.
+            names: or one name; None: all. env_id: of this env; None: of env 0.
 
         Raises:
             UnsupportedByEngine: the engine has no parameters, or none of such a name. ConfigurationError: no such env.
             CommandFailed: the engine refused. Also what Transport.receive raises.
         """
+        names = [names] if isinstance(names, str) else names
         wanted = list(self._require_parameters() if names is None else self._check_names(names))
         env = self._check_env(env_id)
         line = calls.write_get(() if names is None else wanted, env)
@@ -75,18 +77,11 @@ class EngineCalls:
 
         Raises:
             UnsupportedByEngine: the engine has no parameters, or none of such a name. ConfigurationError: a value is
-                out of its range, or there is no such env; nothing was sent. CommandFailed: the engine refused. Also
-                what Transport.receive raises.
+                no number or out of its range, or there is no such env; nothing was sent. CommandFailed: the engine
+                refused. Also what Transport.receive raises.
         """
-        known = self._require_parameters()
         self._check_names(values)
-        for name, value in values.items():
-            parameter = known[name]
-            if not parameter.low <= value <= parameter.high:
-                raise ConfigurationError(
-                    "a parameter is out of range", field=name, expected=f"{parameter.low:g} to {parameter.high:g}",
-                    got=value,
-                )  # fmt: skip
+        check_settings(self._transport.spec.parameters, values)
         if not values:
             return {}
         line = calls.write_set(values, self._check_env(env_id))

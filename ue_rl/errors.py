@@ -2,6 +2,7 @@
 
     UeRlError
     ├── ConfigurationError          a wrong argument or option           (also a ValueError)
+    ├── MissingPackage              what was asked for needs a package that is not installed  (also an ImportError)
     ├── TransportError              the way to the engine is broken
     │   ├── EngineUnreachable       nobody listens, or the host is unknown   (also a ConnectionError)
     │   │   └── EngineBusy          it serves another trainer
@@ -19,7 +20,7 @@
     │   ├── MalformedMessage        an unparsable number, a missing or repeated field, a broken row
     │   ├── LineTooLong             no newline within the limit
     │   ├── WrongCount              a vector with too few or too many numbers
-    │   ├── NonFiniteValue          NaN or infinity where a number belongs
+    │   ├── NonFiniteValue          NaN or infinity where a number belongs   (also a ValueError)
     │   ├── UnknownEnv              an ENV id outside 0..num_envs-1, or not this socket's
     │   ├── RepeatedEnv             a second answer where one was due
     │   ├── UnexpectedMessage       a well-formed message at the wrong moment
@@ -66,11 +67,16 @@ def shorten(value: object, limit: int = _SHOWN) -> str:
     return text
 
 
-def printable(text: str) -> str:
-    """`text` with what could steer a terminal (control characters, changes of direction) written as escapes."""
+def printable(text: str, lines: bool = False) -> str:
+    """`text` with what could steer a terminal (control characters, changes of direction) written as escapes.
+
+    Args:
+        lines: keep line feeds. For our own text alone: a peer's would begin a line of the log that nobody has written.
+    """
     if text.isprintable():
         return text
-    return "".join(c if c.isprintable() or c == "\n" else c.encode("unicode_escape").decode() for c in text)
+    kept = "\n" if lines else ""
+    return "".join(c if c.isprintable() or c in kept else c.encode("unicode_escape").decode() for c in text)
 
 
 def nearest(word: str, words: Iterable[str]) -> str | None:
@@ -133,9 +139,10 @@ class UeRlError(Exception):
             text += f"; got {shorten(self.got)}"
         if self.fault is not None:
             text += f" [at fault: {self.fault}]"
+        text = printable(text)
         if self.cure is not None:
-            text += f". {as_sentence(self.cure)}"
-        return printable(text)
+            text += printable(f". {as_sentence(self.cure)}", lines=True)
+        return text
 
     def plain(self) -> str:
         """The sentence without who is at fault and what to do about it, for somebody else than who reads the log."""
@@ -144,6 +151,12 @@ class UeRlError(Exception):
 
 class ConfigurationError(UeRlError, ValueError):
     """A wrong argument or option."""
+
+    _fault = "caller"
+
+
+class MissingPackage(UeRlError, ModuleNotFoundError):
+    """What was asked for needs a package that is not installed."""
 
     _fault = "caller"
 
@@ -216,7 +229,7 @@ class WrongCount(ProtocolError):
     """A vector with too few or too many numbers."""
 
 
-class NonFiniteValue(ProtocolError):
+class NonFiniteValue(ProtocolError, ValueError):
     """NaN or infinity where a number belongs."""
 
 

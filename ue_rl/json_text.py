@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import math
+import warnings
 from collections.abc import Mapping
 from typing import Any, NoReturn
 
@@ -50,12 +51,18 @@ def json_object(text: str | bytes | bytearray) -> dict[str, Any] | None:
 
 
 def json_items(values: Mapping[Any, Any]) -> dict[str, Any]:
-    """The items of `values` that JSON can carry, as they will be read; the others are left out."""
+    """The items of `values` that JSON can carry, as they will be read; the others are left out.
+
+    Of numbers that are not finite a warning says so, once for each key: a reader would look for them.
+    """
     kept: dict[str, Any] = {}
     for key, value in values.items():
         try:
             kept[str(key)] = json.loads(json.dumps(value, allow_nan=False, default=_plain))
-        except (TypeError, ValueError, RecursionError):
+        except ValueError:
+            text = f"an info's {str(key)[:80]!r} is left out: it holds NaN or infinity, which JSON cannot carry"
+            warnings.warn(text, stacklevel=2)
+        except (TypeError, RecursionError):
             continue
     return kept
 

@@ -2,9 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from importlib import import_module
 from typing import Any
+
+from ue_rl.errors import MissingPackage, UeRlError
+
+_EXTRAS = {"onnxruntime": "inference", "pettingzoo": "agents", "mujoco": "mujoco", "ray": "rllib", "msgpack": "rllink"}
+
+
+@contextmanager
+def named_if_missing(what: str) -> Iterator[None]:
+    """Within, a package of other people that is not there is named, with the extra that installs it.
+
+    Raises:
+        MissingPackage: one is missing.
+    """
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        package = (error.name or "").partition(".")[0]
+        if package in ("", "ue_rl") or isinstance(error, UeRlError):
+            raise
+        raise MissingPackage(
+            f"{what} needs {package}, which is not installed",
+            cure=f"pip install 'ue_rl[{_EXTRAS.get(package, 'train')}]'",
+        ) from error
 
 
 def lazy(
@@ -23,9 +47,11 @@ def lazy(
 
     def __getattr__(name: str) -> Any:
         if name in home:
-            return getattr(import_module(home[name]), name)
+            with named_if_missing(f"{package}.{name}"):
+                return getattr(import_module(home[name]), name)
         if name in modules:
-            return import_module(f"{package}.{name}")
+            with named_if_missing(f"{package}.{name}"):
+                return import_module(f"{package}.{name}")
         raise AttributeError(f"module {package!r} has no attribute {name!r}")
 
     def __dir__() -> list[str]:

@@ -50,6 +50,11 @@ class Randomizer:
         self.values[env_id] = {name: float(draw(low, high)) for name, (low, high) in self.ranges.items()}
         return self.values[env_id]
 
+    def show_drawn(self, values: Mapping[int, Mapping[str, float]]) -> None:
+        """The present episodes of these envs have these values: they were begun by another process."""
+        for env, drawn in values.items():
+            self.values[env] = {name: drawn[name] for name in self.ranges if name in drawn}
+
     def generators(self) -> list[Any]:
         """The states of the generators, as JSON values."""
         return [draw.bit_generator.state for draw in self._draws]
@@ -63,6 +68,8 @@ class Randomizer:
 def randomize(transport: Transport, ranges: Ranges | None, seed: int | None = None) -> Randomizer | None:
     """From now on every reset over this connection draws its parameters from `ranges`; None or {}: not any more.
 
+    The lessons of a Curriculum that is attached stay, over what is drawn here.
+
     Returns:
         the Randomizer, whose `values` are those of the present episodes.
 
@@ -70,8 +77,24 @@ def randomize(transport: Transport, ranges: Ranges | None, seed: int | None = No
         see Randomizer.
     """
     drawing: Any = Randomizer(transport.spec, ranges, seed) if ranges else None
-    transport.draw_parameters = drawing  # type: ignore[attr-defined]
+    lessons, above = drawer_of(transport), None
+    while hasattr(lessons, "below"):
+        above, lessons = lessons, owner_of(lessons.below)
+    if above is None:
+        transport.draw_parameters = drawing  # type: ignore[attr-defined]
+    else:
+        above.below = drawing
     return drawing  # type: ignore[no-any-return]
+
+
+def drawer_of(transport: Transport) -> Any:
+    """Who draws the parameters of a transport's resets, see BaseTransport.draw_parameters; None where nobody does."""
+    return owner_of(getattr(transport, "draw_parameters", None))
+
+
+def owner_of(draw: Any) -> Any:
+    """The object that a method belongs to, or what draws itself."""
+    return getattr(draw, "__self__", draw)
 
 
 def as_ranges(params: Any, field: str = "params") -> dict[str, Range]:

@@ -22,6 +22,7 @@ from ue_rl.errors import ConfigurationError
 MAX_LEAVES = 1024
 MAX_DEPTH = 8
 MAX_CHOICES = 2**24  # more are not exact in float32
+MAX_EXACT = 2**24  # likewise the largest integer below which all are
 DTYPES = ("float32", "float64", "uint8", "int8", "int16", "uint16", "int32", "int64")
 
 
@@ -42,8 +43,8 @@ class Leaf:
     Args:
         kind: see LeafKind.
         shape: of the array that a user sees; () for DISCRETE, and for IMAGE, whose shape is the handshake's IMAGE.
-        dtype: of a BOX, one of DTYPES. The row holds float32 whatever it says, so float64 and integers beyond 2**24 are
-            rounded on the way.
+        dtype: of a BOX, one of DTYPES. The row holds float32 whatever it says, so float64 is rounded on the way, and
+            an integer beyond 2**24 is refused by who sends or reads it.
         low, high: of a BOX, bounds of each number in row-major order, or one for all; kept as one where all are equal.
         counts: of DISCRETE and MULTI_DISCRETE, the number of choices of each number.
         starts: the lowest choice of each number; () where all are 0. The row holds the choice itself.
@@ -102,6 +103,12 @@ class Leaf:
     def size(self) -> int:
         """Numbers in the row; an IMAGE has none."""
         return 0 if self.kind is LeafKind.IMAGE else math.prod(self.shape)
+
+    @property
+    def wide(self) -> bool:
+        """Whether its bounds allow integers that float32 may not hold."""
+        whole = self.kind is LeafKind.BOX and not self.dtype.startswith("float")
+        return whole and not -MAX_EXACT <= min(self.low) <= max(self.high) <= MAX_EXACT
 
     @property
     def parts(self) -> tuple[tuple[str, Space], ...]:
@@ -182,6 +189,13 @@ def choices(space: Space) -> NDArray[np.int64]:
         given = {LeafKind.MULTI_BINARY: (2,), LeafKind.BOX: (0,)}.get(leaf.kind, leaf.counts)
         counts.append(np.full(leaf.size, given or (0,), np.int64))
     return np.concatenate(counts)
+
+
+def beyond_exact(numbers: Any) -> int | float | None:
+    """The first of these integers that float32 may not hold, None where there is none."""
+    array = np.asarray(numbers)
+    beyond = array[(array > MAX_EXACT) | (array < -MAX_EXACT)]
+    return beyond.ravel()[0].item() if beyond.size else None
 
 
 def mask_size(space: Space) -> int:

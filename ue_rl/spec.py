@@ -32,6 +32,8 @@ MAX_BYTES = 2**32  # of all envs' images in one step
 
 _SIZE = r"\s*(\d{1,5})\s*"
 _IMAGE = re.compile(rf"\s*(HWC|CHW)\s*\({_SIZE},{_SIZE},{_SIZE}\)\s*(?:,\s*(ONLY)\s*)?", re.I | re.A)
+MAX_FPS = 1000
+DEFAULT_FPS = 30
 MAX_AGENTS = 4096  # of one env
 # What an engine can do beyond the base; docs/protocol.md, section 3, says what each one means.
 FEATURES = frozenset(
@@ -188,6 +190,7 @@ class EnvSpec:
             it or instead of it the image, as that says. With a space, its IMAGE leaf says where the image belongs.
         obs_names, act_names: of each number, for people; () where nobody says. A unit may stand behind in brackets.
         parameters: what a trainer may set.
+        render_fps: pictures a second at which a film of one picture for each step runs as fast as the game.
         groups: the agents of each env; () where an env is one agent. The arrays of a step have a row for each agent
             then, `num_rows` in all: row env * agents_per_env + k is env's k-th agent, groups one after the other.
             obs_size and act_size are those of the largest group.
@@ -214,6 +217,7 @@ class EnvSpec:
     obs_names: tuple[str, ...] = ()
     act_names: tuple[str, ...] = ()
     parameters: tuple[Parameter, ...] = ()
+    render_fps: int = DEFAULT_FPS
     groups: tuple[AgentGroup, ...] = ()
     unknown: tuple[str, ...] = field(default=(), compare=False)
     text: str = field(default="", compare=False, repr=False)
@@ -223,6 +227,7 @@ class EnvSpec:
             ("OBS", self.obs_size, MAX_NUMBERS),
             ("ACT", self.act_size, MAX_NUMBERS),
             ("ENV_COUNT", self.num_envs, MAX_ENVS),
+            ("RENDER_FPS", self.render_fps, MAX_FPS),
         ):
             if not isinstance(value, (int, np.integer)) or isinstance(value, bool) or not 1 <= value <= top:
                 raise invalid(name, "size out of range", f"an integer from 1 to {top}", value)

@@ -9,9 +9,12 @@ ConnectionUnusable with the reason. A caller's mistake that is found before anyt
 from __future__ import annotations
 
 import abc
+import functools
 import logging
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Protocol, TypeVar, runtime_checkable
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any, Protocol, TypeVar, cast, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,10 +30,13 @@ from ue_rl.errors import (
     shorten,
 )
 from ue_rl.forks import notify_of_forks
+from ue_rl.json_text import json_text
 from ue_rl.session import Event, Session, State
 from ue_rl.spec import EnvSpec
 from ue_rl.wire.calls import check_call, understood
 from ue_rl.wire.handshake import unknown_words
+from ue_rl.wire.refusals import nonfinite_action
+from ue_rl.wire.settings import check_settings
 
 _log = logging.getLogger("ue_rl.connections")
 
@@ -43,6 +49,7 @@ _SEEDS = range(2**63)
 # Enum members are slow to look up, and these are needed in every step.
 _ASK, _ANSWERED, _ASKED = Event.ASK, Event.ANSWERED, State.ASKED
 _Self = TypeVar("_Self", bound="BaseTransport")
+_Init = TypeVar("_Init", bound=Callable[..., None])
 
 
 @runtime_checkable
@@ -128,7 +135,8 @@ class BaseTransport(abc.ABC):
         handshake: the CONFIG line as the engine sent it, "" where the carrier has none; set by `_open`.
         carries: what it is, for error messages.
         draw_parameters: asked with an env id before each of its resets, also those within a step: values for the game's
-            parameters that go with the reset, None for none. Set by who randomises the game, see ue_rl.randomize.
+            parameters that go with the reset, None for none. Set by who randomises the game, see ue_rl.randomize. A
+            value that the engine cannot take is a ConfigurationError of that request, before anything is sent.
 
     Raises:
         ConfigurationError: a deadline is not positive and finite.
@@ -286,6 +294,7 @@ class BaseTransport(abc.ABC):
             if len(resets) == self.spec.num_envs:
                 self.reset()
                 return
+            self._check_step(actions, resets)
             given: Resets | None = self._resets(list(resets), None, None)
         else:
             given = None
@@ -364,11 +373,33 @@ class BaseTransport(abc.ABC):
     # -- helpers
 
     def _resets(self, env_ids: Sequence[int] | None, seeds: Seeds, options: Options) -> Resets:
+        """Draws the parameters; after every check of what was given, so that a refused request draws nothing."""
         draw = self.draw_parameters
         if draw is None:
             return Resets(env_ids, seeds, options)
         envs = range(self.spec.num_envs) if env_ids is None else env_ids
-        return Resets(env_ids, seeds, options, [draw(int(env)) for env in envs])
+        return Resets(env_ids, seeds, options, [self._draw_checked(draw, int(env)) for env in envs])
+
+    def _draw_checked(self, draw: Draw, env_id: int) -> Mapping[str, float] | None:
+        drawn = draw(env_id)
+        if drawn:
+            check_settings(self.spec.parameters, drawn, env_id)
+        return drawn
+
+    def _check_step(self, actions: NDArray[np.float32], begin: Sequence[int]) -> None:
+        """What a carrier would refuse of a step in which the envs `begin` are reset.
+
+        Raises:
+            ActionError, ConfigurationError: see Transport.send_actions.
+        """
+        check_actions(self.spec, actions)
+        some = self._agents > 1
+        if not math.isfinite(np.vdot(actions, actions)):  # a sum of squares that is finite has finite terms
+            check_finite(self.spec, actions, begin, live_agents(self.buffers) if some else None)
+        if some:
+            reset = np.zeros(self.spec.num_envs, np.bool_)
+            reset[np.asarray(begin, np.intp)] = True
+            self._acting(reset)
 
     def _expect(self, resets: Resets | None, steps: bool) -> int:
         """Notes in `buffers.pending` whose answers are awaited; of how many envs.
@@ -403,18 +434,26 @@ class BaseTransport(abc.ABC):
         if resets:
             reset[slice(None) if env_ids is None else np.asarray(env_ids, np.intp)] = True
         asked = reset | steps
+        act = self._acting(reset) if steps else None
         pending[:] = np.where(asked[:, None], 2, 0)
-        if steps:
-            act = live_agents(self.buffers).reshape(pending.shape) & ~reset[:, None]
-            stuck = ~act.any(axis=1) & ~reset
-            if stuck.any():
-                pending[:] = 0
-                raise ConfigurationError(
-                    "nobody in this env can act any more: its episode is over", env_id=int(stuck.argmax()),
-                    cure="reset it: send_actions(actions, resets=[..]) or reset([..])",
-                )  # fmt: skip
+        if act is not None:
             pending[act] = 1
         return int(np.count_nonzero(asked))
+
+    def _acting(self, reset: NDArray[np.bool_]) -> NDArray[np.bool_]:
+        """Which agents take a step where the envs `reset` (bool [num_envs]) do not; bool [num_envs, agents].
+
+        Raises:
+            ConfigurationError: none of an env that takes a step.
+        """
+        act: NDArray[np.bool_] = live_agents(self.buffers).reshape(len(reset), -1) & ~reset[:, None]
+        stuck = ~act.any(axis=1) & ~reset
+        if stuck.any():
+            raise ConfigurationError(
+                "nobody in this env can act any more: its episode is over", env_id=int(stuck.argmax()),
+                cure="reset it: send_actions(actions, resets=[..]) or reset([..])",
+            )  # fmt: skip
+        return act
 
     def _died(self, error: BaseException) -> None:
         """Makes the connection dead because of what escaped.
@@ -430,6 +469,27 @@ class BaseTransport(abc.ABC):
         if self._session.state is State.CLOSED or (self._session.state is State.FAILED and not named):
             self._session.require(_ASK)
         self.fail(error if named else f"{type(error).__name__}: {error}")
+
+
+@contextmanager
+def closed_if_it_fails(transport: Transport) -> Iterator[None]:
+    """Closes a transport that what stands in the block cannot take over."""
+    try:
+        yield
+    except BaseException:
+        transport.close()
+        raise
+
+
+def owns_transport(init: _Init) -> _Init:
+    """Of an `__init__(self, transport, ..)` that takes the transport over: where it raises, the transport is closed."""
+
+    @functools.wraps(init)
+    def closing(self: Any, *args: Any, **kwargs: Any) -> None:
+        with closed_if_it_fails(args[0] if args else kwargs["transport"]):
+            init(self, *args, **kwargs)
+
+    return cast(_Init, closing)
 
 
 def live_agents(buffers: StepBuffers) -> NDArray[np.bool_]:
@@ -457,8 +517,9 @@ def check_reset(spec: EnvSpec, env_ids: Sequence[int] | None, seeds: Seeds, opti
     """Checks the arguments of a reset.
 
     Raises:
-        ConfigurationError: an env does not exist or is named twice, a seed is not one, or seeds or options do not
-            align with the envs. UnsupportedByEngine: seeds or options that the engine does not offer to take.
+        ConfigurationError: an env does not exist or is named twice, a seed is not one, an option is no JSON, or seeds
+            or options do not align with the envs. UnsupportedByEngine: seeds or options that the engine does not offer
+            to take.
     """
     count = spec.num_envs
     if env_ids is not None:
@@ -490,6 +551,9 @@ def check_reset(spec: EnvSpec, env_ids: Sequence[int] | None, seeds: Seeds, opti
             raise ConfigurationError(
                 "invalid seed", fault="caller", field="seed", expected="an integer from 0 to 2**63 - 1", got=seed
             )
+    for place, given_options in enumerate(options or ()):
+        if given_options is not None:
+            json_text(given_options, "OPTIONS", place if env_ids is None else int(env_ids[place]))
 
 
 def check_actions(spec: EnvSpec, actions: Any) -> None:
@@ -505,3 +569,20 @@ def check_actions(spec: EnvSpec, actions: Any) -> None:
         raise ActionError(
             "the actions are not contiguous", fault="caller", field="ACT", cure="pass np.ascontiguousarray(actions)"
         )
+
+
+def check_finite(
+    spec: EnvSpec, actions: NDArray[np.float32], begin: Sequence[int] = (), live: NDArray[np.bool_] | None = None
+) -> None:
+    """Raises ActionError where a row that takes a step holds a number that is not finite.
+
+    Args:
+        actions: float32 [num_rows, act_size]. begin: envs that are reset instead. live: bool [num_rows], agents that
+            can act; None where envs have none.
+    """
+    wrong = ~np.isfinite(actions).all(axis=1).reshape(spec.num_envs, -1)
+    wrong[np.asarray(begin, np.intp)] = False
+    rows = np.flatnonzero(wrong.reshape(-1) if live is None else wrong.reshape(-1) & live)
+    if len(rows):
+        row = int(rows[0])
+        raise nonfinite_action(actions, row, int(np.isfinite(actions[row]).argmin()), spec)

@@ -22,13 +22,18 @@ class Numbers:
 
     Args:
         codec: the session's. echoes: the handshake announces SEQ; otherwise it is a field that nobody reads.
+
+    Attributes:
+        next: of each place (0: the first connection, i + 1: env i's own), the number that its next request is likely to
+            have; -1: whichever.
     """
 
     def __init__(self, codec: Codec, echoes: bool) -> None:
         self._find, self._echoes = codec.find_number, echoes
         self._agents = codec.spec.agents_per_env
-        self._latest, self._several = 0, False  # several: rows of more than one request are open
-        self._of_env = np.zeros(codec.spec.num_envs, np.int64)
+        self.next = [1 if echoes else -1] * (codec.spec.num_envs + 1)
+        self._several = False  # on the shared channel rows of more than one request are open
+        self._of_env = np.zeros(codec.spec.num_envs, np.int64)  # means something only then
 
     def cut(self, line: Any, start: int, end: int) -> tuple[int, int]:
         """(where the asks of the line end, its number).
@@ -46,31 +51,35 @@ class Numbers:
             )  # fmt: skip
         return at, number
 
-    def asked(self, number: int, env: int | None, before: NDArray[np.uint8] | None, command: NDArray[np.uint8]) -> None:
+    def asked(self, place: int, number: int, before: NDArray[np.uint8] | None, command: NDArray[np.uint8]) -> None:
         """A request was read.
 
         Args:
-            env: whose own socket it came on; None on the shared channel.
-            before: `command` as it was, where a request was still open; None where none was.
+            before: `command` as it was, where on the shared channel a request was still open; otherwise None.
             command: uint8 [num_rows], ActionBatch.command.
         """
-        if env is not None:
-            self._of_env[env] = number
-        elif before is None:
-            self._latest, self._several = number, False
-        elif self._echoes:
+        if not self._echoes:
+            return
+        if before is not None:
             if not self._several:
-                self._of_env[:], self._several = self._latest, True
+                self._of_env[:], self._several = self.of(0), True
             self._of_env[((command != 0) & (before == 0)).reshape(-1, self._agents).any(axis=1)] = number
+        elif not place:
+            self._several = False
+        self.next[place] = number + 1 if number else 0
 
-    def of(self, env: int) -> int:
-        """That of the last request on this env's own socket."""
-        return int(self._of_env[env])
+    def of(self, place: int) -> int:
+        """The number of the last request; 0: it had none."""
+        return max(0, self.next[place] - 1)
+
+    def of_row(self, row: int) -> int:
+        """That of the request that asked for this row on the shared channel."""
+        return int(self._of_env[row // self._agents]) if self._several else self.of(0)
 
     def lines(self, rows: Rows | None) -> Iterator[tuple[Rows | None, int]]:
         """(rows, number) of each line that answers `rows` (None: all) on the shared channel."""
         if not self._several:
-            yield rows, self._latest
+            yield rows, self.of(0)
             return
         if rows is None:
             rows = np.arange(len(self._of_env) * self._agents, dtype=np.int32)

@@ -14,9 +14,9 @@ connection; from then on an Upgrade (bridges/hosting.py) carries the session, an
 from __future__ import annotations
 
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,7 +25,7 @@ from ue_rl.bridges.calls import answer_call, takes_calls
 from ue_rl.bridges.core import BridgeCore
 from ue_rl.bridges.hosting import Upgrade, Upgrader
 from ue_rl.bridges.tcp.numbers import Numbers
-from ue_rl.errors import LineTooLong, ProtocolError, UeRlError, UnexpectedMessage
+from ue_rl.errors import LineTooLong, NonFiniteValue, ProtocolError, UeRlError, UnexpectedMessage
 from ue_rl.session import Event, Role, Session, State
 from ue_rl.spec import Channel, EnvType
 from ue_rl.wire import Codec, encode_handshake
@@ -265,11 +265,13 @@ class EngineSession:
                 if self._hears_calls and not place and is_call(line):
                     self._answer_call(line)
                     continue
-            before = inbox.command.copy() if self._order.state is State.ASKED and not place else None
+            before = inbox.command.copy() if not place and self._order.state is State.ASKED else None
             self._order.on(Event.ASK)
-            start, (end, number) = span[0], self._numbers.cut(lines.data, *span)
-            codec.decode_requests(lines.data, inbox, env, start, end)
-            self._numbers.asked(number, env, before, inbox.command)
+            number = self._numbers.next[place]
+            if not codec.decode_requests(lines.data, inbox, env, *span, number):  # it is another one
+                end, number = self._numbers.cut(lines.data, *span)
+                codec.decode_requests(lines.data, inbox, env, span[0], end)
+            self._numbers.asked(place, number, before, inbox.command)
 
     def _ask_for_reset(self) -> None:
         self._order.on(Event.ASK)
@@ -292,14 +294,14 @@ class EngineSession:
             self._answer_agents()
             return
         out = bridge.outbox
-        infos, state = out.infos or None, (out.obs, out.rewards, out.dones, out.truncated)
+        infos = out.infos or None
         if len(self._writers) == 1:
             ids = None if count == len(answered) else np.flatnonzero(answered).astype(np.int32)
             for rows, number in self._numbers.lines(ids):
-                self._writers[0].write(self.codec.encode_states(*state, rows, infos, out.masks, number))
+                self._writers[0].write(self._states(rows, infos, number))
         else:
-            for env in np.flatnonzero(answered).tolist():
-                line = self.codec.encode_states(*state, (env,), infos, out.masks, self._numbers.of(env))
+            envs = np.flatnonzero(answered).tolist()
+            for env, line in [(env, self._states((env,), infos, self._numbers.of(env + 1))) for env in envs]:
                 self._writers[env + 1].write(line)
         answered[:] = 0
         if infos:
@@ -316,12 +318,36 @@ class EngineSession:
         done = np.flatnonzero((answered != 0) & ~waiting[:, None]).astype(np.int32)
         if len(done):
             infos = {row: out.infos.pop(row) for row in done.tolist() if row in out.infos} if out.infos else None
-            state = out.obs, out.rewards, out.dones, out.truncated
             for rows, number in self._numbers.lines(done):
-                self._writers[0].write(self.codec.encode_states(*state, rows, infos, out.masks, number))
+                self._writers[0].write(self._states(rows, infos, number))
             answered[~waiting] = 0
         if not self.finished and not bridge.busy:
             self._order.on(Event.ANSWERED)
+
+    def _states(self, rows: Any, infos: Mapping[int, Mapping[str, Any]] | None, number: int) -> bytes:
+        out = self.bridge.outbox
+        state = out.obs, out.rewards, out.dones, out.truncated
+        try:
+            return self.codec.encode_states(*state, rows, infos, out.masks, number)
+        except NonFiniteValue:
+            self._show_nonfinite()
+            raise
+
+    def _show_nonfinite(self) -> None:
+        """Sends the row that ends the session as it is: its trainer names the number, as over any other carrier."""
+        out, shared = self.bridge.outbox, len(self._writers) == 1
+        state = out.obs, out.rewards, out.dones, out.truncated
+        for row in np.flatnonzero(self.bridge.answered).tolist():
+            number = self._numbers.of_row(row) if shared else self._numbers.of(row + 1)
+            try:
+                line = self.codec.encode_states(*state, (row,), None, out.masks, number)
+            except NonFiniteValue:
+                line = self.codec.encode_nonfinite(out.obs, out.rewards, out.dones, row, number)
+                if shared:
+                    self._writers[0].write(line)
+                    return
+            if not shared:  # the trainer waits for all of them
+                self._writers[row + 1].write(line)
 
 
 def who_failed(error: Exception, plain: bool = False) -> str:

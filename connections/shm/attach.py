@@ -14,7 +14,7 @@ from collections.abc import Callable
 
 from ue_rl import processes
 from ue_rl.connections.tcp.link import Link, engine_gone
-from ue_rl.errors import ConfigurationError, EngineDisconnected, EngineTimeout, EngineUnreachable, SegmentInvalid
+from ue_rl.errors import EngineBusy, EngineDisconnected, EngineTimeout, EngineUnreachable, SegmentInvalid
 from ue_rl.shm.header import (
     ATTACHED,
     CLIENT_PID,
@@ -34,6 +34,7 @@ from ue_rl.shm.segment import Segment
 from ue_rl.wire.notices import ended
 
 _POLL_SECONDS = 0.002
+_TURN_SECONDS = 0.02  # between two looks whether an engine is there, or free
 _DYING_SECONDS = 0.1
 
 
@@ -56,7 +57,7 @@ def open_segment(name: str | None, wait: float) -> Segment:
         except (EngineUnreachable, SegmentInvalid) as error:
             if time.monotonic() >= give_up or error.field == "owner":
                 raise
-        time.sleep(0.02)
+        time.sleep(_TURN_SECONDS)
 
 
 def engine_alive(memory: StepMemory) -> bool:
@@ -99,15 +100,18 @@ def check_maker(header: Header, name: str) -> None:
         )  # fmt: skip
 
 
-def claim(memory: StepMemory, seconds: float, disown: Callable[[], object] = lambda: None) -> None:
+def claim(
+    memory: StepMemory, seconds: float, disown: Callable[[], object] = lambda: None, wait_until: float = 0.0
+) -> None:
     """Takes the segment for this process.
 
     Args:
         seconds: how long the engine may take to get ready, and to notice that an earlier trainer has gone.
         disown: called as soon as the segment is free: nothing in this process holds it then.
+        wait_until: time.monotonic() until which to wait for one's turn while another trainer is attached.
 
     Raises:
-        ConfigurationError: another trainer is attached. EngineDisconnected, EngineTimeout.
+        EngineBusy: another trainer is attached. EngineDisconnected, EngineTimeout.
     """
     deadline, extended = time.monotonic() + seconds, memory.header.extended
     searched = False
@@ -122,7 +126,11 @@ def claim(memory: StepMemory, seconds: float, disown: Callable[[], object] = lam
                 searched = True
                 gc.collect()
                 continue
-            raise _busy(memory, holder)
+            if time.monotonic() >= wait_until or not engine_alive(memory):
+                raise _busy(memory, holder)
+            time.sleep(_TURN_SECONDS)
+            deadline = time.monotonic() + seconds
+            continue
         free = state == SERVING and (holder == 0 or not extended)
         if free:
             disown()
@@ -144,15 +152,16 @@ def claim(memory: StepMemory, seconds: float, disown: Callable[[], object] = lam
         time.sleep(_POLL_SECONDS)
 
 
-def _busy(memory: StepMemory, holder: int) -> ConfigurationError:
+def _busy(memory: StepMemory, holder: int) -> EngineBusy:
     """The error for a segment that another trainer holds: who it is, and since when, where it says so."""
     since = memory.load_u64(CLIENT_SINCE) if memory.header.extended else 0
     who = f"process {holder}{', which is this one' if holder == os.getpid() else ''}"
     if 0 < since <= time.time():
         who += f", for {time.time() - since:.0f} s"
-    return ConfigurationError(
-        "another trainer is attached to this segment", fault="caller", field="client_pid", expected="nobody",
-        got=who, cure="close it, or start another engine",
+    return EngineBusy(
+        "another trainer is attached to this segment", fault="caller", field="client_pid", expected="nobody", got=who,
+        cure="close that one first (in a notebook: env.close() on the one of the cell's last run), start a second "
+        "engine, or give wait=SECONDS to wait for your turn",
     )  # fmt: skip
 
 

@@ -263,21 +263,21 @@ class ShmCommands:
         )
         self.request(Method.RESET_AGENT, m.ResetAgentT(contract=contract, envIds=list(env_ids)))
 
-    def call(self, line: bytes) -> bytes:
+    def call(self, line: bytes, seconds: float) -> bytes:
         """The answer to a request of the text protocol (ue_rl/wire/calls.py), both without line ending.
 
         Raises:
-            UnsupportedByEngine: no rings. EngineTimeout, RingFull: not within `self.timeout` seconds. Also what
-                receive() raises.
+            UnsupportedByEngine: no rings. EngineTimeout, RingFull: not within so many seconds. Also what receive()
+                raises.
         """
-        ring, deadline = self._ring(), time.monotonic() + self.timeout
+        ring, deadline = self._ring(), time.monotonic() + seconds
         self._last_id += 1
         number = self._called = self._last_id % 2**32
         self._call_answer = None
         for entry in text_entries(number, line, ring.max_payload):
             self._write(entry, max(deadline - time.monotonic(), 0.0))
         name = line[:40].partition(b"=")[0].partition(b";")[0].decode("ascii", "replace")
-        self._await(lambda: self._call_answer is not None, deadline, f"an answer to {name} within {self.timeout:g} s")
+        self._await(lambda: self._call_answer is not None, deadline, f"an answer to {name} within {seconds:g} s")
         answer, self._call_answer = self._call_answer, None
         assert answer is not None
         return answer
@@ -295,9 +295,9 @@ class ShmCommands:
         """
         return json_entry(method, row, value, self._ring().max_payload)
 
-    def send_entry(self, data: bytes) -> None:
-        """Writes an encoded message."""
-        self._write(data, self.timeout)
+    def send_entry(self, data: bytes, seconds: float | None = None) -> None:
+        """Writes an encoded message within so many seconds; None: `self.timeout`."""
+        self._write(data, self.timeout if seconds is None else seconds)
 
     # -- helpers
 

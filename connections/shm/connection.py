@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import os
 import socket
+import time
 import weakref
 from collections.abc import Callable
 from typing import Any
@@ -29,12 +30,12 @@ from ue_rl.connections.shm.requests import copy_actions, note_resets, reset_entr
 from ue_rl.connections.shm.rows import AgentReader, MaskReader
 from ue_rl.connections.shm.torch_upload import TorchUpload
 from ue_rl.connections.shm.upgrade import UpgradeRefused, check_name, check_offered, propose
-from ue_rl.connections.shm.waiting import EngineWatch, bad_state, slice_of, unasked
+from ue_rl.connections.shm.waiting import EngineWatch, bad_state, unasked
 from ue_rl.connections.tcp.connection import shake_hands
 from ue_rl.connections.tcp.link import Link
 from ue_rl.errors import UeRlError, UnsupportedByEngine
 from ue_rl.session import Event
-from ue_rl.shm.bell import ASKED, NOT_OURS, Bell, set_slice
+from ue_rl.shm.bell import ASKED, NOT_OURS, Bell
 from ue_rl.shm.header import ANSWERED_SEQ, CLIENT_PID
 from ue_rl.shm.memory import StepMemory
 from ue_rl.shm.offer import parse_offer
@@ -223,13 +224,13 @@ class SharedMemoryConnection(BaseTransport):
     def _publish(self, entries: list[bytes]) -> None:
         """What is asked stands in the segment."""
         for entry in entries:
-            self._commands.send_entry(entry)
+            self._commands.send_entry(entry, self.timeout)
         outcome = self._bell.ask(None)
         if outcome != ASKED:
             raise self._refused(outcome)
 
     def _call(self, line: bytes) -> bytes:
-        return self._commands.call(line)
+        return self._commands.call(line, self.timeout)
 
     def _ask_all(self) -> None:
         """Every env takes a step, as it does in every further one until a reset is asked."""
@@ -246,9 +247,11 @@ class SharedMemoryConnection(BaseTransport):
     def _collect(self) -> None:
         if self.buffers.given:
             self._take_into_another()
-        ring = self._ring
+        ring, watch = self._ring, self._watch
+        if self.timeout != watch.timeout:
+            watch.set_timeout(self.timeout)
         try:
-            good = self._bell.answer(0 if ring is None else ring.write_pos, self._watch.slice_ms)
+            good = self._bell.answer(0 if ring is None else ring.write_pos, watch.slice_ms)
         except ConnectionResetError as error:
             raise attach.gone(self.memory, "its socket was closed") from error
         if not good:
@@ -292,7 +295,8 @@ class SharedMemoryConnection(BaseTransport):
             return self._take_offer(*self._greeted)
         load("sync")  # raises where shared memory is not available, before anything is waited for or dialled
         if self._engine is None:
-            memory = self._map(attach.open_segment(self.name, self.wait))
+            wait_until = time.monotonic() + self.wait
+            memory = self._map(attach.open_segment(self.name, self.wait), wait_until=wait_until)
             return self._begin(memory.spec(), None)
         link, spec = shake_hands(*self._engine, self.connect_timeout, self.wait)
         try:
@@ -316,20 +320,20 @@ class SharedMemoryConnection(BaseTransport):
         propose(link, self.memory, self.connect_timeout)
         return self._begin(spec, link)
 
-    def _map(self, segment: Segment, check: Callable[[StepMemory], None] = lambda memory: None) -> StepMemory:
-        """Maps and checks the segment, and takes it for this process."""
+    def _map(
+        self, segment: Segment, check: Callable[[StepMemory], None] = lambda memory: None, wait_until: float = 0.0
+    ) -> StepMemory:
+        """Maps and checks the segment, and takes it for this process; `wait_until`: see attach.claim."""
         self._held.segment, self.name = segment, segment.name
         self._held.memory = memory = StepMemory(segment.memory)
         check(memory)
-        self._held.claim(self.connect_timeout)
+        self._held.claim(self.connect_timeout, wait_until)
         return memory
 
     def _begin(self, spec: EnvSpec, link: Link | None) -> EnvSpec:
         memory = self.memory
         self._held.link = link
         sock: socket.socket | None = None if link is None else link.sock
-        if sock is not None:
-            set_slice(sock, slice_of(self.timeout))
         self._bell = self._held.bell = memory.bell(engine=False, sock=sock, spin_us=self._spin_us)
         self._ring = memory.s2c if memory.header.extended else None
         if memory.s2c is not None:
@@ -357,7 +361,7 @@ class SharedMemoryConnection(BaseTransport):
             self._mask_reader = MaskReader(memory, spec, asked)
         holder = (CLIENT_PID, os.getpid()) if memory.header.extended else (0, 0)
         self._bell.bind(memory.actions, *given, ANSWERED_SEQ, *holder, into)
-        self._watch = watch = EngineWatch(memory, spec, self._bell, link is not None, self.timeout)
+        self._watch = watch = EngineWatch(memory, spec, self._bell, sock, self.timeout)
         self._commands = ShmCommands(
             memory.c2s, memory.s2c, nudge=self._bell.nudge, wait=lambda ms: watch.wait(None, ms),
             check=lambda: self.memory, fail=self.fail, infos=self.buffers.infos, num_rows=spec.num_rows,

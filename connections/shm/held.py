@@ -40,7 +40,7 @@ class Held:
         self.link: Link | None = None
         self.claimed = False
 
-    def claim(self, seconds: float) -> None:
+    def claim(self, seconds: float, wait_until: float) -> None:
         """Takes the segment for this process, see attach.claim.
 
         Whatever in this process held it before, in a session that the engine has ended since, is told so.
@@ -57,7 +57,7 @@ class Held:
             if found is not None and found.claimed:
                 earlier, found.claimed = found, False
 
-        attach.claim(memory, seconds, disown)
+        attach.claim(memory, seconds, disown, wait_until)
         self.claimed = True
         if memory.header.extended:
             _holders[segment.identity] = self

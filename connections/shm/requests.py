@@ -8,7 +8,6 @@ from numpy.typing import NDArray
 from ue_rl.buffers import ActionBatch, Resets
 from ue_rl.commands.json_entry import RESET_OPTIONS, RESET_PARAMETERS
 from ue_rl.connections.shm.commands import ShmCommands
-from ue_rl.errors import UnsupportedByEngine
 from ue_rl.shm.memory import StepMemory
 from ue_rl.spec import EnvSpec
 from ue_rl.wire.refusals import nonfinite_action
@@ -29,16 +28,10 @@ def reset_entries(
     """What goes through the ring: options and parameters of resets, each of its env's first row.
 
     Raises:
-        ConfigurationError: one is no JSON, or longer than the ring takes. UnsupportedByEngine: the engine has no rings,
-            or no parameters.
+        ConfigurationError: one is no JSON, or longer than the ring takes. UnsupportedByEngine: the engine has no rings.
     """
     if resets is None or not (resets.options or resets.parameters):
         return []
-    if not spec.parameters and any(resets.parameters or ()):
-        raise UnsupportedByEngine(
-            "the engine has no parameters to be set with a reset", fault="caller", field="SET",
-            expected="PARAMS=.. in the handshake",
-        )  # fmt: skip
     return [
         commands.reset_entry(method, int(env) * spec.agents_per_env, value)
         for method, values in ((RESET_OPTIONS, resets.options), (RESET_PARAMETERS, resets.parameters))

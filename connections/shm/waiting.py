@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import time
 from collections.abc import Callable
 from typing import Any
@@ -19,7 +20,7 @@ from ue_rl.errors import (
     UeRlError,
     UnexpectedMessage,
 )
-from ue_rl.shm.bell import Bell
+from ue_rl.shm.bell import Bell, set_slice
 from ue_rl.shm.header import CLOSED, HEARTBEAT, SERVER_STATE
 from ue_rl.shm.memory import StepMemory
 from ue_rl.spec import EnvSpec
@@ -34,19 +35,27 @@ class EngineWatch:
     """For one session.
 
     Args:
-        memory: the segment. spec: of the session. bell: the trainer's, bound. linked: there is a socket.
+        memory: the segment. spec: of the session. bell: the trainer's, bound. sock: the session's; None: there is none.
         timeout: seconds for an answer.
 
     Attributes:
-        slice_ms: how long one wait may take.
+        timeout: as set last. slice_ms: how long one wait may take.
     """
 
-    def __init__(self, memory: StepMemory, spec: EnvSpec, bell: Bell, linked: bool, timeout: float) -> None:
-        self._spec, self._memory, self._bell, self._timeout = spec, memory, bell, timeout
-        self.slice_ms = slice_of(timeout)
+    def __init__(
+        self, memory: StepMemory, spec: EnvSpec, bell: Bell, sock: socket.socket | None, timeout: float
+    ) -> None:
+        self._spec, self._memory, self._bell, self._sock = spec, memory, bell, sock
+        self.set_timeout(timeout)
         self._ring = memory.s2c if memory.header.extended else None
         # over TCP the engine may be in another container, where pids mean something else; then the socket alone tells
-        self._watched = not linked or attach.engine_alive(memory)
+        self._watched = sock is None or attach.engine_alive(memory)
+
+    def set_timeout(self, timeout: float) -> None:
+        """From now on an answer may take so many seconds, kept to within a slice, or a tenth where that is less."""
+        self.timeout, self.slice_ms = timeout, max(1, min(TRAINER_SLICE_MS, int(timeout * 100)))
+        if self._sock is not None:
+            set_slice(self._sock, self.slice_ms)
 
     def wait(self, seq: int | None = None, slice_ms: int | None = None) -> None:
         """One slice, or until the counter is no longer `seq` (None: what it is now), or a message has come.
@@ -82,7 +91,7 @@ class EngineWatch:
                 is another request's. EngineDisconnected, and what `drain` raises.
         """
         bell, memory = self._bell, self._memory
-        expected, deadline = bell.expected, time.monotonic() + self._timeout
+        expected, deadline = bell.expected, time.monotonic() + self.timeout
         beat = memory.load_u64(HEARTBEAT) if memory.header.extended else None
         while True:
             seq = bell.peek()
@@ -95,17 +104,13 @@ class EngineWatch:
                     "the engine answered more than once, or counted wrongly", fault="engine", field="frame_seq",
                     expected=expected, got=seq, cure="it must count frame_seq up by one for each action_seq",
                 )  # fmt: skip
-            if time.monotonic() > deadline and bell.peek() == seq:  # draining may have taken long
+            left = deadline - time.monotonic()
+            if left < 0 and bell.peek() == seq:  # draining may have taken long
                 beating = None if beat is None else memory.load_u64(HEARTBEAT) != beat
-                raise late(memory, self._spec, self._timeout, bell.asked, beating)
-            self.wait(seq)
+                raise late(memory, self._spec, self.timeout, bell.asked, beating)
+            self.wait(seq, max(1, min(self.slice_ms, int(left * 1000) + 1)))
         if memory.answered_seq is not None and memory.answered_seq[0] != bell.asked:
             raise unasked("answered_seq", bell.asked, memory.answered_seq[0])
-
-
-def slice_of(timeout: float) -> int:
-    """Milliseconds of one slice: a deadline is kept to within one, and within a tenth of itself where it is short."""
-    return max(1, min(TRAINER_SLICE_MS, int(timeout * 100)))
 
 
 def unasked(field: str, expected: int, got: int) -> UeRlError:

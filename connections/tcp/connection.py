@@ -123,7 +123,7 @@ class TcpConnection(BaseTransport):
         self.buffers = StepBuffers.of(spec)
         self._nuls = self._needs_nuls(spec)
         if "SEQ" in spec.features and spec.env_type is not EnvType.RLBASE:
-            self._numbers = Numbers(self._codec)
+            self._numbers, self._admin.number = Numbers(self._codec), 0
         self._wiring = self._choose(self._admin, spec)
         return spec
 

@@ -41,14 +41,14 @@ class Link:
 
     Attributes:
         greeting: the handshake as the engine sent it, where it came here.
-        number: that of the last request sent here, where requests have numbers (FEATURES=SEQ).
+        number: that of the last request sent here, where requests have numbers (FEATURES=SEQ); -1 where they have none.
     """
 
     def __init__(self, sock: socket.socket, max_line: int) -> None:
         self.sock = sock
         self.lines = LineBuffer(max_line)
         self.greeting = ""
-        self.number = 0
+        self.number = -1
         self._hinted = False
         self._broken: OSError | None = None
         self._pid = os.getpid()

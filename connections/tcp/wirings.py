@@ -17,7 +17,7 @@ from ue_rl.buffers import Resets, StepBuffers
 from ue_rl.compiled import load
 from ue_rl.connections.tcp.link import HINT_AFTER, Link, late_line, readable, unfinished_hint
 from ue_rl.connections.tcp.numbers import Numbers
-from ue_rl.errors import ConfigurationError, LineTooLong, UeRlError
+from ue_rl.errors import ConfigurationError, EngineDisconnected, LineTooLong, TransportError, UeRlError
 from ue_rl.spin import TCP_SLICE_MS, TRAINER_SPIN_US
 from ue_rl.wire import Codec
 from ue_rl.wire.codec import MAX_LINE
@@ -68,7 +68,7 @@ class SharedWiring:
         Raises:
             ConfigurationError: also where the options of a reset make the line too long.
         """
-        number = 0 if self._numbers is None else self._link.number + 1
+        number = -1 if self._numbers is None else self._link.number + 1
         line = self._codec.encode_request(actions, resets, self._buffers, number)
         if resets is not None and len(line) > self._codec.max_line:
             lengths = [len(self._codec.encode_reset_line(None, given)) for given in resets.options or ()]
@@ -82,11 +82,11 @@ class SharedWiring:
         link, codec, buffers, numbers = self._link, self._codec, self._buffers, self._numbers
         while due:
             start, end = link.next_span(deadline)
-            if numbers is not None:
-                end = numbers.end_of_rows(link.lines.data, start, end, link.number)
-                if end < 0:
-                    continue
-            due -= codec.decode_states(link.lines.data, buffers, None, start, end)
+            answered = codec.decode_states(link.lines.data, buffers, None, start, end, link.number)
+            if not answered:
+                assert numbers is not None
+                numbers.end_of_rows(link.lines.data, start, end, link.number)  # raises, or the line is dropped
+            due -= answered
             if self._fields.watching:
                 say_unknown(self._fields, link.lines.data, start, end, 1 in buffers.dones.tobytes())
 
@@ -136,6 +136,9 @@ class PerEnvWiring:
 
     def send(self, actions: NDArray[np.float32] | None, resets: Resets | None, deadline: float) -> None:
         """See SharedWiring."""
+        if actions is not None and resets is not None:
+            actions = actions.copy()
+            actions[np.asarray(resets.env_ids, np.intp)] = 0  # anything may stand there
         numbers = self._last if self._numbers is None else self._last + 1
         lines = {} if actions is None else dict(enumerate(self._codec.encode_action_lines(actions, numbers)))
         if resets is not None:
@@ -181,18 +184,20 @@ class PerEnvWiring:
         if self._fast is not None:
             self._receive_fast(due, deadline)
             return
-        buffers, codec = self._buffers, self._codec
+        buffers, codec, numbers = self._buffers, self._codec, self._numbers
         for env in np.flatnonzero(buffers.pending).tolist():
-            link, end = self.links[env], -1
-            while end < 0:
+            link, number, answered = self.links[env], int(self._last[env]) if numbers else -1, 0
+            while not answered:
                 try:
                     start, end = link.next_span(deadline)
                 except UeRlError as error:
+                    if isinstance(error, EngineDisconnected):
+                        self._hear_others(env)
                     error.env_id = env
                     raise
-                if self._numbers is not None:
-                    end = self._numbers.end_of_rows(link.lines.data, start, end, int(self._last[env]), env)
-            codec.decode_states(link.lines.data, buffers, env, start, end)
+                answered = codec.decode_states(link.lines.data, buffers, env, start, end, number)
+                if numbers is not None and not answered:
+                    numbers.end_of_rows(link.lines.data, start, end, number, env)
             if self._fields.watching:
                 say_unknown(self._fields, link.lines.data, start, end, buffers.dones[env] == 1)
 
@@ -262,7 +267,24 @@ class PerEnvWiring:
     def _unread(self, env: int) -> bytes:
         return bytes(self._data[env * self._stride : env * self._stride + max(int(self._fill[env]), 0)])
 
+    def _hear_others(self, gone: int) -> None:
+        """An env's socket was closed: raises what another one's answer is refused for, which may be the reason."""
+        now = time.monotonic()
+        for env in np.flatnonzero(self._buffers.pending).tolist():
+            data: bytearray | bytes = self._unread(env)
+            if env == gone or (data and not data.endswith(b"\n")):
+                continue
+            if not data:
+                link = self.links[env]
+                try:
+                    start, end = link.next_span(now)
+                except TransportError:
+                    continue
+                data = link.lines.data[start:end]
+            self._codec.decode_states(data, self._buffers, env)
+
     def _gone(self, env: int, error: OSError | None) -> UeRlError:
+        self._hear_others(env)
         gone = self.links[env].gone(error)
         gone.env_id = env
         return gone

@@ -20,7 +20,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ue_rl.errors import ConfigurationError, ExportError, InferenceError
-from ue_rl.inference.metadata import ACTION_MASKS, METADATA_KEY, Comparison, PolicyMetadata, space_to_json
+from ue_rl.inference.metadata import (
+    ACTION_MASKS,
+    METADATA_KEY,
+    UNSEALED,
+    Comparison,
+    PolicyMetadata,
+    seal,
+    space_to_json,
+)  # fmt: skip
 from ue_rl.inference.runtime.onnx import OnnxInference
 from ue_rl.spec import EnvSpec
 
@@ -203,8 +211,9 @@ def make(
     if seen is not None:
         verifier.compare("recorded", seen, tolerances[0])
     tried = {"tolerance": tolerances[0], "extreme_tolerance": tolerances[1]}
-    metadata = replace(metadata, verification=asdict(verifier.found) | tried)
-    return Made(_with_metadata(bare, metadata, final=True), metadata, used, verifier.found, reference)
+    metadata = replace(metadata, verification=asdict(verifier.found) | tried, sha256=UNSEALED)
+    content, digest = seal(_with_metadata(bare, metadata, final=True))
+    return Made(content, replace(metadata, sha256=digest), used, verifier.found, reference)
 
 
 def check_libraries() -> None:

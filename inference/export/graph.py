@@ -24,7 +24,7 @@ from torch import nn
 from torch.jit import TracerWarning  # type: ignore[attr-defined]
 
 from ue_rl.errors import ExportError
-from ue_rl.inference.export.observations import Leaf, ObservationNet, check_normalize, find_leaves
+from ue_rl.inference.export.observations import Leaf, ObservationNet, check_normalize, check_starts, find_leaves
 from ue_rl.inference.export.policies import ALGORITHMS, BoxHead, HybridHead, Lstm, make_head
 from ue_rl.inference.metadata import (
     ACTION_MASKS,
@@ -76,13 +76,6 @@ class PolicyGraph(nn.Module):
         self.trunk = trunk
         self.head = head
         self.roles = roles
-        self.reference = False
-
-    def as_reference(self) -> PolicyGraph:
-        """The same net computing in float64 after the preprocessing: to judge rounding by."""
-        self.double()
-        self.reference = True
-        return self
 
     def _latent(self, inputs: tuple[th.Tensor, ...]) -> tuple[th.Tensor, tuple[th.Tensor, ...]]:
         """The head's input, and the new state (empty if not recurrent)."""
@@ -90,15 +83,11 @@ class PolicyGraph(nn.Module):
         for role, value in zip(self.roles, inputs, strict=True):
             by_role.setdefault(role, []).append(value)
         seen = self.observation(*by_role[OBSERVATION])
-        if self.reference:
-            seen = {k: v.double() for k, v in seen.items()} if isinstance(seen, dict) else seen.double()
         features = self.extractor(seen)
         state: tuple[th.Tensor, ...] = ()
         if self.lstm is not None:
             keep = 1.0 - by_role[EPISODE_START][0].unsqueeze(2)
             h, c = (keep * s for s in by_role[STATE])
-            if self.reference:
-                h, c = h.double(), c.double()
             features, *new = self.lstm(features, h, c)
             state = tuple(new)
         return self.trunk(features), state
@@ -157,6 +146,8 @@ def plan_graph(
     """
     algorithm = algorithm_of(model)
     policy, space = model.policy, model.action_space
+    check_starts(space, "action")
+    check_starts(model.observation_space, "observation")
     _check_class(policy, "policy", allow_custom)
     extractor, trunk, head = make_head(algorithm, policy, space, stochastic)
     for part in (extractor, trunk, head):
@@ -204,13 +195,13 @@ def observation_ports(leaves: list[Leaf], flat_input: bool) -> list[Port]:
         return [Port("obs", (sum(leaf.size for leaf in leaves),), OBSERVATION)]
     if leaves[0].key is None:
         return [Port("obs", leaves[0].shape, OBSERVATION)]
-    clash = [leaf.key for leaf in leaves if leaf.key in _RESERVED or not leaf.key]
+    clash = [leaf.name for leaf in leaves if leaf.name in _RESERVED or not leaf.name]
     if clash:
         raise ExportError(
             "a key of the observation has the name of another input or output", fault="caller", field=clash[0],
             cure="rename the key, or export with flat_input=True",
         )  # fmt: skip
-    return [Port(str(leaf.key), leaf.shape, OBSERVATION, key=leaf.key) for leaf in leaves]
+    return [Port(str(leaf.name), leaf.shape, OBSERVATION, key=leaf.name) for leaf in leaves]
 
 
 def _check_class(module: nn.Module, what: str, allow_custom: bool) -> None:

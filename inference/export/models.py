@@ -11,6 +11,7 @@ import json
 import logging
 import pickle
 import zipfile
+from collections.abc import Iterator
 from importlib import import_module
 from os import PathLike
 from pathlib import Path
@@ -18,7 +19,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from stable_baselines3.common.vec_env import VecNormalize
+from stable_baselines3.common.vec_env import VecEnvWrapper, VecNormalize
 
 from ue_rl.errors import ExportError
 from ue_rl.files import require_file
@@ -139,10 +140,20 @@ def choose_vec_normalize(model: Any, given: Any) -> VecNormalize | None:
 
     Returns:
         None where observations are not normalised.
+
+    Raises:
+        ExportError: a file that holds none, or two of them around the model's env.
     """
     if given is False:
         return None
     own: VecNormalize | None = model.get_vec_normalize_env() if given is None else load_vec_normalize(given)
+    around = sum(isinstance(wrapper, VecNormalize) and wrapper.norm_obs for wrapper in _wrappers(model.get_env()))
+    if around > 1:
+        raise ExportError(
+            "two VecNormalize, one around the other: a file holds the statistics of one", fault="caller",
+            field="vec_normalize", got=f"{around} that normalise observations",
+            cure="train with one; norm_obs=False where the other is for rewards",
+        )  # fmt: skip
     if own is not None:
         if own.norm_obs and given is None:
             logger.info("normalisation: taken from the model's own env")
@@ -153,6 +164,12 @@ def choose_vec_normalize(model: Any, given: Any) -> VecNormalize | None:
             "the exported policy will act on observations as they are"
         )
     return None
+
+
+def _wrappers(env: Any) -> Iterator[VecEnvWrapper]:
+    while isinstance(env, VecEnvWrapper):
+        yield env
+        env = env.venv
 
 
 def buffered_rows(

@@ -7,7 +7,7 @@ is also the same way in NumPy, `Leaf.to_python`, which turns what the engine sen
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import gymnasium as gym
@@ -36,6 +36,7 @@ class Leaf:
         transposed: whether the channels move from last to first.
         starts: of Discrete and MultiDiscrete, the engine's lowest choice of each number; () where all are 0. Policies
             of Stable-Baselines3 count from 0.
+        engine_key: the engine's name of this key, where Stable-Baselines3 needs another one; see `name`.
     """
 
     key: str | None
@@ -43,6 +44,12 @@ class Leaf:
     policy_space: gym.Space[Any]
     transposed: bool
     starts: tuple[int, ...] = ()
+    engine_key: str | None = None
+
+    @property
+    def name(self) -> str | None:
+        """The key as the engine has it, and the file."""
+        return self.key if self.engine_key is None else self.engine_key
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -76,6 +83,30 @@ def starts_of(space: gym.Space[Any]) -> tuple[int, ...]:
     return starts if any(starts) else ()
 
 
+def keys_of(space: gym.Space[Any]) -> dict[str, str]:
+    """The engine's names of the parts of a Dict -> its own, in its order; ue_rl.envs.spaces notes what differs."""
+    names = getattr(space, "engine_names", {})
+    return {names.get(key, key): key for key in getattr(space, "spaces", ())}
+
+
+def check_starts(space: gym.Space[Any], what: str) -> None:
+    """Refuse a space whose choices begin elsewhere and that Stable-Baselines3 was given as it is.
+
+    It counts from 0 whatever the space says: in training the env was given, or gave, other numbers than the engine has.
+
+    Raises:
+        ExportError: such a space; those that ue_rl makes count from 0.
+    """
+    for part in space.spaces.values() if isinstance(space, spaces.Dict) else [space]:
+        if isinstance(part, (spaces.Discrete, spaces.MultiDiscrete)) and np.any(part.start):
+            raise ExportError(
+                f"the {what} space's choices do not begin with 0, but those of Stable-Baselines3 do: the env that the "
+                "model was trained in was not given what the file would give", fault="caller", field=f"{what}_space",
+                expected="choices from 0", got=part,
+                cure="train in an UnrealVecEnv, which counts as the engine does, or behind a wrapper that starts at 0",
+            )  # fmt: skip
+
+
 def find_leaves(space: gym.Space[Any], env: Any, image_layout: str, order: tuple[str, ...] = ()) -> list[Leaf]:
     """The parts of the observation of a model, in the order of its space.
 
@@ -89,8 +120,11 @@ def find_leaves(space: gym.Space[Any], env: Any, image_layout: str, order: tuple
     if image_layout not in LAYOUTS:
         raise ExportError("no such image layout", field="image_layout", expected=LAYOUTS, got=image_layout)
     if isinstance(space, spaces.Dict):
-        names = order if set(order) == set(space.spaces) else tuple(space.spaces)
-        return [_leaf(key, space.spaces[key], env, image_layout) for key in names]
+        keys = keys_of(space)
+        names = order if set(order) == set(keys) else tuple(keys)
+        return [
+            replace(_leaf(keys[name], space.spaces[keys[name]], env, image_layout), engine_key=name) for name in names
+        ]
     return [_leaf(None, space, env, image_layout)]
 
 
@@ -122,7 +156,7 @@ def engine_space(leaves: list[Leaf]) -> gym.Space[Any]:
         return leaves[0].space
     made = spaces.Dict()
     for leaf in leaves:  # one by one: the constructor would sort the keys
-        made.spaces[str(leaf.key)] = leaf.space
+        made.spaces[str(leaf.name)] = leaf.space
     return made
 
 
@@ -152,10 +186,19 @@ def check_normalize(vec_normalize: VecNormalize | None, leaves: list[Leaf]) -> N
         )  # fmt: skip
     for leaf in leaves:
         stats = stats_of(vec_normalize, leaf.key)
-        if stats is not None and tuple(stats.mean.shape) != tuple(leaf.policy_space.shape or ()):
+        wanted, had = tuple(leaf.policy_space.shape or ()), () if stats is None else tuple(stats.mean.shape)
+        stacked = 0 < len(had) == len(wanted) and all(n % own == 0 for n, own in zip(wanted, had, strict=True))
+        if stacked and wanted != had:
+            raise ExportError(
+                "frames were stacked after they had been normalised (VecFrameStack around VecNormalize): the file gets "
+                "stacked frames as the engine sends them, and the zeros before an episode's first ones are none that "
+                "could be normalised", fault="caller", field=leaf.key, expected=wanted, got=had,
+                cure="train in VecNormalize(VecFrameStack(env, n)), or pass the statistics that belong to this model",
+            )  # fmt: skip
+        if stats is not None and had != wanted:
             raise ExportError(
                 "the VecNormalize statistics have another shape than the observation", fault="caller", field=leaf.key,
-                expected=leaf.policy_space.shape, got=stats.mean.shape,
+                expected=wanted, got=had,
                 cure="pass the statistics that were saved with this model",
             )  # fmt: skip
 

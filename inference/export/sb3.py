@@ -15,8 +15,9 @@ from numpy.typing import NDArray
 
 from ue_rl.errors import ExportError, ModelLoadError, ModelMismatch
 from ue_rl.inference.interface import ModelPath, Observations
-from ue_rl.inference.metadata import space_size, space_to_json
+from ue_rl.inference.metadata import space_size, space_to_json, tree_from_json
 from ue_rl.inference.states import State, StatefulInference
+from ue_rl.space_tree import Space
 
 _STATE_NAMES = ("state_h", "state_c")
 
@@ -71,6 +72,11 @@ class Sb3Inference(StatefulInference):
         return space_size(space_to_json(self._model.action_space)) if self._model else None
 
     @property
+    def spaces(self) -> tuple[Space | None, Space | None]:
+        """See InferenceInterface.spaces; predict() itself refuses other observations."""
+        return None, tree_from_json(space_to_json(self._model.action_space)) if self._model else None
+
+    @property
     def takes_masks(self) -> bool:
         """Whether the policy heeds action masks: MaskablePPO's does."""
         return any(cls.__name__ == "MaskablePPO" for cls in type(self._model).__mro__)
@@ -96,7 +102,13 @@ class Sb3Inference(StatefulInference):
     ) -> tuple[NDArray[np.float32], State]:
         if self._model is None:
             raise ModelLoadError("no model is loaded", fault="caller", cure="call load_model first")
-        obs: Any = dict(observations) if isinstance(observations, Mapping) else observations
+        obs: Any = observations
+        if isinstance(observations, Mapping):
+            from ue_rl.inference.export.observations import keys_of
+
+            # by the engine's names, or by those that UnrealVecEnv gives them
+            keys = keys_of(self._model.observation_space)
+            obs = {keys.get(name, name): part for name, part in observations.items()}
         if self._stats is not None:
             obs = self._stats.normalize_obs(obs)
         more = {} if masks is None else {"action_masks": np.asarray(masks, np.bool_)}

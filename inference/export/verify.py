@@ -1,24 +1,28 @@
 """Whether an exported file does what predict() does: observations to try, and the comparison.
 
 Two things compute the same net in float32 and add up in another order: they differ by rounding, and by how much
-depends on the net and the observation. So differences are judged in two steps:
+depends on the net and the observation. So differences are judged in three steps:
 
 1. Within `tolerance` of the action range (discrete actions: equal): the file agrees with predict(). The states of a
-   recurrent policy and the scores from which actions follow, before argmax, tanh or clipping, are compared as well:
-   a wrong weight may change no action of those tried.
-2. Beyond it the net is computed in float64 as well. The difference is only rounding if both the file and predict() are
-   as near to that exact result as float32 gets with this net at this observation, within ROUNDING_FACTOR. How near
-   that is, is measured: the same net in float32 against float64, with the weights as they are and with all weights
-   moved by some units in the last place, which draws new rounding errors but asks the same question. For discrete
-   actions the scores of both choices must be that near to the best one (a tie). Such rows are counted and
-   reported; everything else is refused.
+   recurrent policy and the scores from which actions follow, before argmax, tanh or clipping, are compared as well,
+   relative to the greatest of each kind: a wrong weight may change no action of those tried.
+2. Beyond it the net is computed in float64 as well, with a bound of what float32 can be away from that
+   (rounding.py). The difference is only rounding if both the file and predict() are within the bound. For discrete
+   actions the bounds of the scores of both choices must reach the best one (a tie).
+3. Where float32 has few digits left, the bound is so wide that a wrong file could hide in it. So no more than
+   ROW_LIMIT of the rows may need it, a difference beyond SIZE_LIMIT is refused whatever the bound, and so is a policy
+   of which predict() itself is further than that from the exact result on more rows than those.
+
+Rows that were accepted for their rounding are counted and reported; everything else is refused.
 """
 
 from __future__ import annotations
 
-import copy
-from collections.abc import Callable, Iterator
-from typing import Any
+from collections import defaultdict
+from collections.abc import Callable
+from contextlib import suppress
+from functools import cache, partial
+from typing import Any, NoReturn
 
 import numpy as np
 import torch as th
@@ -27,9 +31,10 @@ from numpy.typing import NDArray
 from stable_baselines3.common.vec_env import VecNormalize
 
 from ue_rl.errors import ExportError, InferenceError
-from ue_rl.inference.export.graph import SCORES, Plan, PolicyGraph
+from ue_rl.inference.export.graph import SCORES, Plan
 from ue_rl.inference.export.observations import stats_of
 from ue_rl.inference.export.policies import CountedHead, HybridHead
+from ue_rl.inference.export.rounding import UNIT, Unbounded, evaluate
 from ue_rl.inference.export.tries import extreme_rows, typical_rows
 from ue_rl.inference.metadata import ACTION_MASKS, EPISODE_START, OBSERVATION, STATE, Comparison
 from ue_rl.inference.runtime.onnx import OnnxInference
@@ -38,15 +43,14 @@ Floats = NDArray[np.float32]
 Doubles = NDArray[np.float64]
 Rows = list[Floats]
 Inputs = tuple[th.Tensor, ...]
+Exactly = Callable[[], list[tuple[Doubles, Doubles]]]
 
 CHUNK = 64  # rows per call: small enough for images, and the row count of a recurrent sequence
-TIE_LIMIT = 0.01
-ROUNDING_FACTOR = 4.0  # times the largest error of float32 that was measured at the row, ...
-ROUNDING_ULPS = 4.0  # ... and so many units in the last place of the result on top
-_SAMPLES = 32  # measurements at most; the largest of 32 is about 2.3 standard deviations
-_MOVED = 2.0**-20  # how far the weights are moved, relative: 16 units in the last place
-_MASKED = -1e7  # a score below is that of a choice that is not allowed (CategoricalHead gives it -1e8)
-_EPS = float(np.finfo(np.float32).eps)
+ORDINARY = 1e-5  # a difference up to this needs no allowance, whatever smaller tolerance is asked for
+ROW_LIMIT = 0.01  # of the rows of a kind that may differ by more, for rounding alone
+SIZE_LIMIT = 1e-2  # of the action range
+_TIE_UNITS = 16.0  # by so many units of float32 predict()'s probabilities may round its scores together
+_HIDING = "which may be rounding, but a wrong file could hide in that"
 
 
 class Verifier:
@@ -74,6 +78,10 @@ class Verifier:
         self.stats = vec_normalize
         self.runtime = runtime
         self.found = Comparison()
+        # of each kind: rows tried, rows that only rounding explains; the greatest state or score of each number
+        self.tried: dict[str, int] = defaultdict(int)
+        self.needed: dict[str, int] = defaultdict(int)
+        self.largest: dict[tuple[str, int], Doubles] = {}
         self.rng = np.random.default_rng(0)
         space = model.action_space
         head: Any = plan.net.head
@@ -85,6 +93,7 @@ class Verifier:
             self.starts = np.concatenate([np.full(1 if k == "DISCRETE" else n, s) for k, _, n, s in head.parts])
         elif isinstance(head, CountedHead):
             self.starts = head.starts.cpu().numpy().astype(np.float64)
+        self.span = np.empty(0)
         if not self.discrete:
             span = space.high.astype(np.float64).ravel() - space.low.astype(np.float64).ravel()
             if isinstance(head, HybridHead):
@@ -116,15 +125,14 @@ class Verifier:
                 want = [tensor.cpu().numpy() for tensor in self.plan.net(*inputs)]
             if not self.plan.stochastic:  # predict() takes no noise, and it tells no scores
                 want[:-1] = self._predict(part, starts, arrays)
-            self._judge(kind, self._run_file(arrays), want, inputs, tolerance)
+            exactly = cache(partial(self._exactly, inputs))
+            self._judge(kind, self._run_file(arrays), want, exactly, tolerance)
+            if not at:
+                self._judge_digits(kind, want, exactly, max(SIZE_LIMIT, tolerance))
             state = want[1:-1]
         self.found.observations += len(rows[0])
-        if self.found.ties > max(1, TIE_LIMIT * self.found.observations):
-            raise ExportError(
-                "float32 cannot tell the choices of this policy apart on too many observations", fault="model",
-                expected=f"at most {TIE_LIMIT:.0%}", got=f"{self.found.ties} of {self.found.observations}",
-                cure="train longer, or export another checkpoint",
-            )  # fmt: skip
+        differ = f"the file and {self.reference} differ, {_HIDING}"
+        self._allow(kind, self.needed[kind], self.tried[kind], differ)
 
     # -- running both ----------------------------------------------------------------------------------------------
 
@@ -205,40 +213,44 @@ class Verifier:
     # -- comparing -------------------------------------------------------------------------------------------------
 
     def _judge(
-        self, kind: str, got: list[NDArray[Any]], want: list[NDArray[Any]], inputs: Inputs, tolerance: float
+        self, kind: str, got: list[NDArray[Any]], want: list[NDArray[Any]], exactly: Exactly, tolerance: float
     ) -> None:
-        """Compare the outputs one by one: actions, states, scores."""
+        """Compare the outputs one by one: actions, states, scores; `exactly` gives what _exactly does."""
         if [array.shape for array in got] != [array.shape for array in want]:
             raise ExportError(
                 f"the exported file gives another shape than {self.reference}", fault="model",
                 expected=[array.shape for array in want], got=[array.shape for array in got],
             )  # fmt: skip
-        if not all(np.isfinite(array).all() for array in want):
-            raise ExportError(
-                f"{self.reference} itself gives NaN or infinity", fault="policy",
-                got=want[0][~np.isfinite(want[0]).all(axis=1)][:1],
-                cure="the weights may hold NaN: export an earlier checkpoint",
-            )  # fmt: skip
+        for who, outputs, cure in (
+            (f"{self.reference} itself", want, "the weights may hold NaN: export an earlier checkpoint"),
+            ("the exported file", got, "the policy does something that the graph does not hold"),
+        ):
+            for array in outputs:
+                if not np.isfinite(array).all():
+                    bad = array[~np.isfinite(array.reshape(len(array), -1)).all(axis=1)][:1]
+                    raise ExportError(f"{who} gives NaN or infinity", fault="policy", got=bad, cure=cure)
+        needed = np.zeros(len(got[0]), np.bool_)
         chosen = self.chosen
         if chosen.any():
             counted = self.starts[chosen]
-            self._judge_choices(kind, got[0][:, chosen] - counted, want[0][:, chosen] - counted, inputs)
+            needed |= self._judge_choices(kind, got[0][:, chosen] - counted, want[0][:, chosen] - counted, exactly)
             self.found.max_relative_difference.setdefault(kind, 0.0)
-            got, want = ([array[0][:, ~chosen], *array[1:]] for array in (got, want))
+        got, want = self._numbers(got), self._numbers(want)
         for index in range(int(chosen.all()), len(got)):
-            ours, theirs = (np.asarray(array[index], np.float64).reshape(len(got[0]), -1) for array in (got, want))
-            # Below 1 absolute: onnxruntime's exp(x) - 1 and sigmoid have no relative precision near 0.
-            scale = np.maximum(1.0, np.abs(theirs))
-            if index == 0:
-                scale = np.where(np.isnan(self.span), scale, self.span)
+            ours, theirs = (np.asarray(array[index], np.float64) for array in (got, want))
+            scale = self._scale(kind, index, theirs)
             relative = np.abs(ours - theirs) / scale
             if index == 0:
                 found, worst = self.found, self.found.max_relative_difference
                 found.max_abs_difference = max(found.max_abs_difference, float(np.abs(ours - theirs).max(initial=0.0)))
                 worst[kind] = max(worst.get(kind, 0.0), float(relative.max(initial=0.0)))
-            beyond = relative.max(axis=1, initial=0.0) > tolerance
-            if beyond.any():
-                self._judge_rounding(kind, index, ours / scale, theirs / scale, scale, beyond, inputs, tolerance)
+            largest = relative.max(axis=1, initial=0.0)
+            beyond = np.flatnonzero(largest > tolerance)
+            if len(beyond):
+                self._judge_rounding(kind, index, ours, theirs, scale, beyond, exactly, tolerance)
+            needed |= largest > max(tolerance, ORDINARY)
+        self.tried[kind] += len(needed)
+        self.needed[kind] += int(needed.sum())
 
     def _judge_rounding(
         self,
@@ -247,117 +259,141 @@ class Verifier:
         got: Doubles,
         want: Doubles,
         scale: Doubles,
-        beyond: NDArray[np.bool_],
-        inputs: Inputs,
+        rows: NDArray[np.intp],
+        exactly: Exactly,
         tolerance: float,
     ) -> None:
-        """Accept the rows `beyond` the tolerance if file and predict() are as near to exact as float32 gets there.
+        """Accept the `rows` beyond the tolerance if file and predict() are both within the bound of float32 there.
 
         Args:
             index: which output of the graph is compared.
-            got, want: the outputs relative to `scale`, all [N, columns].
+            got, want: the outputs [N, columns]; scale: by what they are divided.
         """
-
-        def compute(net: PolicyGraph) -> Doubles:
-            # All rows, as predict() had them: how torch adds up depends on their number.
-            output = net(*inputs)[index].detach().double().cpu().numpy()
-            if index == 0:
-                output = output[:, ~self.chosen]
-            return (output.reshape(len(scale), -1) / scale)[beyond]  # type: ignore[no-any-return]
-
-        exact, errors = self._rounding(compute)
-        of_file, of_predict = (np.abs(array[beyond] - exact).max(axis=1) for array in (got, want))
-        largest = allowed = excess = np.zeros(len(exact))
-        for error in errors:
-            largest = np.maximum(largest, error.max(axis=1))
-            allowed = ROUNDING_FACTOR * largest + ROUNDING_ULPS * _EPS * np.abs(exact).max(axis=1)
-            excess = np.maximum(of_file, of_predict) - allowed
-            if (excess <= 0).all():
-                if index == 0:
-                    self.found.rounded += len(exact)
-                    self.found.file_error = max(self.found.file_error, float(of_file.max()))
-                    self.found.predict_error = max(self.found.predict_error, float(of_predict.max()))
-                return
-        worst = int(excess.argmax())
-        row = int(np.flatnonzero(beyond)[worst])
         what = "of the action range" if index == 0 else "in the net's scores or state, from which actions follow"
-        self._refuse(
-            kind, got[row] * scale[row], want[row] * scale[row],
-            f"a difference of {np.abs(got - want)[row].max():.3g} {what} (tolerance {tolerance:.3g}), "
-            f"which is not rounding: from exact arithmetic the file is {of_file[worst]:.3g} away and {self.reference} "
-            f"{of_predict[worst]:.3g}, float32 accounts for {allowed[worst]:.3g}",
-        )  # fmt: skip
+        exact, bound = self._bounds(kind, got[rows], want[rows], exactly, f"a difference {what}")[index]
+        exact, bound, scale = exact[rows], bound[rows], scale[rows]
+        of_file, of_predict = (np.abs(array[rows] - exact) / scale for array in (got, want))
+        bound = np.where(np.isfinite(bound), bound / scale, 0.0)  # none: no allowance
+        excess = (np.maximum(of_file, of_predict) - bound).max(axis=1)
+        apart = (np.abs(got - want)[rows] / scale).max(axis=1)
+        worst = int((excess if excess.max() > 0 else apart).argmax())
+        row, errors = rows[worst], [float(e[worst].max()) for e in (of_file, of_predict, bound)]
+        if excess[worst] > 0:
+            self._refuse(
+                kind, got[row], want[row],
+                f"a difference of {apart[worst]:.3g} {what} (tolerance {tolerance:.3g}), which is not rounding: from "
+                f"exact arithmetic the file is {errors[0]:.3g} away and {self.reference} {errors[1]:.3g}, float32 "
+                f"accounts for {errors[2]:.3g}",
+            )  # fmt: skip
+        if apart[worst] > max(SIZE_LIMIT, tolerance):
+            self._too_coarse(
+                f"on a {kind} observation the file and {self.reference} differ by {apart[worst]:.3g} {what}, {_HIDING}",
+                f"at most {SIZE_LIMIT}", got[row],
+            )  # fmt: skip
+        if index == 0:
+            self.found.rounded += len(rows)
+            self.found.file_error = max(self.found.file_error, float(of_file.max()))
+            self.found.predict_error = max(self.found.predict_error, float(of_predict.max()))
 
-    def _judge_choices(self, kind: str, got: NDArray[Any], want: NDArray[Any], inputs: Inputs) -> None:
-        """Accept rows of discrete actions that are equal, or ties."""
-        rows = np.flatnonzero((got != want).any(axis=1)).tolist()
-        if not rows:
-            return
+    def _judge_choices(self, kind: str, got: NDArray[Any], want: NDArray[Any], exactly: Exactly) -> NDArray[np.bool_]:
+        """Accept rows of discrete actions that are equal, or ties; returns which of them are ties."""
+        differ: NDArray[np.bool_] = (got != want).any(axis=1)
+        what = "any difference of a discrete action"
+        for row in np.flatnonzero(differ).tolist():
+            scores, bounds = self._bounds(kind, got[[row]], want[[row]], exactly, what)[-1]
+            # where noise decides, equal scores are no tie
+            if self.plan.stochastic or not self._is_tie(got[row], want[row], scores[row], bounds[row]):
+                self._refuse(kind, got[row], want[row], what)
+            self.found.ties += 1
+        return differ
 
-        def compute(net: PolicyGraph) -> Doubles:
-            return th.cat(net.scores(*inputs), dim=1).detach().double().cpu().numpy()[rows]
-
-        wrong = rows
-        if not self.plan.stochastic:  # where noise decides, equal scores are no tie
-            exact, errors = self._rounding(compute)
-            largest = np.zeros(len(rows))
-            for error in errors:
-                largest = np.maximum(largest, np.where(exact > _MASKED, error, 0.0).max(axis=1))
-                ties = [self._is_tie(got[r], want[r], exact[i], largest[i]) for i, r in enumerate(rows)]
-                wrong = [row for row, tie in zip(rows, ties, strict=True) if not tie]
-                if not wrong:
-                    self.found.ties += len(rows)
-                    return
-        self._refuse(kind, got[wrong[0]], want[wrong[0]], "any difference of a discrete action")
-
-    def _is_tie(self, got: NDArray[Any], want: NDArray[Any], scores: Doubles, rounding: float) -> bool:
+    def _is_tie(self, got: NDArray[Any], want: NDArray[Any], scores: Doubles, bounds: Doubles) -> bool:
         """Whether both choices are the best one as far as float32 can tell; `scores` [all choices] are exact."""
         counts = getattr(self.plan.net.head, "counts", None) or [len(scores) // len(got)] * len(got)
-        for a, b, of in zip(got.astype(int), want.astype(int), np.split(scores, np.cumsum(counts)[:-1]), strict=True):
-            best, worse = of.max(), min(of[a], of[b])
-            allowed = ROUNDING_FACTOR * rounding + ROUNDING_ULPS * _EPS * max(1.0, abs(best), abs(worse))
-            if a != b and best - worse > allowed:
+        ends = np.cumsum(counts)[:-1]
+        pairs = zip(got.astype(int), want.astype(int), np.split(scores, ends), np.split(bounds, ends), strict=True)
+        for a, b, of, bound in pairs:
+            best = int(of.argmax())
+            units = _TIE_UNITS * UNIT * np.maximum(1.0, np.abs(of))
+            reach = bound + bound[best] + np.maximum(units, units[best])
+            if a != b and not all(of[best] - of[one] <= reach[one] < np.inf for one in (a, b)):
                 return False
         return True
 
-    def _refuse(self, kind: str, got: NDArray[Any], want: NDArray[Any], what: str) -> None:
-        raise ExportError(
-            f"the exported file acts differently from {self.reference} on a {kind} observation: {what}", fault="policy",
-            expected=want, got=got, cure="the policy does something that the graph does not hold; nothing was written",
+    def _judge_digits(self, kind: str, want: list[NDArray[Any]], exactly: Exactly, limit: float) -> None:
+        """Refuse a policy that float32 cannot compute: two kernels may agree on it by luck, others will not."""
+        coarse = np.zeros(len(want[0]), np.bool_)
+        with suppress(Unbounded):
+            for index, (theirs, (exact, _)) in enumerate(zip(self._numbers(want), exactly(), strict=False)):
+                scale = self._scale(kind, index, theirs)
+                coarse |= ~(np.abs(theirs - exact) <= limit * scale).all(axis=1)
+        self._allow(
+            kind, int(coarse.sum()), len(coarse),
+            f"{self.reference} is further than {limit} of the action range from the exact result",
         )  # fmt: skip
 
-    # -- how exact float32 is --------------------------------------------------------------------------------------
-
-    def _rounding(self, compute: Callable[[PolicyGraph], Doubles]) -> tuple[Doubles, Iterator[Doubles]]:
-        """What `compute` gives in float64, and the errors of float32, measured one by one up to _SAMPLES.
+    def _exactly(self, inputs: Inputs) -> list[tuple[Doubles, Doubles]]:
+        """The exact numbers, the bounds of float32 of the outputs as `_numbers` has them, then of the choices' scores.
 
         Raises:
-            ExportError: the net cannot be computed in float64, or is no function of its inputs.
+            Unbounded: the net takes an operation of which it is not known how it rounds.
         """
-        net = self.plan.net
-        try:
-            with th.no_grad():
-                if not np.array_equal(compute(net), compute(net)):
-                    raise ExportError(
-                        "the policy acts differently on the same observation", fault="policy",
-                        cure="remove randomness and counters from its forward()",
-                    )  # fmt: skip
-                exact = compute(copy.deepcopy(net).as_reference())
-        except RuntimeError as error:  # such as a constant of float32 in custom code
-            raise ExportError(
-                f"the exported file acts differently from {self.reference}, and whether this is rounding cannot be "
-                "told: the policy does not run in float64", fault="policy", got=str(error),
-                cure="make the policy's constants of the dtype of its inputs, or pass a larger tolerance",
-            ) from error  # fmt: skip
-        return exact, self._errors(compute)
 
-    def _errors(self, compute: Callable[[PolicyGraph], Doubles]) -> Iterator[Doubles]:
-        generator = th.Generator().manual_seed(0)
-        for sample in range(_SAMPLES):
-            net = copy.deepcopy(self.plan.net)
-            with th.no_grad():
-                for parameter in net.parameters() if sample else ():
-                    noise = th.rand(parameter.shape, generator=generator).to(parameter.device)
-                    parameter.mul_(1.0 + _MOVED * (2.0 * noise - 1.0))
-                single = compute(net)
-                yield np.abs(single - compute(net.as_reference()))
+        def compute() -> list[th.Tensor]:
+            outputs = self._numbers(self.plan.net(*inputs))
+            return [*outputs, th.cat(self.plan.net.scores(*inputs), dim=1)] if self.chosen.any() else outputs
+
+        return [(exact.cpu().numpy(), bound.cpu().numpy()) for exact, bound in evaluate(compute)]
+
+    def _bounds(
+        self, kind: str, got: NDArray[Any], want: NDArray[Any], exactly: Exactly, what: str
+    ) -> list[tuple[Doubles, Doubles]]:
+        """What `exactly` gives; raises ExportError where there is no bound."""
+        try:
+            return exactly()
+        except Unbounded as error:
+            self._refuse(
+                kind, got[0], want[0], f"{what}; whether it is rounding cannot be told, since it is not known how this "
+                f"rounds: {error}", "use operations of torch.nn in the policy, or pass a larger tolerance",
+            )  # fmt: skip
+
+    def _numbers(self, outputs: Any) -> list[Any]:
+        """The outputs without the choices in the actions, each [N, columns]."""
+        return [outputs[0][:, ~self.chosen], *(output.reshape(len(output), -1) for output in outputs[1:])]
+
+    def _scale(self, kind: str, index: int, values: NDArray[Any]) -> Doubles:
+        """By what differences are divided, [N, columns]: the action range; of states and scores the greatest so far."""
+        # Below 1 absolute: onnxruntime's exp(x) - 1 and sigmoid have no relative precision near 0.
+        scale = np.maximum(1.0, np.abs(values.astype(np.float64)))
+        if index == 0:
+            return np.where(np.isnan(self.span), scale, self.span)
+        largest = np.maximum(self.largest.get((kind, index), 1.0), scale.max(axis=0, initial=1.0))
+        self.largest[kind, index] = largest
+        return np.broadcast_to(largest, values.shape)
+
+    def _allow(self, kind: str, rows: int, tried: int, what: str) -> None:
+        if rows > max(1, ROW_LIMIT * tried):
+            found = f"{rows} of {tried}"
+            self._too_coarse(f"on too many {kind} observations {what}", f"at most {ROW_LIMIT:.0%}", found)
+
+    def _too_coarse(self, what: str, expected: object, got: object) -> NoReturn:
+        cure = "normalise your observations (VecNormalize) and train with that"
+        if self.found.ties and getattr(getattr(self.plan.net.head, "box", None), "unscale", False):
+            what += "; the choices of a hybrid action are made between numbers that a saturated tanh has made equal"
+            cure += ", longer, or with PPO, which has no tanh there"
+        raise ExportError(
+            f"float32 is too coarse for this policy: {what}", fault="model", expected=expected, got=got, cure=cure
+        )
+
+    def _refuse(
+        self,
+        kind: str,
+        got: NDArray[Any],
+        want: NDArray[Any],
+        what: str,
+        cure: str = "the policy does something that the graph does not hold; nothing was written",
+    ) -> NoReturn:
+        raise ExportError(
+            f"the exported file acts differently from {self.reference} on a {kind} observation: {what}",
+            fault="policy", expected=want, got=got, cure=cure,
+        )  # fmt: skip

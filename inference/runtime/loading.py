@@ -11,14 +11,15 @@ from collections.abc import Mapping
 from functools import partial
 from importlib import import_module
 from threading import Lock
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ue_rl.errors import ConfigurationError, ModelLoadError, ModelMismatch, ModelOutputError
 from ue_rl.inference.interface import Observations
-from ue_rl.inference.metadata import ACTIONS, METADATA_KEY, OBSERVATION, STATE, PolicyMetadata
+from ue_rl.inference.metadata import ACTIONS, METADATA_KEY, OBSERVATION, STATE, PolicyMetadata, is_intact
+from ue_rl.space_tree import bounds, choices
 
 logger = logging.getLogger(__name__)
 
@@ -68,6 +69,7 @@ class LoadedModel:
         self._bound: dict[int, tuple[Any, Floats, Floats]] = {}
         self._lock = Lock()  # the bound memory serves one call at a time; a concurrent call does without it
         self._wrong = partial(ModelOutputError, fault="model", field=output_name)
+        self._choices = {} if metadata is None else _choices(metadata)
         # Whether run_direct may be tried: one input, no state, no noise, any batch.
         self.direct = known and len(observed) == 1 and not self.side_inputs and fixed_batch is None
 
@@ -83,6 +85,7 @@ class LoadedModel:
             or not observations.flags.c_contiguous
             or not observations.size
             or np.count_nonzero(np.isfinite(observations)) != observations.size
+            or (self._choices and not self._choices[self._name].fit(observations).all())
         ):
             return None
         try:
@@ -169,7 +172,7 @@ class LoadedModel:
             if self.metadata is not None and self.metadata.flat_input and np.ndim(observations) > 2:
                 observations = np.reshape(observations, (len(observations), -1))
             array = _as_rows(observations, self._name, self._row_shape)
-            return {self._name: array}, len(array)
+            return self._checked({self._name: array}), len(array)
         parts = self.metadata.observation_space.get("spaces", {}) if self.metadata and self.metadata.flat_input else {}
         if parts and set(observations) == set(parts):  # one input for all of them, in the order of the engine's row
             rows = [np.asarray(observations[key]) for key in parts]
@@ -183,7 +186,22 @@ class LoadedModel:
         counts = {name: len(array) for name, array in feeds.items()}
         if len(set(counts.values())) != 1:
             raise ModelMismatch("the keys have different numbers of rows", fault="caller", got=counts)
-        return feeds, next(iter(counts.values()))
+        return self._checked(feeds), next(iter(counts.values()))
+
+    def _checked(self, feeds: dict[str, Floats]) -> dict[str, Floats]:
+        """`feeds`, where each choice in them is one: a net would take another for its nearest, or for none."""
+        for name, of in self._choices.items():
+            fits = of.fit(feeds[name])
+            if not fits.all():
+                row, number = np.argwhere(~fits)[0].tolist()
+                low, high, at = (int(part[number]) for part in (of.low, of.high, of.columns))
+                raise ConfigurationError(
+                    "the observation is not of the model's space", fault="caller", env_id=row, field=name,
+                    expected=f"an integer from {low} to {high} as number {at}",
+                    got=feeds[name].reshape(len(feeds[name]), -1)[row, at].item(),
+                    cure="send what the model was trained on: choices as the engine counts them",
+                )  # fmt: skip
+        return feeds
 
     def _split(self, observations: Any) -> tuple[dict[str, Floats], int]:
         flat = _as_rows(observations, "observations", (self.obs_size,))
@@ -192,7 +210,33 @@ class LoadedModel:
             part = flat[:, at : at + size].reshape(len(flat), *(dim or 1 for dim in shape))
             feeds[name] = np.ascontiguousarray(part)
             at += size
-        return feeds, len(flat)
+        return self._checked(feeds), len(flat)
+
+
+class _Choices(NamedTuple):
+    """Which numbers of an input's rows are choices, with the lowest and the highest one of each; [choices] each."""
+
+    columns: NDArray[np.intp]
+    low: Floats
+    high: Floats
+
+    def fit(self, array: Floats) -> NDArray[np.bool_]:
+        """Of each row and choice, whether it is one."""
+        given = array.reshape(len(array), -1)[:, self.columns]
+        fits: NDArray[np.bool_] = (given >= self.low) & (given <= self.high) & (given == np.rint(given))
+        return fits
+
+
+def _choices(metadata: PolicyMetadata) -> dict[str, _Choices]:
+    """By the name of the input; only of inputs that have some."""
+    parts, found = dict(metadata.observed.parts), {}
+    for port in metadata.ports(OBSERVATION):
+        tree = metadata.observed if port.key is None else parts.get(port.key)
+        if tree is not None and choices(tree).any():
+            columns = np.flatnonzero(choices(tree))
+            low, high = bounds(tree)
+            found[port.name] = _Choices(columns, low[columns], high[columns])
+    return found
 
 
 def _as_rows(array: Any, name: str, shape: Shape) -> Floats:
@@ -247,7 +291,7 @@ def load_session(
     """Make a session of the bytes of a file and check its names, types and shapes.
 
     Raises:
-        ModelLoadError: not an ONNX model, or onnxruntime is missing or refuses it.
+        ModelLoadError: not an ONNX model or not as it was exported, or onnxruntime is missing or refuses it.
         ModelMismatch: wrong names or shapes.
         ModelOutputError: an output that is not float32.
     """
@@ -280,6 +324,12 @@ def load_session(
             got=f"{len(content)} bytes; {type(error).__name__}: {error}",
             cure="it may be cut short, still being written, or keep its weights in a second file: export it again",
         ) from error  # fmt: skip
+    if not is_intact(content):
+        raise ModelLoadError(
+            f"{name} is not as it was exported: it is damaged, or was changed", fault="model",
+            expected="the sha256 in its description", got=f"{len(content)} bytes with another one",
+            cure="copy or export it again; after a change on purpose take the sha256 out of its description",
+        )  # fmt: skip
     metadata = PolicyMetadata.from_json(text) if text is not None else None
     return _fit(session, metadata, name, input_name, output_name)
 

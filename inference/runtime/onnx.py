@@ -25,6 +25,7 @@ from ue_rl.inference.interface import ModelPath, Observations
 from ue_rl.inference.metadata import ACTION_MASKS, EPISODE_START, NOISE, STATE, PolicyMetadata, Port
 from ue_rl.inference.runtime.loading import LoadedModel, load_session, unreadable
 from ue_rl.inference.states import Floats, State, StatefulInference
+from ue_rl.space_tree import Space
 
 logger = logging.getLogger(__name__)
 
@@ -133,6 +134,12 @@ class OnnxInference(StatefulInference):
     def act_size(self) -> int | None:
         """Numbers per action; None where the file does not say."""
         return self._model.act_size if self._model else None
+
+    @property
+    def spaces(self) -> tuple[Space | None, Space | None]:
+        """See InferenceInterface.spaces."""
+        metadata = self.metadata
+        return (None, None) if metadata is None else (metadata.observed, metadata.acted)
 
     @property
     def provider(self) -> str:

@@ -1,8 +1,8 @@
 """ReloadingInference: a policy that is replaced when its file changes.
 
 A changed file is read whole and loaded beside the model in use: names and sizes are checked, and it is run once. Only
-if its sizes and its action space are those of the model in use does it take over, between two calls. Otherwise the
-old model stays, a WARNING is logged once per content, and the file is checked again at each poll. Writers should
+if its numbers mean what those of the model in use mean (agreement.py) does it take over, between two calls. Otherwise
+the old model stays, a WARNING is logged once per content, and the file is checked again at each poll. Writers should
 replace the file in one step, as export_onnx does; a file that is written in place is picked up when it is complete.
 """
 
@@ -22,9 +22,12 @@ from numpy.typing import NDArray
 
 from ue_rl.errors import ConfigurationError, InferenceError, ModelLoadError, ModelMismatch
 from ue_rl.files import require_file
+from ue_rl.inference.agreement import between_files
 from ue_rl.inference.interface import InferenceInterface, ModelPath, Observations
+from ue_rl.inference.metadata import PolicyMetadata
 from ue_rl.inference.runtime.loading import unreadable
 from ue_rl.inference.runtime.onnx import OnnxInference
+from ue_rl.space_tree import Space
 
 logger = logging.getLogger(__name__)
 
@@ -97,12 +100,7 @@ class ReloadingInference(InferenceInterface):
                 obs_size, act_size = self._current.obs_size, self._current.act_size
                 if obs_size is not None and act_size is not None:
                     fresh.require(obs_size, act_size)
-                theirs, ours = _choices(fresh), _choices(self._current)
-                if None not in (theirs, ours) and theirs != ours:
-                    raise ModelMismatch(
-                        "the action space is another one", fault="model", field="action_space", expected=ours,
-                        got=theirs, cure="restart with this file if the change is intended",
-                    )  # fmt: skip
+                _require_as_before(self._current.metadata, fresh.metadata)
             except InferenceError as error:
                 self._report(digest, error)
                 return False
@@ -195,11 +193,28 @@ class ReloadingInference(InferenceInterface):
         """Numbers per action of the model in use."""
         return self._current.act_size if self._current else None
 
+    @property
+    def spaces(self) -> tuple[Space | None, Space | None]:
+        """As OnnxInference.spaces, of the model in use."""
+        return self._current.spaces if self._current else (None, None)
 
-def _choices(model: OnnxInference) -> dict[str, Any] | None:
-    """What the actions' numbers mean, such as a choice of three; None where the file does not say."""
-    space = model.metadata.action_space if model.metadata is not None else None
-    return space and {key: space.get(key) for key in ("type", "n", "nvec", "spaces")}
+
+def _require_as_before(old: PolicyMetadata | None, new: PolicyMetadata | None) -> None:
+    """Raises ModelMismatch where a file's numbers mean something else than those of the file in use."""
+    if old is None:
+        return
+    if new is None:
+        raise ModelMismatch(
+            "the file says nothing of its observations and actions, and the one in use does", fault="model",
+            field="metadata", cure="export it with ue_rl",
+        )  # fmt: skip
+    found = between_files(old, new)
+    if found is not None:
+        part = found.field.partition(".")[0].replace("_", " ")
+        raise ModelMismatch(
+            f"the {part} is another one", fault="model", **found._asdict(),
+            cure="restart with this file if the change is intended",
+        )  # fmt: skip
 
 
 def _signature(path: Path) -> tuple[int, int, int]:

@@ -10,6 +10,7 @@ sending side still gets the answers to what it has asked.
 from __future__ import annotations
 
 import asyncio
+import errno
 import logging
 import socket
 import struct
@@ -36,6 +37,8 @@ from ue_rl.wire.lines import LineBuffer
 
 _log = logging.getLogger("ue_rl.inference.server.server")
 _PARTING = 1.0  # seconds that a closed connection has for its last bytes
+_SAY_AGAIN = 60.0  # seconds after which a lasting lack of descriptors is said again
+_EXHAUSTED = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 _RESET = struct.pack("hh" if sys.platform == "win32" else "ii", 1, 0)
 
 
@@ -124,7 +127,10 @@ class PolicyServer:
         self.loop = asyncio.get_running_loop()
         self.closing = False
         self.turnstile = Turnstile(self.loop)
+        self._said_full = -_SAY_AGAIN
         self._server, _ = await listen(lambda: _Engine(self), self.host, self._asked_port, backlog=512)
+        self._handler_before = self.loop.get_exception_handler()
+        self.loop.set_exception_handler(self._on_error)
         self._follower = self.loop.create_task(self._follow())
 
     async def close(self) -> None:
@@ -144,6 +150,8 @@ class PolicyServer:
             engine.hang_up()
         if self._server is not None:
             self.turnstile.close()
+            if self.loop.get_exception_handler() == self._on_error:
+                self.loop.set_exception_handler(self._handler_before)
         if self._follower is not None:
             self._follower.cancel()
             await asyncio.wait([self._follower])
@@ -183,6 +191,20 @@ class PolicyServer:
                 await self.loop.run_in_executor(None, self.policy.poll)
             except Exception:  # noqa: BLE001 (the model in use stays; the next check may succeed)
                 _log.exception("checking for a newer model failed")
+
+    def _on_error(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        """Says in one line that nobody can be accepted. The loop waits a second before it tries again, which it reports
+        with a traceback each time."""
+        error = context.get("exception")
+        if not (isinstance(error, OSError) and error.errno in _EXHAUSTED and "accept" in context["message"]):
+            (self._handler_before or type(loop).default_exception_handler)(loop, context)
+        elif loop.time() >= self._said_full + _SAY_AGAIN:
+            self._said_full = loop.time()
+            _log.error(
+                "no engine can connect at present: %s, with %d connected. These are served, others wait until some "
+                "have gone. Raise the limit of open files (ulimit -n), or lower --max-engines",
+                error.strerror, len(self.engines),
+            )  # fmt: skip
 
     # -- batches
 
@@ -230,6 +252,8 @@ class PolicyServer:
                 for ask in batch:
                     self._serve([ask])
             elif isinstance(error, UeRlError):
+                if error.env_id is not None:  # the model knows rows, the engine its envs
+                    error.env_id = int(batch[0].envs[error.env_id])
                 batch[0].engine.drop(error)
             else:
                 _log.exception("the model failed")

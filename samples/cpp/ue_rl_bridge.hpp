@@ -1292,6 +1292,12 @@ inline int poll_sockets(std::vector<PollItem>& items, int ms) {
 inline void non_blocking(Socket s) {
     u_long on = 1;
     ioctlsocket(s, FIONBIO, &on);
+    SetHandleInformation(reinterpret_cast<HANDLE>(s), HANDLE_FLAG_INHERIT, 0);  // else a child would hold the port
+}
+// An end without TIME_WAIT, in which the port could not be listened on again.
+inline void close_hard(Socket s) {
+    const linger now = {1, 0};
+    setsockopt(s, SOL_SOCKET, SO_LINGER, reinterpret_cast<const char*>(&now), sizeof now);
 }
 inline void start_sockets() {
     WSADATA data;
@@ -1313,6 +1319,7 @@ inline void non_blocking(Socket s) {
     fcntl(s, F_SETFL, fcntl(s, F_GETFL, 0) | O_NONBLOCK);
     fcntl(s, F_SETFD, FD_CLOEXEC);
 }
+inline void close_hard(Socket) {}  // SO_REUSEADDR does it
 inline void start_sockets() {}
 using SendSize = std::size_t;
 #ifdef MSG_NOSIGNAL
@@ -1938,13 +1945,14 @@ public:
         use_own_arrays();
     }
     ~Server() {
+        for (const auto& c : session_) detail::close_hard(c->socket());
         end("the engine was stopped");
         if (listener_ != detail::no_socket) detail::close_socket(listener_);
     }
     Server(const Server&) = delete;
     Server& operator=(const Server&) = delete;
 
-    // Listens; false: error() says why not.
+    // Listens; false: error() says why not. Where the port was taken it may be tried again.
     bool start() {
         if (!bridge_.layout.problem.empty()) return fail(bridge_.layout.problem);
         if (options_.ring_size < 4096 || options_.ring_size % 8)
@@ -2021,8 +2029,10 @@ private:
                            !::bind(listener_, found->ai_addr, static_cast<socklen_t>(found->ai_addrlen)) &&
                            !::listen(listener_, 128);
         freeaddrinfo(found);
-        if (!bound)
+        if (!bound) {  // start() may be tried again
+            if (listener_ != detail::no_socket) detail::close_socket(std::exchange(listener_, detail::no_socket));
             return fail(options_.host + ", port " + detail::number_text(options_.port) + ": it cannot be listened on");
+        }
         detail::non_blocking(listener_);
         sockaddr_storage address{};
         socklen_t length = sizeof address;

@@ -10,7 +10,6 @@ import gymnasium as gym
 import torch
 from torch import distributions, nn
 
-import ue_rl.envs.registration  # noqa: F401 - registers ue_rl/Engine-v0; where ue_rl is installed that is done
 from ue_rl.bridges import GymnasiumBridge, run_in_process
 
 N, T, GAMMA, LAMBDA, CLIP = 8, 64, 0.98, 0.9, 0.2

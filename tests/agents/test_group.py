@@ -10,6 +10,9 @@ from stable_baselines3.common.vec_env import VecNormalize
 
 from ue_rl import errors
 from ue_rl.agents import GroupTransport, GroupVecEnv, NormalizedPolicy
+from ue_rl.agents.part import Part
+from ue_rl.buffers import StepBuffers
+from ue_rl.spec import ActionSpec, AgentGroup, EnvSpec
 from ue_rl.testing.scripted_agents import ACTS, CUT, ENDS, GONE, World, lives, spec_of
 from ue_rl.transport import Transport
 
@@ -103,6 +106,24 @@ def test_an_env_begins_anew_though_the_groups_rows_ended_long_before() -> None:
 
 def _ends(time: int, *lengths: int) -> list[int]:
     return lives(*lengths)(0, 0, time)
+
+
+@pytest.mark.parametrize("whole", [True, False])
+def test_every_choice_is_legal_for_an_agent_that_cannot_act(whole: bool) -> None:
+    one = EnvSpec(1, 1, action=ActionSpec.discrete(2))
+    engine = EnvSpec(1, 1, num_envs=2, groups=(AgentGroup("a", 2, one),), features=frozenset({"MASK"}))
+    part, buffers = Part(engine, [0, 1] if whole else [1]), StepBuffers.of(engine)
+    buffers.masks[:] = [1, 0]
+    acted, live = np.ones(4, np.bool_), np.array([True, False, True, True])
+    part.take_step(buffers, acted, live)
+    mine = [[1, 0], [1, 1], [1, 0], [1, 0]] if whole else [[1, 1], [1, 0]]
+    assert part.buffers.masks.tolist() == mine
+    part.take_step(buffers, live, live.copy())  # it waits
+    assert part.buffers.masks.tolist() == mine
+    part.take_start(buffers, acted, live)  # an episode begins without it
+    assert part.buffers.masks.tolist() == mine
+    part.take_start(buffers, acted, acted)
+    assert part.buffers.masks.tolist() == [[1, 0]] * len(mine)
 
 
 def test_resets_go_with_the_step_of_other_envs() -> None:

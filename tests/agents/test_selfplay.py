@@ -229,3 +229,43 @@ def test_options_of_a_yaml_section() -> None:
     assert options.save_steps == 5000
     assert options.sides == ("red", "blue")
     assert options.initial_elo == 1200
+
+
+def test_a_refused_step_changes_nothing() -> None:
+    class Counting:
+        """An opponent that acts 1, 2, 3 .."""
+
+        acted = 0
+
+        def act(self, buffers: Any) -> Any:
+            self.acted += 1
+            return np.full((2, 2), self.acted, np.float32)
+
+        def begin(self, rows: Any) -> None:
+            """Nothing to forget."""
+
+    world = World(spec_of(2, HALVES), lambda env, n, t: lives(*[9 if env else 2] * 2)(env, n, t))
+    opponent = Counting()
+    transport = SidesTransport(world, opponent=opponent)
+    transport.reset()
+    transport.receive()
+    good, wrong = np.full((2, 2), 0.5, np.float32), np.full((2, 2), np.nan, np.float32)
+    for _ in range(2):
+        transport.send_actions(good)
+        transport.receive()
+    transport.swap_sides()
+    transport.play_against("second", constant(0.25))
+    for _ in range(3):
+        for actions in (wrong, good[:1], good.astype(np.float64)):
+            with pytest.raises(errors.ActionError):
+                transport.send_actions(actions)
+        with pytest.raises(errors.ConfigurationError):
+            transport.reset([0], seeds=[-1])
+    assert transport.finished_games() == []
+    assert transport.side_of.tolist() == [0, 1]
+    assert transport.opponent_of == ["", ""]
+    assert opponent.acted == 2
+    transport.send_actions(good)
+    transport.receive()
+    assert transport.finished_games() == [Game(0, 0, "")]
+    assert (transport.side_of.tolist(), transport.opponent_of) == ([1, 1], ["second", ""])

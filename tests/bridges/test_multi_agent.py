@@ -112,6 +112,7 @@ def test_agents_end_and_come_back(start: Any) -> None:
     assert bridge.seen[-1] == (1, {"striker_0": [0], "goalie": [2, 0.5]})
     assert buffers.present.tolist() == [1, 0, 1] * 2
     assert not (buffers.dones & buffers.present).any()
+    assert bridge.outbox.dones.tolist() == bridge.outbox.truncated.tolist() == [0] * 6
     act(transport)  # it has come back
     assert buffers.present.tolist() == [1] * 6
     assert buffers.rewards.tolist() == [1.5, 0, 1.5] * 2
@@ -249,6 +250,7 @@ def test_agents_in_arrays_end_and_come_back(start: Any) -> None:
     act(transport)  # what ends is away, whatever the game writes of it
     assert buffers.present.tolist() == [1, 0, 1, 1, 1, 0]
     assert not (buffers.dones & buffers.present).any()
+    assert bridge.outbox.dones.tolist() == bridge.outbox.truncated.tolist() == [0] * 6
     assert buffers.rewards[buffers.present == 1].tolist() == [1] * 4
     bridge.ends[:], bridge.cut[:], bridge.comes[0, 1] = 0, 0, 1
     act(transport, resets=[1])
@@ -368,3 +370,19 @@ def test_the_engine_of_the_page_runs(start: Any) -> None:
     transport.reset()
     transport.receive()
     assert buffers.present.all()
+
+
+def test_a_step_of_all_agents_at_once_is_judged_too() -> None:
+    """As over shared memory, where a host asks for it in one call."""
+    bridge = Swarm(1, [AgentGroup("crawler", 3, EnvSpec(1, 1, action=ActionSpec.discrete(4)))])
+    bridge.start_training()
+    bridge.inbox.command[:] = ActionBatch.RESET
+    bridge.update_rl(0.0)
+    for bad in (0.5, 4.0):
+        bridge.inbox.actions[:] = [[0], [bad], [0]]
+        with pytest.raises(errors.MalformedMessage, match="not a choice"):
+            bridge.step_all(0.0)
+        bridge.forget_requests()
+    bridge.inbox.actions[:] = 3
+    assert bridge.step_all(0.0)
+    assert not bridge.busy

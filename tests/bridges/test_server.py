@@ -231,6 +231,7 @@ async def test_a_game_that_gives_nan_ends_the_session_by_name(caplog: pytest.Log
         hosted.step_envs = lambda actions, env_ids: hosted.outbox.obs.fill(np.nan)  # type: ignore[method-assign]
         with caplog.at_level(logging.ERROR, "ue_rl.bridges.tcp.server"):
             await say(trainer, "ACT=1;ENV=0||ACT=1;ENV=1\n")
+            assert await line(trainer) == "OBS=nan;REW=0.0;DONE=0;ENV=0\n"
             assert await is_closed_by_the_server(trainer)
         assert "not a finite number (env 0, field OBS)" in caplog.text
 

@@ -8,6 +8,7 @@ import re
 import signal
 import socket
 import subprocess
+import tempfile
 import time
 import warnings
 from collections.abc import Iterator
@@ -217,3 +218,27 @@ def test_an_ipv6_server_says_an_address_that_reaches_it(served: tuple[subprocess
         pytest.skip("no IPv6 here")
     assert served[1].startswith("tcp://[::1]:")
     ue_rl.connect(served[1]).close()
+
+
+@posix
+def test_the_traceback_of_what_nobody_expected_is_for_nobody_else(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """In a folder that everybody writes into: its name cannot be guessed, and nothing that lies there is followed."""
+
+    def broken(*_: object, **__: object) -> None:
+        raise ZeroDivisionError("nobody expects it")
+
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setattr("ue_rl.cli.cli.main", broken)
+    for _ in range(2):
+        assert run("inspect") == 1
+    found = list(tmp_path.glob("ue-rl-crash-*.txt"))
+    assert len(found) == 2
+    said = capsys.readouterr().err
+    for path in found:
+        assert path.stat().st_mode & 0o777 == 0o600
+        assert re.fullmatch(r"ue-rl-crash-\d{8}-\d{6}-\w{8}\.txt", path.name)
+        assert str(os.getpid()) not in path.stem.split("-")
+        assert "ZeroDivisionError: nobody expects it" in path.read_text()
+        assert str(path) in said

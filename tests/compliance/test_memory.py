@@ -31,6 +31,7 @@ def report_of(folder: Path, *edits: tuple[str, str]) -> Report:
         finally:
             process.terminate()
             process.wait(10)
+            Path("/dev/shm", name).unlink(missing_ok=True)  # of an engine that has died
 
 
 def test_the_pages_engine_is_right(tmp_path: Path) -> None:

@@ -108,7 +108,7 @@ def test_two_trainers_never_both_take_a_free_segment(monkeypatch: pytest.MonkeyP
             return value
 
         monkeypatch.setattr(memory, "load_u32", load)
-        with pytest.raises(errors.ConfigurationError, match=f"another trainer.*process {other}"):
+        with pytest.raises(errors.EngineBusy, match=f"another trainer.*process {other}"):
             attach.claim(memory, 1)
         assert real(CLIENT_PID) == other
         monkeypatch.undo()

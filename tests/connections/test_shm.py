@@ -24,7 +24,7 @@ from ue_rl.bridges import (
     run_shm_in_thread,
 )
 from ue_rl.connections import MultiTcpConnection, SharedMemoryConnection, open_engine
-from ue_rl.errors import ConfigurationError
+from ue_rl.errors import ConfigurationError, EngineBusy
 from ue_rl.shm import segment
 from ue_rl.shm.header import SERVER_STATE
 from ue_rl.shm.segment import Segment
@@ -120,7 +120,7 @@ def test_one_trainer_at_a_time_and_the_next_is_served() -> None:
             with SharedMemoryConnection(host.name, connect_timeout=5) as connection:
                 reset(connection)
                 assert step(connection) == [1.0] * N
-                with pytest.raises(ConfigurationError, match=rf"another trainer.*process {os.getpid()}"):
+                with pytest.raises(EngineBusy, match=rf"another trainer.*process {os.getpid()}"):
                     SharedMemoryConnection(host.name).connect()
                 if turn == 1:  # leaves in the middle of a request: its answer must not reach the next one
                     connection.send_actions(ones(1000))

@@ -9,7 +9,8 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,8 @@ import ue_rl
 from ue_rl import errors
 from ue_rl.bridges import ShmHost, ShmUpgrader, VectorBridge, run_in_thread, run_shm_in_thread
 from ue_rl.connections import SharedMemoryConnection
-from ue_rl.shm.header import CLIENT_PID, CLIENT_SINCE, CLIENT_STATE, MAX_REASON, REASON_PID
+from ue_rl.shm.header import CLIENT_PID, CLIENT_SINCE, CLIENT_STATE, HEADER_SIZE, MAX_REASON, REASON_PID
+from ue_rl.shm.segment import Segment
 from ue_rl.spec import EnvSpec
 
 N = 2
@@ -149,7 +151,7 @@ from ue_rl import errors
 from ue_rl.connections import SharedMemoryConnection
 try:
     SharedMemoryConnection.attach(sys.argv[1], timeout=5)
-except errors.ConfigurationError as error:
+except errors.EngineBusy as error:
     print(error)
 """
     with run_shm_in_thread(Game()) as host, SharedMemoryConnection(host.name, timeout=10) as connection:
@@ -162,7 +164,7 @@ except errors.ConfigurationError as error:
         assert "another trainer is attached to this segment" in done.stdout
         assert f"got process {os.getpid()}, for 10" in done.stdout
         memory.store_u64(CLIENT_SINCE, 0)
-        with pytest.raises(errors.ConfigurationError, match=rf"got process {os.getpid()}, which is this one \["):
+        with pytest.raises(errors.EngineBusy, match=rf"got process {os.getpid()}, which is this one \["):
             SharedMemoryConnection.attach(host.name, timeout=5)
         connection.close()
         deadline = time.monotonic() + 5
@@ -270,3 +272,37 @@ def test_a_forked_child_does_not_leave_in_its_parents_name() -> None:
         os.waitpid(child, 0)
         time.sleep(0.1)
         assert step(connection) == [1, 1]
+
+
+@pytest.mark.parametrize(
+    "ask",
+    [
+        lambda connection: connection.reset(),
+        lambda connection: connection.reset([0], [7], [{"a": 1}]),
+        lambda connection: connection.send_actions(np.full((N, 1), 9, np.float32), [1]),
+        lambda connection: connection.send_actions(np.full((N, 1), 9, np.float32)),
+    ],
+)
+@pytest.mark.parametrize("stepped", [True, False])
+def test_a_trainer_whose_session_was_ended_writes_nothing_into_the_next_ones(
+    ask: Callable[[Any], None], stepped: bool
+) -> None:
+    game = Game()
+    game.configure(replace(game.spec, features=frozenset({"SEED", "OPTIONS"})))
+    with ShmHost(game) as host, SharedMemoryConnection(host.name, timeout=5) as connection:
+
+        def answered() -> None:
+            host.tick(0.01)
+            connection.receive()
+
+        connection.reset()
+        answered()
+        if stepped:
+            connection.send_actions(np.ones((N, 1), np.float32))
+            answered()
+        with contextlib.closing(Segment.open(host.name)) as segment:
+            connection.memory.store_u32(CLIENT_PID, os.getppid())  # it is another process's by now
+            before = bytes(segment.memory[HEADER_SIZE:])
+            with pytest.raises(errors.EngineDisconnected):
+                ask(connection)
+            assert bytes(segment.memory[HEADER_SIZE:]) == before

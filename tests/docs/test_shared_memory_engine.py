@@ -21,7 +21,7 @@ import pytest
 import ue_rl
 from ue_rl import compiled
 from ue_rl.connections import SharedMemoryConnection
-from ue_rl.errors import ConfigurationError, EngineDisconnected
+from ue_rl.errors import ConfigurationError, EngineBusy, EngineDisconnected
 from ue_rl.shm.header import ENGINE_FLAG, FRAME_SEQ, Header, plan
 from ue_rl.shm.memory import StepMemory
 
@@ -124,7 +124,7 @@ def test_one_trainer_after_the_other(engine: tuple[str, subprocess.Popen[bytes]]
     name, _ = engine
     for _ in range(3):
         connection = attach(name)
-        with pytest.raises(ConfigurationError, match="another trainer"):
+        with pytest.raises(EngineBusy, match="another trainer"):
             SharedMemoryConnection.attach(name, timeout=20)
         connection.reset()
         np.testing.assert_array_equal(connection.receive().obs, np.zeros((ENVS, 2)))

@@ -6,6 +6,7 @@ import functools
 import logging
 import time
 import types
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,7 @@ import pytest
 from stable_baselines3 import DQN, PPO
 
 from ue_rl import errors
-from ue_rl.agents import GroupVecEnv
+from ue_rl.agents import GroupVecEnv, SelfPlay, SelfPlayOptions
 from ue_rl.agents.group import GroupTransport
 from ue_rl.agents.multi_agent_env import AgentsEnv
 from ue_rl.agents.sides import SidesTransport
@@ -25,7 +26,7 @@ from ue_rl.engines.transport import EnginesTransport
 from ue_rl.envs.gym_env import UnrealEnv
 from ue_rl.envs.vec_env import UnrealVecEnv
 from ue_rl.envs.vector_env import UnrealVectorEnv
-from ue_rl.testing.scripted_agents import World, lives, spec_of
+from ue_rl.testing.scripted_agents import GONE, World, lives, spec_of
 from ue_rl.testing.several import FragileSource, FragileTransport, MaskedWalk, Walk
 
 A = np.zeros(4, np.int64)
@@ -652,3 +653,55 @@ def test_names_of_what_train_shows() -> None:
     assert (transport.latencies(0) > 0).all()
     assert transport.describe()["engines"] == "2"
     assert isinstance(transport._parts[0].transport, FragileTransport)
+
+
+@pytest.mark.parametrize("mode", ["NextStep", "Disabled"])
+def test_an_env_whose_episode_was_over_is_not_cut_off_by_a_loss_in_a_reset_of_others(mode: str) -> None:
+    transport, fragile = two()
+    env = UnrealVectorEnv(transport, autoreset_mode=mode)
+    env.reset(seed=[7, 7, 7, 4])  # env 3's episode takes 3 steps, the others' 6
+    for _ in range(3):
+        env.step(A)
+    fragile.breaks = ["collect_resets"]
+    mask = np.array([False, False, True, False])
+    obs, _ = env.reset(options={"reset_mask": mask})
+    assert steps_of(obs) == [3, 3, 0, 3]
+    if mode == "Disabled":
+        env.reset(options={"reset_mask": np.array([False, False, False, True])})
+    obs, rewards, ended, cut, infos = env.step(A)
+    assert not ended.any()
+    assert not cut.any()
+    assert "engine_lost" not in infos
+    assert steps_of(obs) == ([4, 4, 1, 0] if mode == "NextStep" else [4, 4, 1, 1])
+    assert rewards.tolist() == ([4, 4, 1, 0] if mode == "NextStep" else [4, 4, 1, 1])
+    assert steps_of(env.step(A)[0]) == ([5, 5, 2, 1] if mode == "NextStep" else [5, 5, 2, 2])
+
+
+def test_rewards_of_a_game_that_was_lost_do_not_count_in_the_next_one(tmp_path: Path) -> None:
+    """An agent ends with a reward of -1, its engine is lost, and the next game is played without that agent."""
+
+    def script(env: int, episode: int, time: int) -> list[int]:
+        if len(fragile.bridges) == 1:
+            return lives(1, 4, 4, 4)(env, episode, time)
+        return [GONE, *lives(2, 2, 2)(env, episode, time)]
+
+    transport, fragile = worlds(script, {"a": 4}, (1,))
+    env = GroupVecEnv(SidesTransport(transport))
+    model = PPO("MlpPolicy", env, n_steps=8, batch_size=8, device="cpu")
+    callback = SelfPlay(env, tmp_path, SelfPlayOptions(play_against_latest_model_ratio=1.0))
+    model._setup_learn(1000, callback=None)
+    callback.init_callback(model)
+    callback.on_training_start({}, {})
+
+    def play(value: float) -> None:
+        _, rewards, _, infos = env.step(np.full((2, 2), value, np.float32))
+        callback.locals = {"rewards": rewards, "infos": infos}
+        callback.on_step()
+
+    play(-1)
+    fragile.breaks = ["collect"]
+    for value in (-1, 0.5, 0.5, 0.5):
+        play(value)
+    callback.close()
+    rows = (tmp_path / "self_play.csv").read_text().splitlines()
+    assert [row.split(",")[3] for row in rows[1:]] == ["1.0"]  # won: 0.6, and nothing else

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 from gymnasium.wrappers import RecordEpisodeStatistics
-from stable_baselines3 import DQN, HerReplayBuffer
+from stable_baselines3 import DQN, PPO, HerReplayBuffer
 from stable_baselines3.common.envs import BitFlippingEnv
 from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize
 
@@ -134,6 +134,39 @@ def test_pictures(opened: Any) -> None:
     assert env.env_method("render", indices=[1])[0].max() == 7
     env.set_attr("render_mode", None)
     assert env.get_images() == [None] * N
+
+
+class Blinking(Windy):
+    """Shows nothing at every other step, and env 1 never anything."""
+
+    made = 0
+
+    def __init__(self, render_mode: str | None = None) -> None:
+        super().__init__(render_mode)
+        self.number = Blinking.made % N
+        Blinking.made += 1
+
+    def render(self) -> Any:
+        return None if self.number == 1 or self.steps % 2 else super().render()
+
+
+def test_an_env_without_a_picture_neither_ends_learning_nor_hides_the_others(opened: Any) -> None:
+    Blinking.made = 0
+    env = opened(Blinking, bridge_options={"render_mode": "rgb_array"}, render_mode="rgb_array")
+    env.reset()
+    with pytest.warns(UserWarning, match=r"env 1 has no picture.*said once") as told:
+        pictures = env.get_images()
+        assert [int(picture.max()) for picture in pictures] == [9, 0, 9]
+        assert env.render().shape == (8, 12, 3)
+        assert env.env_method("render")[1] is None
+        env.step(np.zeros(N, np.int64))
+        assert env.get_images() == [None] * N
+        assert env.render() is None
+    assert len(told) == 1
+    frames: list[Any] = []
+    model = PPO("MlpPolicy", env, n_steps=8, batch_size=8, n_epochs=1, device="cpu")
+    model.learn(8 * N, callback=lambda *_: frames.append(env.render()) or True)
+    assert [frame is None for frame in frames] == [True, False, True, False] * 2
 
 
 def test_pictures_of_an_engine_that_has_none_are_refused_by_name(opened: Any) -> None:

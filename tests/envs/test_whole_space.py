@@ -24,7 +24,11 @@ from stable_baselines3.common.vec_env import (
     VecTransposeImage,
 )
 
+import ue_rl
+from ue_rl.bridges import GymnasiumBridge
 from ue_rl.envs.hybrid_box import HybridBox
+from ue_rl.inference import OnnxInference, Sb3Inference, export_onnx
+from ue_rl.testing import MemoryTransport
 
 N = 3
 WITH_IMAGES = ("memory", "upgraded", "shm")
@@ -219,6 +223,42 @@ def test_images_inside_observations_train_bit_equal(opened: Any, beside: bool) -
     assert env.observation_space == space
     for mine, theirs in zip(trained(PPO, policy, env, **SHORT), seen_over_dummy_vec_env(beside), strict=True):
         np.testing.assert_array_equal(mine, theirs)
+
+
+HARD = ("arm.left", "arm_left", "forward", "items", "keys", "training", "type", "type_", "values", "z")
+
+
+def test_names_that_torch_refuses_are_renamed_for_sb3_alone(opened: Any, tmp_path: Any) -> None:
+    """MultiInputPolicy keeps a net for each part in a ModuleDict, under the part's name."""
+    sizes = {name: 1 + number % 3 for number, name in enumerate(HARD)}
+    space = spaces.Dict({name: spaces.Box(-9, 9, (size,), np.float32) for name, size in sizes.items()})
+    space.spaces["keys"] = IMAGE  # a part with a net of its own
+    env, reference = opened(hosted(space)), DummyVecEnv([hosted(space)] * N)
+    for one in (env, reference):
+        one.seed(4)
+    renamed = ("arm_left_", "arm_left", "forward_", "items_", "keys_", "training_", "type__", "type_", "values_", "z")
+    seen, given = env.reset(), reference.reset()
+    assert tuple(env.observation_space.spaces) == tuple(seen) == renamed
+    for name, key in zip(HARD, renamed, strict=True):
+        np.testing.assert_array_equal(seen[key], given[name])
+        assert env.observation_space[key] == space[name]
+    model = PPO("MultiInputPolicy", VecNormalize(env, norm_obs_keys=["type__"]), n_steps=16, batch_size=16, seed=1)
+    model.learn(16 * N)
+    assert sorted(export_onnx(model, tmp_path / "p.onnx").metadata.observation_space["spaces"]) == sorted(HARD)
+    model.save(tmp_path / "p.zip")
+    again = PPO.load(tmp_path / "p.zip", env=model.get_env())
+    again.learn(16 * N)
+    acted = OnnxInference(tmp_path / "p.onnx").run_inference(given)
+    played = Sb3Inference(model, model.get_vec_normalize_env())
+    for obs in (given, seen):
+        np.testing.assert_allclose(played.run_inference(obs), acted)
+
+
+@pytest.mark.parametrize("kind", [ue_rl.UnrealVectorEnv, ue_rl.UnrealEnv])
+def test_gymnasium_keeps_the_engines_names(kind: Any) -> None:
+    space = spaces.Dict({name: PARTS["position"] for name in HARD})
+    env = kind(MemoryTransport(GymnasiumBridge(hosted(space), 1)))
+    assert tuple(env.observation_space.spaces) == tuple(env.reset()[0]) == HARD
 
 
 WRAPPERS: dict[str, Callable[[VecEnv], VecEnv]] = {

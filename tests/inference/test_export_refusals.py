@@ -17,12 +17,11 @@ from sb3_contrib import ARS, MaskablePPO, RecurrentPPO
 from stable_baselines3 import A2C, DQN, PPO, SAC, TD3
 from stable_baselines3.common.policies import ActorCriticPolicy
 from stable_baselines3.common.torch_layers import BaseFeaturesExtractor, FlattenExtractor
-from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize
+from stable_baselines3.common.vec_env import DummyVecEnv, VecFrameStack, VecMonitor, VecNormalize
 
-from ue_rl.errors import ConfigurationError, ExportError
+from ue_rl.errors import ConfigurationError, ExportError, InferenceError, ModelLoadError
 from ue_rl.inference import OnnxInference, check_exportable, export_onnx
 from ue_rl.inference.export import file, graph
-from ue_rl.inference.export.verify import Verifier
 
 SMALL = {"net_arch": [16]}
 BOX = spaces.Box(np.array([-3, 0.5], np.float32), np.array([1, 7], np.float32))
@@ -378,29 +377,8 @@ def test_a_wrong_normalisation_is_not_taken_for_rounding(change, path, monkeypat
         export_onnx(model, path)
 
 
-@pytest.mark.parametrize(("times", "accepted"), [(3.5, True), (4.8, False)])
-def test_how_much_rounding_is_taken_for_rounding(times, accepted, path, monkeypatch):
-    """Where float32 errs by a ten-thousandth, four of them are the limit, for the file and for predict()."""
-    model = make()
-    span = (model.action_space.high - model.action_space.low)[None]
-    monkeypatch.setattr(Verifier, "_errors", lambda self, compute: iter([np.full_like(compute(self.plan.net), 1e-4)]))
-    real = model.predict
-
-    def predict(*args, **kwargs):
-        actions, state = real(*args, **kwargs)
-        return actions + times * 1e-4 * span, state
-
-    monkeypatch.setattr(model, "predict", predict)
-    if accepted:
-        assert export_onnx(model, path).rounded == 1024
-    else:
-        with pytest.raises(ExportError, match=r"float32 accounts for 0\.0004"):
-            export_onnx(model, path)
-
-
-def test_a_few_units_in_the_last_place_are_rounding_and_twenty_are_not(path, monkeypatch):
+def test_twenty_units_in_the_last_place_are_not_rounding(path, monkeypatch):
     model = make(action=spaces.Box(50, 60, (1,), np.float32))
-    monkeypatch.setattr(Verifier, "_errors", lambda self, compute: iter([np.zeros_like(compute(self.plan.net))]))
     real = model.predict
     monkeypatch.setattr(model, "predict", lambda *a, **k: (real(*a, **k)[0] * np.float32(1 + 20 * 2.0**-23), None))
     with pytest.raises(ExportError, match="which is not rounding"):
@@ -524,6 +502,88 @@ def test_without_the_training_libraries():
     assert "not installed: torch, stable_baselines3" in done.stdout
 
 
+@pytest.mark.parametrize(
+    ("what", "space"),
+    [
+        ("action", spaces.Discrete(3, start=4)),
+        ("action", spaces.MultiDiscrete([2, 3], start=[0, 1])),
+        ("observation", spaces.Discrete(3, start=-1)),
+        ("observation", spaces.Dict({"a": vector(), "b": spaces.MultiDiscrete([2, 3], start=[1, 0])})),
+    ],
+    ids=str,
+)
+def test_choices_that_stable_baselines3_does_not_count_as_the_env_are_refused(what, space, path):
+    """Its predict() gives 0..n-1 whatever the space says: a file that adds the start would do something else."""
+    policy = "MultiInputPolicy" if isinstance(space, spaces.Dict) else "MlpPolicy"
+    model = make(**{what: space}, policy=policy)
+    for attempt in (lambda: export_onnx(model, path), lambda: check_exportable(model)):
+        with pytest.raises(ExportError, match=rf"{what} space's choices do not begin with 0.*UnrealVecEnv"):
+            attempt()
+    assert not path.exists()
+
+
+def normalized_twice(outer=True, inner=True, between=lambda env: env):
+    env = VecNormalize(DummyVecEnv([lambda: RandomEnv(vector(), BOX)]), norm_obs=inner)
+    return PPO("MlpPolicy", VecNormalize(between(env), norm_obs=outer), device="cpu", policy_kwargs=dict(SMALL))
+
+
+def test_two_normalisations_are_refused(path, tmp_path):
+    model = normalized_twice()
+    model.get_env().save(str(tmp_path / "stats.pkl"))
+    for given in (None, tmp_path / "stats.pkl", model.get_env().venv):
+        with pytest.raises(ExportError, match=r"two VecNormalize, one around the other.*norm_obs=False"):
+            export_onnx(model, path, given)
+    with pytest.raises(ExportError, match="two VecNormalize"):  # whatever stands between them
+        export_onnx(normalized_twice(between=VecMonitor), path)
+    assert not path.exists()
+    export_onnx(normalized_twice(inner=False), path)  # of rewards
+
+
+def test_frames_that_were_stacked_after_they_were_normalised_are_refused_for_that(path, tmp_path):
+    env = VecNormalize(DummyVecEnv([lambda: RandomEnv(vector(), BOX)]))
+    model = PPO("MlpPolicy", VecFrameStack(env, 3), device="cpu", policy_kwargs=dict(SMALL))
+    env.save(str(tmp_path / "stats.pkl"))
+    for given in (None, tmp_path / "stats.pkl"):
+        with pytest.raises(ExportError, match=r"stacked after they had been normalised.*VecNormalize\(VecFrame"):
+            export_onnx(model, path, given)
+    stacked = VecNormalize(VecFrameStack(DummyVecEnv([lambda: RandomEnv(vector(), BOX)]), 3))
+    export_onnx(PPO("MlpPolicy", stacked, device="cpu", policy_kwargs=dict(SMALL)), path)
+
+
+@pytest.mark.parametrize("normalize", [False, {}], ids=["plain", "normalised"])
+def test_a_damaged_file_is_refused(normalize, path):
+    model = make(normalize=normalize, action=spaces.Discrete(5))
+    report = export_onnx(model, path)
+    content = path.read_bytes()
+    want = OnnxInference(path).run_inference(rows(256))
+    rng = np.random.default_rng(0)
+    loaded = 0
+    for _ in range(300):
+        at, length = int(rng.integers(len(content))), int(rng.choice([1, 1, 4, 64]))
+        noise = bytes(rng.integers(256, size=length, dtype=np.uint8))
+        damaged = content[:at] + noise + content[at + length :]
+        runtime = OnnxInference()
+        try:
+            runtime.load_bytes(damaged[: len(content)])
+        except InferenceError:
+            continue
+        loaded += damaged != content
+        np.testing.assert_array_equal(runtime.run_inference(rows(256)), want)
+    assert loaded < 15  # those of the digest itself
+    with pytest.raises(ModelLoadError, match=r"not as it was exported.*export it again"):
+        OnnxInference().load_bytes(content.replace(b'"algorithm": "PPO"', b'"algorithm": "A2C"'))
+    for without in (b'"sha256": "%s", ' % report.metadata.sha256.encode(), b'"sha256"'):
+        assert without in content
+    proto = onnx.load_from_string(content)
+    proto.metadata_props[0].value = proto.metadata_props[0].value.replace(f'"sha256": "{report.metadata.sha256}", ', "")
+    proto.graph.name = "changed"
+    runtime = OnnxInference()
+    runtime.load_bytes(proto.SerializeToString())  # an older file has none
+    assert runtime.metadata.sha256 == ""
+    del proto.metadata_props[:]
+    runtime.load_bytes(proto.SerializeToString())  # nor has another tool's
+
+
 # -- the check before the training, and checkpoints ------------------------------------------------------------------
 
 
@@ -574,7 +634,7 @@ def test_dropout_is_off_in_the_file_and_on_again_in_the_model(path):
 
 
 class Constant(BaseFeaturesExtractor):
-    """Multiplies by a matrix that is no parameter, and so stays float32 when the net is computed in float64."""
+    """Multiplies by a matrix that is no parameter, and so stays float32 if a net is turned to float64."""
 
     def __init__(self, space):
         super().__init__(space, 4)
@@ -584,11 +644,30 @@ class Constant(BaseFeaturesExtractor):
         return observations @ self.matrix[0]
 
 
-def test_rounding_that_cannot_be_told_is_refused_with_what_to_do(path):
+class Sorting(BaseFeaturesExtractor):
+    """Does what has no rule."""
+
+    def __init__(self, space):
+        super().__init__(space, 3)
+
+    def forward(self, observations):
+        return observations.topk(3, dim=1).values
+
+
+def test_custom_code_is_judged_by_the_same_arithmetic(path, monkeypatch):
     model = make(policy_kwargs={"net_arch": [16], "features_extractor_class": Constant})
+    report = export_onnx(model, path, tolerance=1e-12, extreme_tolerance=1e-12, allow_custom=True)
+    assert report.reason == "rounding"
+    tamper(monkeypatch, edited(of_weight))
+    with pytest.raises(ExportError, match="which is not rounding"):
+        export_onnx(model, path, allow_custom=True)
+
+
+def test_rounding_that_cannot_be_told_is_refused_with_what_to_do(path):
+    model = make(policy_kwargs={"net_arch": [16], "features_extractor_class": Sorting})
     export_onnx(model, path, allow_custom=True)  # the file is right
     path.unlink()
-    with pytest.raises(ExportError, match="does not run in float64") as caught:
+    with pytest.raises(ExportError, match=r"not known how this rounds: .*topk") as caught:
         export_onnx(model, path, tolerance=1e-12, extreme_tolerance=1e-12, allow_custom=True)
     assert "or pass a larger tolerance" in str(caught.value)
     assert not path.exists()

@@ -8,10 +8,11 @@ from typing import Any
 import pytest
 
 from ue_rl import errors
+from ue_rl.inference.metadata import tree_from_json
 from ue_rl.inference.server.protocol import read_hello, write_refusal
 from ue_rl.spec import ActionKind, EnvType
 
-BOX = {"type": "Box", "shape": [2]}
+BOX = {"type": "Box", "shape": [2], "low": -1, "high": 1}
 
 
 def model(obs: int | None = 3, act: int | None = 2, space: dict[str, Any] | None = None) -> Any:
@@ -19,7 +20,7 @@ def model(obs: int | None = 3, act: int | None = 2, space: dict[str, Any] | None
     return SimpleNamespace(
         obs_size=obs,
         act_size=act,
-        metadata=None if space is None else SimpleNamespace(action_space=space),
+        spaces=(None, None if space is None else tree_from_json(space)),
         takes_masks=False,
     )
 
@@ -89,7 +90,6 @@ def test_the_engine_takes_the_choices_that_the_model_gives(theirs: str, mine: st
         kind = {"Box": "BOX"}.get(space["type"]) or mine.partition("(")[0]
         assert caught.value.field == "ACT_SPACE"
         assert str(caught.value.expected).startswith(ActionKind[kind].value)
-        assert ("(" in str(caught.value.expected)) == (space is not BOX)
     # a file without metadata, or an engine that says nothing of it, is taken at its sizes
     if act == own:
         assert read_hello(line, model(3, own), 8).act_size == act
@@ -124,7 +124,7 @@ def test_masks_are_read_where_the_engine_sends_and_the_model_takes_them() -> Non
 def test_choices_that_begin_elsewhere_are_others() -> None:
     line = b"CONFIG:OBS=3;ACT=1;VERSION=1;ACT_SPACE=DISCRETE(2:5)"
     assert read_hello(line, masked(4, start=2), 8).num_envs == 1
-    with pytest.raises(errors.HandshakeError, match=r"DISCRETE \(4,\) from \(1,\)"):
+    with pytest.raises(errors.HandshakeError, match=r"expected DISCRETE\(1:4\); got DISCRETE\(2:5\)"):
         read_hello(line, masked(4, start=1), 8)
 
 
@@ -133,8 +133,20 @@ def test_hybrid_actions_are_compared() -> None:
     space = {"type": "Dict", "spaces": {"aim": BOX, "gun": gun, "on": on}}
     line = b"CONFIG:OBS=3;ACT=4;VERSION=1;ACT_SPACE=DICT(aim:BOX(-1:1)[2],gun:DISCRETE(3),on:MULTI_BINARY(1))"
     assert read_hello(line, model(3, 4, space), 8).action_spec.kind is ActionKind.HYBRID
-    with pytest.raises(errors.HandshakeError, match="action space is not the model's"):
-        read_hello(line.replace(b"DISCRETE(3)", b"DISCRETE(2)"), model(3, 4, space), 8)
+    for there, other, field in (
+        (b"DISCRETE(3)", b"DISCRETE(2)", "ACT_SPACE.gun"),
+        (b"DISCRETE(3)", b"DISCRETE(1:3)", "ACT_SPACE.gun"),
+        (b"gun:", b"weapon:", "ACT_SPACE"),
+        (b"DICT(aim:BOX(-1:1)[2],gun:DISCRETE(3),", b"DICT(gun:DISCRETE(3),aim:BOX(-1:1)[2],", "ACT_SPACE"),
+        (b"DICT(aim:BOX(-1:1)[2],gun:", b"TUPLE(BOX(-1:1)[2],", "ACT_SPACE"),
+        (b"BOX(-1:1)[2]", b"BOX(-1:1)[1,2]", "ACT_SPACE.aim"),
+    ):
+        told = line.replace(there, other)
+        if b"TUPLE" in told:
+            told = told.replace(b",on:", b",")
+        with pytest.raises(errors.HandshakeError, match="the engine's spaces are not the model's") as caught:
+            read_hello(told, model(3, 4, space), 8)
+        assert caught.value.field == field
 
 
 def test_agents_are_no_envs() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import logging
 import os
 import re
@@ -22,6 +23,7 @@ import pytest
 from sb3_contrib import RecurrentPPO
 from stable_baselines3 import PPO
 
+from tests.inference.test_reload import box_of, described, gun, parts
 from ue_rl import errors
 from ue_rl.inference import OnnxInference, ReloadingInference, export_onnx
 from ue_rl.inference.server.server import PolicyServer, _Engine
@@ -198,7 +200,7 @@ async def test_a_handshake_of_millions_is_refused_before_it_costs_anything(pendu
         ("CONFIG:OBS=4;ACT=1\n", "not the model's"),
         ("HELLO\n", "not a handshake"),
         ("CONFIG:OBS=3;ACT=2\n", "not the model's"),
-        ("CONFIG:OBS=3;ACT=1;ACT_SPACE=DISCRETE(3)\n", "action space is not the model's"),
+        ("CONFIG:OBS=3;ACT=1;ACT_SPACE=DISCRETE(3)\n", "spaces are not the model's"),
         ("CONFIG:OBS=3;ACT=1;ENV_TYPE=MULTI;ENV_COUNT=5000\n", "more envs than"),
         ("CONFIG: obs = 300000000;ACT=1;OBS_SPACE=BOX(0:1)\n", "not the model's"),  # 24 GB of bounds, if decoded
         ("CONFIG:OBS=3;ACT=300000000;ACT_SPACE=BOX(0:1)\n", "not the model's"),
@@ -235,6 +237,26 @@ async def test_recurrent_policies_keep_each_env_apart(tmp_path: Path) -> None:
         engine[1].close()
 
 
+async def test_a_newer_recurrent_file_begins_with_states_of_its_own(tmp_path: Path) -> None:
+    path = make("Pendulum-v1", tmp_path / "r.onnx", RecurrentPPO, "MlpLstmPolicy")
+    other = make("Pendulum-v1", tmp_path / "other.onnx", RecurrentPPO, "MlpLstmPolicy", seed=5)
+    model = OnnxInference(other)
+    seen = np.array([[0.5, -0.3, 0.8]], np.float32)
+    line = "OBS=0.5,-0.3,0.8\n"
+    async with serving(path) as server:
+        engine = await dial(server)
+        for _ in range(5):
+            await ask(engine, line)
+        os.replace(other, path)
+        await until(lambda: server.policy.reloads == 1)
+        state, begins = model.initial_state(1), True
+        for _ in range(3):
+            expected, state = model.run(seen, state=state, episode_start=np.array([begins]))
+            assert numbers(await ask(engine, line))[0] == pytest.approx(float(expected[0, 0]), abs=1e-7)
+            begins = False
+        engine[1].close()
+
+
 async def test_a_newer_file_takes_over_and_a_broken_one_does_not(tmp_path: Path) -> None:
     path = make("Pendulum-v1", tmp_path / "m.onnx")
     other = make("Pendulum-v1", tmp_path / "other.onnx", seed=5)
@@ -267,7 +289,7 @@ async def test_spaces_of_choices_are_compared(tmp_path: Path) -> None:
         engine = await dial(server, hello.format(2))
         assert await ask(engine, "OBS=0,0,0,0\n") in ("ACT=0\n", "ACT=1\n")
         other = await dial(server, hello.format(3))
-        assert "expected DISCRETE (2" in await ask(other, "OBS=0,0,0,0\n")
+        assert "expected DISCRETE(2)" in await ask(other, "OBS=0,0,0,0\n")
         for streams in (engine, other):
             streams[1].close()
 
@@ -578,6 +600,52 @@ async def test_a_surprise_while_looking_for_a_newer_file_is_not_the_last_look(
         assert "checking for a newer model failed" in caplog.text
         engine = await dial(server)
         assert (await ask(engine, "OBS=0,0,0\n")).startswith("ACT=")
+        engine[1].close()
+
+
+async def test_without_descriptors_it_says_so_once_serves_on_and_accepts_later(
+    pendulum: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    accept, refused = socket.socket.accept, 0
+    full = True
+
+    def refuse(sock: socket.socket) -> Any:
+        nonlocal refused
+        if not full:
+            return accept(sock)
+        refused += 1
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    monkeypatch.setattr(asyncio.constants, "ACCEPT_RETRY_DELAY", 0.02)
+    async with serving(pendulum) as server:
+        engine = await dial(server)
+        await until(lambda: server.greeted == 1)
+        monkeypatch.setattr(socket.socket, "accept", refuse)
+        waiting = await dial(server)
+        await until(lambda: refused > 20)
+        assert numbers(await ask(engine, "OBS=1,0,0\n"))
+        assert len(caplog.records) == 1
+        assert "Too many open files, with 1 connected" in caplog.text
+        assert not caplog.records[0].exc_info
+        full = False
+        assert numbers(await ask(waiting, "OBS=1,0,0\n"))
+        told: list[Any] = []
+        server._handler_before = lambda loop, context: told.append(context["message"])
+        server.loop.call_exception_handler({"message": "something else"})
+        assert told == ["something else"]
+        for streams in (engine, waiting):
+            streams[1].close()
+    assert asyncio.get_running_loop().get_exception_handler() is not None
+    asyncio.get_running_loop().set_exception_handler(None)
+
+
+async def test_an_observed_choice_that_does_not_exist_is_refused_with_its_env(tmp_path: Path) -> None:
+    (tmp_path / "c.onnx").write_bytes(described(1, observed=parts(gear=gun(3), at=box_of(2))))
+    async with serving(tmp_path / "c.onnx") as server:
+        engine = await dial(server, "CONFIG:OBS=3;ACT=3;ENV_TYPE=MULTI;ENV_COUNT=4\n")
+        assert (await ask(engine, "OBS=2,0.5,0.5;ENV=3\n")).startswith("ACT=2")
+        refusal = await ask(engine, "OBS=1,0,0;ENV=1||OBS=3,0,0;ENV=2\n")
+        assert "the observation is not of the model's space (env 2, field obs)" in refusal
         engine[1].close()
 
 

@@ -5,14 +5,15 @@ from __future__ import annotations
 import logging
 import os
 import threading
-from types import SimpleNamespace
 
 import numpy as np
+import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from ue_rl.errors import ConfigurationError, ModelLoadError, ModelMismatch
 from ue_rl.inference import InferenceComponent, InferenceInterface, OnnxInference, ReloadingInference
+from ue_rl.inference.metadata import METADATA_KEY, PolicyMetadata, Port
 
 OBS = np.array([[1, 2, 3]], np.float32)
 
@@ -30,6 +31,57 @@ def scaled(factor, size=3):
         opset_imports=[helper.make_opsetid("", 17)],
         ir_version=8,
     )
+    return model.SerializeToString()
+
+
+def box_of(size, low="-inf", high="inf", dtype="float32"):
+    return {"type": "Box", "shape": [size], "dtype": dtype, "low": low, "high": high}
+
+
+def parts(kind="Dict", **spaces):
+    return {"type": kind, "spaces": spaces}
+
+
+def gun(n, start=0):
+    return {"type": "Discrete", "n": n, "start": start}
+
+
+SEEN = parts(a=box_of(2), b=box_of(1))
+DONE = parts(aim=box_of(2, -1, 1), gun=gun(4))
+OBS_PORT, NOISE_PORT = Port("obs", (3,), "observation"), Port("noise", (3,), "noise", distribution="normal")
+# what a newer file changes -> (what is said, how)
+OTHERS = {
+    "a part's lowest choice": (
+        "field action_space.gun); expected DISCRETE(4); got DISCRETE(2:5)",
+        {"acted": parts(aim=box_of(2, -1, 1), gun=gun(4, 2))},
+    ),
+    "a count": ("the action space is another one", {"acted": parts(aim=box_of(2, -1, 1), gun=gun(5))}),
+    "a name": ("field action_space)", {"acted": parts(aim=box_of(2, -1, 1), fire=gun(4))}),
+    "the actions' order": ("field action_space)", {"acted": parts(gun=gun(4), aim=box_of(2, -1, 1))}),
+    "the actions' bounds": ("field action_space.aim)", {"acted": parts(aim=box_of(2, -2, 2), gun=gun(4))}),
+    "the kind": ("field action_space)", {"acted": {"type": "MultiDiscrete", "nvec": [2, 2, 4]}}),
+    "the parts' sizes": ("field observation_space.a)", {"observed": parts(a=box_of(1), b=box_of(2))}),
+    "the parts' order": ("the observation space is another one", {"observed": parts(b=box_of(1), a=box_of(2))}),
+    "a part's name": ("field observation_space)", {"observed": parts(a=box_of(2), c=box_of(1))}),
+    "a part's kind": ("field observation_space.b)", {"observed": parts(a=box_of(2), b=gun(9))}),
+    "no parts": ("field observation_space)", {"observed": box_of(3)}),
+    "an input's name": ("the input is another one", {"inputs": (Port("state", (3,), "observation"),)}),
+    "determinism": ("the input is another one", {"inputs": (OBS_PORT, NOISE_PORT), "stochastic": True}),
+}
+
+
+def described(factor, observed=SEEN, acted=DONE, inputs=(OBS_PORT,), stochastic=False):
+    """As `scaled`, with a description of three numbers each way."""
+    model = onnx.load_from_string(scaled(factor))
+    model.graph.node[0].input[0] = inputs[0].name
+    del model.graph.input[:]
+    for port in inputs:
+        model.graph.input.append(helper.make_tensor_value_info(port.name, TensorProto.FLOAT, ["b", 3]))
+    metadata = PolicyMetadata(
+        "PPO", "Policy", observed, acted, inputs, (Port("actions", (3,), "actions"),), stochastic=stochastic,
+        flat_input=True,
+    )  # fmt: skip
+    helper.set_model_props(model, {METADATA_KEY: metadata.to_json()})
     return model.SerializeToString()
 
 
@@ -69,21 +121,29 @@ class TestReload:
         assert not follower.poll()
         assert follower.current is before
 
-    def test_a_file_of_another_action_space_is_refused(self, path, monkeypatch, caplog):
-        """Its numbers would mean something else, and no size shows it."""
-        spaces = {2: {"type": "Discrete", "n": 2}, 3: {"type": "Discrete", "n": 3}, 4: {"type": "Discrete", "n": 2}}
-        described = property(lambda self: SimpleNamespace(action_space=spaces[factor(self)]))
-        monkeypatch.setattr(OnnxInference, "metadata", described)
+    def test_a_file_whose_numbers_mean_something_else_is_refused(self, path, caplog):
+        """No size shows it."""
+        put(path, described(2))
         follower = ReloadingInference(path, interval=None)
         loaded = follower.loaded_at
+        for change, (said, more) in OTHERS.items():
+            caplog.clear()
+            put(path, described(3, **more))
+            assert not follower.poll(), change
+            assert said in caplog.text, change
         put(path, scaled(3))
         assert not follower.poll()
-        assert "the action space is another one" in caplog.text
+        assert "the file says nothing of its observations and actions" in caplog.text
         assert (factor(follower), follower.loaded_at) == (2, loaded)
-        put(path, scaled(4))
-        assert follower.poll()
+        put(path, described(4, observed=parts(a=box_of(2, high=9), b=box_of(1, dtype="float64"))))
+        assert follower.poll(), "bounds and dtypes of observations say nothing of where a number stands"
         assert factor(follower) == 4
         assert follower.loaded_at > loaded
+
+    def test_a_file_that_says_what_its_numbers_mean_may_take_over_from_one_that_does_not(self, path):
+        follower = ReloadingInference(path, interval=None)
+        put(path, described(3))
+        assert follower.poll()
 
     @pytest.mark.parametrize("broken", ["half", "empty", "text", "other sizes", "nan", "gone", "a folder"])
     def test_a_broken_file_is_reported_once_and_the_old_model_stays(self, path, broken, caplog):

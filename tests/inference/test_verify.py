@@ -5,7 +5,7 @@ The nets are stand-ins, so that each side of each limit can be tried; test_expor
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from types import SimpleNamespace
 from typing import Any
 
@@ -13,22 +13,21 @@ import numpy as np
 import pytest
 import torch as th
 from gymnasium import spaces
-from numpy.typing import NDArray
 
 from ue_rl.errors import ExportError
-from ue_rl.inference.export import verify
+from ue_rl.inference.export.rounding import Unbounded
 from ue_rl.inference.export.verify import Verifier
 
-EPS = 2.0**-23
+UNIT = 2.0**-24
 BOX = spaces.Box(np.float32([-1, 0]), np.float32([3, 10]))  # ranges of 4 and 10
 WIDE, ENDLESS = (spaces.Box(-np.inf, np.inf, (n,)) for n in (2, 1))
 
 
 class Judge(Verifier):
-    """The verdict, with `exact` as the net's outputs in float64 and `errors` as those that float32 makes."""
+    """The verdict, with `exact` and `bound` as what the net gives exactly and how far off float32 may be."""
 
-    exact: NDArray[Any]
-    errors: Sequence[Any] = ()
+    exact: Any = None
+    bound: Any = 0.0
 
     def __init__(self, space: Any, size: int = 2, head: Any = None, stochastic: bool = False) -> None:
         plan: Any = SimpleNamespace(
@@ -36,12 +35,20 @@ class Judge(Verifier):
         )
         super().__init__(SimpleNamespace(action_space=space), plan, None, None)  # type: ignore[arg-type]
 
-    def _rounding(self, compute: Any) -> tuple[NDArray[Any], Iterator[NDArray[Any]]]:
-        return self.exact, iter([np.broadcast_to(np.float64(error), self.exact.shape) for error in self.errors])
+    def _exactly(self, inputs: Any = ()) -> Any:
+        """The same for each output, and for the scores of choices."""
+        if self.exact is None:
+            raise Unbounded("aten.topk.default")
+        exact = np.asarray(self.exact, np.float64)
+        pair = (exact, np.broadcast_to(np.float64(self.bound), exact.shape))
+        nothing = np.zeros((len(exact), 0))
+        return [(nothing, nothing), (nothing, nothing), pair] if self.discrete else [pair] * 3
 
-    def judge(self, got: Any, want: Any, tolerance: float = 1e-5) -> None:
-        """Of actions alone."""
-        self._judge("typical", [np.array(got)], [np.array(want)], (), tolerance)
+    def judge(self, got: Any, want: Any, tolerance: float = 1e-5, kind: str = "typical") -> None:
+        """Of actions, or of lists of outputs."""
+        got, want = ([np.array(x) for x in given] if isinstance(given, tuple) else [np.array(given)]
+                     for given in (got, want))  # fmt: skip
+        self._judge(kind, got, want, self._exactly, tolerance)
 
 
 def test_numbers_are_compared_relative_to_the_range_of_the_action() -> None:
@@ -52,7 +59,7 @@ def test_numbers_are_compared_relative_to_the_range_of_the_action() -> None:
     judge.judge([[0.5, 5.0]], [[0.5, 5.0]])  # the worst stays
     assert judge.found.max_relative_difference == {"typical": pytest.approx(3.9e-5 / 4)}
     assert judge.found.rounded == 0
-    judge.exact, judge.errors = np.zeros((1, 2)), [0.0]
+    judge.exact = np.zeros((2, 2))
     with pytest.raises(ExportError, match=r"1\.02e-05 of the action range \(tolerance 1e-05\), which is not rounding"):
         judge.judge([[1.0, 2.0], [0.5 + 4.1e-5, 5.0]], [[1.0, 2.0], [0.5, 5.0]])
 
@@ -61,66 +68,96 @@ def test_without_a_range_numbers_are_compared_relative_to_themselves_and_below_1
     judge = Judge(WIDE)
     judge.judge([[200.001, 0.1 + 9e-6]], [[200.0, 0.1]])
     assert judge.found.max_relative_difference["typical"] == pytest.approx(9e-6, rel=1e-6)
-    judge.exact, judge.errors = np.zeros((1, 2)), [0.0]
+    judge.exact = np.zeros((1, 2))
     for got in ([200.003, 0.1], [200.0, 0.1 + 1.1e-5]):
         with pytest.raises(ExportError, match="not rounding"):
             judge.judge([got], [[200.0, 0.1]])
 
 
-def test_what_is_as_near_to_exact_as_float32_gets_is_rounding() -> None:
-    limit = 4 * 1e-3 + 4 * EPS * 0.5  # ROUNDING_FACTOR and ROUNDING_ULPS of a result of 0.5
-
-    def judged(file: float, predict: float, *errors: float) -> Any:
-        judge = Judge(ENDLESS, size=1)
-        judge.exact, judge.errors = np.array([[0.5]]), errors
+def test_what_is_within_the_bound_of_float32_is_rounding() -> None:
+    def judged(file: float, predict: float, bound: float) -> Any:
+        judge = Judge(spaces.Box(-2, 2, (1,)), size=1)
+        judge.exact, judge.bound = [[7.0], [0.5]], [[0.0], [bound]]
         judge.judge([[7.0], [0.5 + file]], [[7.0], [0.5 + predict]])
-        return judge.found
+        return judge
 
-    found = judged(0.99999 * limit, -0.5 * limit, 1e-3)
-    assert found.rounded == 1
-    assert found.file_error == pytest.approx(0.99999 * limit)
-    assert found.predict_error == pytest.approx(0.5 * limit)
-    assert judged(0.99999 * limit, 0, 1e-5, 1e-3, 1e-6).rounded == 1  # the largest of what was measured so far
-    for file, predict in ((1.00001 * limit, 0), (0, -1.00001 * limit)):
-        with pytest.raises(ExportError, match=r"float32 accounts for 0\.004"):
-            judged(file, predict, 1e-3, 1e-4)
+    judge = judged(0.99999e-3, -0.5e-3, 1e-3)
+    assert judge.found.rounded == 1
+    assert judge.found.file_error == pytest.approx(0.99999e-3 / 4)
+    assert judge.found.predict_error == pytest.approx(0.5e-3 / 4)
+    assert (judge.tried, judge.needed) == ({"typical": 2}, {"typical": 1})
+    for file, predict in ((1.00001e-3, 0), (0, -1.00001e-3)):  # each by itself
+        with pytest.raises(ExportError, match=r"float32 accounts for 0\.00025"):
+            judged(file, predict, 1e-3)
+    with pytest.raises(ExportError, match=r"float32 accounts for 0;"):  # a bound of anything is none
+        judged(1e-3, 0, np.inf)
+
+
+def test_a_difference_beyond_a_hundredth_of_the_range_is_refused_whatever_the_bound() -> None:
+    judge = Judge(spaces.Box(-2, 2, (1,)), size=1)
+    judge.exact, judge.bound = [[0.5]], 1.0
+    judge.judge([[0.5 + 0.0399]], [[0.5]])
+    with pytest.raises(ExportError, match=r"too coarse.*differ by 0\.01.*Normalise your observations \(VecNormalize\)"):
+        judge.judge([[0.5 + 0.0401]], [[0.5]])
+    judge.judge([[0.5 + 0.0401]], [[0.5]], 0.05)  # but for one who asks for a tolerance of more
 
 
 def test_the_worst_row_is_shown() -> None:
     judge = Judge(ENDLESS, size=1)
-    judge.exact, judge.errors = np.array([[1.0], [1.0]]), [1e-3]
+    judge.exact, judge.bound = [[1.0], [0.0], [1.0]], 1e-3
     with pytest.raises(ExportError, match=r"on a typical observation: a difference of 0\.5 of.*got array\(\[1\.5"):
         judge.judge([[1.1], [0.0], [1.5]], [[1.0], [0.0], [1.0]])
 
 
-def test_states_and_scores_are_compared_too() -> None:
+def test_what_cannot_be_bounded_is_held_to_the_tolerance() -> None:
+    judge = Judge(ENDLESS, size=1)
+    judge.judge([[1.0 + 9e-6]], [[1.0]])
+    with pytest.raises(ExportError, match=r"whether it is rounding cannot be told.*aten\.topk.*a larger tolerance"):
+        judge.judge([[1.0 + 2e-5]], [[1.0]])
+
+
+def test_states_and_scores_are_compared_relative_to_the_greatest_of_their_kind() -> None:
     judge = Judge(BOX)
-    judge.exact, judge.errors = np.zeros((1, 3)), [0.0]
-    same = np.zeros((2, 2))
-    judge._judge("typical", [same, np.full((2, 3), 9e-6)], [same, np.zeros((2, 3))], (), 1e-5)
+    judge.exact = np.zeros((2, 3))
+    same, zeros = np.zeros((2, 2)), np.zeros((2, 3))
+    judge.judge((same, np.full((2, 3), 9e-6)), (same, zeros))
     assert judge.found.max_abs_difference == 0  # of actions alone
     with pytest.raises(ExportError, match="in the net's scores or state"):
-        judge._judge("typical", [same, np.array([[0, 0, 0], [0, 1, 0]])], [same, np.zeros((2, 3))], (), 1e-5)
+        judge.judge((same, [[0, 0, 0], [0, 1, 0]]), (same, zeros))
+    with pytest.raises(ExportError, match="in the net's scores or state"):
+        judge.judge((same, [[0, 0, 0], [0, 9e-4, 0]]), (same, zeros))
+    judge.judge((same, [[0, 100, 0], [0, 9e-4, 0]]), (same, [[0, 100, 0], [0, 0, 0]]))
+    judge.judge((same, [[0, 0, 0], [0, 9e-4, 0]]), (same, zeros))  # seen before
+    for kind, wrong in (("typical", [0, 0, 9e-4]), ("extreme", [0, 9e-4, 0])):  # another number, another kind
+        with pytest.raises(ExportError, match="in the net's scores or state"):
+            judge.judge((same, [[0, 0, 0], wrong]), (same, zeros), kind=kind)
 
 
 def test_other_shapes_and_numbers_that_are_none_are_refused() -> None:
     judge = Judge(BOX)
     with pytest.raises(ExportError, match="another shape"):
         judge.judge(np.zeros((2, 2)), np.zeros((2, 3)))
-    with pytest.raises(ExportError, match=r"predict\(\) itself gives NaN"):
-        judge.judge(np.zeros((2, 2)), [[0, 0], [np.inf, 0]])
+    good = (np.zeros((2, 2)), np.zeros((2, 1, 3)), np.zeros((2, 3)))
+    for index in range(3):
+        for value in (np.nan, np.inf):
+            bad = tuple(array.copy() for array in good)
+            bad[index][1] = value
+            with pytest.raises(ExportError, match=r"^predict\(\) itself gives NaN or infinity"):
+                judge.judge(good, bad)
+            with pytest.raises(ExportError, match=r"^the exported file gives NaN or infinity"):
+                judge.judge(bad, good)
 
 
 def test_choices_are_equal_or_a_tie() -> None:
-    def judged(got: Any, want: Any, scores: Any, error: Any, head: Any = None, stochastic: bool = False) -> Any:
+    def judged(got: Any, want: Any, scores: Any, bound: Any, head: Any = None, stochastic: bool = False) -> Any:
         judge = Judge(spaces.Discrete(3), size=len(got[0]), head=head, stochastic=stochastic)
-        judge.exact, judge.errors = np.array([scores], float), [error]
+        judge.exact, judge.bound = [scores] * len(got), bound
         judge.judge(got, want)
         return judge.found
 
     found = judged([[1], [2]], [[1], [2]], [0, 0, 0], 0)
     assert (found.ties, found.max_relative_difference) == (0, {"typical": 0.0})
-    limit = 4 * 0.01 + 4 * EPS * 2.0
+    limit = 0.02 + 16 * UNIT * 2.0  # both may be off by the bound
     assert judged([[0], [1]], [[0], [2]], [0, 2.0, 2.0 - 0.999999 * limit], 0.01).ties == 1
     for got, want in ((1, 2), (2, 1)):
         with pytest.raises(ExportError, match="any difference of a discrete action"):
@@ -130,14 +167,16 @@ def test_choices_are_equal_or_a_tie() -> None:
     with pytest.raises(ExportError, match="any difference"):  # where noise decides, equal scores are no tie
         judged([[0]], [[1]], [2.0, 2.0, 0.0], 0.01, stochastic=True)
     # near 0 some units of 1, not of the scores
-    assert judged([[0]], [[1]], [0.0, 3.9 * EPS, -1.0], 0.0).ties == 1
+    assert judged([[0]], [[1]], [0.0, 15.9 * UNIT, -1.0], 0.0).ties == 1
     with pytest.raises(ExportError, match="any difference"):
-        judged([[0]], [[1]], [0.0, 4.1 * EPS, -1.0], 0.0)
-    # what float32 does to a score that is masked does not count, but to one that is not, it does
-    masked = np.array([[0.0, 0.0, 9.0]])
+        judged([[0]], [[1]], [0.0, 16.1 * UNIT, -1.0], 0.0)
+    # the bound of a choice counts for that choice alone: a masked one has a large one
+    bounds = np.array([[0.0, 0.0, 9.0]])
     with pytest.raises(ExportError, match="any difference"):
-        judged([[0]], [[1]], [2.0, 2.1, -1e8], masked)
-    assert judged([[0]], [[1]], [2.0, 2.1, -9e6], masked).ties == 1
+        judged([[0]], [[1]], [2.0, 2.1, -1e8], bounds)
+    assert judged([[2]], [[1]], [2.0, 2.1, -6.0], bounds).ties == 1
+    with pytest.raises(ExportError, match="any difference"):  # a bound of anything is none
+        judged([[2]], [[1]], [2.0, 2.1, -6.0], np.array([[0.0, 0.0, np.inf]]))
 
 
 def test_several_choices_have_scores_of_their_own() -> None:
@@ -145,7 +184,7 @@ def test_several_choices_have_scores_of_their_own() -> None:
         size = 5 if head else 6
         judge = Judge(spaces.MultiDiscrete([2, 3]), head=head)
         scores = [5.0, 5.0, *([9.0] if size == 6 else []), 1.0, 2.0, 2.0]
-        judge.exact, judge.errors = np.array([scores]), [0.1]
+        judge.exact, judge.bound = [scores], 0.1
         if head is None:  # three choices: 5, 5, 9, of which the third is the best
             with pytest.raises(ExportError, match="any difference"):
                 judge.judge([[0, 1]], [[1, 2]])
@@ -153,6 +192,7 @@ def test_several_choices_have_scores_of_their_own() -> None:
         else:
             judge.judge([[0, 1]], [[1, 2]])
         assert judge.found.ties == 1
+        assert judge.needed == {"typical": 1}
         with pytest.raises(ExportError, match="any difference"):
             judge.judge([[0, 0]], [[0, 1]])
 
@@ -165,7 +205,8 @@ class Running(Judge):
         self.file, self.predicted = iter(file), iter(predict)
         self.given: list[Any] = []
         self.model.policy = SimpleNamespace(device="cpu")
-        self.plan.net = lambda rows: [rows, th.zeros(len(rows), 1)]  # type: ignore[assignment]
+        columns = 0 if self.discrete else 1
+        self.plan.net = lambda rows: [rows, th.zeros(len(rows), columns)]  # type: ignore[assignment]
         self.plan.net.head = None  # type: ignore[attr-defined]
 
     def _arrays(self, rows: Any, starts: Any, state: Any) -> Any:
@@ -183,6 +224,7 @@ def test_rows_go_in_chunks_with_states_and_new_episodes() -> None:
     chunks = [100, 100, 30]
     outputs = [[np.zeros((n, 1)), np.full((n, 2), 0.5 * k), np.zeros((n, 1))] for k, n in enumerate(chunks)]
     running = Running(ENDLESS, outputs, [out[:-1] for out in outputs])
+    running.exact = np.zeros((100, 1))
     running.compare("typical", [np.zeros((230, 3), np.float32)], 1e-5, chunk=100)
     assert [size for size, _, _ in running.given] == chunks
     assert (running.given[0][1] == 1).all()  # all episodes begin
@@ -194,19 +236,69 @@ def test_rows_go_in_chunks_with_states_and_new_episodes() -> None:
     assert running.found.observations == 230
 
 
-@pytest.mark.parametrize(("ties", "accepted"), [(1, True), (2, False)])
-def test_more_ties_than_one_in_a_hundred_are_refused(ties: int, accepted: bool) -> None:
-    want = np.zeros((100, 1))
-    got = np.array([[1.0]] * ties + [[0.0]] * (100 - ties))
-    running = Running(spaces.Discrete(2), [[got, want]], [[want]])
-    running.exact, running.errors = np.zeros((ties, 2)), [0.1]
+def running(wrong: int, space: Any, rows: int = 100) -> Running:
+    """`wrong` of the rows differ, as a tie or by a thousandth."""
+    by = 1.0 if isinstance(space, spaces.Discrete) else 1e-3
+    want = np.zeros((rows, 1))
+    got = np.array([[by]] * wrong + [[0.0]] * (rows - wrong))
+    scores = want[:, :0] if by == 1.0 else want
+    made = Running(space, [[got, scores]] * 3, [[want]] * 3)
+    made.exact, made.bound = np.zeros((rows, 2 if by == 1.0 else 1)), 0.1
+    return made
+
+
+@pytest.mark.parametrize("space", [spaces.Discrete(2), ENDLESS], ids=str)
+@pytest.mark.parametrize(("wrong", "accepted"), [(1, True), (2, False)])
+def test_more_rows_than_one_in_a_hundred_that_only_rounding_explains_are_refused(
+    wrong: int, accepted: bool, space: Any
+) -> None:
+    judge = running(wrong, space)
     if accepted:
-        running.compare("typical", [np.zeros((100, 3), np.float32)], 0.0, chunk=100)
-    else:
-        with pytest.raises(ExportError, match="too many observations") as caught:
-            running.compare("typical", [np.zeros((100, 3), np.float32)], 0.0, chunk=100)
-        assert caught.value.got == "2 of 100"
-    assert running.found.ties == ties
+        judge.compare("typical", [np.zeros((100, 3), np.float32)], 0.0, chunk=100)
+        judge.compare("extreme", [np.zeros((100, 3), np.float32)], 0.0, chunk=100)  # counted by kind
+        judge.compare("typical", [np.zeros((100, 3), np.float32)], 0.0, chunk=100)  # 2 of 200
+        assert judge.needed == {"typical": 2, "extreme": 1}
+        return
+    with pytest.raises(ExportError, match=r"too coarse.*too many typical observations") as caught:
+        judge.compare("typical", [np.zeros((100, 3), np.float32)], 0.0, chunk=100)
+    assert caught.value.got == "2 of 100"
+    assert "VecNormalize" in str(caught.value)
+    assert (judge.found.ties, judge.found.rounded) == ((2, 0) if space != ENDLESS else (0, 2))
+
+
+def test_a_saturated_tanh_between_the_choices_of_a_hybrid_action_is_named() -> None:
+    for unscale, named in ((True, True), (False, False)):
+        judge = running(2, spaces.Discrete(2))
+        judge.plan.net.head = SimpleNamespace(box=SimpleNamespace(unscale=unscale))  # type: ignore[assignment]
+        with pytest.raises(ExportError, match="too coarse") as caught:
+            judge.compare("typical", [np.zeros((100, 3), np.float32)], 0.0, chunk=100)
+        assert ("a saturated tanh has made equal" in str(caught.value)) == named
+        assert ("or with PPO" in str(caught.value)) == named
+
+
+def test_what_is_equal_by_the_ordinary_tolerance_needs_no_allowance() -> None:
+    """Also where a smaller one was asked for: then it is only reported."""
+    judge = running(50, ENDLESS)
+    judge.file = iter([[np.full((100, 1), 9e-6), np.zeros((100, 1))]])
+    judge.compare("typical", [np.zeros((100, 3), np.float32)], 1e-7, chunk=100)
+    assert (judge.found.rounded, judge.needed["typical"]) == (100, 0)
+
+
+def test_a_policy_that_float32_cannot_compute_is_refused_though_both_agree() -> None:
+    for off, refused in ((1e-2, False), (1.01e-2, True)):
+        judge = running(0, ENDLESS)
+        judge.exact = np.array([[0.0]] * 98 + [[off]] * 2)
+        if not refused:
+            judge.compare("typical", [np.zeros((100, 3), np.float32)], 1e-5, chunk=100)
+            continue
+        with pytest.raises(ExportError, match=r"too coarse.*predict\(\) is further than 0\.01.*exact result"):
+            judge.compare("typical", [np.zeros((100, 3), np.float32)], 1e-5, chunk=100)
+    judge = running(0, ENDLESS)
+    judge.exact = np.full((100, 1), 0.04)
+    judge.compare("typical", [np.zeros((100, 3), np.float32)], 0.05, chunk=100)  # asked for
+    judge = running(0, ENDLESS)
+    judge.exact = None  # nothing is known of it
+    judge.compare("typical", [np.zeros((100, 3), np.float32)], 1e-5, chunk=100)
 
 
 def test_some_choice_of_each_number_is_allowed_and_some_are_not() -> None:
@@ -216,67 +308,6 @@ def test_some_choice_of_each_number_is_allowed_and_some_are_not() -> None:
     assert masks[:, 2:].any(axis=1).all()
     assert (masks.mean(axis=0) > 0.5).all()
     assert (masks.mean(axis=0) < 0.85).all()
-
-
-class Line(th.nn.Module):
-    """One weight, as a net of the exporter's kind."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.weight = th.nn.Parameter(th.tensor([0.1, 0.7, -3.0]))
-
-    def as_reference(self) -> Line:
-        return self.double()
-
-    def forward(self) -> Any:
-        return (self.weight * (1.1 if self.weight.dtype == th.float32 else th.tensor(1.1, dtype=th.float64))).detach()
-
-
-def test_the_errors_of_float32_are_measured_with_the_weights_as_they_are_and_moved_a_little() -> None:
-    judge = Judge(BOX)
-    net = Line()
-    judge.plan.net = net  # type: ignore[assignment]
-    seen: list[NDArray[Any]] = []
-
-    def compute(one: Any) -> NDArray[Any]:
-        out: NDArray[Any] = one().double().numpy()
-        seen.append(out)
-        return out
-
-    exact, errors = Verifier._rounding(judge, compute)  # type: ignore[arg-type]
-    assert exact.tolist() == (np.float32([0.1, 0.7, -3.0]).astype(float) * 1.1).tolist()
-    del seen[:]
-    measured = list(errors)
-    assert len(measured) == verify._SAMPLES == 32
-    single, double = seen[0::2], seen[1::2]
-    assert all((error == abs(a - b)).all() for error, a, b in zip(measured, single, double, strict=True))
-    assert double[0].tolist() == exact.tolist()
-    moved = np.array([one / exact - 1 for one in double[1:]])
-    assert (abs(moved) <= 2.0**-20 * 1.1).all()
-    assert abs(moved).max() > 2.0**-21
-    assert (moved.min(axis=0) < 0).all()
-    assert (moved.max(axis=0) > 0).all()
-    assert net.weight.tolist() == pytest.approx([0.1, 0.7, -3.0])
-    assert net.weight.dtype == th.float32
-
-
-def test_a_net_that_is_no_function_of_its_inputs_is_refused() -> None:
-    judge = Judge(BOX)
-    judge.plan.net = Line()  # type: ignore[assignment]
-    calls: list[int] = []
-
-    def counting(_: Any) -> NDArray[Any]:
-        calls.append(0)
-        return np.array([float(len(calls))])
-
-    with pytest.raises(ExportError, match="acts differently on the same observation"):
-        Verifier._rounding(judge, counting)  # type: ignore[arg-type]
-
-    def broken(_: Any) -> NDArray[Any]:
-        raise RuntimeError("expected Float but found Double")
-
-    with pytest.raises(ExportError, match="does not run in float64"):
-        Verifier._rounding(judge, broken)  # type: ignore[arg-type]
 
 
 def test_a_predict_that_fails_is_told() -> None:

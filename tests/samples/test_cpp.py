@@ -188,8 +188,6 @@ def vector_lines() -> tuple[list[str], list[tuple[dict[str, Any], str]]]:
 
 def questions(vector: dict[str, Any]) -> Iterator[tuple[list[str], str]]:
     config, reject = vector.get("config", ""), f"REJECT {vector.get('reject')}"
-    if "seq" in vector and "request" not in vector:
-        return  # answers get their number in the session, not where rows are written
     if "request" in vector:
         meaning = reject if "reject" in vector else meaning_of(vector)
         yield ["request", config, vector["request"], "-1"], meaning
@@ -200,7 +198,7 @@ def questions(vector: dict[str, Any]) -> Iterator[tuple[list[str], str]]:
         yield ["call", config, vector["call"], before], reject if "reject" in vector else answer
     elif "reply" in vector:
         if vector.get("canonical") and "states" in vector and "plugin" not in vector["name"]:
-            yield ["reply", config, *map(row_text, vector["states"])], vector["reply"]
+            yield ["reply", config, str(vector.get("seq", 0)), *map(row_text, vector["states"])], vector["reply"]
     elif "notice" in vector:
         means = vector["means"]
         if means["kind"] == "ERROR":
@@ -228,7 +226,7 @@ def meaning_of(vector: dict[str, Any]) -> str:
         else:
             numbers = " ".join(number(value) for value in ask["action"])
             out.append(f"env {ask['env']} agent {ask.get('agent', 0)} act {numbers}|")
-    return "".join(out)
+    return "".join(out) + (f"seq {vector['seq']}" if "seq" in vector else "")
 
 
 def number(value: float) -> str:

@@ -9,6 +9,7 @@ import json
 import os
 import re
 import shutil
+import socket
 import subprocess
 import sys
 import time
@@ -180,8 +181,9 @@ class Carts:
 
 @needs_compiler
 @pytest.mark.parametrize("options", [{}, pytest.param({"transport": "shm"}, marks=needs_linux)], ids=["text", "shm"])
-def test_a_rollout_is_right_to_the_bit(host: Path, options: dict[str, Any]) -> None:
-    with playing(host, "carts", "-UERLNumEnvs=3", "-UERLSeed=70") as port:
+@pytest.mark.parametrize("words", [(), ("no-class",)], ids=["", "CartClass not set"])
+def test_a_rollout_is_right_to_the_bit(host: Path, words: tuple[str, ...], options: dict[str, Any]) -> None:
+    with playing(host, "carts", "-UERLNumEnvs=3", "-UERLSeed=70", *words) as port:
         for attempt in range(2):  # the next trainer is served, too
             env, carts = connect(port, **options), Carts(3)
             rng = np.random.default_rng(2)
@@ -309,6 +311,38 @@ def test_a_wrong_number_of_numbers_ends_the_session_with_a_sentence(host: Path) 
             with pytest.raises(EngineDisconnected, match="CreateStateForEnv gave 1 numbers, ObservationSize is 2"):
                 env.step([0])
             env.close()
+
+
+@needs_compiler
+def test_a_port_that_is_taken_is_tried_again(host: Path) -> None:
+    """As where Play is pressed again while the last one's port is not free yet."""
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        with subprocess.Popen([host, "carts", "waits", f"-UERLPort={port}"], stdout=subprocess.PIPE,
+                              stderr=subprocess.PIPE, text=True) as process:  # fmt: skip
+            assert process.stdout is not None
+            assert process.stderr is not None
+            try:
+                assert f"port {port}: it cannot be listened on" in process.stderr.readline()
+                taken.close()
+                assert process.stdout.readline() == f"PORT {port}\n"
+                assert process.stderr.readline() == f"LogUeRl: Display: listening on 127.0.0.1, port {port}\n"
+                env = connect(port)
+                assert env.reset().shape == (1, 2)
+                env.close()
+            finally:
+                process.kill()
+
+
+@needs_compiler
+def test_two_components_with_one_port_are_named(host: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    words = [host, "carts", "twin", f"-UERLPort={port}"]
+    done = subprocess.run(words, capture_output=True, text=True, check=False, timeout=10)
+    assert done.returncode == 1
+    said = f"Level.Carts: port {port} is that of Level.Lab, too: give each component a Port of its own"
+    assert f"LogUeRl: Error: {said}" in done.stderr
 
 
 @needs_compiler

@@ -28,6 +28,7 @@ from ue_rl import durable, errors
 from ue_rl.envs.vec_env import UnrealVecEnv
 from ue_rl.randomize import randomize
 from ue_rl.saving.autosave import AutoSave
+from ue_rl.saving.lock import RunLock
 from ue_rl.spec import EnvSpec
 from ue_rl.testing import MemoryTransport
 from ue_rl.testing.exactness import CASES, At, Broken, Drift, Liar, bridge, broken, differ, learn, new
@@ -88,6 +89,34 @@ class Seen(BaseCallback):
 
 
 # -- what ends a run
+
+
+@needs_signals
+def test_a_signal_while_it_is_saved_at_the_end(tmp_path: Path) -> None:
+    """The save is finished first, and then learn() is left as it would have been."""
+    saved: list[Any] = []
+
+    def extra(folder: Path) -> None:
+        if saved:
+            os.kill(os.getpid(), signal.SIGINT)
+        saved.append(folder)
+
+    env = env_of()
+    autosave = AutoSave(tmp_path, extra=extra, save_freq=1000)
+    model = autosave.resume(PPO, env) or new("ppo", env)
+    with pytest.raises(KeyboardInterrupt, match="stopped by Ctrl-C"):
+        model.learn(96, callback=autosave)
+    assert autosave.last is not None
+    assert autosave.last.env_steps == 96
+    with pytest.raises(Broken):
+        model.learn(96, callback=[autosave, At(50, broken)])
+    assert autosave.rescue() is not None, "of an exception, however often Ctrl-C is pressed meanwhile"
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+def test_zero_minutes_are_no_minutes(tmp_path: Path) -> None:
+    learn("ppo", env_of(), tmp_path, save_minutes=0)
+    assert len(list((tmp_path / "checkpoints").glob("0*"))) == 2, "the first and the last"
 
 
 @pytest.mark.parametrize(("what", "asked"), [*(("lasts", asked) for asked in (25, 26, 60, 61, 62, 63)), ("sends", 25)])
@@ -179,6 +208,49 @@ def test_a_script_that_ctrl_c_ends_is_ended_by_it(tmp_path: Path) -> None:
     assert ended.stderr.rstrip().endswith("KeyboardInterrupt: stopped by Ctrl-C")
 
 
+FORKS = """
+    import os, sys
+    import torch
+    from ue_rl.testing import MemoryTransport
+    from ue_rl.testing.exactness import *
+
+    torch.set_num_threads(1)
+
+    def fork():
+        child = os.fork()
+        if not child:
+            {child}
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == {code}
+
+    env = UnrealVecEnv(MemoryTransport(bridge()))
+    autosave = AutoSave(sys.argv[1], save_freq=1000)
+    model = autosave.resume(PPO, env) or new("ppo", env)
+    model.learn(288, callback=[autosave, At(150, fork)])
+    try:
+        AutoSave(sys.argv[1]).resume(PPO, UnrealVecEnv(MemoryTransport(bridge())))
+    except Exception as error:
+        print(error)
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="fork")
+@pytest.mark.parametrize(
+    ("child", "code"), [("sys.exit(5)", 5), ("1 / 0", 1), ("return", 0), ("autosave.save('mine'); sys.exit(6)", 6)]
+)
+def test_a_forked_child_saves_nothing(tmp_path: Path, child: str, code: int) -> None:
+    """It ends as a script does, by an exception, or learns to the end itself: the run is its parent's."""
+    text = textwrap.dedent(FORKS).replace("{child}", child).replace("{code}", str(code))
+    command = [sys.executable, "-c", text, str(tmp_path)]
+    variables = {**os.environ, "PYTHONPATH": str(Path(ue_rl.__file__).parents[1])}
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False, env=variables)
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    found = sorted(path.name for path in (tmp_path / "checkpoints").glob("0*"))
+    assert found == ["0001_0_steps", "0002_288_steps"]
+    if code == 0:
+        assert "is being written by pid" in ended.stdout
+    assert "the run is saved" not in ended.stderr
+
+
 def test_an_exception_in_train_takes_the_state_as_it_is(tmp_path: Path) -> None:
     env = env_of()
     autosave = AutoSave(tmp_path, signals=False)
@@ -220,6 +292,24 @@ def test_parameters_and_lessons_go_on(tmp_path: Path) -> None:
     last, *after = run("parts")
     assert differ(last, whole) == []
     assert after == states
+
+
+def test_the_values_of_the_present_episodes_are_known_after_a_resume(tmp_path: Path) -> None:
+    def part(stop: int) -> tuple[Any, Any]:
+        env = env_of()
+        drawing = randomize(env.transport, {"pull": (0, 1)}, seed=2)
+        assert drawing is not None
+        autosave = AutoSave(tmp_path, signals=False, lock=False)
+        model = autosave.resume(PPO, env) or new("ppo", env)
+        first = {name: dict(values) for name, values in drawing.values.items()}
+        with pytest.raises(Broken):
+            model.learn(288, callback=[autosave, At(stop, broken)])
+        autosave.rescue()
+        return first, drawing.values
+
+    before, last = part(50)
+    assert before == {0: {}, 1: {}, 2: {}}
+    assert part(100)[0] == last
 
 
 def test_learning_goes_on_in_other_ways(tmp_path: Path) -> None:
@@ -465,9 +555,10 @@ def test_what_is_refused(tmp_path: Path) -> None:
     autosave = AutoSave(tmp_path, signals=False)
     with pytest.raises(errors.ConfigurationError, match="another algorithm"):
         autosave.resume(A2C, env_of())
+    autosave.rescue()
     with pytest.raises(errors.ConfigurationError, match="of another engine"):
         AutoSave(tmp_path, signals=False, lock=False).resume(PPO, env_of("dqn"))
-    with pytest.raises(errors.ConfigurationError, match="is being written by"):
+    with RunLock(tmp_path), pytest.raises(errors.ConfigurationError, match="is being written by"):
         AutoSave(tmp_path, signals=False).resume(PPO, env_of())
     for path in (tmp_path / "checkpoints").rglob("model.zip"):
         path.unlink()

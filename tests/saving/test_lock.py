@@ -12,6 +12,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 from filelock import FileLock
 
@@ -95,6 +96,68 @@ def test_where_files_cannot_be_locked_a_running_process_is_still_recognized(
     other.wait()
     with caplog.at_level(logging.WARNING), RunLock(tmp_path):
         assert "cannot be locked" in caplog.text
+
+
+def test_a_pid_that_is_used_again_holds_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where files cannot be locked: a process with the holder's pid is another one if it began at another time."""
+
+    def no_locks(*_: object, **__: object) -> None:
+        raise OSError(37, "No locks available")
+
+    monkeypatch.setattr(FileLock, "acquire", no_locks)
+    started = psutil.Process().create_time()
+    for since, holds in ((started, True), (started - 5, False), (started + 3600, False)):
+        holder = {"pid": os.getpid(), "host": socket.gethostname(), "since": "today", "started": since}
+        (tmp_path / HOLDER).write_text(json.dumps(holder))
+        with pytest.raises(ConfigurationError, match=f"pid {os.getpid()}") if holds else RunLock(tmp_path):
+            if holds:
+                RunLock(tmp_path).__enter__()
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="fork")
+def test_a_forked_child_neither_releases_nor_keeps_it(tmp_path: Path) -> None:
+    """It ends its `with` blocks, and it may outlive its parent."""
+    read, write = os.pipe()
+    begun, ready = os.pipe()
+    with RunLock(tmp_path) as lock:
+        child = os.fork()
+        if not child:
+            lock.__exit__(None, None, None)
+            os.write(ready, b"!")
+            os.close(write)
+            os.read(read, 1)  # lives on, until the parent's end of the pipe is closed
+            os._exit(lock.held)
+        assert os.read(begun, 1) == b"!"
+        with pytest.raises(ConfigurationError, match=f"pid {os.getpid()}"):
+            RunLock(tmp_path).__enter__()
+        assert (tmp_path / HOLDER).exists()
+        os.close(lock._lock._context.lock_file_fd)  # type: ignore[arg-type]  # as the system does when the parent is killed
+        lock._lock._context.lock_file_fd = None
+        with RunLock(tmp_path):
+            pass
+    os.close(write)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+
+
+@pytest.mark.skipif(os.name == "nt", reason="a folder with open files is not renamed")
+def test_a_folder_that_was_replaced_meanwhile_is_not_held(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = tmp_path / "run"
+    run.mkdir()
+    acquire = FileLock.acquire
+
+    def replaced(self: FileLock, *given: Any, **named: Any) -> Any:
+        found = acquire(self, *given, **named)
+        run.rename(tmp_path / "run.1")
+        run.mkdir()
+        return found
+
+    monkeypatch.setattr(FileLock, "acquire", replaced)
+    with pytest.raises(ConfigurationError, match="is being written by another process"):
+        RunLock(run).__enter__()
+    monkeypatch.undo()
+    for folder in (run, tmp_path / "run.1"):
+        with RunLock(folder):
+            pass
 
 
 def test_a_folder_that_may_not_be_written_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -110,6 +110,62 @@ def test_a_wish_that_got_lost_is_repeated_at_the_next_check(stops: Stopping) -> 
         stops.check()
 
 
+def test_it_may_be_used_again(stops: Stopping, told: list[str]) -> None:
+    again = Stopping(told.append)
+    for _ in range(2):
+        with again:
+            with pytest.raises(Stopped), again.interruptible(grace=60):
+                assert again.requested is None
+                send(signal.SIGINT)
+                again.check()
+            assert again.requested == signal.SIGINT
+    assert len(told) == 2
+
+
+def test_nothing_comes_when_the_handlers_are_given_back(told: list[str]) -> None:
+    """The end of a grace is a signal of its own: the handlers before, or the system's, must never see it."""
+    seen: list[int] = []
+    before = signal.signal(signal.SIGTERM, lambda number, frame: seen.append(number))
+    slow = signal.pthread_kill
+
+    def kill(thread: int, number: int) -> None:
+        time.sleep(0.1)
+        slow(thread, number)
+
+    try:
+        with pytest.MonkeyPatch.context() as patch, suppress(Stopped):
+            patch.setattr(signal, "pthread_kill", kill)
+            with Stopping(told.append) as stops, stops.interruptible(grace=0.05):
+                send(signal.SIGTERM)
+                time.sleep(0.1)  # the watcher is about to send it
+        time.sleep(0.3)
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    assert seen == []
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_forked_child_has_its_own_signals(stops: Stopping, number: signal.Signals) -> None:
+    """A worker that was forked meanwhile is ended by them, and by its own end."""
+    with stops.interruptible(grace=60):
+        child = os.fork()
+        if not child:
+            with suppress(BaseException):
+                time.sleep(30)
+            os._exit(7)
+        time.sleep(0.1)
+        os.kill(child, number)
+        _, status = os.waitpid(child, 0)
+        assert os.waitstatus_to_exitcode(status) == (-signal.SIGTERM if number == signal.SIGTERM else 7)
+        stops.check()
+    with stops.interruptible(grace=60):
+        child = os.fork()
+        if not child:
+            stops.__exit__(None, None, None)
+            os._exit(8)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 8
+
+
 def test_ignored_signals_stay_ignored(told: list[str]) -> None:
     """nohup ue-rl train: the terminal may close."""
     before = signal.signal(signal.SIGHUP, signal.SIG_IGN)

@@ -124,6 +124,10 @@ def test_the_same_engine_is_none_to_speak_of(tmp_path: Path) -> None:
     assert check_engine(TrainOptions(), SPEC, tmp_path / "none") == []
     path.write_text("torn")
     assert check_engine(TrainOptions(), SPEC, path) == []
+    path.unlink()
+    path.mkdir()
+    with pytest.raises(ConfigurationError, match=r"handshake\.txt cannot be read.*not an ordinary file.*Move it away"):
+        check_engine(TrainOptions(), SPEC, path)
 
 
 @pytest.mark.parametrize(

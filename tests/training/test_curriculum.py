@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,16 +20,22 @@ from stable_baselines3.common.vec_env import VecNormalize
 import ue_rl
 from samples.curriculum.climb import HEIGHT, Climb
 from ue_rl import errors
+from ue_rl.agents import GroupVecEnv
 from ue_rl.bridges import ShmUpgrader, run_in_thread
 from ue_rl.cli import cli
 from ue_rl.envs.vec_env import UnrealVecEnv
 from ue_rl.randomize import as_ranges, check_ranges
+from ue_rl.spec import Parameter
 from ue_rl.testing.do_nothing import DoNothingBridge
+from ue_rl.testing.exactness import Drift
+from ue_rl.testing.exactness import bridge as bridge_of
 from ue_rl.testing.memory import MemoryTransport
+from ue_rl.testing.scripted_agents import ACTS, ENDS, GONE, World, spec_of
 from ue_rl.training import Curriculum, EngineNumbers, TrainOptions, train
 from ue_rl.training.lessons import Course, parse_curriculum
 from ue_rl.training.options import resolve
 from ue_rl.training.settings import parse_param
+from ue_rl.training.tables import ProgressTable, columns
 
 SAMPLE = Path(__file__).resolve().parents[2] / "samples" / "curriculum" / "climb.yaml"
 LESSONS: list[dict[str, Any]] = [
@@ -194,6 +201,33 @@ def test_a_row_that_waits_for_its_agent_ends_no_episode(caplog: pytest.LogCaptur
     assert steps.step(None, episode()) == 2
 
 
+def test_agents_that_come_back_count_for_the_lesson_that_their_env_was_reset_with() -> None:
+    """Agent 0 of each env ends in every other step and comes back; an env's episode takes 12 steps."""
+
+    def script(env: int, episode: int, time: int) -> list[int]:
+        if time == 12:
+            return [GONE, ENDS]
+        return [[ACTS, ENDS, GONE][time % 3], ACTS]
+
+    world = World(replace(spec_of(2, {"a": 2}), parameters=(Parameter("height", 1.0, 1.0, 40.0),)), script)
+    env = GroupVecEnv(world)
+    model = PPO("MlpPolicy", env, n_steps=8, batch_size=8, device="cpu")
+    curriculum = Curriculum(three(threshold=-100))
+    model._setup_learn(1000, callback=None)
+    curriculum.attach(env)
+    curriculum.init_callback(model)
+    env.reset()
+    curriculum._on_training_start()
+    lessons = []
+    for _ in range(40):
+        _, _, dones, infos = env.step(np.zeros((4, 2), np.float32))
+        curriculum.locals = {"dones": dones, "infos": infos}
+        curriculum.on_step()
+        lessons.append(curriculum.courses[0].at)
+    # Two ends each at steps 1 and 4: the second lesson, which holds from the resets at step 12 on; then at 13 and 16.
+    assert [lessons.index(lesson) + 1 for lesson in (0, 1, 2)] == [1, 4, 16]
+
+
 def test_the_mean_is_that_of_the_last_episodes() -> None:
     steps = Steps(three())
     assert steps.step(episode(-100), episode(0.6)) == 0
@@ -247,6 +281,22 @@ def test_lessons_stand_over_what_is_randomised_anyway() -> None:
     curriculum = Curriculum([{"params": {"height": 2}}])
     curriculum.attach(env)
     assert curriculum.draw(0) == {"height": 2.0, "other": 1.0}
+
+
+def test_what_is_randomised_later_goes_under_the_lessons() -> None:
+    env = climb(2)
+    for lesson in (2, 3):  # two curricula, one over the other
+        Curriculum([{"params": {"height": lesson}}]).attach(env)
+    heights = env.transport.bridge.height  # type: ignore[attr-defined]
+    for ranges in ({}, {"height": (7.0, 7.0)}, None):
+        env.randomize(ranges)
+        env.reset()
+        assert {*heights.tolist()} == {3.0}
+    alone = climb(2)
+    alone.randomize({"height": 7.0})
+    alone.randomize({})
+    alone.reset()
+    assert {*alone.transport.bridge.height.tolist()} == {HEIGHT[1]}  # type: ignore[attr-defined]
 
 
 def test_what_the_engine_cannot_set_is_refused_before_training() -> None:
@@ -443,6 +493,67 @@ def test_the_game_s_numbers_by_name_apart_from_sb3_s() -> None:
     numbers.on_step()
     numbers.on_rollout_end()
     assert numbers.logger.name_to_value["engine/speed"] == 7.0
+
+
+def test_an_engine_that_always_has_new_numbers_does_not_widen_the_table_without_end(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = tmp_path / "progress.csv"
+    for part in range(2):  # the second one resumes
+        table = ProgressTable(path)
+        numbers = EngineNumbers(columns(path))
+        numbers.model = PPO("MlpPolicy", climb(1), n_steps=8, batch_size=8, device="cpu")
+        numbers.model._setup_learn(100, callback=None)
+        for rollout in range(8):
+            numbers.on_rollout_start()
+            numbers.locals = {"infos": [{f"k{part}-{rollout}-{key}": key for key in range(100)} | {"k0-0-7": 3}]}
+            numbers.on_step()
+            numbers.on_rollout_end()
+            table.write(numbers.logger.name_to_value, {})
+            numbers.logger.name_to_value.clear()
+        table.close()
+    header, *rows = path.read_text().splitlines()
+    assert len(header.split(",")) == 400
+    assert rows[-1].split(",")[header.split(",").index("engine/k0-0-7")] == "3.0"
+    assert caplog.text.count("more than 200 numbers") == 2
+
+
+class Odd(Drift):
+    """Sends anything that JSON can say under a name that Stable-Baselines3 takes the mean of."""
+
+    values: tuple[Any, ...] = ("yes", {}, [[1], [2, 3]], 10**400, True, 1)
+    asked = 0
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        """One after the other."""
+        obs, reward, terminated, *_ = super().step(action)
+        self.asked += 1
+        info = {"is_success": self.values[self.asked % len(self.values)], "big": 10**400, "list": [[1], [2, 3]]}
+        return obs, reward, terminated, True, info
+
+
+def test_an_is_success_that_is_no_number_is_the_engines_own() -> None:
+    env = UnrealVecEnv(MemoryTransport(bridge_of("box", Odd)))
+    model = PPO("MlpPolicy", env, n_steps=16, batch_size=8, device="cpu")
+    numbers = EngineNumbers()
+    model.learn(96, callback=numbers)
+    assert set(model.ep_success_buffer or ()) == {True}
+    assert "engine/big" not in model.logger.name_to_value
+    actions = np.zeros((env.num_envs, 2), np.float32)
+    seen = [info for _ in range(6) for info in env.step(actions)[3]]
+    kinds = {type(info["engine"]["is_success"]) for info in seen if "engine" in info}
+    assert kinds == {str, dict, list, int}
+    assert {type(info["is_success"]) for info in seen if "is_success" in info} == {bool, int}
+
+
+def test_an_episode_of_a_lost_engine_says_nothing_of_what_the_env_lacks(caplog: pytest.LogCaptureFixture) -> None:
+    said: list[str] = []
+    curriculum = Curriculum(LESSONS, tell=said.append)
+    assert curriculum._value("reward", {"engine_lost": "it went away"}) is None
+    assert said == []
+    assert curriculum._value("reward", {}) is None
+    assert len(said) == 1
+    assert "needs an env with monitor=True" in said[0]
 
 
 # -- worth having

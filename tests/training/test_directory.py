@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import logging
 import os
+import subprocess
+import sys
 import zipfile
 from pathlib import Path
 
@@ -83,6 +85,18 @@ def test_an_overwritten_run_stands_aside_until_it_is_removed_or_put_back(tmp_pat
     run.remove_replaced()
     run.discard()
     assert [path.name for path in tmp_path.iterdir()] == ["mine.1"]
+
+
+def test_runs_that_were_killed_before_they_saved_anything_leave_one_folder(tmp_path: Path) -> None:
+    a_run(tmp_path, "mine")
+    for _ in range(12):
+        run = RunDirectory.create(tmp_path, "mine", "walk", force=True, options=TrainOptions(algo="a2c"))
+        assert run.replaced == tmp_path / "mine.1"  # and no more: the process is killed
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["mine", "mine.1"]
+    assert (tmp_path / "mine.1" / "model.zip").exists()
+    run.discard()
+    assert [path.name for path in tmp_path.iterdir()] == ["mine"]
+    assert (tmp_path / "mine" / "model.zip").exists()
 
 
 def test_an_overwritten_run_is_back_where_the_new_folder_cannot_be_made(
@@ -208,6 +222,69 @@ def test_a_run_that_was_killed_before_it_saved_is_resumed_with_its_config(tmp_pa
     with pytest.raises(ConfigurationError, match=r"--resume.*--force"):
         RunDirectory.create(tmp_path, "mine", "walk", force=False)
     assert RunDirectory.create(tmp_path, "mine", "walk", force=True).replaced == tmp_path / "mine.1"
+
+
+STARTS = """
+import sys, time
+from pathlib import Path
+from ue_rl.errors import ConfigurationError
+from ue_rl.training.directory import RunDirectory
+from ue_rl.training.options import TrainOptions
+
+folder, run_id, ends = Path(sys.argv[1]), sys.argv[2] or None, sys.argv[3]
+options = TrainOptions()
+print("ready", flush=True)
+sys.stdin.readline()
+try:
+    run = RunDirectory.create(folder, run_id, "walk", ends == "force", options)
+except ConfigurationError as error:
+    sys.exit("refused: " + str(error))
+try:
+    run.lock.__enter__()
+except ConfigurationError as error:
+    sys.exit("refused: " + str(error))
+print(run.path.name, flush=True)
+(run.path / "mine").write_text("x")
+time.sleep(0.2)
+if ends == "discard":
+    run.discard()
+else:
+    assert (run.path / "mine").exists()
+    assert sorted(run.read_config()) == sorted(TrainOptions.__dataclass_fields__)
+    sys.stdin.readline()
+"""
+
+
+@pytest.mark.parametrize(("run_id", "ends"), [("", ""), ("mine", ""), ("mine", "force"), ("", "discard")])
+def test_runs_that_start_at_the_same_moment_do_each_other_no_harm(tmp_path: Path, run_id: str, ends: str) -> None:
+    if ends == "force":
+        a_run(tmp_path, "mine")
+    processes = [
+        subprocess.Popen(
+            [sys.executable, "-c", STARTS, str(tmp_path), run_id, ends if not number or ends == "force" else ""],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        )
+        for number in range(6)
+    ]  # fmt: skip
+    for process in processes:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n"
+    for process in processes:
+        assert process.stdin is not None
+        process.stdin.write("\n")
+        process.stdin.flush()
+    names = [process.stdout.readline().strip() for process in processes if process.stdout is not None]
+    for process in processes:
+        _, said = process.communicate("\n")
+        assert process.returncode == 0 or said.startswith("refused: "), said
+    begun = [name for name in names if name]
+    assert len(begun) == (1 if run_id else 6)
+    assert len(set(begun)) == len(begun)
+    kept = {path.name for path in tmp_path.iterdir()}
+    if ends == "force":
+        assert len(list(tmp_path.glob("mine.*/model.zip"))) == 1, "the run that was there"
+    else:
+        assert kept == set(begun) - set(names[:1] if ends == "discard" else [])
 
 
 def test_a_run_that_somebody_writes_is_not_overwritten(tmp_path: Path) -> None:

@@ -49,6 +49,15 @@ class Spaces(gym.Env[Any, Any]):
 
 
 NAMED = spaces.Dict({"where": spaces.Box(-2, 2, (2, 2), np.float32), "weapon": spaces.Discrete(3, start=4)})
+# names that torch's ModuleDict has itself or refuses
+AWKWARD = spaces.Dict(
+    {
+        "arm.left": spaces.Box(-1, 1, (2,), np.float32),
+        "forward": spaces.Discrete(3, start=1),
+        "training": spaces.Box(-1, 1, (1,), np.float32),
+        "type": spaces.Box(-1, 1, (3,), np.float32),
+    }
+)
 PICTURE = spaces.Dict({"eye": spaces.Box(0, 255, (36, 36, 1), np.uint8), "speed": spaces.Box(-1, 1, (1,), np.float32)})
 HYBRID = spaces.Dict({"aim": spaces.Box(-3, 1, (2,), np.float32), "gun": spaces.Discrete(3, start=2)})
 
@@ -74,8 +83,9 @@ def run(*arguments: str) -> Any:
         (spaces.Discrete(5), spaces.MultiBinary(3)),
         (spaces.Box(-1, 1, (3, 4), np.float32), spaces.Box(-1, 1, (2, 2), np.float32)),
         (spaces.Box(-1, 1, (3, 4, 2), np.float32), spaces.Discrete(2)),  # three axes, but no image
+        (AWKWARD, spaces.Discrete(2)),
     ],
-    ids=["named and hybrid", "starts", "picture", "one choice", "matrices", "three axes"],
+    ids=["named and hybrid", "starts", "picture", "one choice", "matrices", "three axes", "awkward names"],
 )
 def test_train_then_play_the_model_and_its_file(tmp_path: Path, transport: str, observation: Any, action: Any) -> None:
     with served(observation, action) as port:
@@ -89,11 +99,34 @@ def test_train_then_play_the_model_and_its_file(tmp_path: Path, transport: str, 
     result = run("export", str(tmp_path / "r" / "model.zip"), "--flat", "-o", str(tmp_path / "flat.onnx"))
     assert result.exit_code == 0, (result.output, result.exception)
     spec = decode_handshake((tmp_path / "r" / "handshake.txt").read_bytes())
-    rows_sent = np.zeros((2, spec.obs_size), np.float32)
+    lowest, _ = spec.obs_bounds
+    rows_sent = np.tile(np.where(np.isfinite(lowest), lowest, np.float32(0)), (2, 1))
     assert OnnxInference(tmp_path / "flat.onnx").run_inference(rows_sent).shape == (2, spec.act_size)
     with served(observation, action) as port:
         result = run("play", str(tmp_path / "flat.onnx"), "--port", port, "--transport", transport, "--episodes", "2")
         assert result.exit_code == 0, (result.output, result.exception)
+
+
+def test_a_model_of_narrow_choices_is_not_resumed_but_plays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with served(NAMED, HYBRID) as port:
+        common = ["--port", port, "--transport", "tcp"]
+        tiny = ["--timesteps", "64", "--n-steps", "16", "--batch-size", "16", "--device", "cpu"]
+        where = ["--log-dir", str(tmp_path), "--run-id", "r"]
+        with monkeypatch.context() as before:
+            before.setattr("ue_rl.envs.hybrid_box.CHOICE_BOUND", 1.0)
+            result = run("train", *common, *tiny, *where)
+            assert result.exit_code == 0, (result.output, result.exception)
+        result = run("train", *common, *where, "--resume", "--timesteps", "128")
+        assert result.exit_code != 0
+        for said in ("drew choices from numbers -1..1", "field action_space", "expected numbers -10..10"):
+            assert said in str(result.exception), result.exception
+        result = run("train", *common, *tiny, "--log-dir", str(tmp_path), "--init-from", str(tmp_path / "r"))
+        assert "drew choices from numbers -1..1" in str(result.exception)
+        result = run("export", str(tmp_path / "r" / "model.zip"), "-o", str(tmp_path / "again.onnx"))
+        assert result.exit_code == 0, (result.output, result.exception)
+        for name in ("r/model.onnx", "r/model.zip", "again.onnx"):
+            result = run("play", str(tmp_path / name), *common, "--episodes", "2")
+            assert result.exit_code == 0, (name, result.output, result.exception)
 
 
 def test_names_reach_the_file_and_the_export(tmp_path: Path) -> None:

@@ -120,6 +120,66 @@ def test_resume_continues_the_count_and_keeps_the_first_part(tmp_path: Path) -> 
     assert (steps[0], steps[-1]) == (64, 1024)
 
 
+def test_a_finished_run_is_said_to_be_before_an_engine_is_started(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    common = ["--log-dir", str(tmp_path), "--run-id", "r"]
+    output = ok(*TINY, *common, "--no-export")
+    episodes = len((tmp_path / "r" / "episodes.csv").read_text().splitlines()) - 1
+    assert f"({episodes:,} in all)" in output
+    with monkeypatch.context() as patch:
+        patch.setattr("ue_rl.training.run._prepared", lambda *_: pytest.fail("an engine was started"))
+        for more in ([], ["--timesteps", "100"]):
+            text = str(refused("--resume", *common, *more))
+            assert "it has learnt 512" in text
+            assert "--timesteps 1024" in text
+            assert "at fault" not in text
+    output = ok("--resume", *common, "--timesteps", "576", "--no-export", "--eval-episodes", "0")
+    after = len((tmp_path / "r" / "episodes.csv").read_text().splitlines()) - 1
+    assert f"({after:,} in all)" in output
+
+
+@pytest.mark.parametrize("damage", ["missing", "cut", "cut in its last mapping", "nonsense"])
+def test_a_run_whose_config_is_broken_goes_on_with_a_checkpoints_copy(
+    tmp_path: Path, damage: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    ok(*TINY, "--log-dir", str(tmp_path), "--no-export")
+    run = RunDirectory(tmp_path / "ppo-CartPole-v1-1")
+    text, options = run.config.read_text(), run.read_config()
+    assert yaml.safe_load(text)["format"] == 1
+    assert options["hyperparameters"]["n_steps"] == 32
+    if damage == "missing":
+        run.config.unlink()
+    else:
+        cut = {"cut": text[:300], "cut in its last mapping": text[: text.index("n_steps: 3") + 10], "nonsense": "\0"}
+        run.config.write_text(cut[damage])
+    found = RunDirectory.existing(tmp_path, None, "ppo-CartPole-v1")
+    assert found.read_config() == options
+    assert "the options are those of checkpoint" in caplog.text
+    assert "1,024, of them 512 in" in ok("--resume", "--log-dir", str(tmp_path), "--timesteps", "1024", "--no-export")
+    assert RunDirectory(run.path).read_config() == {**options, "timesteps": 1024}
+
+
+def test_a_config_of_a_newer_version_is_refused(tmp_path: Path) -> None:
+    ok(*TINY, "--log-dir", str(tmp_path), "--run-id", "r", "--no-export")
+    config = tmp_path / "r" / "config.yaml"
+    config.write_text(config.read_text().replace("format: 1", "format: 2"))
+    assert "another version" in str(refused("--resume", "--log-dir", str(tmp_path), "--run-id", "r"))
+    assert "another version" in str(refused("--config", str(config), "--log-dir", str(tmp_path)))
+
+
+def test_a_replay_buffer_may_be_left_out(tmp_path: Path) -> None:
+    common = ["--log-dir", str(tmp_path), "--algo", "sac", "--env", "Pendulum-v1", "--num-envs", "2", "--no-export",
+              "--eval-episodes", "0"]  # fmt: skip
+    ok(*common, "--timesteps", "300", "--no-save-replay-buffer", "--save-minutes", "0", "--net-arch", "8")
+    run = RunDirectory(tmp_path / "sac-Pendulum-v1-1")
+    assert run.read_config()["save_replay_buffer"] is False
+    assert list(run.path.rglob("replay_buffer.pkl")) == []
+    output = ok(*common, "--resume", "--timesteps", "400", "--save-replay-buffer")
+    assert "save_replay_buffer: False before, True now" in output
+    assert run.replay.exists()
+
+
 def test_off_policy_resume_has_its_replay_buffer(tmp_path: Path) -> None:
     common = ["--log-dir", str(tmp_path), "--algo", "sac", "--env", "Pendulum-v1", "--num-envs", "2", "--no-export",
               "--eval-episodes", "0"]  # fmt: skip

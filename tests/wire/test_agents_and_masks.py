@@ -10,6 +10,7 @@ import pytest
 from ue_rl import errors
 from ue_rl.action_spec import ActionSpec
 from ue_rl.buffers import ActionBatch, Resets, StepBuffers
+from ue_rl.space_tree import Branch, Leaf, LeafKind, box
 from ue_rl.spec import AgentGroup, EnvSpec, Parameter
 from ue_rl.wire import Codec
 
@@ -99,6 +100,16 @@ def test_a_mask_that_is_wrong_is_refused_and_its_row_not_written(
     assert buffers.obs.tolist() == [[5], [0]]
     assert buffers.masks.tolist() == [[1] * 4] * 2
     assert buffers.pending.tolist() == [0, 1]
+
+
+def test_a_number_without_a_choice_is_named_by_its_place_in_the_row(compiled: bool) -> None:
+    tree = Branch((("where", box((2,), -1, 1)), ("what", Leaf(LeafKind.DISCRETE, (), counts=(3,)))))
+    codec = Codec(masked(ActionSpec.of(tree), 1), compiled=compiled)
+    buffers = asked(codec.spec)
+    assert codec.decode_states(b"OBS=1;REW=0;DONE=0;ENV=0;MASK=010", buffers) == 1
+    assert buffers.masks.tolist() == [[0, 1, 0]]
+    error = refused(codec, b"OBS=1;REW=0;DONE=0;ENV=0;MASK=000")
+    assert "number 2" in str(error), "as over shared memory"
 
 
 def test_no_choice_is_needed_where_the_episode_is_over(compiled: bool) -> None:

@@ -242,9 +242,7 @@ def written(codec: Codec, vector: GoldenVector, batch: ActionBatch) -> bytes:
         [ask.env for ask in resets], [ask.seed for ask in resets], [ask.options for ask in resets],
         [ask.set for ask in resets],
     )  # fmt: skip
-    return codec.encode_request(
-        batch.actions if steps else None, given if resets else None, buffers, vector.seq or 0
-    )
+    return codec.encode_request(batch.actions if steps else None, given if resets else None, buffers, vector.seq or 0)
 
 
 @of("reply", "request", reject=True)

@@ -7,7 +7,8 @@ in the env can act any more. Agents of other groups are played by others.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import math
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -18,7 +19,7 @@ from ue_rl.agents.players import Player, as_player
 from ue_rl.buffers import StepBuffers
 from ue_rl.errors import ConfigurationError
 from ue_rl.spec import EnvSpec
-from ue_rl.transport import Options, Seeds, Transport, live_agents
+from ue_rl.transport import Options, Seeds, Transport, check_actions, check_finite, live_agents, owns_transport
 
 
 class GroupTransport:
@@ -34,13 +35,13 @@ class GroupTransport:
         spec: group_spec(group) of the engine's spec. engine_spec: the engine's own.
         group: the learner's.
         part: the learner's rows. `part.acted` is False for those that were inactive in the last step.
-        on_reset: called with env ids just before they begin new episodes.
 
     Raises:
         ConfigurationError: the engine has no agents or no such group, or the group is not named though there are
             several. Also what transport.connect() raises.
     """
 
+    @owns_transport
     def __init__(self, transport: Transport, group: str | None = None, others: Mapping[str, Any] | None = None) -> None:
         self._adopt(transport)
         names = [g.name for g in self.engine_spec.groups]
@@ -61,7 +62,6 @@ class GroupTransport:
             raise ConfigurationError(
                 "the engine has no agents: each of its envs is one", field="AGENTS", cure="use UnrealVecEnv"
             )
-        self.on_reset: Callable[[list[int]], None] | None = None
         self._players: dict[str, tuple[Part, Player]] = {}
         self._everybody_plays = False
         self._actions = np.zeros((engine.num_rows, engine.act_size), np.float32)
@@ -157,15 +157,16 @@ class GroupTransport:
         if self.part.whole and actions.shape == self._actions.shape:
             everything = actions
         else:
+            self._check_actions(actions)  # before the others act
             everything = self._actions
             everything[self.part.rows, : self.spec.act_size] = actions
             for part, player in others:
                 everything[part.rows, : part.spec.act_size] = player.act(part.buffers)
         over = [] if self._live is self._everybody else self._over()
         asked, begun = self._live, self._rows_of(over) if over else self._nobody
-        if over:
-            self._tell(over)
         self.transport.send_actions(everything, over or None)
+        if over:
+            self._begin(over)
         self._asked, self._begun, self._stepping, self._nothing_sent = asked, begun, True, False
 
     def reset(self, env_ids: Sequence[int] | None = None, seeds: Seeds = None, options: Options = None) -> None:
@@ -184,15 +185,15 @@ class GroupTransport:
             for place, row in enumerate(env_ids):
                 if row // size in over:
                     chosen.setdefault(row // size, place)
-        self._nothing_sent = not chosen
         if not chosen:
+            self._nothing_sent = True
             return
         self._others()
         envs = list(chosen)
-        self._tell(envs)
         given = [None if values is None else [values[chosen[env]] for env in envs] for values in (seeds, options)]
         self.transport.reset(None if env_ids is None else envs, *given)  # type: ignore[arg-type]
-        self._asked, self._begun, self._stepping = self._nobody, self._rows_of(envs), False
+        self._begin(envs)
+        self._asked, self._begun, self._stepping, self._nothing_sent = self._nobody, self._rows_of(envs), False, False
 
     def receive(self) -> StepBuffers:
         """See Transport.receive: the learner's rows."""
@@ -263,7 +264,16 @@ class GroupTransport:
             rows[list(envs)] = True
         return rows.reshape(-1)
 
-    def _tell(self, envs: list[int]) -> None:
+    def _check_actions(self, actions: NDArray[np.float32]) -> None:
+        """Those of the learner's rows that can act.
+
+        Raises:
+            ActionError: see Transport.send_actions.
+        """
+        check_actions(self.spec, actions)
+        if not math.isfinite(np.vdot(actions, actions)):
+            check_finite(self.spec, actions, np.flatnonzero(~self._live[self.part.rows]).tolist())
+
+    def _begin(self, envs: list[int]) -> None:
+        """These envs have been asked to begin an episode."""
         self._lost.difference_update(envs)
-        if envs and self.on_reset is not None:
-            self.on_reset(envs)

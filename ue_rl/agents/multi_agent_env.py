@@ -12,11 +12,13 @@ from numpy.typing import NDArray
 
 from ue_rl.agents.part import Part, agents_of
 from ue_rl.buffers import StepBuffers
+from ue_rl.envs.controls import connected, not_pickled
 from ue_rl.envs.episodes import start_episodes
+from ue_rl.envs.infos import put_arrays
 from ue_rl.envs.observations import Observations
 from ue_rl.envs.spaces import ActionWriter, action_space, observation_space
 from ue_rl.errors import ActionError, ConfigurationError, UnexpectedMessage
-from ue_rl.transport import Transport, live_agents
+from ue_rl.transport import Transport, live_agents, owns_transport
 
 
 @dataclass
@@ -53,11 +55,11 @@ class AgentsEnv:
         ConfigurationError: the engine has more than one env, or no agents. Also what transport.connect() raises.
     """
 
+    @owns_transport
     def __init__(self, transport: Transport) -> None:
         self.transport = transport
-        self.engine_spec = engine = transport.connect()
+        self.engine_spec = engine = connected(transport)
         if engine.num_envs != 1 or not engine.groups:
-            transport.close()
             raise ConfigurationError(
                 "this env is one env with agents", field="ENV_COUNT and AGENTS",
                 expected="ENV_COUNT=1, and AGENTS in the handshake",
@@ -132,6 +134,10 @@ class AgentsEnv:
         """Closes the connection; idempotent."""
         self.transport.close()
 
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        """Refused, as by the other envs."""
+        raise not_pickled(self)
+
     def _answers(self, live: NDArray[np.bool_], acted: NDArray[np.bool_], buffers: StepBuffers) -> Answers:
         answers = Answers()
         seen = {group: group.observations.read(group.part.buffers) for group in self._groups.values()}
@@ -144,6 +150,7 @@ class AgentsEnv:
             answers.rewards[name] = float(mine.rewards[place])
             answers.terminations[name], answers.truncations[name] = done and not truncated, truncated
             info = dict(mine.infos.get(place, {}))
+            put_arrays(info)
             if "MASK" in self.engine_spec.features and mine.masks.shape[1]:
                 info["action_mask"] = _mask(self.action_spaces[name], mine.masks[place])
             answers.infos[name] = info

@@ -5,9 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
 from gymnasium import spaces
+from numpy.typing import NDArray
 
 from ue_rl.agents.multi_agent_env import AgentsEnv
+from ue_rl.engine_calls import EngineCalls
+from ue_rl.envs.controls import render_mode_of, render_modes
 from ue_rl.transport import Transport
 
 try:
@@ -24,19 +28,24 @@ class UnrealParallelEnv(ParallelEnv[str, Any, Any]):
 
     Args:
         transport: an engine's with agents and ENV_COUNT=1; owned from now on and closed by `close()`.
+        render_mode: "rgb_array": `render` gives the engine's pictures (FEATURES=RENDER). None: that, where the engine
+            sends pictures.
 
     Attributes:
         possible_agents: every agent's name: of a group of one the group's, else group_0, group_1, ..
 
     Raises:
-        ConfigurationError: see AgentsEnv.
+        ConfigurationError: see AgentsEnv; an unknown render_mode. UnsupportedByEngine: the engine sends no pictures.
     """
 
-    def __init__(self, transport: Transport) -> None:
+    def __init__(self, transport: Transport, render_mode: str | None = None) -> None:
         self._env = AgentsEnv(transport)
         self.engine_spec = self._env.engine_spec
-        self.metadata = {"name": "ue_rl", "render_modes": [], "is_parallelizable": True}
-        self.render_mode = None
+        self.render_mode = render_mode_of(self.engine_spec, render_mode)
+        self.metadata = {
+            "name": "ue_rl", "render_modes": render_modes(self.engine_spec), "is_parallelizable": True,
+            "render_fps": self.engine_spec.render_fps,
+        }  # fmt: skip
         self.possible_agents = self._env.possible_agents
         self.agents: list[str] = []
         self.observation_spaces, self.action_spaces = self._env.observation_spaces, self._env.action_spaces
@@ -69,8 +78,9 @@ class UnrealParallelEnv(ParallelEnv[str, Any, Any]):
         self.agents = list(self._env.agents)
         return given.observations, given.rewards, given.terminations, given.truncations, given.infos
 
-    def render(self) -> None:
-        """The engine draws its own window: nothing here."""
+    def render(self) -> NDArray[np.uint8] | None:
+        """The engine's picture, uint8 [height, width, channels]; None where it sends none."""
+        return None if self.render_mode is None else EngineCalls(self._env.transport).render(0)
 
     def close(self) -> None:
         """Closes the connection; idempotent."""

@@ -59,7 +59,6 @@ class SelfPlay(BaseCallback):
         self.options = options or SelfPlayOptions()
         self.pool = Pool(folder / "opponents", self.options.initial_elo)
         self._rng = np.random.default_rng(seed)
-        self._last_rewards = np.zeros(env.num_envs, np.float64)
         self._results: deque[float] = deque(maxlen=100)
         self._against: Past | None = None
 
@@ -85,10 +84,6 @@ class SelfPlay(BaseCallback):
         self._draw(now=True)
 
     def _on_step(self) -> bool:
-        rewards, infos = self.locals["rewards"], self.locals["infos"]
-        for row, info in enumerate(infos):
-            if "terminal_observation" in info:
-                self._last_rewards[row] = rewards[row]
         for game in self._transport.finished_games():
             self._count(game)
         for task, every in self._every.items():
@@ -138,10 +133,7 @@ class SelfPlay(BaseCallback):
     # -- helpers
 
     def _count(self, game: Game) -> None:
-        size = self._transport.part.size
-        last = float(self._last_rewards[game.env * size : (game.env + 1) * size].sum())
-        self._last_rewards[game.env * size : (game.env + 1) * size] = 0
-        result = 0.5 + 0.5 * float(np.sign(last))
+        result = 0.5 + 0.5 * float(np.sign(game.reward))
         past = next((past for past in self.pool.policies if past.name == game.opponent), None)
         if past is not None:  # a game against oneself says nothing of one's strength
             self.pool.rate(past, result)

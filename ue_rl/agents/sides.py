@@ -7,7 +7,7 @@ opponent takes over, each with the next episode of an env: an episode has the sa
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -19,18 +19,23 @@ from ue_rl.agents.players import Player, as_player
 from ue_rl.buffers import StepBuffers
 from ue_rl.errors import ConfigurationError
 from ue_rl.spec import EnvSpec
-from ue_rl.transport import Transport
+from ue_rl.transport import Transport, owns_transport
 
 _OPPONENT = "the other side"
 
 
 @dataclass(frozen=True)
 class Game:
-    """An episode that was played to its end: in which env, on which side the learner was, and against whom."""
+    """An episode that was played to its end: in which env, on which side the learner was, and against whom.
+
+    Attributes:
+        reward: the sum of the last rewards of the learner's agents.
+    """
 
     env: int
     side: int
     opponent: str
+    reward: float = field(default=0.0, compare=False)
 
 
 class SidesTransport(GroupTransport):
@@ -51,6 +56,7 @@ class SidesTransport(GroupTransport):
         ConfigurationError: there are no two equal sides.
     """
 
+    @owns_transport
     def __init__(
         self,
         transport: Transport,
@@ -72,6 +78,7 @@ class SidesTransport(GroupTransport):
         self.opponent_of = [""] * engine.num_envs
         self._opponents: dict[str, Player] = {}
         self._playing = np.zeros(engine.num_envs, np.bool_)
+        self._last_rewards = np.zeros((engine.num_envs, self.part.size), np.float64)  # of agents that have ended
         self._finished: list[Game] = []
         self._players[_OPPONENT] = other, self
         self.play_against("", opponent)
@@ -101,6 +108,14 @@ class SidesTransport(GroupTransport):
         finished, self._finished = self._finished, []
         return finished
 
+    def receive(self) -> StepBuffers:
+        """See GroupTransport.receive."""
+        buffers = super().receive()
+        if np.count_nonzero(buffers.dones):
+            ended = buffers.dones != 0
+            np.copyto(self._last_rewards.reshape(-1), buffers.rewards, where=ended)
+        return buffers
+
     # -- a Player: the other side
 
     def act(self, buffers: StepBuffers) -> NDArray[np.float32]:
@@ -119,18 +134,19 @@ class SidesTransport(GroupTransport):
         for player in self._opponents.values():
             player.begin(rows)
 
-    def _tell(self, envs: list[int]) -> None:
+    def _begin(self, envs: list[int]) -> None:
         over = set(self._over())
         for env in envs:
             if env in over and self._playing[env] and env not in self._lost:  # with its engine it was not played out
-                self._finished.append(Game(env, int(self.side_of[env]), self.opponent_of[env]))
-            self._playing[env] = True
+                reward = float(self._last_rewards[env].sum())
+                self._finished.append(Game(env, int(self.side_of[env]), self.opponent_of[env], reward))
+            self._playing[env], self._last_rewards[env] = True, 0
             self.opponent_of[env] = self._next
             if self.side_of[env] != self._planned[env]:
                 self.side_of[env] = side = self._planned[env]
                 self.part.seat(env, self.sides[side])
                 self._players[_OPPONENT][0].seat(env, self.sides[1 - side])
-        super()._tell(envs)
+        super()._begin(envs)
 
 
 def two_sides(engine: EnvSpec, names: Sequence[str] | None = None) -> tuple[list[int], list[int]]:

@@ -48,11 +48,7 @@ class GroupVecEnv(UnrealVecEnv):
         copy: bool = True,
     ) -> None:
         if not isinstance(transport, GroupTransport):
-            try:
-                transport = GroupTransport(transport, group, others)
-            except BaseException:
-                transport.close()
-                raise
+            transport = GroupTransport(transport, group, others)
         super().__init__(transport, monitor=monitor, copy=copy)
         self._nobody: NDArray[np.bool_] = np.zeros(self.num_envs, np.bool_)
         self.inactive = self._nobody

@@ -17,7 +17,6 @@ import tempfile
 import time
 import traceback
 import warnings
-from pathlib import Path
 from typing import Any, NoReturn
 
 import click
@@ -133,10 +132,11 @@ def _sentence(error: Exception, words: list[str]) -> str:
 def _keep(error: Exception, words: list[str]) -> str:
     """Writes the traceback into a file; says where it is."""
     text = "".join(traceback.format_exception(type(error), error, error.__traceback__))
-    path = Path(tempfile.gettempdir()) / f"ue-rl-crash-{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}.txt"
     facts = f"ue-rl {__version__}, Python {platform.python_version()}, {platform.platform()}\nue-rl {' '.join(words)}\n"
-    try:
-        path.write_text(f"{facts}\n{text}", "utf-8", "backslashreplace")
+    try:  # a folder that everybody writes into: nobody is to guess the name, or to read what is in it
+        descriptor, path = tempfile.mkstemp(".txt", time.strftime("ue-rl-crash-%Y%m%d-%H%M%S-"))
+        with open(descriptor, "w", encoding="utf-8", errors="backslashreplace") as file:
+            file.write(f"{facts}\n{text}")
     except OSError:
         return "`ue-rl --debug` in front of the same words shows the traceback"
     return f"the traceback is in {path}"

@@ -65,7 +65,7 @@ class View:
         self.screen.print()
         if words:
             for line in words.splitlines():
-                self.screen.print(Text(printable(line), "yellow"), soft_wrap=True)
+                self.screen.print(Text(printable(line, lines=True), "yellow"), soft_wrap=True)
         verdict = "STOPPED" if stopped else "FAIL" if report.exit_code else "PASS"
         colour = "bold red" if report.exit_code else "yellow" if stopped else "bold green"
         self._block(f"{verdict}  ", colour, f"{report.summary}", "")
@@ -85,7 +85,7 @@ class View:
 
     def _block(self, head: str, head_style: str, text: str, style: str) -> None:
         """A text behind a head; the lines below begin where the text began."""
-        text = printable(text).replace("\n", " ")
+        text = printable(text, lines=True).replace("\n", " ")
         lines = [text] if self.width is None else list(_cut(text, max(self.width - len(head) - 1, 20)))
         shown = Text(head, head_style, end="")
         shown.append(f"\n{' ' * len(head)}".join(lines), style or "default")

@@ -101,8 +101,7 @@ def _port(value: Any, helper: Any) -> str:
 
 def _handshake(model: Path, url: str | None) -> Any:
     """The EnvSpec of the engine at `url`; else of the handshake that `ue-rl train` left beside the model, or None."""
-    from ue_rl.training.directory import HANDSHAKE
-    from ue_rl.wire.handshake import decode_handshake
+    from ue_rl.training.directory import HANDSHAKE, read_handshake
 
     if url is not None:
         from ue_rl.connecting import open_transport
@@ -110,9 +109,9 @@ def _handshake(model: Path, url: str | None) -> Any:
         with closing(open_transport(url)) as transport:
             return transport.connect()
     for folder in (model.parent, *list(model.parent.absolute().parents)[:2]):  # beside it, or it is in a checkpoint
-        path = folder / HANDSHAKE
-        if path.exists():
-            return decode_handshake(path.read_bytes())
+        spec = read_handshake(folder / HANDSHAKE)
+        if spec is not None:
+            return spec
     return None
 
 

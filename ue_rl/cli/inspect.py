@@ -82,7 +82,7 @@ def _measure(carrier: Any, steps: int, connected: float, table: Table) -> list[s
 
     spec = carrier.spec
     env = UnrealVecEnv(carrier)
-    table.add_row("for Gymnasium and SB3", printable(f"{env.observation_space}\n{env.action_space}"))
+    table.add_row("for Gymnasium and SB3", printable(f"{env.observation_space}\n{env.action_space}", lines=True))
     begun = time.perf_counter()
     obs = env.reset()
     table.add_row("connect / first reset", f"{connected * 1e3:.1f} ms / {(time.perf_counter() - begun) * 1e3:.1f} ms")

@@ -64,7 +64,7 @@ def play(
     with film_file:
         with _engine(env, gif is not None, connection) as (vec_env, bridge):
             spec = vec_env.engine_spec
-            policy.require(spec.seen_size, spec.act_size)
+            policy.require_spaces(spec, as_trainer=True)
             player = Player(policy, vec_env)
             if seed is not None:
                 vec_env.seed(seed)
@@ -161,9 +161,10 @@ class Player:
 
 
 def as_sent(observation: Any, space: Any) -> Any:
-    """An observation that UnrealVecEnv gave, [n, ...] or a dict of such, in the numbers that the engine sent."""
+    """An observation that UnrealVecEnv gave, [n, ...] or a dict of such, as the engine named and numbered it."""
     if isinstance(observation, dict):
-        return {key: as_sent(part, space.spaces[key]) for key, part in observation.items()}
+        names = getattr(space, "engine_names", {})
+        return {names.get(key, key): as_sent(part, space.spaces[key]) for key, part in observation.items()}
     starts = getattr(space, "engine_starts", None)
     if starts is not None:
         observation = observation + starts.reshape(space.shape)

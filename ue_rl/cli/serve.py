@@ -86,7 +86,7 @@ def serve(
         )
         click.echo(f"{hosted.build_handshake()}")
         for what, text in rows(hosted.spec):
-            click.echo(printable(f"  {what}: " + text.replace("\n", "\n    ")))
+            click.echo(printable(f"  {what}: " + text.replace("\n", "\n    "), lines=True))
         if mujoco is not None and type(hosted.task).__name__ == "MujocoTask":
             click.echo("  without --task every reward is 0, and no episode ends: docs/mujoco.md, section 1")
         if shm_name is None and hosted.spec.action_spec != ActionSpec.box(hosted.spec.act_size):

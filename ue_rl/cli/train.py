@@ -84,8 +84,12 @@ from ue_rl.training.settings import parse_param, parse_setting
 @click.option("--force", is_flag=True, help="Overwrite a run.")
 @click.option("--init-from", help="Start with the weights of this model.zip.")
 @click.option("--save-freq", type=int, help="env-steps between checkpoints.  [default: 50000]")
-@click.option("--save-minutes", type=float, help="Minutes between checkpoints, at most.  [default: 5]")
+@click.option("--save-minutes", type=float, help="Minutes between checkpoints; 0: --save-freq alone.  [default: 5]")
 @click.option("--keep", type=int, help="How many checkpoints are kept.  [default: 3]")
+@click.option(
+    "--save-replay-buffer/--no-save-replay-buffer", default=None,
+    help="The newest checkpoint holds it, as far as it is filled.  [default: yes]",
+)  # fmt: skip
 @click.option(
     "--eval-episodes", type=int, help="Evaluate on this many episodes at the end.  [default: 20 embedded, else 0]"
 )

@@ -175,7 +175,7 @@ class _Kept(logging.Handler):
 
 
 def _line(text: str, style: str = "") -> Text:
-    return Text(printable(text).partition("\n")[0], style=style, no_wrap=True, overflow="ellipsis")
+    return Text(printable(text, lines=True).partition("\n")[0], style=style, no_wrap=True, overflow="ellipsis")
 
 
 def _not_ours(record: logging.LogRecord) -> bool:

@@ -115,7 +115,7 @@ def summary(outcome: Outcome) -> None:
         text = str(reason) if isinstance(reason, KeyboardInterrupt) else f"{type(reason).__name__}: {reason}"
         if outcome.crash is not None:  # what a library prints of a whole tensor is there, too
             text = text.partition("\n")[0]
-        screen.print(printable(text), style="bold red", soft_wrap=True)
+        screen.print(printable(text, lines=True), style="bold red", soft_wrap=True)
         if outcome.crash is not None:
             screen.print(f"The traceback is in {outcome.crash}", soft_wrap=True)
         screen.print(advice(outcome), soft_wrap=True)

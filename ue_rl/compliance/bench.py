@@ -325,7 +325,7 @@ class Bench:
             text = f"{known.title}: {text}" if text else known.title
             if outcome is Outcome.FAIL:
                 self.failed.add(known.name)
-        text, seen = printable(text), printable(seen)
+        text, seen = printable(text, lines=True), printable(seen, lines=True)
         if len(seen) > _SHOWN:
             seen = f"{seen[:_SHOWN]}..."
         self.findings.append(Finding(self.check, self.carrier, outcome, text, known, env_id, seen))

@@ -388,7 +388,7 @@ class TextPeer:
         )
         text = "the engine closed the connection"
         if reason is not None and reason[0] == "ERROR":
-            text = f"the engine ended the session: {reason[1]}"
+            text = f"it says why: {reason[1]}"
         return Wrong("ends-session", text, self.seen, min(waiting, default=None))
 
     # -- rows

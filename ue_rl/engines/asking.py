@@ -6,35 +6,13 @@ from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
 from typing import TypeAlias
 
-import numpy as np
-from numpy.typing import NDArray
-
 from ue_rl.buffers import Resets
 from ue_rl.engines.part import EnginePart
 from ue_rl.errors import ConfigurationError, ConnectionUnusable, UeRlError
-from ue_rl.spec import EnvSpec
 from ue_rl.transport import Options, Seeds
-from ue_rl.wire.refusals import nonfinite_action
 
 # An engine, its own env ids (None: all), and the seeds and options that align with them.
 ResetOf: TypeAlias = "tuple[EnginePart, list[int] | None, Seeds, Options]"
-
-
-def check_finite(
-    spec: EnvSpec, actions: NDArray[np.float32], begin: Sequence[int] = (), live: NDArray[np.bool_] | None = None
-) -> None:
-    """Raises ActionError where a row that takes a step holds a number that is not finite.
-
-    Args:
-        actions: float32 [num_rows, act_size]. begin: envs that are reset instead. live: bool [num_rows], agents that
-            can act; None where envs have none.
-    """
-    wrong = ~np.isfinite(actions).all(axis=1).reshape(spec.num_envs, -1)
-    wrong[np.asarray(begin, np.intp)] = False
-    rows = np.flatnonzero(wrong.reshape(-1) if live is None else wrong.reshape(-1) & live)
-    if len(rows):
-        row = int(rows[0])
-        raise nonfinite_action(actions, row, int(np.isfinite(actions[row]).argmin()), spec)
 
 
 def check_owed(owed: AbstractSet[int], begin: Sequence[int], parts: Sequence[EnginePart]) -> None:

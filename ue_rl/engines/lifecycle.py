@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from enum import Enum
 
@@ -97,6 +98,15 @@ class Life:
     def alive(self) -> bool:
         """See the class."""
         return self.state in _ALIVE
+
+    @contextmanager
+    def told_by(self, listener: Listener) -> Iterator[Listener | None]:
+        """Within the block `listener` is called instead of the own one, which is given."""
+        own, self._listener = self._listener, listener
+        try:
+            yield own
+        finally:
+            self._listener = own
 
     def episode(self, over: bool) -> None:
         """To EPISODE_OVER, or to PLAYING, where it is not there; costs next to nothing if nobody listens."""

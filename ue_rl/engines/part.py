@@ -85,7 +85,7 @@ class EnginePart:
         self._settings: dict[tuple[object, ...], str] = {}
         self.answered_after: deque[float] = deque(maxlen=_KEPT)
         self._latest: float | None = None  # the last of these when the present life began
-        self._lives = 0
+        self._lives, self._closed = 0, False
         self._last_number = 0  # that a request of any of its connections had (FEATURES=SEQ)
         self._doubted = False
         self.envs = range(0)
@@ -219,6 +219,8 @@ class EnginePart:
             transport.close()
             raise
         self.transport, self._connected_at = transport, time.monotonic()
+        if self._closed:  # meanwhile, by another thread
+            transport.close()
         self._latest = self.answered_after[-1] if self.answered_after else None
         if self._lives:
             self._bind()
@@ -322,6 +324,7 @@ class EnginePart:
 
     def close(self) -> None:
         """Ends it; idempotent, never raises."""
+        self._closed = True
         self._forget()
         if self.transport is not None:
             self.transport.close()

@@ -18,18 +18,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ue_rl.buffers import Resets, StepBuffers
-from ue_rl.engines.asking import check_finite, check_owed, split_resets, too_late
+from ue_rl.engines.asking import check_owed, split_resets, too_late
 from ue_rl.engines.calling import REFUSALS, Asked, answer_of
 from ue_rl.engines.lifecycle import Life, Listener
 from ue_rl.engines.merging import merged, merged_facts
+from ue_rl.engines.opening import open_together
 from ue_rl.engines.part import SURVIVABLE, Engine, EnginePart
 from ue_rl.engines.restarts import Restarts
 from ue_rl.engines.source import EngineSource
 from ue_rl.errors import ConfigurationError, ConnectionUnusable, EngineTimeout, UeRlError
-from ue_rl.json_text import json_text
 from ue_rl.session import Event, State
 from ue_rl.spec import EnvSpec
-from ue_rl.transport import BaseTransport, Draw, Options, Seeds, check_actions, live_agents
+from ue_rl.transport import BaseTransport, Draw, Options, Seeds, check_actions, check_finite
 from ue_rl.wire.calls import check_call
 
 _log = logging.getLogger("ue_rl.engines")
@@ -130,11 +130,14 @@ class EnginesTransport(BaseTransport):
     def _drawn_for(self, env: int) -> Mapping[str, float] | None:
         if env not in self._drawn:
             assert self._draw is not None
-            self._drawn[env] = self._draw(env)
+            self._drawn[env] = self._draw_checked(self._draw, env)
         return self._drawn[env]
 
     def _resets(self, env_ids: Sequence[int] | None, seeds: Seeds, options: Options) -> Resets:
-        return Resets(env_ids, seeds, options)  # each engine's own connection draws its parameters
+        if self._draw is not None:  # what is refused must be before the first engine is asked; their connections ask
+            for env in range(self.spec.num_envs) if env_ids is None else env_ids:
+                self._drawn_for(int(env))
+        return Resets(env_ids, seeds, options)
 
     # -- requests
 
@@ -142,9 +145,9 @@ class EnginesTransport(BaseTransport):
         if resets is None and not self._some_lost and not self._some_act:
             self._ask_all(actions)
             return
-        check_actions(self.spec, actions)
         begin = () if resets is None or resets.env_ids is None else resets.env_ids
-        self._check_step(actions, begin)
+        if not begin:
+            self._check_step(actions, begin)
         self._stepping, self._whole, self._asked = True, False, []
         self._since = perf_counter()
         self.buffers.lost.clear()
@@ -189,23 +192,12 @@ class EnginesTransport(BaseTransport):
                 part.asked = None
 
     def _check_step(self, actions: NDArray[np.float32], begin: Sequence[int]) -> None:
-        """What one engine's connection would refuse after others had been asked.
-
-        Raises:
-            ActionError, ConfigurationError: see Transport.send_actions.
-        """
-        if not math.isfinite(np.vdot(actions, actions)):  # a sum of squares that is finite has finite terms
-            live = live_agents(self.buffers) if self._some_act else None
-            check_finite(self.spec, actions, begin, live)
+        """What one engine's connection would refuse after others had been asked."""
+        super()._check_step(actions, begin)
         if self._owed:
             check_owed(self._owed, begin, self._parts)
-        if self._some_act:
-            self._expect(Resets(begin) if len(begin) else None, steps=True)
 
     def _ask_resets(self, resets: Resets) -> None:
-        for options in resets.options or ():
-            if options is not None:
-                json_text(options, "OPTIONS")  # raises for what is no JSON, before anything is sent
         self._stepping, self._whole, self._asked = False, False, []
         self.buffers.lost.clear()
         wanted = split_resets(resets, self._parts)
@@ -326,11 +318,13 @@ class EnginesTransport(BaseTransport):
         _log.warning("%s. Its episodes end as truncated, and it is %s", part.told, part.comes_back)
 
     def _revive(self, parts: Sequence[EnginePart]) -> None:
-        """Opens lost engines again; one that fails is lost again."""
+        """Opens lost engines again, all at the same time; one that fails is lost again."""
+        if not parts:
+            return
         began = time.monotonic()
         started = [part for part in parts if self._surviving(part, part.start)]
-        for part in started:
-            if self._surviving(part, part.open):
+        for part, error in zip(started, open_together(started), strict=True):
+            if self._surviving(part, functools.partial(_raise, error)):
                 _log.info("engine %d is back after %.1f s", part.number, time.monotonic() - began)
 
     def _surviving(self, part: EnginePart, do: Callable[[], None]) -> bool:
@@ -388,3 +382,8 @@ class EnginesTransport(BaseTransport):
     def describe(self) -> dict[str, str]:
         """See Transport.describe; what differs between the engines is listed."""
         return merged_facts([part.describe() for part in self._parts])
+
+
+def _raise(error: BaseException | None) -> None:
+    if error is not None:
+        raise error

@@ -9,8 +9,8 @@ from numpy.typing import NDArray
 
 from ue_rl.envs.hybrid_box import HybridBox, part_of
 from ue_rl.errors import ActionError
-from ue_rl.space_tree import Leaf, LeafKind, leaves
-from ue_rl.spec import ActionKind, ActionSpec, EnvSpec
+from ue_rl.space_tree import MAX_EXACT, Leaf, LeafKind, beyond_exact, leaves
+from ue_rl.spec import ActionKind, EnvSpec
 
 
 class ActionWriter:
@@ -26,10 +26,9 @@ class ActionWriter:
         self._wire_shape = (spec.num_envs, spec.act_size)
         self._hybrid = HybridBox(action.space) if action.kind is ActionKind.HYBRID and action.space else None
         self._zero_based = zero_based
-        tree = action.space or _leaf(action)
         self._parts = [
             (path, _LeafWriter(leaf, spec.num_envs, zero_based, path), slice(at, at + leaf.size))
-            for path, leaf, at in leaves(tree)
+            for path, leaf, at in leaves(action.tree)
         ]
         self._plain = action.kind is ActionKind.BOX and action.space is None
         self._one = self._parts[0][1]
@@ -78,7 +77,7 @@ class _LeafWriter:
         self._path = path
         self._shape = (num_envs, *leaf.shape)
         self._rows = (num_envs, leaf.size)
-        self._box = leaf.kind is LeafKind.BOX
+        self._box, self._wide = leaf.kind is LeafKind.BOX, leaf.wide
         counts = (2,) if leaf.kind is LeafKind.MULTI_BINARY else leaf.counts
         starts = np.array(leaf.starts or (0,), np.int64)
         self._first = np.zeros(1, np.int64) if zero_based else starts
@@ -97,6 +96,11 @@ class _LeafWriter:
         rows = array.reshape(self._rows)
         if ignored is not None:
             rows = np.where(ignored[:, None], self._first, rows)
+        if self._wide and (wrong := beyond_exact(rows)) is not None:
+            raise ActionError(
+                "an integer of the action is not exact in float32, which is what travels", fault="policy",
+                field=_field(self._path), expected=f"{-MAX_EXACT} to {MAX_EXACT}", got=wrong,
+            )  # fmt: skip
         if self._box:
             with np.errstate(over="ignore"):
                 return np.ascontiguousarray(rows, np.float32)
@@ -117,15 +121,6 @@ class _LeafWriter:
             expected=f"an integer from {first} to {end - 1}", got=rows[env, index].item(),
             cure="was the model trained on another action space?",
         )  # fmt: skip
-
-
-def _leaf(action: ActionSpec) -> Leaf:
-    """An action space without a tree, as one leaf: a row of numbers, or one choice."""
-    kind = LeafKind(action.kind.value)
-    if kind is LeafKind.BOX:
-        return Leaf(kind, (action.size,), "float32", (-np.inf,), (np.inf,))  # bounds are not checked
-    shape = () if kind is LeafKind.DISCRETE else (action.size,)
-    return Leaf(kind, shape, counts=() if kind is LeafKind.MULTI_BINARY else action.counts, starts=action.starts)
 
 
 def _field(path: tuple[str, ...]) -> str:

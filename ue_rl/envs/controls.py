@@ -5,6 +5,7 @@ Each method is a round trip of its own, between two steps. What the engine does 
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
@@ -13,7 +14,7 @@ from numpy.typing import NDArray
 
 from ue_rl.engine_calls import EngineCalls
 from ue_rl.envs.spaces import observation_tree
-from ue_rl.errors import ConfigurationError, UnsupportedByEngine
+from ue_rl.errors import CommandFailed, ConfigurationError, UnsupportedByEngine
 from ue_rl.randomize import Randomizer, Ranges, randomize
 from ue_rl.space_tree import Branch, Leaf
 from ue_rl.spec import EnvSpec, Parameter
@@ -21,13 +22,17 @@ from ue_rl.transport import Transport
 
 # (achieved goals, desired goals, infos) -> rewards, as HerReplayBuffer calls it
 GoalReward = Callable[[Any, Any, Any], Any]
-RENDER_FPS = 30
+
+
+class _NoPickle(ConfigurationError, TypeError):
+    """What pickle raises a TypeError for."""
 
 
 class EngineControls:
     """For a class that has a connected `transport`."""
 
     transport: Transport
+    _told_of_pictures = False
 
     def list_params(self) -> dict[str, Parameter]:
         """Name -> parameter with its value now (of env 0) and its range; {} where the game has none."""
@@ -57,12 +62,56 @@ class EngineControls:
         """Lets the game go on; see EngineCalls.resume for errors."""
         EngineCalls(self.transport).resume()
 
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        """Refused: neither a copy nor another process can have the connection."""
+        raise not_pickled(self)
+
     @property
     def _parameters(self) -> tuple[str, ...]:
         return tuple(parameter.name for parameter in self.transport.spec.parameters)
 
-    def _picture(self, env_id: int) -> NDArray[np.uint8]:
-        return EngineCalls(self.transport).render(env_id)
+    def _picture(self, env_id: int) -> NDArray[np.uint8] | None:
+        """None where the engine has no picture of this env now: a film goes on without it, and so does learning."""
+        try:
+            return EngineCalls(self.transport).render(env_id)
+        except CommandFailed as error:
+            if not self._told_of_pictures:
+                self._told_of_pictures = True
+                warnings.warn(f"env {env_id} has no picture: {error} (said once)", stacklevel=3)
+            return None
+
+
+def connected(transport: Transport) -> EnvSpec:
+    """What the engine of `transport` says of itself; connects it, where that has not happened yet.
+
+    Raises:
+        ConfigurationError: it is no transport. Also what transport.connect() raises.
+    """
+    if not callable(getattr(transport, "connect", None)):
+        raise ConfigurationError(
+            "an env class takes a connection, not an address", field="transport", expected="a Transport", got=transport,
+            cure="ue_rl.connect(url) opens one for Stable-Baselines3, gymnasium.make('ue_rl/Engine-v0', url=..) and "
+            "gymnasium.make_vec(..) for Gymnasium, ue_rl.connections.open_engine(host, port) any",
+        )  # fmt: skip
+    return transport.connect()
+
+
+def not_pickled(env: object) -> ConfigurationError:
+    """The error for an env that is copied, pickled or sent to another process."""
+    return _NoPickle(
+        "a connection to an engine can be neither copied nor pickled", field=type(env).__name__,
+        cure="connect in the process that uses it: pass the address or a function that connects, not the env",
+    )  # fmt: skip
+
+
+def render_modes(spec: EnvSpec) -> list[str]:
+    """Gymnasium's `metadata["render_modes"]`."""
+    return ["rgb_array"] if "RENDER" in spec.features else []
+
+
+def render_mode_of(spec: EnvSpec, render_mode: str | None) -> str | None:
+    """As `check_render_mode`; None becomes what this engine can do."""
+    return check_render_mode(spec, render_mode or next(iter(render_modes(spec)), None))
 
 
 def check_render_mode(spec: EnvSpec, render_mode: str | None) -> str | None:

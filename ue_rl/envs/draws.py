@@ -2,27 +2,31 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
+from ue_rl.randomize import drawer_of
 from ue_rl.transport import Draw, Transport
 
 
 def draws_of(transport: Transport) -> Any:
     """The generators of who draws the parameters of this transport's resets; None where nobody does."""
-    generators = getattr(_drawer(transport), "generators", None)
+    generators = getattr(drawer_of(transport), "generators", None)
     return None if generators is None else generators()
 
 
 def restore_draws(transport: Transport, state: Any) -> None:
     """Gives who draws now the generators that `draws_of` returned."""
-    drawer = _drawer(transport)
+    drawer = drawer_of(transport)
     if state is not None and hasattr(drawer, "set_generators"):
         drawer.set_generators(state)
 
 
-def _drawer(transport: Transport) -> Any:
-    draw = getattr(transport, "draw_parameters", None)
-    return getattr(draw, "__self__", draw)
+def show_drawn(transport: Transport, values: Mapping[int, Mapping[str, float]]) -> None:
+    """Who draws now is told what the present episodes of these envs have, which somebody else has drawn."""
+    show = getattr(drawer_of(transport), "show_drawn", None)
+    if show is not None:
+        show(values)
 
 
 def set_draw(transport: Transport, draw: Draw | None) -> None:

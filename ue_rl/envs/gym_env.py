@@ -6,20 +6,26 @@ Takes any Transport whose handshake has one env (SINGLE, RLBASE, or MULTI with E
 from __future__ import annotations
 
 import functools
-from typing import Any, SupportsFloat
+import weakref
+from collections.abc import Callable
+from typing import Any, SupportsFloat, TypeVar
 
 import gymnasium as gym
 from gymnasium import spaces
+from gymnasium.envs.registration import EnvSpec as GymnasiumSpec
 
 from ue_rl.buffers import StepBuffers
 from ue_rl.envs.actions import ActionWriter
-from ue_rl.envs.controls import RENDER_FPS, EngineControls, GoalReward, check_render_mode, goal_reward
+from ue_rl.envs.controls import EngineControls, GoalReward, check_render_mode, connected, goal_reward, render_modes
 from ue_rl.envs.episodes import start_episodes
+from ue_rl.envs.infos import put_arrays
 from ue_rl.envs.masks import Masks
 from ue_rl.envs.observations import Observation, Observations
 from ue_rl.envs.spaces import action_space, observation_space
 from ue_rl.errors import ConfigurationError
-from ue_rl.transport import Transport
+from ue_rl.transport import Transport, owns_transport
+
+_Spec = TypeVar("_Spec", bound=GymnasiumSpec)
 
 
 class UnrealEnv(EngineControls, gym.Env[Any, Any]):
@@ -41,18 +47,19 @@ class UnrealEnv(EngineControls, gym.Env[Any, Any]):
         UnsupportedByEngine: render_mode, but the engine sends no pictures. Also what transport.connect() raises.
     """
 
-    metadata: dict[str, Any] = {"render_modes": ["rgb_array"], "render_fps": RENDER_FPS}  # noqa: RUF012 - gymnasium's
+    _made_from: GymnasiumSpec | None = None
 
+    @owns_transport
     def __init__(
         self, transport: Transport, *, render_mode: str | None = None, compute_reward: GoalReward | None = None
     ) -> None:
         self.transport = transport
-        spec = transport.connect()
+        spec = connected(transport)
         if spec.num_envs != 1:
-            transport.close()
             raise ConfigurationError(
                 "a gymnasium.Env is one env", field="ENV_COUNT", expected=1, got=spec.num_envs,
-                cure="use UnrealVecEnv or UnrealVectorEnv for several",
+                cure="ue_rl.connect(url) gives all of them to Stable-Baselines3 (in place of make_vec_env), "
+                "gymnasium.make_vec to others",
             )  # fmt: skip
         if spec.groups:
             raise ConfigurationError(
@@ -60,6 +67,7 @@ class UnrealEnv(EngineControls, gym.Env[Any, Any]):
                 cure="use ue_rl.UnrealParallelEnv",
             )  # fmt: skip
         self.engine_spec = spec
+        self.metadata = {"render_modes": render_modes(spec), "render_fps": spec.render_fps}
         self.render_mode = check_render_mode(spec, render_mode)
         self._masks = Masks.of(spec)
         if self._masks is not None:
@@ -71,6 +79,15 @@ class UnrealEnv(EngineControls, gym.Env[Any, Any]):
         self.action_space = action_space(spec)
         self._writer = ActionWriter(spec)
         self._observations = Observations(spec, copy=False)  # a row of it is copied
+
+    @property
+    def spec(self) -> GymnasiumSpec | None:
+        """What gymnasium.make has made it from; None without. Its own `make` closes this env: see the class below."""
+        return self._made_from
+
+    @spec.setter
+    def spec(self, spec: GymnasiumSpec | None) -> None:
+        self._made_from = None if spec is None else _OneConnection.of(spec, self.close)
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
@@ -95,7 +112,8 @@ class UnrealEnv(EngineControls, gym.Env[Any, Any]):
         return self._read(buffers), float(buffers.rewards[0]), done and not truncated, truncated, self._info(buffers)
 
     def render(self) -> Any:
-        """The engine's picture, uint8 [height, width, channels]; None without render_mode="rgb_array"."""
+        """The engine's picture, uint8 [height, width, channels]; None where it has none now, and without
+        render_mode="rgb_array"."""
         return None if self.render_mode is None else self._picture(0)
 
     def _read(self, buffers: StepBuffers) -> Observation:
@@ -103,6 +121,7 @@ class UnrealEnv(EngineControls, gym.Env[Any, Any]):
 
     def _info(self, buffers: StepBuffers) -> dict[str, Any]:
         info = dict(buffers.infos.get(0, {}))
+        put_arrays(info)
         if self._masks is not None:
             self._masks.take(buffers)
             info["action_mask"] = self._masks.current[0]
@@ -111,3 +130,34 @@ class UnrealEnv(EngineControls, gym.Env[Any, Any]):
     def close(self) -> None:
         """Closes the connection; idempotent."""
         self.transport.close()
+
+
+class _OneConnection(GymnasiumSpec):
+    """The spec of an env that holds an engine's one connection: an env that it makes gets that connection's place.
+
+    gymnasium.utils.env_checker.check_env makes further envs from the spec of the one that it has checked.
+    """
+
+    _close: Callable[[], Callable[[], None] | None]
+
+    @classmethod
+    def of(cls, spec: GymnasiumSpec, close: Callable[[], None]) -> _OneConnection:
+        """`spec`, whose `make` calls `close` first, as long as there is the object that it belongs to."""
+        return _spec_of(cls, {**vars(spec), "_close": weakref.WeakMethod(close)})
+
+    def make(self, **kwargs: Any) -> gym.Env[Any, Any]:
+        """See gymnasium's EnvSpec.make."""
+        close = self._close()
+        if close is not None:
+            close()
+        return super().make(**kwargs)
+
+    def __reduce__(self) -> Any:
+        """A copy is a plain spec."""
+        return _spec_of, (GymnasiumSpec, {name: value for name, value in vars(self).items() if name != "_close"})
+
+
+def _spec_of(kind: type[_Spec], values: dict[str, Any]) -> _Spec:
+    spec = kind.__new__(kind)
+    vars(spec).update(values)
+    return spec

@@ -3,9 +3,12 @@
 The numbers stand in the order of the tree's leaves:
 
     BOX             its own numbers, as they are, with their bounds
-    DISCRETE(n)     n numbers -1..1: the greatest one is the choice, of equals the first
+    DISCRETE(n)     n numbers -10..10: the greatest one is the choice, of equals the first
     MULTI_DISCRETE  the same for each of its numbers, one after the other
     MULTI_BINARY    a number -1..1 for each flag: on where it is greater than 0
+
+Stable-Baselines3 clips what a Gaussian policy draws to the bounds, and clipped numbers are equal: the bounds of a
+choice's numbers must lie far outside of what is drawn, or the first choices would be preferred.
 """
 
 from __future__ import annotations
@@ -17,8 +20,11 @@ import numpy as np
 from gymnasium import spaces
 from numpy.typing import NDArray
 
-from ue_rl.errors import ActionError
+from ue_rl.errors import ActionError, ConfigurationError
 from ue_rl.space_tree import LeafKind, Space, leaves
+
+CHOICE_BOUND = 10.0  # ten standard deviations of a policy that has not learnt; finite, as SAC and TD3 need it
+_RANGE = f"{-CHOICE_BOUND:g}..{CHOICE_BOUND:g}"
 
 
 @dataclass(frozen=True)
@@ -71,9 +77,12 @@ class HybridBox(spaces.Box):
         low, high = np.full(size, -1, np.float32), np.full(size, 1, np.float32)
         at = 0
         for _, leaf, _ in leaves(tree):
+            count = sum(leaf.counts) or leaf.size
             if leaf.kind is LeafKind.BOX:
-                low[at : at + leaf.size], high[at : at + leaf.size] = leaf.low, leaf.high
-            at += sum(leaf.counts) or leaf.size
+                low[at : at + count], high[at : at + count] = leaf.low, leaf.high
+            elif leaf.counts:
+                low[at : at + count], high[at : at + count] = -CHOICE_BOUND, CHOICE_BOUND
+            at += count
         super().__init__(low, high, dtype=np.float32)
 
     def decode(self, actions: Any) -> NDArray[np.float32]:
@@ -140,15 +149,29 @@ class HybridBox(spaces.Box):
         return encoded
 
     def __eq__(self, other: object) -> bool:
-        """A HybridBox of the same tree."""
-        return isinstance(other, HybridBox) and self.tree == other.tree
+        """A HybridBox of the same tree and bounds: those of a choice's numbers were -1..1 once."""
+        return isinstance(other, HybridBox) and self.tree == other.tree and super().__eq__(other)
 
     __hash__ = None  # type: ignore[assignment]  # as every Box
 
     def __repr__(self) -> str:
-        """The Box and the names of what it stands for."""
+        """The Box, the names of what it stands for, and the bounds of the numbers that a choice is made from."""
         names = ", ".join(f"{'.'.join(path)}: {leaf.kind.value}" for path, leaf, _ in leaves(self.tree))
-        return f"HybridBox({self.low.shape[0]} numbers; {names})"
+        chosen = [self.high[part.box] for part in self.parts if part.kind is LeafKind.DISCRETE]
+        bounds = f"; choices from numbers {-chosen[0]:g}..{chosen[0]:g}" if chosen else ""
+        return f"HybridBox({self.low.shape[0]} numbers; {names}{bounds})"
+
+
+def outgrown(error: Exception) -> ConfigurationError | None:
+    """What to say where Stable-Baselines3 refuses a saved model for its narrower choices; None for another reason."""
+    saved, _, now = str(error).partition("spaces do not match: ")[2].partition(" != ")
+    if not saved.startswith("HybridBox(") or saved.replace("numbers -1..1)", f"numbers {_RANGE})") != now:
+        return None
+    return ConfigurationError(
+        "the model was learnt by a version that drew choices from numbers -1..1, which preferred the first ones",
+        field="action_space", expected=f"numbers {_RANGE}", got="-1..1",
+        cure="begin a new run; the saved model still plays and exports as it did",
+    )  # fmt: skip
 
 
 def part_of(value: Any, path: tuple[str, ...]) -> Any:

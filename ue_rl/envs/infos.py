@@ -1,7 +1,8 @@
-"""Infos of all envs as Gymnasium's vector envs have them: an array for each key, and a mask `_key`."""
+"""Infos as the game gave them: arrays that have travelled as lists are arrays again."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -21,6 +22,23 @@ def with_arrays(infos: Mapping[int, Mapping[str, Any]]) -> dict[int, dict[str, A
         for env, value in _converted(values).items():
             plain[env][key] = value
     return plain
+
+
+def put_arrays(info: dict[str, Any]) -> None:
+    """Turns what are lists of numbers in one env's `info` into arrays, in place, also in dicts within it."""
+    for key, value in info.items():
+        if value.__class__ is list or value.__class__ is dict:
+            info[key] = _converted({0: value})[0]
+
+
+def is_number(value: object) -> bool:
+    """Is it a bool, or a number that a float64 can hold? What an engine sends may be anything that JSON can say."""
+    if not isinstance(value, (int, float, np.number, np.bool_)):
+        return False
+    try:
+        return math.isfinite(value)
+    except (OverflowError, TypeError):
+        return False
 
 
 def _converted(values: dict[int, Any]) -> dict[int, Any]:

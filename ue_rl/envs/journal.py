@@ -85,16 +85,19 @@ class Journal:
 
     # -- episodes
 
-    def reset_asked(self, envs: Sequence[int], seeds: Seeds, options: Options) -> Seeds:
-        """These envs are about to be reset; the seeds to send: those given, and for the others their own."""
-        if self.replayable:
-            seeds = [
-                episode_seed(self.seed, env, self.numbers[env] + 1) if seed is None else seed
-                for env, seed in zip(envs, seeds or repeat(None), strict=False)
-            ]
+    def seeds_of(self, envs: Sequence[int], seeds: Seeds) -> Seeds:
+        """The seeds to send with a reset of these envs: those given, and for the others their own."""
+        if not self.replayable:
+            return seeds
+        return [
+            episode_seed(self.seed, env, self.numbers[env] + 1) if seed is None else seed
+            for env, seed in zip(envs, seeds or repeat(None), strict=False)
+        ]
+
+    def reset_asked(self, envs: Sequence[int], seeds: Seeds, options: Options) -> None:
+        """These envs were asked to begin an episode."""
         for env, seed, chosen in zip(envs, seeds or repeat(None), options or repeat(None), strict=False):
             self._beginning[env] = (seed, chosen)
-        return seeds
 
     def draw(self, draw: Draw, env: int) -> Mapping[str, float] | None:
         """What `draw` draws for an env; it is asked once for each episode, however often its reset is tried."""

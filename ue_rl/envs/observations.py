@@ -16,7 +16,8 @@ from numpy.typing import NDArray
 from ue_rl.buffers import StepBuffers
 from ue_rl.compiled import load
 from ue_rl.envs.spaces import observation_tree
-from ue_rl.space_tree import Branch, Leaf, LeafKind, Space, leaves
+from ue_rl.errors import MalformedMessage
+from ue_rl.space_tree import MAX_EXACT, Branch, Leaf, LeafKind, Space, beyond_exact, leaves
 from ue_rl.spec import EnvSpec
 
 # Arrays [num_envs, ...], or dicts and tuples of them, as the observation space says.
@@ -33,11 +34,11 @@ class Observations:
         spec: of the session.
         copy: give out copies; otherwise float32 parts and images are the transport's own arrays, good until its next
             request.
-        zero_based: choices count from 0, as in `observation_space(spec, zero_based=True)`.
+        zero_based: names and choices as in `observation_space(spec, zero_based=True)`.
     """
 
     def __init__(self, spec: EnvSpec, copy: bool = True, zero_based: bool = False) -> None:
-        tree = observation_tree(spec)
+        tree = observation_tree(spec, zero_based)
         self._copy = copy
         self._space = tree
         self._tree = None if tree is None else _reader(tree, zero_based)
@@ -181,10 +182,33 @@ def _convert(leaf: Leaf, zero_based: bool) -> _Reader | None:
     if starts is not None and not shape:
         starts = starts[0]
 
+    edges = _rounded_bounds(leaf) if leaf.dtype == "float64" else []
+    wide = leaf.wide
+
     def convert(rows: Rows, image: Image) -> NDArray[Any]:
+        if wide and (wrong := beyond_exact(rows)) is not None:
+            raise MalformedMessage(
+                "an integer of the observation is not exact in float32, which is what travels", fault="engine",
+                field="OBS", expected=f"{-MAX_EXACT} to {MAX_EXACT}", got=wrong,
+            )  # fmt: skip
         whole = rows.astype(dtype)
         if starts is not None:
             whole -= starts
+        for rounded, bound in edges:
+            np.copyto(whole, bound, where=rows == rounded)
         return whole if len(shape) < 2 else whole.reshape((len(whole), *shape))
 
     return convert
+
+
+def _rounded_bounds(leaf: Leaf) -> list[tuple[NDArray[np.float32], NDArray[np.float64]]]:
+    """(as float32, as they are) of each bound of a float64 leaf whose float32 lies outside of it: a number that stands
+    at the bound would be read as one beyond it."""
+    found = []
+    for given, outside in ((leaf.low, np.less), (leaf.high, np.greater)):
+        with np.errstate(over="ignore"):
+            bound = np.array(given if len(given) == leaf.size and leaf.shape else given[0], np.float64)
+            rounded = bound.astype(np.float32)
+        if outside(rounded, bound).any():
+            found.append((np.where(outside(rounded, bound), rounded, np.nan).astype(np.float32), bound))
+    return found

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ue_rl.buffers import StepBuffers
-from ue_rl.envs.draws import set_draw
+from ue_rl.envs.draws import set_draw, show_drawn
 from ue_rl.envs.journal import Journal
 from ue_rl.envs.masks import Masks
 from ue_rl.envs.observations import Observations
@@ -80,6 +80,7 @@ def replay(
         lost.setdefault(env, "the same seed and actions led to another observation: the engine is not deterministic")
     for env in [] if returns is None else np.flatnonzero(own.returns != returns).tolist():
         lost.setdefault(env, "the same seed and actions led to other rewards: the engine is not deterministic")
+    show_drawn(transport, {env: drawn for env, drawn in enumerate(journal.parameters) if drawn and env not in lost})
     return lost
 
 

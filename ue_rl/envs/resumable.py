@@ -107,7 +107,7 @@ class Resumable:
             _, obs, rewards, dones, infos, masks = journal.next_recorded()
             if self._masks is not None and masks is not None:
                 self._masks.current = masks
-            return obs, rewards, dones, infos or [{} for _ in dones]
+            return obs, rewards, dones, infos or [{"TimeLimit.truncated": False} for _ in dones]
         before = self._steps, self._returns, self._started
         try:
             obs, rewards, dones, infos = self._step()
@@ -115,7 +115,8 @@ class Resumable:
             self._steps, self._returns, self._started = before
             raise
         masks = None if self._masks is None else self._masks.current
-        journal.answered(obs, rewards, dones, infos if any(infos) else None, masks)
+        said = max(map(len, infos)) > 1  # more than TimeLimit.truncated
+        journal.answered(obs, rewards, dones, infos if said else None, masks)
         return obs, rewards, dones, infos
 
     def _end_lost(

@@ -25,13 +25,14 @@ class _SeededResets:
     def reset(self, env_ids: Sequence[int] | None = None, seeds: Seeds = None, options: Options = None) -> None:
         """See Transport.reset."""
         journal, transport = self._journal, self._transport
-        seeds = journal.reset_asked(range(self.spec.num_envs) if env_ids is None else env_ids, seeds, options)
+        envs = range(self.spec.num_envs) if env_ids is None else env_ids
+        seeds = journal.seeds_of(envs, seeds)
         draw = getattr(transport, "draw_parameters", None)
-        if draw is None:
-            transport.reset(env_ids, seeds, options)
-            return
-        set_draw(transport, functools.partial(journal.draw, draw))
+        if draw is not None:
+            set_draw(transport, functools.partial(journal.draw, draw))
         try:
             transport.reset(env_ids, seeds, options)
         finally:
-            set_draw(transport, draw)
+            if draw is not None:
+                set_draw(transport, draw)
+        journal.reset_asked(envs, seeds, options)

@@ -12,24 +12,30 @@ from typing import Any
 
 import numpy as np
 from gymnasium import spaces
+from gymnasium.vector.utils import batch_space
 
 from ue_rl.envs.actions import ActionWriter
 from ue_rl.envs.hybrid_box import HybridBox
 from ue_rl.space_tree import Branch, Leaf, LeafKind, Space, box
 from ue_rl.spec import ActionKind, EnvSpec, ImageSpec
 
-__all__ = ["ActionWriter", "action_space", "gymnasium_space", "observation_space", "observation_tree"]
+__all__ = ["ActionWriter", "action_space", "batched", "gymnasium_space", "observation_space", "observation_tree"]
 
-# Gymnasium sorts the keys of a Dict, and again when it makes a batch of it; older versions cannot be told otherwise.
+# Older versions keep the order of a list of parts without being told.
 _ORDER: dict[str, Any] = {"sort_keys": False} if "sort_keys" in inspect.signature(spaces.Dict).parameters else {}
 
 
-def observation_tree(spec: EnvSpec) -> Space | None:
+def observation_tree(spec: EnvSpec, zero_based: bool = False) -> Space | None:
     """What an observation is, where it is more than one float32 row; None: it is that row.
 
     An image without a space of its own stands beside the row as {"image": .., "obs": ..}, or alone where the handshake
     says ONLY.
+
+    Args:
+        zero_based: for Stable-Baselines3: parts have names that its networks can give to their layers.
     """
+    if spec.obs_space is not None and zero_based:
+        return _renamed(spec.obs_space)
     if spec.obs_space is not None or spec.image is None:
         return spec.obs_space
     image = Leaf(LeafKind.IMAGE)
@@ -44,13 +50,39 @@ def observation_space(spec: EnvSpec, zero_based: bool = False) -> spaces.Space[A
     """The engine's observation space; without OBS_SPACE a Box float32 [obs_size].
 
     Args:
-        zero_based: choices count from 0 whatever the engine counts from, for Stable-Baselines3, which knows no start.
+        zero_based: choices count from 0 whatever the engine counts from, for Stable-Baselines3, which knows no start;
+            see also `observation_tree`.
     """
-    tree = observation_tree(spec)
+    tree = observation_tree(spec, zero_based)
     if tree is None:
         low, high = spec.obs_bounds
         return spaces.Box(low, high, dtype=np.float32)
-    return gymnasium_space(tree, spec.image, zero_based)
+    made = gymnasium_space(tree, spec.image, zero_based)
+    if tree is not spec.obs_space and spec.obs_space is not None:  # so that an exported file has the engine's names
+        names = zip((name for name, _ in tree.parts), (name for name, _ in spec.obs_space.parts), strict=True)
+        vars(made)["engine_names"] = dict(names)
+    return made
+
+
+def _renamed(tree: Space) -> Space:
+    """`tree` with names that torch's ModuleDict takes, in which MultiInputPolicy keeps a net for each part.
+
+    It takes no dots, and nothing that it has itself, such as `type`, `values` or `forward`: a dot becomes `_`, and `_`
+    is put behind the name until it is free. Only the outermost names: SB3's policies know no Dicts in Dicts.
+    """
+    if not isinstance(tree, Branch) or not tree.named:
+        return tree
+    from torch import nn
+
+    layers, names = nn.ModuleDict(), [name for name, _ in tree.parts]
+    taken, renamed = set(names), []
+    for name in names:
+        safe = name.replace(".", "_")
+        while hasattr(layers, safe) or (safe != name and safe in taken):
+            safe += "_"
+        taken.add(safe)
+        renamed.append(safe)
+    return tree if renamed == names else Branch(tuple(zip(renamed, (part for _, part in tree.parts), strict=True)))
 
 
 def action_space(spec: EnvSpec, zero_based: bool = False) -> spaces.Space[Any]:
@@ -71,6 +103,15 @@ def action_space(spec: EnvSpec, zero_based: bool = False) -> spaces.Space[Any]:
     if action.kind is ActionKind.MULTI_DISCRETE:
         return _discrete((action.size,), action.counts, action.starts, zero_based)
     return spaces.MultiBinary(len(action.counts))
+
+
+def batched(space: spaces.Space[Any], n: int) -> spaces.Space[Any]:
+    """The space of `n` values at once; Gymnasium's own function sorts a Dict's keys in versions before 1.3."""
+    if isinstance(space, spaces.Dict):
+        return spaces.Dict([(name, batched(part, n)) for name, part in space.spaces.items()], **_ORDER)
+    if isinstance(space, spaces.Tuple):
+        return spaces.Tuple([batched(part, n) for part in space.spaces])
+    return batch_space(space, n)
 
 
 def gymnasium_space(tree: Space, image: ImageSpec | None = None, zero_based: bool = False) -> spaces.Space[Any]:

@@ -18,12 +18,13 @@ import gymnasium as gym
 import numpy as np
 from numpy.typing import NDArray
 from stable_baselines3.common.monitor import Monitor
-from stable_baselines3.common.vec_env.base_vec_env import VecEnv, VecEnvIndices, VecEnvStepReturn
+from stable_baselines3.common.vec_env.base_vec_env import VecEnv, VecEnvIndices, VecEnvStepReturn, tile_images
 
 from ue_rl.buffers import StepBuffers
 from ue_rl.envs.actions import ActionWriter
-from ue_rl.envs.controls import RENDER_FPS, EngineControls, GoalReward, check_render_mode, goal_reward
+from ue_rl.envs.controls import EngineControls, GoalReward, check_render_mode, connected, goal_reward, render_mode_of
 from ue_rl.envs.episodes import begin_episodes, start_episodes
+from ue_rl.envs.infos import is_number, put_arrays
 from ue_rl.envs.journal import Journal
 from ue_rl.envs.masks import Masks
 from ue_rl.envs.observations import Observation, Observations
@@ -31,7 +32,7 @@ from ue_rl.envs.resumable import Resumable
 from ue_rl.envs.spaces import action_space, observation_space
 from ue_rl.errors import ConfigurationError, UnsupportedByEngine
 from ue_rl.spec import EnvSpec
-from ue_rl.transport import Transport
+from ue_rl.transport import Transport, owns_transport
 
 _KNOWN = (
     "render_mode", "spec", "metadata", "observation_space", "action_space", "engine_spec", "max_episode_steps",
@@ -52,7 +53,8 @@ class UnrealVecEnv(EngineControls, Resumable, VecEnv):
             with an observation before they step. Stable-Baselines3 is not: it would train on rollouts shifted by one.
         compute_reward: (achieved goals, desired goals, infos) -> rewards [n], for HerReplayBuffer; None: the engine is
             asked, where it has FEATURES=GOAL_REWARD.
-        render_mode: "rgb_array": `render` and `get_images` give the engine's pictures (FEATURES=RENDER).
+        render_mode: "rgb_array": `render` and `get_images` give the engine's pictures (FEATURES=RENDER). None: that,
+            where the engine sends pictures.
 
     Attributes:
         observation_space: as the handshake says, see ue_rl.envs.spaces; choices count from 0.
@@ -71,6 +73,7 @@ class UnrealVecEnv(EngineControls, Resumable, VecEnv):
 
     metadata: dict[str, Any] = {"render_modes": []}  # noqa: RUF012 - VecEnv's own attribute, set anew per instance
 
+    @owns_transport
     def __init__(
         self,
         transport: Transport,
@@ -86,10 +89,10 @@ class UnrealVecEnv(EngineControls, Resumable, VecEnv):
                 "an episode has at least one step", field="max_episode_steps", got=max_episode_steps
             )
         self.transport = transport
-        self.engine_spec: EnvSpec = transport.connect()
+        self.engine_spec: EnvSpec = connected(transport)
         self.max_episode_steps = max_episode_steps
         self.spec = None
-        self.render_mode = check_render_mode(self.engine_spec, render_mode)
+        self.render_mode = render_mode_of(self.engine_spec, render_mode)
         self._compute_reward = goal_reward(transport, compute_reward, zero_based=True)
         if self.engine_spec.groups:
             raise ConfigurationError(
@@ -112,7 +115,7 @@ class UnrealVecEnv(EngineControls, Resumable, VecEnv):
         super().__init__(
             n, observation_space(self.engine_spec, zero_based=True), action_space(self.engine_spec, zero_based=True)
         )
-        self.metadata["render_fps"] = RENDER_FPS
+        self.metadata["render_fps"] = self.engine_spec.render_fps
 
     # -- the step
 
@@ -129,6 +132,8 @@ class UnrealVecEnv(EngineControls, Resumable, VecEnv):
         self._returns[:] = 0
         self._started[:] = self._steps
         self.reset_infos = [dict(buffers.infos.get(env, {})) for env in range(self.num_envs)]
+        for info in self.reset_infos:
+            put_arrays(info)
         self._reset_seeds()
         self._reset_options()
         if self._masks is not None:
@@ -161,7 +166,7 @@ class UnrealVecEnv(EngineControls, Resumable, VecEnv):
         Returns:
             observations, as `reset` gives them (of the new episode where one ended), rewards float32
             [num_envs], dones bool [num_envs], infos. What the engine sends under a key that SB3 reads (`episode`,
-            `terminal_observation`, `TimeLimit.truncated`) is in info["engine"].
+            `terminal_observation`, `TimeLimit.truncated`; `is_success` where it is no number) is in info["engine"].
         """
         try:
             return self._step() if self.journal is None else self._step_of(self.journal)
@@ -175,12 +180,17 @@ class UnrealVecEnv(EngineControls, Resumable, VecEnv):
         obs = self._observations.read(buffers)
         rewards = buffers.rewards.copy()
         dones = buffers.dones.astype(np.bool_)
-        infos: list[dict[str, Any]] = [{} for _ in range(self.num_envs)]
+        infos: list[dict[str, Any]] = [{"TimeLimit.truncated": False} for _ in range(self.num_envs)]
         if buffers.infos:
-            for env, info in buffers.infos.items():
-                infos[env].update(info)
-                if not _RESERVED.isdisjoint(info) and env not in buffers.lost:
-                    infos[env]["engine"] = {key: infos[env].pop(key) for key in info if key in _RESERVED}
+            for env, sent in buffers.infos.items():
+                info = infos[env]
+                info.update(sent)
+                odd = "is_success" in sent and not is_number(sent["is_success"])  # SB3 takes the mean of it
+                if (odd or not _RESERVED.isdisjoint(sent)) and env not in buffers.lost:
+                    own = [key for key in sent if key in _RESERVED or (odd and key == "is_success")]
+                    info["engine"] = {key: info.pop(key) for key in own}
+                    info["TimeLimit.truncated"] = False
+                put_arrays(info)
         if self._masks is not None:
             self._masks.take(buffers)
         if self.journal is not None and self.journal.lost:
@@ -234,6 +244,7 @@ class UnrealVecEnv(EngineControls, Resumable, VecEnv):
         self._started[envs] = self._steps
         for env in envs:
             self.reset_infos[env] = dict(buffers.infos.get(env, {}))
+            put_arrays(self.reset_infos[env])
             if self._masks is not None:
                 self.reset_infos[env]["action_mask"] = self._masks.current[env]
 
@@ -327,10 +338,22 @@ class UnrealVecEnv(EngineControls, Resumable, VecEnv):
         return [self._monitor and wrapper_class is Monitor for _ in self._get_indices(indices)]
 
     def get_images(self) -> Sequence[NDArray[np.uint8] | None]:
-        """A picture of each env, uint8 [height, width, channels], with render_mode="rgb_array"; otherwise None each."""
+        """A picture of each env, uint8 [height, width, channels], with render_mode="rgb_array"; otherwise None each.
+
+        An env that has no picture now is black beside those that have one; None each where none has.
+        """
         if self.render_mode is None:
             return [None] * self.num_envs
-        return [self._picture(env) for env in range(self.num_envs)]
+        pictures = [self._picture(env) for env in range(self.num_envs)]
+        black = next((np.zeros_like(picture) for picture in pictures if picture is not None), None)
+        return [black if picture is None else picture for picture in pictures]
+
+    def render(self, mode: str | None = None) -> NDArray[np.uint8] | None:
+        """The pictures of all envs, tiled; None where no env has one."""
+        if self.render_mode is None or mode not in (None, self.render_mode):
+            return super().render(mode)  # says why there is none
+        pictures = [picture for picture in self.get_images() if picture is not None]
+        return tile_images(pictures) if pictures else None
 
     def _get_indices(self, indices: VecEnvIndices) -> list[int]:
         n, chosen = self.num_envs, list(super()._get_indices(indices))

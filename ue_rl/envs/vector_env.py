@@ -8,19 +8,18 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 from gymnasium.vector import AutoresetMode
-from gymnasium.vector.utils import batch_space
 from numpy.typing import NDArray
 
 from ue_rl.buffers import StepBuffers
 from ue_rl.envs.actions import ActionWriter
-from ue_rl.envs.controls import RENDER_FPS, EngineControls, check_render_mode
+from ue_rl.envs.controls import EngineControls, check_render_mode, connected, render_modes
 from ue_rl.envs.episodes import CutOff, begin_episodes, start_episodes
 from ue_rl.envs.infos import with_arrays
 from ue_rl.envs.masks import Masks
 from ue_rl.envs.observations import Observation, Observations
-from ue_rl.envs.spaces import action_space, observation_space
+from ue_rl.envs.spaces import action_space, batched, observation_space
 from ue_rl.errors import ConfigurationError, UnsupportedByEngine
-from ue_rl.transport import Transport
+from ue_rl.transport import Transport, owns_transport
 
 _MODES = ", ".join(mode.name for mode in AutoresetMode)
 
@@ -50,6 +49,7 @@ class UnrealVectorEnv(EngineControls, gym.vector.VectorEnv[Any, Any, NDArray[Any
         UnsupportedByEngine: render_mode, but the engine sends no pictures. Also what transport.connect() raises.
     """
 
+    @owns_transport
     def __init__(
         self,
         transport: Transport,
@@ -57,9 +57,11 @@ class UnrealVectorEnv(EngineControls, gym.vector.VectorEnv[Any, Any, NDArray[Any
         autoreset_mode: AutoresetMode | str = AutoresetMode.NEXT_STEP,
         render_mode: str | None = None,
     ) -> None:
+        self.closed = True  # until there is something to close: Gymnasium closes what is collected
         self.autoreset_mode = _mode(autoreset_mode)
         self.transport = transport
-        self.engine_spec = spec = transport.connect()
+        self.engine_spec = spec = connected(transport)
+        self.closed = False
         if spec.groups:
             raise ConfigurationError(
                 "the envs of this engine hold agents", field="AGENTS", got=", ".join(spec.agent_names),
@@ -68,17 +70,18 @@ class UnrealVectorEnv(EngineControls, gym.vector.VectorEnv[Any, Any, NDArray[Any
         self.num_envs = spec.num_envs
         self.render_mode = check_render_mode(spec, render_mode)
         self.metadata = {
-            "render_modes": ["rgb_array"], "render_fps": RENDER_FPS, "autoreset_mode": self.autoreset_mode,
+            "render_modes": render_modes(spec), "render_fps": spec.render_fps, "autoreset_mode": self.autoreset_mode,
         }  # fmt: skip
         self.single_observation_space = observation_space(spec)
         self.single_action_space = action_space(spec)
-        self.observation_space = batch_space(self.single_observation_space, self.num_envs)
-        self.action_space = batch_space(self.single_action_space, self.num_envs)
+        self.observation_space = batched(self.single_observation_space, self.num_envs)
+        self.action_space = batched(self.single_action_space, self.num_envs)
         self._writer = ActionWriter(spec)
         self._observations = Observations(spec)
         self._masks = Masks.of(spec)
         self._over = np.zeros(self.num_envs, np.bool_)  # envs whose episode is over and has not begun again
         self._cut = CutOff()
+        self._begins: NDArray[np.bool_] | None = None  # envs that begin an episode in the step that is under way
 
     def reset(
         self, *, seed: int | Sequence[int | None] | None = None, options: dict[str, Any] | None = None
@@ -116,6 +119,7 @@ class UnrealVectorEnv(EngineControls, gym.vector.VectorEnv[Any, Any, NDArray[Any
         self._cut.forget(env_ids)
         if buffers.lost:
             self._cut.keep(buffers)
+            self._cut.forget(np.flatnonzero(self._over).tolist())  # their episodes had ended before
         return obs, self._infos(buffers, buffers.infos)
 
     def step(self, actions: Any) -> tuple[Observation, NDArray[Any], NDArray[Any], NDArray[Any], dict[str, Any]]:
@@ -128,6 +132,11 @@ class UnrealVectorEnv(EngineControls, gym.vector.VectorEnv[Any, Any, NDArray[Any
         Raises:
             ActionError: see ActionWriter. ConfigurationError: an episode is over and autoreset is DISABLED.
         """
+        self.step_async(actions)
+        return self.step_wait()
+
+    def step_async(self, actions: Any) -> None:
+        """Sends what `step` sends; errors as there. `step_wait` must follow before anything else is asked."""
         begins = self._over if np.count_nonzero(self._over) else None
         if begins is not None and self.autoreset_mode == AutoresetMode.DISABLED:
             raise ConfigurationError(
@@ -139,6 +148,18 @@ class UnrealVectorEnv(EngineControls, gym.vector.VectorEnv[Any, Any, NDArray[Any
             self._masks.check(rows, begins)
         resets = [] if begins is None else np.flatnonzero(begins).tolist()
         self.transport.send_actions(rows, [*resets, *self._cut.envs] or None)
+        self._begins = begins
+
+    def step_wait(
+        self, timeout: float | None = None
+    ) -> tuple[Observation, NDArray[Any], NDArray[Any], NDArray[Any], dict[str, Any]]:
+        """What `step` returns, of the actions that `step_async` sent.
+
+        Args:
+            timeout: for those who call Gymnasium's AsyncVectorEnv so; the connection's own deadline holds.
+        """
+        begins = self._begins
+        resets = [] if begins is None else np.flatnonzero(begins).tolist()
         buffers = self.transport.receive()
         if self._cut.envs:
             self._cut.tell(buffers)
@@ -158,8 +179,9 @@ class UnrealVectorEnv(EngineControls, gym.vector.VectorEnv[Any, Any, NDArray[Any
         self._over = dones
         return obs, rewards, dones & ~truncations, truncations, self._infos(buffers, infos)
 
-    def render(self) -> tuple[NDArray[np.uint8], ...] | None:
-        """A picture of each env, uint8 [height, width, channels]; None without render_mode="rgb_array"."""
+    def render(self) -> tuple[Any, ...] | None:
+        """A picture of each env, uint8 [height, width, channels], or None where it has none now; None alone without
+        render_mode="rgb_array"."""
         return None if self.render_mode is None else tuple(self._picture(env) for env in range(self.num_envs))
 
     def call(self, name: str, *args: Any, **kwargs: Any) -> tuple[Any, ...]:

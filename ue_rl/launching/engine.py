@@ -27,7 +27,7 @@ from ue_rl.launching.output import Output
 from ue_rl.launching.process import EngineProcess, exit_words
 from ue_rl.launching.template import Template
 from ue_rl.shm.segment import reclaim_stale
-from ue_rl.transport import Transport
+from ue_rl.transport import Transport, closed_if_it_fails
 
 _log = logging.getLogger("ue_rl.launching")
 
@@ -120,7 +120,8 @@ class LaunchedEngine:
         url = self.listen(life)
         with self._failing(life):
             transport = self._connect(url)
-            life.to(LifeState.STREAMING, url)
+            with closed_if_it_fails(transport):
+                life.to(LifeState.STREAMING, url)
             return transport
 
     def listen(self, life: Life) -> str:

@@ -12,6 +12,7 @@ algorithm/ and the replay buffer are pickles: load only what you trust.
 from __future__ import annotations
 
 import logging
+import math
 import pickle
 import time
 from collections.abc import Callable, Iterator
@@ -34,7 +35,7 @@ class Saves:
     Args:
         store: where to. save_freq: env-steps between two checkpoints. save_minutes: minutes between them.
         export: called with the path of model.onnx, for each checkpoint; None: none is written. after: called with each
-            complete Checkpoint.
+            complete Checkpoint. extra: with a checkpoint's folder, for more files. replay_buffer: it is saved, too.
 
     Attributes:
         last: the Checkpoint that was saved last by this object; None before.
@@ -42,11 +43,11 @@ class Saves:
 
     def __init__(
         self, store: CheckpointStore, save_freq: int, save_minutes: float, export: Callable[[Path], object] | None,
-        after: Callable[[Checkpoint], object],
+        after: Callable[[Checkpoint], object], extra: Callable[[Path], object], replay_buffer: bool,
     ) -> None:  # fmt: skip
         self.last: Checkpoint | None = None
-        self._store, self._freq, self._seconds = store, save_freq, 60 * save_minutes
-        self._export, self._after = export, after
+        self._store, self._freq, self._seconds = store, save_freq, 60 * save_minutes or math.inf
+        self._export, self._after, self._extra, self._with_replay_buffer = export, after, extra, replay_buffer
         self.begin(0)
 
     def begin(self, env_steps: int) -> None:
@@ -67,9 +68,10 @@ class Saves:
         def write(folder: Path) -> dict[str, object]:
             algorithm.save_to_path((folder / FOLDER).absolute())
             buffer = algorithm.local_replay_buffer
-            if buffer is not None:
+            if buffer is not None and self._with_replay_buffer:
                 with (folder / REPLAY).open("wb") as file:
                     pickle.dump(buffer.get_state(), file, protocol=5)
+            self._extra(folder)
             if self._export is not None:
                 self._export(folder / "model.onnx")
             return {

@@ -22,7 +22,7 @@ from ray.exceptions import RayError
 
 from ue_rl.durable import write_whole
 from ue_rl.envs.spaces import action_space, observation_space
-from ue_rl.errors import ConfigurationError, EngineDisconnected, ExportError, SaveFailed, UeRlError, printable
+from ue_rl.errors import EngineDisconnected, ExportError, SaveFailed, UeRlError, printable
 from ue_rl.rllib.algorithms import algorithm_config, check_actions, num_env_runners, resources
 from ue_rl.rllib.checkpoints import Saves, is_finite, restore
 from ue_rl.rllib.cluster import cluster
@@ -33,7 +33,7 @@ from ue_rl.saving.checkpoints import Checkpoint
 from ue_rl.saving.stop_callback import LEARNING
 from ue_rl.saving.stopping import Stopping
 from ue_rl.spec import EnvSpec
-from ue_rl.training.comparison import check_spaces
+from ue_rl.training.comparison import check_spaces, check_unfinished
 from ue_rl.training.curves import draw_curves
 from ue_rl.training.directory import RunDirectory
 from ue_rl.training.ending import closed, note, said_of, sentence, writable
@@ -87,10 +87,10 @@ class RllibLearner:
         self._saves = Saves(
             self._store, options.save_freq, options.save_minutes,
             self._export if options.export else None, self._saved,
+            lambda folder: RunDirectory(folder).write_config(options), options.save_replay_buffer,
         )  # fmt: skip
         checkpoint = self._restored() if resume else None
         self._first = 0 if checkpoint is None else checkpoint.env_steps
-        self._before = 0 if checkpoint is None else int(checkpoint.facts.get("episodes", 0))
         connected = self.inbox.connected
         facts = dict(connected[min(connected)].facts)
         facts["engines"] = sum(int(each.facts.get("engines", 1)) for each in connected.values())
@@ -115,11 +115,7 @@ class RllibLearner:
         o = self.options
         last = self._store.last if resume else None
         done = 0 if last is None else last.env_steps
-        if done >= o.timesteps:
-            raise ConfigurationError(
-                "the run has reached its timesteps already", field="timesteps", expected=f"more than {done}",
-                got=o.timesteps, cure="raise --timesteps",
-            )  # fmt: skip
+        check_unfinished(o, done)
         if o.seed is not None:
             o = replace(o, seed=(o.seed + done) % _SEED)
         return algorithm_config(o, self.run.engines, name)
@@ -284,7 +280,7 @@ class RllibLearner:
             _log.warning("no news of the env runners any more: %s", error)
 
     def _save(self, reason: str) -> None:
-        self._saves.save(self.algorithm, self.inbox.env_steps, self._before + self.episodes.count, reason)
+        self._saves.save(self.algorithm, self.inbox.env_steps, self.episodes.count, reason)
 
     def _saved(self, checkpoint: Checkpoint) -> None:
         """What is shown and played lies in the run's folder itself; the run that this one overwrites had its time."""

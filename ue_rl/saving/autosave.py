@@ -13,9 +13,13 @@ import atexit
 import functools
 import json
 import logging
+import math
+import os
 import secrets
 import shutil
+import threading
 import time
+import weakref
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from pathlib import Path
@@ -32,13 +36,15 @@ from ue_rl.saving import snapshot
 from ue_rl.saving.checkpoints import Checkpoint, CheckpointStore
 from ue_rl.saving.lock import RunLock
 from ue_rl.saving.packing import write_packed
-from ue_rl.saving.resuming import FORMAT, Part, Resumed, resume, write_model
+from ue_rl.saving.resuming import FORMAT, REPLAY, Part, Resumed, resume, write_model
 from ue_rl.saving.stop_callback import LEARNING, WAITING
 from ue_rl.saving.stopping import Stopped, Stopping, as_python_does
 
 CHECKPOINTS = "checkpoints"  # the folder's name
 
 Algorithm = TypeVar("Algorithm", bound=BaseAlgorithm)
+
+_holders: weakref.WeakValueDictionary[Path, AutoSave] = weakref.WeakValueDictionary()  # of locks, in this process
 
 _log = logging.getLogger(__name__)
 
@@ -59,9 +65,10 @@ class AutoSave(BaseCallback):
     Args:
         folder: of the run; made where it is not there.
         save_freq: env-steps between two checkpoints.
-        save_minutes: minutes between two checkpoints.
+        save_minutes: minutes between two checkpoints; 0: env-steps alone count.
         keep: how many checkpoints are kept.
-        replay_buffer: checkpoints hold the replay buffer of algorithms that have one. It may be large.
+        replay_buffer: the newest checkpoint holds the replay buffer of algorithms that have one, as far as it is
+            filled. It may be large.
         export: called with (model, path of model.onnx, VecNormalize or None) for each checkpoint, such as
             ue_rl.inference.export_onnx. What it raises is logged.
         parts: name -> what is saved and restored with the model, as NAME.json.
@@ -71,6 +78,8 @@ class AutoSave(BaseCallback):
             sees to both, with `rescue`.
         tell: shows a sentence, such as which checkpoint a run goes on from.
         lock: take the run's lock (FOLDER/run.lock), so that no second process writes into it. False: the caller does.
+            Another AutoSave of this process that is not learning gives it up, and saves what it has: a cell of a
+            notebook may be run again.
 
     Attributes:
         store: the CheckpointStore.
@@ -96,17 +105,19 @@ class AutoSave(BaseCallback):
     ) -> None:
         super().__init__()
         self.folder = Path(folder)
-        self.store = CheckpointStore(self.folder / CHECKPOINTS, keep)
+        self.store = CheckpointStore(self.folder / CHECKPOINTS, keep, newest_only=(REPLAY,))
         self.resumed: Checkpoint | None = None
         self.last: Checkpoint | None = None
-        self._save_freq, self._save_seconds = max(1, save_freq), 60 * save_minutes
+        self._save_freq, self._save_seconds = max(1, save_freq), 60 * save_minutes or math.inf
         self._with_replay_buffer, self._export = replay_buffer, export
         self._parts, self._extra, self._after = dict(parts or {}), extra, after
         self._signals, self._lock, self._say = signals, RunLock(self.folder) if lock else None, tell
         self._env: UnrealVecEnv | None = None
         self._stops = Stopping(error=as_python_does)
-        self._running = ExitStack()  # the signals, while learning
-        self._locked, self._locked_now = ExitStack(), False
+        # While learning: the signals; within that, but for what is saved at the end: being stopped by them.
+        self._running, self._stoppable = ExitStack(), ExitStack()
+        self._learning_in: int | None = None  # the thread that learns, or has left learn() without a word
+        self._process = os.getpid()  # that learns: a forked child saves nothing
         self._to_restore: Resumed | None = None  # until the first rollout of a resumed run
         # As it was at the last rollout's start.
         self._snapshot: snapshot.State = {}
@@ -153,15 +164,29 @@ class AutoSave(BaseCallback):
             self._env.keep_journal(secrets.randbits(62) if seed is None else seed)
 
     def _take_lock(self) -> None:
-        if self._lock is not None and not self._locked_now:
-            self.folder.mkdir(parents=True, exist_ok=True)
-            self._locked.enter_context(self._lock)
-            self._locked_now = True
+        if self._lock is None or self._lock.held:
+            return
+        self.folder.mkdir(parents=True, exist_ok=True)
+        folder = self.folder.resolve()
+        holder = _holders.get(folder)
+        if holder is not None and not holder._is_learning_elsewhere():
+            holder.rescue()
+        self._lock.__enter__()
+        _holders[folder] = self
+
+    def _is_learning_elsewhere(self) -> bool:
+        thread = self._learning_in
+        return thread not in (None, threading.get_ident()) and any(
+            each.ident == thread for each in threading.enumerate()
+        )
 
     # -- what Stable-Baselines3 calls
 
     def _on_training_start(self) -> None:
+        if self._learning_in is not None:  # learn() was left by an exception, and is called again
+            self._leave()
         self._take_lock()
+        self._learning_in, self._process = threading.get_ident(), os.getpid()
         model = self.model
         resumed = self._to_restore
         if resumed is not None and resumed.model is model:
@@ -177,7 +202,11 @@ class AutoSave(BaseCallback):
         self._collecting = self._unsaved = False
         if self._signals:
             self._running.enter_context(self._stops)
-            self._running.enter_context(self._stops.interruptible(WAITING))
+            try:
+                self._stoppable.enter_context(self._stops.interruptible(WAITING))
+            except BaseException:
+                self._leave()
+                raise
             if self._env is not None:
                 self._env.on_failure = self.rescue
             atexit.register(self.rescue)
@@ -209,10 +238,12 @@ class AutoSave(BaseCallback):
         self._stops.grace = LEARNING
 
     def _on_training_end(self) -> None:
-        self._running.close()  # nothing interrupts what follows
+        self._stoppable.close()  # nothing interrupts what follows
         if self._unsaved:
             self.save("learning is over")
         self._leave()
+        if self._stops.requested is not None and self._signals:  # came while it was saved
+            raise as_python_does(self._stops.requested)
 
     def _take_snapshot(self) -> None:
         """Takes the state that a checkpoint of this rollout holds."""
@@ -236,7 +267,9 @@ class AutoSave(BaseCallback):
 
     def _leave(self) -> None:
         """Learning is over, somehow."""
+        self._stoppable.close()
         self._running.close()
+        self._learning_in = None
         self._collecting = self._unsaved = False
         self._snapshot = {}
         if self._env is not None:
@@ -244,17 +277,20 @@ class AutoSave(BaseCallback):
             if self._env.journal is not None:
                 self._env.journal.unmark()
         atexit.unregister(self.rescue)
-        if self._locked_now:
-            self._locked_now = False
-            self._locked.close()
+        if self._lock is not None:
+            self._lock.__exit__(None, None, None)
 
     # -- saving
 
     def save(self, reason: str = "") -> Checkpoint | None:
         """Saves a checkpoint now; None where it could not be saved, which is logged. For the thread that learns.
 
-        A policy with weights that are NaN or infinite is not saved: the last good one would have to go for it.
+        A policy with weights that are NaN or infinite is not saved: the last good one would have to go for it. Nor does
+        a process save that was forked while this one learns: the run is its parent's.
         """
+        if os.getpid() != self._process:
+            _log.error("not saved: this process was forked from the one that learns, which saves the run")
+            return None
         model, steps = self.model, self.model.num_timesteps
         if not snapshot.is_finite(model):
             self._saved_steps, self._saved_at = steps, time.monotonic()
@@ -289,7 +325,9 @@ class AutoSave(BaseCallback):
 
     def rescue(self, error: BaseException | None = None) -> Checkpoint | None:
         """learn() was left, by `error`: saves what no checkpoint has yet. Nothing is done twice, nothing is raised."""
-        self._running.close()
+        if os.getpid() != self._process:
+            return None
+        self._stoppable.close()
         saved = None
         if self._unsaved:
             self._unsaved = False

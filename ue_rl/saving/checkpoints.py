@@ -68,10 +68,12 @@ class CheckpointStore:
     Args:
         folder: where they are.
         keep: how many are kept; older ones are deleted when a newer one is safe.
+        newest_only: files that the newest one alone keeps, because they are large.
     """
 
-    def __init__(self, folder: Path, keep: int = 3) -> None:
+    def __init__(self, folder: Path, keep: int = 3, newest_only: tuple[str, ...] = ()) -> None:
         self.folder = folder
+        self._newest_only = newest_only
         self.keep = max(1, keep)
         self._little_room = False
         self._broken: set[Path] = set()  # of which it was said
@@ -95,8 +97,11 @@ class CheckpointStore:
             path = self.folder / f"{number:04d}_{env_steps}_steps"
             at = self.folder / f"{HALF}{path.name}"
             at.mkdir()
-            manifest = {**write(at), **_header(number, env_steps)}
-            manifest["files"] = _synced(at)
+            facts, files = write(at), _synced(at)
+            for name in self._newest_only:
+                if name in files:
+                    files[name]["newest_only"] = True
+            manifest = {**facts, **_header(number, env_steps), "files": files}
             (at / MANIFEST).write_text(json.dumps(manifest, indent=1, sort_keys=True), "utf-8")
             sync_file(at / MANIFEST)
             sync_folder(at)
@@ -135,6 +140,11 @@ class CheckpointStore:
         """The newest good one; None where there is none."""
         return next(self.newest_first(), None)
 
+    @property
+    def env_steps(self) -> int:
+        """Of the newest one, good or not; 0 without any. Its files are not read."""
+        return max(self._entries(), default=(0, 0))[1]
+
     def __bool__(self) -> bool:
         """Is there any complete checkpoint? Its files are not read."""
         return bool(self._entries())
@@ -172,12 +182,14 @@ class CheckpointStore:
             _log.warning("%s could not be written: %s", self.folder / LAST, error)
 
     def _prune(self) -> None:
-        """Deletes those that are older than the newest `keep` whole ones."""
+        """Deletes those older than the newest `keep` whole ones, and of all but the newest what it alone keeps."""
         kept = 0
         for _, env_steps, path in sorted(self._entries(), reverse=True):
             if kept >= self.keep:
                 self._delete(path)
             elif _looks_whole(path, env_steps):
+                for name in self._newest_only if kept else ():
+                    self._delete(path / name)
                 kept += 1
 
     def _delete(self, path: Path | None) -> None:
@@ -268,6 +280,8 @@ def _manifest(path: Path, env_steps: int) -> dict[str, Any]:
             require_file(path / name)
             size = (path / name).stat().st_size
         except FileNotFoundError:
+            if facts.get("newest_only"):
+                continue
             raise ValueError(f"{name} is missing") from None
         if size != facts.get("bytes"):
             raise ValueError(f"{name} has {size} bytes instead of {facts.get('bytes')}")
@@ -286,6 +300,8 @@ def _looks_whole(path: Path, env_steps: int) -> bool:
 def _verify(path: Path, manifest: Mapping[str, Any]) -> None:
     """Raises OSError or ValueError where a file is not what it was."""
     for name, facts in manifest["files"].items():
+        if facts.get("newest_only") and not (path / name).exists():
+            continue
         if _sha256(path / name) != facts.get("sha256"):
             raise ValueError(f"{name} has changed since it was saved: its SHA-256 differs")
 

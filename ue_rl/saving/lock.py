@@ -17,6 +17,7 @@ from filelock import FileLock, Timeout
 
 from ue_rl.durable import write_whole
 from ue_rl.errors import ConfigurationError
+from ue_rl.forks import notify_of_forks
 
 LOCK = "run.lock"
 HOLDER = "run.holder.json"  # a file of its own: on Windows nobody can read a file that is locked
@@ -25,7 +26,7 @@ _log = logging.getLogger(__name__)
 
 
 class RunLock:
-    """Held as a context manager while a process writes into a run's folder.
+    """Held as a context manager while a process writes into a run's folder. A forked child holds nothing.
 
     The lock is the operating system's (flock, on Windows LockFile): it ends with the process, also by kill -9. Where
     the file system has no locks (some network mounts), a process that runs on this machine is still recognized; one on
@@ -33,15 +34,28 @@ class RunLock:
 
     Args:
         folder: the run's; it must exist.
+
+    Attributes:
+        held: by this object, in this process.
     """
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self._lock = FileLock(folder / LOCK)
-        self._held = False
+        self._lock = self._made()
+        self.held = False
+        notify_of_forks(self)
+
+    def _made(self) -> FileLock:
+        return FileLock(self.folder / LOCK, thread_local=False)
 
     def __enter__(self) -> RunLock:
-        """Raises ConfigurationError where another process holds it, with who that is."""
+        """Nothing happens where it is held already.
+
+        Raises:
+            ConfigurationError: another process holds it, with who that is; or the folder cannot be written.
+        """
+        if self.held:
+            return self
         before = self.holder()
         try:
             self._lock.acquire(timeout=0)
@@ -56,23 +70,56 @@ class RunLock:
             if _runs(before):
                 raise self._refusal(before) from None
             _log.warning("%s cannot be locked (%s): start nothing else on this run", self.folder, error)
+        if self._is_of_another_folder():
+            self._lock.release()
+            raise self._refusal(self.holder())
         if before and before.get("host") != socket.gethostname():
             _log.warning(
                 "%s was last written by pid %s on %s, which did not say that it ended: make sure that it has",
                 self.folder, before.get("pid"), before.get("host"),
             )  # fmt: skip
-        self._held = True
+        self.held = True
         self._write_holder()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self._held:
-            self._held = False
-            with suppress(OSError):
-                (self.folder / HOLDER).unlink(missing_ok=True)
+        if self.held:
+            self.held = False
+            if (self.holder() or {}).get("pid") == os.getpid():  # else the folder was renamed, and that is another one
+                with suppress(OSError):
+                    (self.folder / HOLDER).unlink(missing_ok=True)
             self._lock.release()
+
+    def forked(self) -> None:
+        """In a forked child: the lock stays the parent's. Closing a descriptor of it does not release it, but as long
+        as one is open, it is not released when the parent dies.
+        """
+        self.held = False
+        descriptor = self._descriptor()
+        if descriptor is not None:
+            with suppress(OSError):
+                os.close(descriptor)
+            self._context.lock_file_fd = None
+        self._lock = self._made()
+
+    def _is_of_another_folder(self) -> bool:
+        """Was the folder renamed, or made anew, between opening the lock's file and locking it?"""
+        descriptor = self._descriptor()
+        if descriptor is None or os.name == "nt":
+            return False
+        try:
+            return not os.path.samestat(os.fstat(descriptor), os.stat(self.folder / LOCK))
+        except OSError:
+            return True
+
+    @property
+    def _context(self) -> Any:
+        return self._lock._context  # filelock has no other way to its descriptor
+
+    def _descriptor(self) -> int | None:
+        return self._context.lock_file_fd  # type: ignore[no-any-return]
 
     def holder(self) -> dict[str, Any] | None:
         """pid, host and start time of who holds it, or held it and was killed; None where nobody is named."""

@@ -18,11 +18,13 @@ from stable_baselines3.common.off_policy_algorithm import OffPolicyAlgorithm
 from stable_baselines3.common.vec_env import VecEnv, VecNormalize, unwrap_vec_normalize
 
 from ue_rl.envs.draws import restore_draws
+from ue_rl.envs.hybrid_box import outgrown
 from ue_rl.envs.vec_env import UnrealVecEnv
 from ue_rl.errors import ConfigurationError
 from ue_rl.saving import snapshot
 from ue_rl.saving.checkpoints import Checkpoint, CheckpointStore
 from ue_rl.saving.packing import read_packed
+from ue_rl.saving.replay_buffer import write_replay_buffer
 
 MODEL, NORMALIZE, REPLAY = "model.zip", "vecnormalize.pkl", "replay_buffer.pkl"
 FORMAT = 1  # of state.json
@@ -79,7 +81,7 @@ def write_model(model: BaseAlgorithm, folder: Path, replay_buffer: bool = True) 
     if statistics is not None:
         statistics.save(str(folder / NORMALIZE))
     if replay_buffer and isinstance(model, OffPolicyAlgorithm) and model.replay_buffer is not None:
-        model.save_replay_buffer(folder / REPLAY)
+        write_replay_buffer(model.replay_buffer, folder / REPLAY)
 
 
 def resume(store: CheckpointStore, kind: Any, env: VecEnv, load: Mapping[str, Any]) -> Resumed | None:
@@ -131,7 +133,7 @@ def _loaded(checkpoint: Checkpoint, kind: Any, env: VecEnv, load: Mapping[str, A
     except ValueError as error:
         if "spaces do not match" not in str(error):
             raise
-        raise ConfigurationError(
+        raise outgrown(error) or ConfigurationError(
             f"the checkpoint {checkpoint.path} is of another engine", got=str(error),
             cure="connect to the engine that it was trained with, or begin a new run in another folder",
         ) from error  # fmt: skip
@@ -140,7 +142,11 @@ def _loaded(checkpoint: Checkpoint, kind: Any, env: VecEnv, load: Mapping[str, A
     if state is not None and state["format"] != FORMAT:
         state = None
     replay = checkpoint.file(REPLAY)
-    if replay is not None and isinstance(model, OffPolicyAlgorithm):
+    if replay is None and isinstance(model, OffPolicyAlgorithm):
+        _log.warning("not exact: checkpoint %s holds no replay buffer, learning goes on with an empty one", checkpoint)
+        if state is not None:  # where it was filled up to
+            state["snapshot"].pop("buffer", None)
+    elif replay is not None and isinstance(model, OffPolicyAlgorithm):
         with warnings.catch_warnings():  # HER's, where the episodes under way are lost
             warnings.filterwarnings("ignore", message="The last trajectory in the replay buffer will be truncated")
             model.load_replay_buffer(replay, truncate_last_traj=state is None or not _same_envs(state, env))

@@ -16,7 +16,7 @@ import torch
 from stable_baselines3.common.base_class import BaseAlgorithm
 from stable_baselines3.common.vec_env import VecEnv, VecEnvWrapper, VecFrameStack, VecMonitor, VecNormalize
 
-from ue_rl.saving.global_random import read_state
+from ue_rl.saving.global_random import read_state, write_state
 
 # Attributes of algorithms that are replaced, never written into, while a rollout is collected.
 _PLAIN = (
@@ -178,7 +178,7 @@ def _random(model: BaseAlgorithm) -> tuple[Any, ...]:
 def _put_random(model: BaseAlgorithm, state: tuple[Any, ...]) -> None:
     python, numpy_state, cpu, cuda, generators = state
     random.setstate(python)
-    np.random.set_state(numpy_state)
+    write_state(numpy_state)
     torch.set_rng_state(cpu)
     if cuda and model.device.type == "cuda" and len(cuda) == torch.cuda.device_count():
         torch.cuda.set_rng_state_all(cuda)

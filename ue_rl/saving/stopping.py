@@ -18,6 +18,8 @@ from contextlib import contextmanager, suppress
 from types import FrameType, TracebackType
 from typing import Any
 
+from ue_rl.forks import notify_of_forks
+
 _UNWINDING = 1.0  # seconds after a stop in which another one would only break what is being closed
 
 _NAMES = ("SIGINT", "SIGTERM", "SIGHUP", "SIGBREAK")
@@ -51,14 +53,15 @@ class Stopping:
 
     Nothing is interrupted but what runs in an `interruptible` block: saving needs no protection of its own. Signals
     that are ignored (SIGHUP under nohup) stay ignored. Python gives signals to the main thread alone: in another one
-    this does nothing.
+    this does nothing. A forked child has the handlers that were there before. It may be entered again, and then knows
+    nothing of the time before.
 
     Args:
         tell: shows a sentence; it is called in a signal handler, so it must not wait for a lock. None: on stderr.
         error: what is raised where Stopped is said here, made from the signal's number.
 
     Attributes:
-        requested: the signal that came first; None while there was none.
+        requested: the signal that came first since it was entered; None while there was none.
         grace: seconds that the first signal gives to what runs; 0: nothing. StopCallback sets it.
     """
 
@@ -66,19 +69,24 @@ class Stopping:
         self, tell: Callable[[str], object] | None = None, error: Callable[[int], BaseException] = Stopped
     ) -> None:
         self._error = error
-        self.requested: signal.Signals | None = None
+        self.requested: signal.Signals | None
         self.grace = 0.0
         self._tell = tell or write_to_stderr
         self._before: dict[int, Any] = {}
         self._depth = 0  # of interruptible blocks
-        self._count = 0
-        self._due = False  # the grace is over
-        self._raised = float("-inf")
+        self._forget()
         # Its put() is the one that may be called in a signal handler; starting a thread there may not.
         self._graces: queue.SimpleQueue[float | None] = queue.SimpleQueue()
         self._watch: threading.Thread | None = None
 
+    def _forget(self) -> None:
+        self.requested = None
+        self._count = 0
+        self._due = False  # the grace is over
+        self._raised = float("-inf")
+
     def __enter__(self) -> Stopping:
+        self._forget()
         if threading.current_thread() is threading.main_thread():
             for name in _NAMES:
                 number = getattr(signal, name, None)
@@ -87,18 +95,29 @@ class Stopping:
                     self._before[number] = signal.signal(number, self._on_signal)
             self._watch = threading.Thread(target=self._watched, name="ue_rl stopping", daemon=True)
             self._watch.start()
+            notify_of_forks(self)
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        for number, handler in self._before.items():
-            signal.signal(number, handler)
-        self._before.clear()
-        if self._watch is not None:
+        if self._watch is not None:  # first: what it still sends is for our handlers, not for those before
             self._graces.put(None)
             self._watch.join()
             self._watch = None
+        self._give_back()
+
+    def _give_back(self) -> None:
+        for number, handler in self._before.items():
+            if signal.getsignal(number) == self._on_signal:  # else somebody has taken it meanwhile
+                signal.signal(number, handler)
+        self._before.clear()
+
+    def forked(self) -> None:
+        """In a forked child: its signals are its own, and there is no thread that would end a grace."""
+        self._watch = None
+        self._forget()
+        self._give_back()
 
     @contextmanager
     def interruptible(self, grace: float = 0.0) -> Iterator[None]:

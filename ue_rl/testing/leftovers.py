@@ -75,7 +75,7 @@ class Leftovers:
         for name in sorted(set(_segments()) - self._segments):
             pid = _maker(name)
             if pid in pids or not processes.alive(pid):
-                lines.append(f"segment /dev/shm/{name}")
+                lines.append(f"segment {_SEGMENTS / name}")
         lines += [f"port lock {path}" for path in sorted(set(_locks()) - self._locks) if not _is_held(path)]
         if self.folder is not None:
             lines += [f"temporary file {path}" for path in sorted(self.folder.rglob("*")) if not _foreign(path)]

@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import logging
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
-import numpy as np
 from stable_baselines3.common.callbacks import BaseCallback
 
+from ue_rl.envs.infos import is_number
 from ue_rl.errors import printable
 from ue_rl.training.episodes import Episodes
 
 _MAX_KEYS = 200  # numbers of the game that are followed: what an engine sends must not fill the disk
+_PREFIX = "engine/"
 # What infos hold for SB3 and its wrappers; anything else is the game's own.
 _SB3_KEYS = frozenset(
     ("episode", "terminal_observation", "TimeLimit.truncated", "is_success", "action_mask", "action_masks", "engine")
 )
+
+_log = logging.getLogger(__name__)
 
 
 class EpisodeLog(BaseCallback):
@@ -43,11 +47,19 @@ class EngineNumbers(BaseCallback):
     Keys that SB3 reads (`episode`, `is_success` and so on) are left to it; where a game uses one of them for something
     else, UnrealVecEnv has it in `info["engine"]`, and it is followed from there. For an algorithm whose rollouts are
     shorter than what its logger shows, the numbers are those since the last time that it showed them.
+
+    A run has at most 200 of them: each is two columns of its table.
+
+    Args:
+        known: columns that the table of a resumed run has already.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, known: Iterable[str] = ()) -> None:
         super().__init__()
-        self._sums: dict[str, tuple[float, int, float]] = {}  # key -> sum, count, maximum
+        self._sums: dict[str, tuple[float, int, float]] = {}  # name -> sum, count, maximum
+        self._names = {name for name in known if name.startswith(_PREFIX) and not name.endswith("_max")}
+        self._keys: dict[str, str] = {}  # key -> name
+        self._told = False
         self._recorded: str | None = None
 
     def _on_step(self) -> bool:
@@ -64,13 +76,28 @@ class EngineNumbers(BaseCallback):
         return True
 
     def _add(self, key: str, value: object) -> None:
-        if not isinstance(value, (int, float, np.number, np.bool_)):
+        if not is_number(value):
             return
-        number = float(value)
-        if not math.isfinite(number) or (key not in self._sums and len(self._sums) >= _MAX_KEYS):
+        name = self._keys.get(key) or self._name(key)
+        if name is None:
             return
-        total, count, top = self._sums.get(key, (0.0, 0, -math.inf))
-        self._sums[key] = total + number, count + 1, max(top, number)
+        number = float(value)  # type: ignore[arg-type]
+        total, count, top = self._sums.get(name, (0.0, 0, -math.inf))
+        self._sums[name] = total + number, count + 1, max(top, number)
+
+    def _name(self, key: str) -> str | None:
+        """What it is called in the tables; None where the run has as many names already as it may have."""
+        name = f"{_PREFIX}{printable(key)[:80]}"
+        if name not in self._names:
+            if len(self._names) >= _MAX_KEYS:
+                if not self._told:
+                    self._told = True
+                    _log.warning("the engine's INFO has more than %d numbers by name: others are not shown", _MAX_KEYS)
+                return None
+            self._names.add(name)
+        if len(self._keys) < _MAX_KEYS:
+            self._keys[key] = name
+        return name
 
     def _on_rollout_start(self) -> None:
         # The logger forgets what it has shown: then the next numbers begin anew.
@@ -78,8 +105,7 @@ class EngineNumbers(BaseCallback):
             self._sums.clear()
 
     def _on_rollout_end(self) -> None:
-        for key, (total, count, top) in self._sums.items():
-            name = f"engine/{printable(key)[:80]}"
+        for name, (total, count, top) in self._sums.items():
             self.logger.record(name, total / count)
             self.logger.record(f"{name}_max", top)
             self._recorded = name

@@ -46,7 +46,9 @@ _RULES: dict[str, tuple[str, bool, Check]] = {
     ),
     **dict.fromkeys(("wait", "reconnect"), ("a number of seconds from 0", False, _number)),
     "save_minutes": ("a number of minutes from 0", False, _number),
-    **dict.fromkeys(("normalize", "export"), ("true or false", False, lambda value: isinstance(value, bool))),
+    **dict.fromkeys(
+        ("normalize", "export", "save_replay_buffer"), ("true or false", False, lambda value: isinstance(value, bool))
+    ),
     "nul_terminated": ("true or false", True, lambda value: isinstance(value, bool)),
     **dict.fromkeys(("algo", "policy", "device", "log_dir"), ("text", False, _text)),
     **dict.fromkeys(("env", "run_id", "init_from", "group", "engine", "ray_address"), ("text", True, _text)),

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 from ue_rl.errors import ConfigurationError, HandshakeError, nearest
 from ue_rl.spec import EnvSpec
+from ue_rl.training.directory import read_handshake
 from ue_rl.training.options import DEFAULT_ENV, OFF_POLICY, TrainOptions, resolve, tuned_for
 from ue_rl.wire.handshake import decode_handshake, encode_handshake
 
@@ -19,8 +20,8 @@ from ue_rl.wire.handshake import decode_handshake, encode_handshake
 _FREE = (
     "timesteps", "engine", "num_engines", "host", "port", "transport", "channel", "timeout", "wait", "start_timeout",
     "max_restarts", "restart_window", "reconnect", "num_envs", "env_kwargs", "max_episode_steps", "device", "threads",
-    "save_freq", "save_minutes", "keep", "export", "eval_episodes", "verbose", "params", "time_scale", "curriculum",
-    "others", "num_env_runners", "num_learners", "num_gpus_per_learner", "ray_address",
+    "save_freq", "save_minutes", "keep", "save_replay_buffer", "export", "eval_episodes", "verbose", "params",
+    "time_scale", "curriculum", "others", "num_env_runners", "num_learners", "num_gpus_per_learner", "ray_address",
 )  # fmt: skip
 _UNSAID = ("log_dir", "run_id", "hyperparameters")  # where the run is; compared one by one
 _NEW_RUN = "leave it out, or begin a new run with the weights of this one: --init-from {run}"
@@ -104,6 +105,17 @@ def compare(saved: Mapping[str, Any], options: TrainOptions, run: Path) -> Compa
     return Comparison(options, said, loadable(options))
 
 
+def check_unfinished(options: TrainOptions, learnt: int) -> None:
+    """Raises ConfigurationError where there is nothing left to learn after `learnt` env-steps."""
+    if learnt >= options.timesteps:
+        error = ConfigurationError(
+            f"the run has reached its timesteps already: it has learnt {learnt:,}", field="timesteps",
+            cure=f"go on with --resume --timesteps {2 * learnt}, or any more than it has, or begin a new run",
+        )  # fmt: skip
+        error.fault = None  # nobody has done anything wrong
+        raise error
+
+
 def loadable(options: TrainOptions) -> dict[str, Any]:
     """The hyperparameters of `options` that SB3's load() applies to a model that has learnt already."""
     if options.backend != "sb3":
@@ -122,11 +134,13 @@ def check_spaces(spec: EnvSpec, handshake: Path) -> tuple[EnvSpec, EnvSpec] | No
         the specs before and now, as the handshake has them; None without a handshake.
 
     Raises:
-        ConfigurationError: other observations or actions, by the part of the handshake that differs.
+        ConfigurationError: other observations or actions, by the part of the handshake that differs; or no file.
     """
     try:
-        before = decode_handshake(handshake.read_bytes())
-    except (FileNotFoundError, HandshakeError):
+        before = read_handshake(handshake)
+    except HandshakeError:
+        before = None
+    if before is None:
         return None
     now = decode_handshake(encode_handshake(replace(spec, shm=None)))
     for name, key in _SPACES.items():

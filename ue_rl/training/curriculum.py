@@ -25,8 +25,9 @@ from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.vec_env import VecEnv
 
 from ue_rl.errors import ConfigurationError
-from ue_rl.randomize import Randomizer, check_ranges
+from ue_rl.randomize import Randomizer, check_ranges, drawer_of, owner_of
 from ue_rl.training.lessons import Course, parse_curriculum, ranges_of
+from ue_rl.transport import Draw
 
 _log = logging.getLogger(__name__)
 
@@ -42,6 +43,7 @@ class Curriculum(BaseCallback):
 
     Attributes:
         courses: the lessons, and which of them holds now.
+        below: what draws the parameters that no lesson names; None: nothing does.
 
     Raises:
         ConfigurationError: the lessons are malformed. At the beginning of learn(), or in `attach`: also where the
@@ -59,12 +61,14 @@ class Curriculum(BaseCallback):
         super().__init__()
         self.courses: list[Course] = parse_curriculum(lessons)
         self._seed, self._timesteps, self._tell_user = seed, timesteps, tell
-        self._below: Callable[[int], Mapping[str, float] | None] | None = None
+        self.below: Draw | None = None
         self._randomizer: Randomizer | None = None
         self._attached: Any = None  # the transport whose resets get the lessons' parameters
         self._told = False
         self._returns: dict[str, deque[float]] = {}  # of each course, what its last episodes counted
-        self._stale: dict[str, NDArray[np.bool_]] = {}  # envs whose episode began before the lesson did
+        self._stale: dict[str, NDArray[np.bool_]] = {}  # rows of envs whose episode began before the lesson did
+        self._agents: int | None = None  # rows of each env; None: its episode ends with its only row
+        self._reset: set[int] = set()  # envs that were reset since the last step
         self._was: Mapping[str, Any] = {}  # what restore() was given
 
     def attach(self, env: VecEnv) -> None:
@@ -87,7 +91,8 @@ class Curriculum(BaseCallback):
         for where, ranges in ranges_of(self.courses):
             check_ranges(spec, ranges, where)
         self._attached = transport
-        self._below, transport.draw_parameters = transport.draw_parameters, self.draw
+        if drawer_of(transport) is not self:
+            self.below, transport.draw_parameters = transport.draw_parameters, self.draw
         self._randomizer = Randomizer(spec, {}, self._seed)
         for course in self.courses:
             self._announce(str(course))
@@ -95,20 +100,28 @@ class Curriculum(BaseCallback):
     def draw(self, env_id: int) -> dict[str, float]:
         """The parameters of this env's next episode: those of whoever drew before, under those of the lessons."""
         assert self._randomizer is not None
-        below = (self._below(env_id) if self._below else None) or {}
+        self._reset.add(env_id)
+        below = (self.below(env_id) if self.below else None) or {}
         self._randomizer.ranges = {name: value for course in self.courses for name, value in course.params.items()}
         return {**below, **self._randomizer(env_id)}
 
+    def show_drawn(self, values: Mapping[int, Mapping[str, float]]) -> None:
+        """See Randomizer.show_drawn."""
+        for drawer in (self._randomizer, self.below):
+            show = getattr(owner_of(drawer), "show_drawn", None)
+            if show is not None:
+                show(values)
+
     def generators(self) -> list[Any]:
         """The states of what draws, as JSON values, see ue_rl.envs.draws.draws_of."""
-        below = getattr(self._below, "generators", None)
+        below = getattr(owner_of(self.below), "generators", None)
         own = None if self._randomizer is None else self._randomizer.generators()
         return [own, None if below is None else below()]
 
     def set_generators(self, states: Sequence[Any]) -> None:
         """Goes on drawing from what `generators()` gave."""
-        for drawer, state in zip((self._randomizer, self._below), states, strict=True):
-            go_on = getattr(drawer, "set_generators", None)
+        for drawer, state in zip((self._randomizer, self.below), states, strict=True):
+            go_on = getattr(owner_of(drawer), "set_generators", None)
             if state is not None and go_on is not None:
                 go_on(state)
 
@@ -151,6 +164,7 @@ class Curriculum(BaseCallback):
         self.attach(self.training_env)
         first = before is not self._attached
         num_envs = self.training_env.num_envs
+        self._agents = getattr(getattr(self._attached, "part", None), "size", None)
         # learn() has reset the envs already where nobody called attach().
         self._stale = {course.key: np.full(num_envs, first) for course in self.courses}
         self._returns = {course.key: self._window(course) for course in self.courses}
@@ -161,6 +175,7 @@ class Curriculum(BaseCallback):
         infos = self.locals["infos"]
         ended = [(row, infos[row]) for row in np.flatnonzero(self.locals["dones"]).tolist()]
         ended = [(row, info) for row, info in ended if not info.get("inactive")]  # a row that waits for its agent
+        begun = self._begun([row for row, _ in ended])
         for course in self.courses:
             criteria = course.lesson.criteria
             if course.is_last or criteria is None:
@@ -168,13 +183,11 @@ class Curriculum(BaseCallback):
             window, stale = self._returns[course.key], self._stale[course.key]
             fresh = 0
             for row, info in ended:
-                if stale[row]:
-                    stale[row] = False
-                    continue
-                value = self._value(criteria.measure, info)
+                value = None if stale[row] else self._value(criteria.measure, info)
                 if value is not None:
                     fresh += 1
                     window.append(value)
+            stale[begun] = False
             if len(window) < criteria.min_lesson_length or not (fresh or criteria.measure == "progress"):
                 continue
             measure = self._progress() if criteria.measure == "progress" else float(np.mean(window))
@@ -191,6 +204,12 @@ class Curriculum(BaseCallback):
 
     # -- helpers
 
+    def _begun(self, ended: list[int]) -> list[int]:
+        """The rows of envs that were reset since the last step. An agent that ends may come back before its env is."""
+        envs, self._reset = self._reset, set()
+        size = self._agents
+        return ended if size is None else [env * size + agent for env in envs for agent in range(size)]
+
     def _value(self, measure: str, info: Mapping[str, Any]) -> float | None:
         """What an episode that has just ended counts; None where the env does not say, which is told once."""
         if measure == "progress":
@@ -199,7 +218,7 @@ class Curriculum(BaseCallback):
             return float(info["episode"]["r"])
         if measure == "success" and "is_success" in info:
             return float(bool(info["is_success"]))
-        if not self._told:
+        if not self._told and not info.get("engine_lost"):  # such an episode counts for nothing
             self._told = True
             needed = "an env with monitor=True" if measure == "reward" else "is_success in the engine's INFO"
             text = f"the curriculum stays where it is: its measure {measure!r} needs {needed} at an episode's end"

@@ -7,21 +7,29 @@ events.out.tfevents.* (TensorBoard)
 
 from __future__ import annotations
 
+import errno
+import functools
 import itertools
 import json
 import logging
+import os
 import re
+import secrets
 import shutil
 import zipfile
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from ue_rl.durable import HALF, sync_folder, write_whole
 from ue_rl.errors import ConfigurationError
+from ue_rl.files import require_file
 from ue_rl.saving.checkpoints import CheckpointStore
 from ue_rl.saving.lock import HOLDER, LOCK, RunLock
-from ue_rl.training.options import TrainOptions, read_config
+from ue_rl.spec import EnvSpec
+from ue_rl.training.options import FORMAT, TrainOptions, read_config, read_whole_config
+from ue_rl.wire.handshake import decode_handshake
 
 HANDSHAKE = "handshake.txt"
 # What the config.yaml of every run names, whatever version wrote it.
@@ -58,6 +66,7 @@ class RunDirectory:
 
     Attributes:
         replaced: where the run stands aside that this one overwrites; None where there is none, or no longer.
+        lock: of the run.
     """
 
     replaced: Path | None = None
@@ -77,13 +86,18 @@ class RunDirectory:
         self.curves = path / "curves.png"
         self.log = path / "run.log"
 
+    @functools.cached_property
+    def lock(self) -> RunLock:  # noqa: D102 - see above
+        return RunLock(self.path)
+
     @classmethod
     def create(
         cls, log_dir: Path, run_id: str | None, name: str, force: bool, options: TrainOptions | None = None
     ) -> RunDirectory:
         """A fresh directory `run_id`, or `name` with the next free number.
 
-        A run that is overwritten is renamed: `remove_replaced` deletes it, `discard` puts it back.
+        A run that is overwritten is renamed: `remove_replaced` deletes it, `discard` puts it back. However many
+        processes do so at the same moment, each has a folder of its own, or is refused.
 
         Args:
             options: written into its config.yaml at once: a run that is killed before it saves can be resumed.
@@ -92,34 +106,65 @@ class RunDirectory:
             ConfigurationError: the run exists already and `force` is off, another process writes it, `run_id` is no
                 name, or the folder cannot be written.
         """
-        if run_id is None:
-            ends = [path.name.removeprefix(f"{name}-") for path in log_dir.glob(f"{name}-*")]
-            run_id = f"{name}-{max((int(end) for end in ends if end.isdigit()), default=0) + 1}"
-        run = cls(log_dir / checked_id(run_id))
-        occupied = run.path.exists() and not _never_begun(run.path)
-        if occupied:
-            if not force:
-                raise ConfigurationError(
-                    f"the run {run.path} exists already", field="run_id",
-                    cure="continue it with --resume, overwrite it with --force, or choose another --run-id",
-                )  # fmt: skip
-            run.check_is_run("--force only overwrites runs; choose another --run-id")
+        half = cls(log_dir / f"{HALF}{secrets.token_hex(8)}")
+        run = half if run_id is None else cls(log_dir / checked_id(run_id))
         try:
-            if run.path.exists():
-                with RunLock(run.path):  # refused where a process writes it; Windows renames no folder with open files
-                    pass
-            if occupied:
-                names = (run.path.with_name(f"{run_id}.{number}") for number in itertools.count(1))
-                run.replaced = run.path.rename(next(path for path in names if not path.exists()))
-            run.checkpoints.mkdir(parents=True, exist_ok=not occupied)
+            half.checkpoints.mkdir(parents=True)
             if options is not None:
-                run.write_config(options)
+                half.write_config(options)
+            if run_id is not None:
+                if run.path.exists():
+                    run._make_room(force)
+                if not _takes_name(half.path, run.path):  # another process was faster
+                    raise run._exists()
+            else:
+                ends = [path.name.removeprefix(f"{name}-") for path in log_dir.glob(f"{name}-*")]
+                first = max((int(end) for end in ends if end.isdigit()), default=0) + 1
+                paths = (log_dir / f"{name}-{number}" for number in itertools.count(first))
+                run = cls(next(path for path in paths if _takes_name(half.path, path)))
+        except BaseException as error:
+            shutil.rmtree(half.path, ignore_errors=True)
+            run._put_back()
+            if isinstance(error, OSError):
+                raise ConfigurationError(f"{run.path} cannot be written", field="log_dir", got=str(error)) from error
+            raise
+        with suppress(OSError):
             sync_folder(log_dir)
-        except OSError as error:
-            if run.replaced:
-                run.discard()
-            raise ConfigurationError(f"{run.path} cannot be written", field="log_dir", got=str(error)) from error
         return run
+
+    def _exists(self) -> ConfigurationError:
+        return ConfigurationError(
+            f"the run {self.path} exists already", field="run_id",
+            cure="continue it with --resume, overwrite it with --force, or choose another --run-id",
+        )  # fmt: skip
+
+    def _make_room(self, force: bool) -> None:
+        """Renames what has the name of this run; refused where a process writes it."""
+        begun = not _never_begun(self.path)
+        if begun and not force:
+            raise self._exists()
+        if begun:
+            self.check_is_run("--force only overwrites runs; choose another --run-id")
+        with RunLock(self.path) as lock:
+            if begun == _never_begun(self.path):  # another process has made it anew
+                raise self._exists()
+            if os.name == "nt":  # renames no folder with open files, so none that another process writes
+                lock.__exit__(None, None, None)
+            before = self.set_aside()[:1] if begun and not self.saved_anything else []
+            names = (self.path.with_name(f"{self.path.name}.{number}") for number in itertools.count(1))
+            aside = next(path for path in names if not path.exists()) if begun and not before else self._hidden
+            self.path.rename(aside)
+            (aside / HOLDER).unlink(missing_ok=True)
+        if begun and not before:
+            self.replaced = aside
+            return
+        shutil.rmtree(aside, ignore_errors=True)
+        if before:  # what was to overwrite it was killed before it saved anything: it waits still
+            self.replaced = before[0]
+
+    @property
+    def _hidden(self) -> Path:
+        return self.path.with_name(f"{HALF}{self.path.name}-{secrets.token_hex(4)}")
 
     @classmethod
     def existing(cls, log_dir: Path, run_id: str | None, name: str) -> RunDirectory:
@@ -129,14 +174,15 @@ class RunDirectory:
             ConfigurationError: there is none, or its folder is no run.
         """
         if run_id is None:
-            configs = list(log_dir.glob(f"{name}-*/config.yaml"))
-            configs = [path for path in configs if path.parent.name.removeprefix(f"{name}-").isdigit()]
-            if not configs:
+            found = [*log_dir.glob(f"{name}-*/config.yaml"), *log_dir.glob(f"{name}-*/checkpoints/*_steps")]
+            folders = {log_dir / path.relative_to(log_dir).parts[0]: path.stat().st_mtime for path in reversed(found)}
+            folders = {path: at for path, at in folders.items() if path.name.removeprefix(f"{name}-").isdigit()}
+            if not folders:
                 raise ConfigurationError(
                     f"no run of {name} in {log_dir} to resume", field="run_id",
                     cure="name one with --run-id, or start one without --resume",
                 )  # fmt: skip
-            return cls(max(configs, key=lambda path: path.stat().st_mtime).parent)
+            return cls(max(folders, key=lambda path: folders[path]))
         run = cls(log_dir / checked_id(run_id))
         aside = run.set_aside()
         if not run.path.is_dir():
@@ -167,7 +213,7 @@ class RunDirectory:
 
     def store(self, keep: int = 3) -> CheckpointStore:
         """Its checkpoints."""
-        return CheckpointStore(self.checkpoints, keep)
+        return CheckpointStore(self.checkpoints, keep, newest_only=(self.replay.name,))
 
     def old_models(self) -> list[OldModel]:
         """What a version without checksums has saved, the farthest first; what cannot be read is logged, passed over.
@@ -210,8 +256,25 @@ class RunDirectory:
             self.replaced = None
 
     def discard(self) -> None:
-        """Deletes this run, and puts back the one that it was to overwrite."""
-        shutil.rmtree(self.path, ignore_errors=True)
+        """Deletes this run, unless another process writes it, and puts back the one that it was to overwrite."""
+        try:
+            self.lock.__enter__()
+        except ConfigurationError as error:
+            if self.path.exists():
+                _log.warning("%s is not deleted: %s", self.path, error.plain())
+                return
+        if os.name == "nt":
+            self.lock.__exit__(None, None, None)
+        gone = self._hidden
+        try:  # at once: what another process makes in its place is not deleted
+            self.path.rename(gone)
+        except OSError:
+            gone = self.path
+        shutil.rmtree(gone, ignore_errors=True)
+        self.lock.__exit__(None, None, None)
+        self._put_back()
+
+    def _put_back(self) -> None:
         if self.replaced:
             try:
                 self.replaced.rename(self.path)
@@ -220,16 +283,63 @@ class RunDirectory:
             self.replaced = None
 
     def read_config(self) -> dict[str, Any]:
-        """The options that the run was started with.
+        """The options that the run was started with. Where its config.yaml is cut or missing, a checkpoint's copy.
 
         Raises:
-            ConfigurationError: config.yaml cannot be read.
+            ConfigurationError: config.yaml cannot be read, and there is no copy.
         """
-        return read_config(self.config)
+        error: ConfigurationError | None = None
+        config: dict[str, Any] = {}
+        try:
+            config = read_whole_config(self.config)
+        except ConfigurationError as broken:
+            if broken.field == "format":
+                raise
+            error = broken
+        if "format" not in config:  # cut, or of a version that wrote none, and no copies
+            for checkpoint in self.store().newest_first():
+                copy = checkpoint.file(self.config.name)
+                if copy is not None:
+                    _log.warning("%s is not whole: the options are those of checkpoint %s", self.config, checkpoint)
+                    return read_config(copy)
+            if error is not None:
+                raise error
+        config.pop("format", None)
+        return config
 
     def write_config(self, options: TrainOptions) -> None:
-        """Replaces config.yaml: what is in it is what the run does."""
-        write_whole(self.config, lambda path: path.write_text(options.as_yaml(), "utf-8"))
+        """Replaces config.yaml: what is in it is what the run does. Its format is last: one that was cut has none."""
+        text = f"{options.as_yaml()}format: {FORMAT}\n"
+        write_whole(self.config, lambda path: path.write_text(text, "utf-8"))
+
+
+def read_handshake(path: Path) -> EnvSpec | None:
+    """The engine's handshake that a run keeps as its `handshake`; None where there is none.
+
+    Raises:
+        HandshakeError: it is damaged. ConfigurationError: it is no file, or cannot be read.
+    """
+    try:
+        require_file(path)
+        return decode_handshake(path.read_bytes())
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise ConfigurationError(
+            f"{path} cannot be read", fault="caller", field="handshake", got=error.strerror or str(error),
+            expected="the engine's handshake, as the run has written it", cure="move it away: a run goes on without it",
+        ) from error  # fmt: skip
+
+
+def _takes_name(half: Path, path: Path) -> bool:
+    """Renames a complete folder, unless there is one of that name: of several processes one has it."""
+    try:
+        half.rename(path)
+    except OSError as error:
+        if error.errno not in (errno.EEXIST, errno.ENOTEMPTY):
+            raise
+        return False
+    return True
 
 
 def checked_id(run_id: str) -> str:
@@ -259,10 +369,11 @@ def _never_begun(path: Path) -> bool:
 def _is_run(path: Path) -> str | None:
     """None for a folder that ue_rl has made, otherwise what it lacks.
 
-    That is told by its config.yaml, which names every option: those who write one to train with name a few.
+    That is told by its config.yaml, or a checkpoint's copy of it, which names every option: those who write one to
+    train with name a few.
     """
     try:
-        missing = _ALWAYS - set(read_config(path / "config.yaml"))
+        missing = _ALWAYS - set(RunDirectory(path).read_config())
     except ConfigurationError as error:
         return error.plain()
     if missing:

@@ -24,7 +24,7 @@ def sentence(error: BaseException) -> str:
     if isinstance(error, KeyboardInterrupt):
         return str(error) or "stopped by Ctrl-C"
     text = str(error) if isinstance(error, UeRlError) else str(error).partition("\n")[0]  # torch prints whole tensors
-    return f"{type(error).__name__}: {printable(text)}"
+    return f"{type(error).__name__}: {printable(text, lines=True)}"
 
 
 def said_of(report: ExportReport, reference: str) -> str:

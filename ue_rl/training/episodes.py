@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import time
 from collections import deque
+from contextlib import suppress
 from pathlib import Path
 
 from ue_rl.training.report import Report
@@ -20,7 +21,7 @@ class Episodes:
         path: the file; it is continued. total: env-steps at which learning ends.
 
     Attributes:
-        count: how many ended. env_steps: how far the run is, as `at` was told last.
+        count: how many ended, in the whole run. env_steps: how far the run is, as `at` was told last.
     """
 
     def __init__(self, path: Path, report: Report, total: int) -> None:
@@ -31,8 +32,17 @@ class Episodes:
             self._write(["env_steps", "return", "length", "seconds"])
         self._last: deque[tuple[float, int]] = deque(maxlen=100)
         self.count = self.env_steps = 0
+        self._read(path)
         self._report, self._total = report, total
         self._told = 0.0
+
+    def _read(self, path: Path) -> None:
+        """What ended before the run was resumed."""
+        with self._guard, path.open(newline="", encoding="utf-8", errors="replace") as file:
+            for row in csv.DictReader(file):
+                with suppress(KeyError, TypeError, ValueError):  # a row that was cut
+                    self._last.append((float(row["return"]), int(row["length"])))
+                    self.count += 1
 
     def add(self, env_steps: int, episode_return: float, length: int, seconds: float) -> None:
         """An episode ended, when the run was at `env_steps`."""

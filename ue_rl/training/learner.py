@@ -25,7 +25,7 @@ from ue_rl.saving.stop_callback import StopCallback
 from ue_rl.saving.stopping import Stopping
 from ue_rl.training import agents
 from ue_rl.training.callbacks import EngineNumbers, EpisodeLog
-from ue_rl.training.comparison import check_engine
+from ue_rl.training.comparison import check_engine, check_unfinished
 from ue_rl.training.curves import draw_curves
 from ue_rl.training.directory import RunDirectory
 from ue_rl.training.ending import closed, note, said_of, sentence, writable
@@ -36,7 +36,7 @@ from ue_rl.training.models import algorithm, evaluation_of, new_model, normalize
 from ue_rl.training.options import TrainOptions
 from ue_rl.training.preparing import prepared, restore
 from ue_rl.training.report import Outcome, Report
-from ue_rl.training.tables import open_tables, quiet_tensorboard
+from ue_rl.training.tables import columns, open_tables, quiet_tensorboard
 from ue_rl.training.watching import Watching
 from ue_rl.training.writing import Guard
 from ue_rl.wire.handshake import encode_handshake
@@ -73,9 +73,10 @@ class Learner:
         self.curriculum = prepared(options, vec_env, None if load is None else run.curriculum, report)
         self.autosave = AutoSave(
             run.path, save_freq=options.save_freq, save_minutes=options.save_minutes, keep=options.keep,
-            export=self._export if options.export else None, after=self._saved,
+            replay_buffer=options.save_replay_buffer, after=self._saved,
+            export=self._export if options.export else None,
             parts={} if self.curriculum is None else {"curriculum": self.curriculum}, signals=False, lock=False,
-            tell=report.said,
+            tell=report.said, extra=lambda folder: RunDirectory(folder).write_config(options),
         )  # fmt: skip
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", message="the engine takes no seeds")
@@ -122,11 +123,7 @@ class Learner:
                 self.report.said(text)
             model = old_model(o, old[0], vec_env, load)
             self.report.said(f"going on from {old[0].model}")
-        if model.num_timesteps >= o.timesteps:
-            raise ConfigurationError(
-                "the run has reached its timesteps already", field="timesteps",
-                expected=f"more than {model.num_timesteps}", got=o.timesteps, cure="raise --timesteps",
-            )  # fmt: skip
+        check_unfinished(o, model.num_timesteps)  # also one of an older version
         if self.curriculum is not None and lessons is not None:
             restore(self.curriculum, lessons)
         return model
@@ -143,7 +140,8 @@ class Learner:
         o, run, model = self.options, self.run, self.model
         episodes = self.episodes
         callbacks = [
-            self.autosave, StopCallback(stopping), EpisodeLog(episodes), EngineNumbers(), Watching(self.report.warned),
+            self.autosave, StopCallback(stopping), EpisodeLog(episodes),
+            EngineNumbers(columns(run.path / "progress.csv")), Watching(self.report.warned),
         ]  # fmt: skip
         if self.curriculum is not None:
             callbacks.append(self.curriculum)

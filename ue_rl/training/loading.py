@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 from stable_baselines3.common.base_class import BaseAlgorithm
 from stable_baselines3.common.vec_env import VecEnv, VecNormalize
 
+from ue_rl.envs.hybrid_box import outgrown
 from ue_rl.errors import ConfigurationError, UeRlError, nearest
 from ue_rl.saving.checkpoints import CheckpointStore
 from ue_rl.training.comparison import APPLIED, loadable
@@ -133,7 +134,7 @@ def load_model(kind: Any, path: Path, env: VecEnv, options: TrainOptions, **argu
     except UeRlError:
         raise
     except Exception as error:  # what unpickling raises is anything
-        raise ConfigurationError(
+        raise outgrown(error) or ConfigurationError(
             f"{path} cannot be continued with {options.algo} on this engine", fault="caller",
             got=f"{type(error).__name__}: {error}",
             cure="the algorithm, observations and actions must be those it was trained with, and the versions of its "

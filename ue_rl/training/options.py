@@ -32,6 +32,7 @@ CLASS_NAMES = {"qrdqn": "QRDQN", "recurrentppo": "RecurrentPPO", "maskable_ppo":
 OFF_POLICY = ("sac", "td3", "ddpg", "dqn", "tqc", "qrdqn")
 GOAL_STRATEGIES = ("future", "final", "episode")
 DEFAULT_ENV = "CartPole-v1"
+FORMAT = 1  # of config.yaml
 
 # Hyperparameters that are known to solve a task; what the user gives wins.
 # "lin_x" falls linearly from x to 0 over the run.
@@ -81,6 +82,7 @@ class TrainOptions:
     save_freq: int = 50_000
     save_minutes: float = 5.0
     keep: int = 3
+    save_replay_buffer: bool = True
     export: bool = True
     eval_episodes: int | None = None
     init_from: str | None = None
@@ -245,8 +247,15 @@ def read_config(path: Path) -> dict[str, Any]:
     """The keys of a YAML file in our terms.
 
     Raises:
-        ConfigurationError: not readable, not YAML, not a mapping, or unknown keys.
+        ConfigurationError: not readable, not YAML, not a mapping, of a newer version, or unknown keys.
     """
+    content = read_whole_config(path)
+    content.pop("format", None)
+    return content
+
+
+def read_whole_config(path: Path) -> dict[str, Any]:
+    """As `read_config`, with the `format` that a run has written into it."""
     try:
         require_file(path)
         content = yaml.safe_load(path.read_text("utf-8"))
@@ -260,7 +269,12 @@ def read_config(path: Path) -> dict[str, Any]:
         raise ConfigurationError(f"{path} is not a YAML mapping", field="config", got=type(content).__name__)
     if "model" in content or "common_parameters" in content:
         return _from_plugin(content, path)
-    _refuse_unknown("", content, FIELD_NAMES, path)
+    if content.get("format", FORMAT) != FORMAT:
+        raise ConfigurationError(
+            f"{path} was written by another version of ue_rl", field="format", expected=FORMAT, got=content["format"],
+            cure="install that version",
+        )  # fmt: skip
+    _refuse_unknown("", content, [*FIELD_NAMES, "format"], path)
     return content
 
 

@@ -11,10 +11,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ue_rl.errors import UeRlError, printable
-from ue_rl.saving.lock import RunLock
 from ue_rl.saving.stopping import Stopping
 from ue_rl.training.backends import check_installed
-from ue_rl.training.comparison import Comparison, compare
+from ue_rl.training.comparison import Comparison, check_unfinished, compare
 from ue_rl.training.directory import RunDirectory
 from ue_rl.training.fleet import Fleet
 from ue_rl.training.options import TrainOptions
@@ -50,11 +49,12 @@ def train(
         check_installed()
     with Stopping(report.signalled) as stopping:
         run = resume or RunDirectory.create(Path(options.log_dir), options.run_id, options.run_name, force, options)
-        report.started(run)
-        try:
-            return _in_directory(options, run, resume is not None, report, stopping)
-        finally:
-            report.closed()
+        with run.lock:
+            report.started(run)
+            try:
+                return _in_directory(options, run, resume is not None, report, stopping)
+            finally:
+                report.closed()
 
 
 def _in_directory(
@@ -62,7 +62,7 @@ def _in_directory(
 ) -> Outcome:
     learner: Learner | RllibLearner | None = None
     try:
-        with RunLock(run.path), _log_file(run.log, report), ExitStack() as stack:
+        with _log_file(run.log, report), ExitStack() as stack:
             run.sweep()
             load: dict[str, Any] | None = None
             if resume:
@@ -95,6 +95,9 @@ def _compared(options: TrainOptions, run: RunDirectory) -> Comparison:
     found = Comparison(options, [], {})
     if run.saved_anything:
         found = compare(run.read_config(), options, run.path)
+        store = run.store()
+        if store.env_steps >= options.timesteps and (last := store.last) is not None:  # before an engine is started
+            check_unfinished(options, last.facts.get("rollout_start", last.env_steps))
     aside = [f"{path} is a run of this name that --force had set aside" for path in run.set_aside()]
     return found._replace(said=[*aside, *found.said])
 

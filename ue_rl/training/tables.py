@@ -70,6 +70,11 @@ def open_tables(folder: Path, warn: Callable[[str], object], env_steps: int = 0,
     return Logger(str(folder), [GuardedTable(table, warn) for table in formats])
 
 
+def columns(path: Path) -> list[str]:
+    """The header of a table; [] without one."""
+    return next(iter(_rows(path)), []) if path.exists() else []
+
+
 class ProgressTable(KVWriter):
     """SB3's table in a CSV file that goes on where it is: SB3's own empties a file that is there.
 
@@ -79,7 +84,7 @@ class ProgressTable(KVWriter):
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._keys = next(iter(_rows(path)), []) if path.exists() else []
+        self._keys = columns(path)
         self._file = path.open("a", newline="", encoding="utf-8")
 
     def write(self, key_values: dict[str, Any], key_excluded: dict[str, tuple[str, ...]], step: int = 0) -> None:

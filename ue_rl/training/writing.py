@@ -47,7 +47,7 @@ class LogFile(logging.FileHandler):
         if self.stream is None:
             return
         try:
-            line = self.format(record)
+            line = self.format(record).replace("\n", "\n    ")  # a line of text never looks like a record
         except Exception:  # noqa: BLE001 - a record with wrong arguments, which logging shows
             self.handleError(record)
             return

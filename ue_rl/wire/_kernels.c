@@ -666,15 +666,21 @@ static PyObject *decode(PyObject *const *args, Py_ssize_t nargs, const Column *c
     PyObject *result = NULL;
     Py_ssize_t start, end;
     long form;
-    long long only_env;
-    if (nargs != taken + 4) return PyErr_Format(PyExc_TypeError, "expected %d arguments, got %zd", taken + 4, nargs);
+    long long only_env, number = -1;
+    int64_t found = -1;
+    if (nargs != taken + 4 && nargs != taken + 5)
+        return PyErr_Format(PyExc_TypeError, "expected %d or %d arguments, got %zd", taken + 4, taken + 5, nargs);
     start = PyLong_AsSsize_t(args[taken]), end = PyLong_AsSsize_t(args[taken + 1]);
     form = PyLong_AsLong(args[taken + 2]), only_env = PyLong_AsLongLong(args[taken + 3]);
+    if (nargs > taken + 4) number = PyLong_AsLongLong(args[taken + 4]);
     if (PyErr_Occurred() || hold(&a, args, columns, count, 1, masks, form)) return NULL;
     if (start < 0 || start > end || end > a.first.len || end > INT32_MAX)
         PyErr_SetString(PyExc_ValueError, "start and end must lie within data, and below 2 GiB");
-    else if (begin(&r, &a, (int)form, only_env, main_field) == 0)
-        result = finish(&r, decode_line(&r, (char *)a.first.buf + start, (char *)a.first.buf + end));
+    else if (begin(&r, &a, (int)form, only_env, main_field) == 0) {
+        const char *line = (char *)a.first.buf + start, *stop = (char *)a.first.buf + end;
+        if (number >= 0) stop = number_at(line, stop, &found);
+        result = finish(&r, number >= 0 && found != number ? 0 : decode_line(&r, line, stop));
+    }
     release(&a);
     return result;
 }
@@ -958,8 +964,8 @@ static PyObject *encode_states(PyObject *self, PyObject *const *args, Py_ssize_t
     {#name, (PyCFunction)(void (*)(void))name, METH_FASTCALL, #name "($module, " args ", /)\n--\n\n"}
 #define STATES "data, obs, rewards, dones, truncated, pending, spans, masks, layout, "
 static PyMethodDef METHODS[] = {
-    FAST(decode_states, STATES "start, end, form, only_env"),
-    FAST(decode_requests, "data, actions, command, seeds, spans, layout, start, end, form, only_env"),
+    FAST(decode_states, STATES "start, end, form, only_env, number=-1"),
+    FAST(decode_requests, "data, actions, command, seeds, spans, layout, start, end, form, only_env, number=-1"),
     FAST(encode_actions, "env_ids, actions, layout, form, separate, number=0"),
     FAST(encode_states, "env_ids, obs, rewards, dones, truncated, masks, layout, form, number=0"),
     FAST(find_number, "data, start, end"),

@@ -19,6 +19,7 @@ def decode_states(
     end: int,
     form: int,
     only_env: int,
+    number: int = -1,
     /,
 ) -> int | _Failure: ...
 def decode_requests(
@@ -32,6 +33,7 @@ def decode_requests(
     end: int,
     form: int,
     only_env: int,
+    number: int = -1,
     /,
 ) -> int | _Failure: ...
 def encode_actions(

@@ -29,10 +29,9 @@ def layouts(spec: EnvSpec) -> tuple[NDArray[np.int32] | None, NDArray[np.int32] 
 
 
 def _choices(one: EnvSpec) -> NDArray[np.int64]:
-    """How many choices each number of an action has that has some."""
+    """How many choices each number of an action has; 0 for a number of a BOX, so that errors count as the row does."""
     action = one.action_spec
-    counts = np.array(action.counts, np.int64) if action.space is None else choices(action.space)
-    return counts[counts > 0]
+    return np.array(action.counts, np.int64) if action.space is None else choices(action.space)
 
 
 def live_rows(

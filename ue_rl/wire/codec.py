@@ -18,13 +18,13 @@ from numpy.typing import NDArray
 
 from ue_rl.buffers import ActionBatch, Resets, StepBuffers
 from ue_rl.compiled import load, name_of
-from ue_rl.errors import ConfigurationError, HandshakeError, MalformedMessage
+from ue_rl.errors import HandshakeError, MalformedMessage
 from ue_rl.json_text import json_object, json_text
 from ue_rl.spec import EnvSpec, EnvType
 from ue_rl.wire import kernels_pure as k
 from ue_rl.wire.agent_rows import end_answers, layouts, live_rows
 from ue_rl.wire.refusals import nonfinite_action, nonfinite_state, refusal
-from ue_rl.wire.settings import read_settings, settings_text
+from ue_rl.wire.settings import check_settings, read_settings, settings_text
 
 __all__ = ["MAX_LINE", "Codec", "line_limit", "nonfinite_action"]
 
@@ -183,6 +183,7 @@ class Codec:
         only_env: int | None = None,
         start: int = 0,
         end: int | None = None,
+        number: int = -1,
     ) -> int:
         """Reads one line of states, `data[start:end]`, into `buffers`; returns the number of envs that answered.
 
@@ -193,6 +194,8 @@ class Codec:
         Args:
             data: bytes-like; one line, with or without its line ending.
             only_env: the env whose own socket the line came on; None on a shared channel.
+            number: that the line must have (FEATURES=SEQ), 0 for none; -1: whichever. Where it has another one, or one
+                that cannot be read, 0 is returned and nothing was read.
 
         Raises:
             ProtocolError: the subclass says what is wrong; rows before the bad one have been written.
@@ -203,8 +206,10 @@ class Codec:
         rows: int | k.Failure = self._decode_states(
             data, buffers.obs, buffers.rewards, buffers.dones, buffers.truncated, buffers.pending, self._spans,
             buffers.masks if self._masked else None, self._layout,
-            start, end, self._state_form, -1 if only_env is None else only_env,
+            start, end, self._state_form, -1 if only_env is None else only_env, number,
         )  # fmt: skip
+        if rows == 0:
+            return 0
         if not isinstance(rows, int) or rows <= 0:
             rows = self._look_closer(rows, data, start, end, buffers)
         if pending is None:
@@ -264,6 +269,25 @@ class Codec:
             return line
         raise nonfinite_state(obs, rewards, line, self.spec)
 
+    def encode_nonfinite(
+        self, obs: NDArray[np.float32], rewards: NDArray[np.float32], dones: NDArray[np.uint8], row: int, number: int
+    ) -> bytes:
+        """A line with one row that `encode_states` refuses: a trainer refuses it, too, and names what is not finite.
+
+        Args:
+            number: see encode_states.
+        """
+        spec = self.spec
+        env, agent = divmod(row, spec.agents_per_env)
+        sizes = [group.spec.obs_size for group in spec.groups for _ in range(group.count)] or [spec.obs_size]
+        numbers = ",".join(map(str, obs[row, : sizes[agent]].tolist()))
+        if self.form == k.FORM_RLBASE:
+            return f"{numbers};{rewards[row]};{dones[row]}\n".encode()
+        before = f"AGENT={agent};" if spec.groups else ""
+        behind = f";ENV={env}" if self.form == k.FORM_MULTI else ""
+        line = f"{before}OBS={numbers};REW={rewards[row]};DONE={dones[row]}{behind}"
+        return k.end_line(line.encode(), number)
+
     def decode_observations(
         self, data: Any, obs: NDArray[np.float32], resets: NDArray[np.uint8], start: int = 0, end: int | None = None,
         masks: NDArray[np.uint8] | None = None,
@@ -306,11 +330,13 @@ class Codec:
         only_env: int | None = None,
         start: int = 0,
         end: int | None = None,
+        number: int = -1,
     ) -> int:
         """Reads one line of asks into `batch`; returns the number of rows.
 
         Args:
             only_env: the env a row without ENV is for (per-env sockets).
+            number: see decode_states.
 
         Raises:
             ProtocolError: the subclass says what is wrong; RepeatedEnv where an env is still being asked. SET must name
@@ -319,9 +345,9 @@ class Codec:
         start, end = _line(data, start, end)
         rows: int | k.Failure = self._decode_requests(
             data, batch.actions, batch.command, batch.seeds, self._ask_spans, self._act_layout,
-            start, end, self._request_form, -1 if only_env is None else only_env,
+            start, end, self._request_form, -1 if only_env is None else only_env, number,
         )  # fmt: skip
-        if isinstance(rows, int) and rows > 0:
+        if isinstance(rows, int) and rows >= 0:
             return rows
         return self._look_closer(rows, data, start, end, batch)
 
@@ -344,25 +370,9 @@ class Codec:
         if options is not None:
             text += f";OPTIONS={quote(json_text(options, 'OPTIONS', env), safe='')}"
         if parameters:
+            check_settings(self.spec.parameters, parameters, env)
             text += f";SET={settings_text(parameters)}"
-            self._check_parameters(parameters, env)
         return text.encode()
-
-    def _check_parameters(self, parameters: Mapping[str, float], env: int | None) -> None:
-        """Raises ConfigurationError where the engine has no such parameter, or not with this value."""
-        known = {parameter.name: parameter for parameter in self.spec.parameters}
-        for name, value in parameters.items():
-            if name not in known:
-                raise ConfigurationError(
-                    "the engine has no such parameter", env_id=env, field="SET",
-                    expected=", ".join(known) or "none: it announced no PARAMS", got=name,
-                )  # fmt: skip
-            low, high = known[name].low, known[name].high
-            if not low <= value <= high:
-                raise ConfigurationError(
-                    f"a parameter is outside its range: {name}", env_id=env, field="SET",
-                    expected=f"{low:g} to {high:g}", got=value,
-                )  # fmt: skip
 
     def _encode_with_infos(
         self,

@@ -11,8 +11,9 @@ from typing import Any, TypeVar
 import numpy as np
 
 from ue_rl.errors import ConfigurationError, HandshakeError, printable, shorten
-from ue_rl.space_tree import Leaf, LeafKind, Space
+from ue_rl.space_tree import Space
 from ue_rl.spec import (
+    DEFAULT_FPS,
     FEATURES,
     PROTOCOL_VERSION,
     ActionKind,
@@ -34,9 +35,8 @@ _NUMBERS_PER_BYTE = 32  # in that sum: a group's OBS and ACT cost something too
 _MOST_ADVICE = 10
 
 _ONE_AGENT = ("OBS", "ACT", "ACT_SPACE", "OBS_SPACE", "OBS_NAMES", "ACT_NAMES")  # may stand for one group: OBS.goalie
-_KNOWN = frozenset(
-    {*_ONE_AGENT, "ENV_TYPE", "ENV_COUNT", "VERSION", "CHANNEL", "FEATURES", "IMAGE", "SHM", "PARAMS", "AGENTS"}
-)
+_SAID_ONCE = ("ENV_TYPE", "ENV_COUNT", "VERSION", "CHANNEL", "FEATURES", "IMAGE", "SHM", "PARAMS", "AGENTS")
+_KNOWN = frozenset((*_ONE_AGENT, *_SAID_ONCE, "RENDER_FPS"))
 KNOWN_KEYS = tuple(sorted(_KNOWN))
 _SPACE = re.compile(r"\s*([A-Za-z_]+)\s*\(([^()]*)\)\s*")
 _FORMS = "BOX(..), DISCRETE(n), MULTI_DISCRETE(n,..), MULTI_BINARY(n), DICT(name:..,..) or TUPLE(..,..)"
@@ -69,6 +69,8 @@ def encode_handshake(spec: EnvSpec) -> bytes:
         fields += _name_fields(spec)
         if spec.parameters:
             fields.append(f"PARAMS={','.join(map(_parameter_text, spec.parameters))}")
+        if spec.render_fps != DEFAULT_FPS:
+            fields.append(f"RENDER_FPS={spec.render_fps}")
         if spec.groups:
             fields += _group_fields(spec)
         if spec.shm:
@@ -169,6 +171,7 @@ def _spec_of(keys: dict[str, str], text: str) -> EnvSpec:
         image=ImageSpec.parse(keys["IMAGE"]) if "IMAGE" in keys else None,
         shm=keys.get("SHM") or None,
         parameters=_parameters(keys["PARAMS"]) if "PARAMS" in keys else (),
+        render_fps=_integer(keys, "RENDER_FPS", DEFAULT_FPS),
         groups=groups,
         unknown=tuple(sorted(set(keys) - _KNOWN - _of_groups(groups))),
         text=text,
@@ -383,11 +386,6 @@ def _ranges_text(low: tuple[float, ...], high: tuple[float, ...]) -> str:
 
 
 def _action_text(action: ActionSpec) -> str:
-    if action.space is not None:
-        return space_text(action.space)
-    if action.kind is ActionKind.BOX:
+    if action.space is None and action.kind is ActionKind.BOX:
         return f"BOX({_ranges_text(action.low, action.high)})"
-    if action.kind is ActionKind.MULTI_BINARY:
-        return f"MULTI_BINARY({action.size})"
-    shape = () if action.kind is ActionKind.DISCRETE else (action.size,)
-    return space_text(Leaf(LeafKind(action.kind.value), shape, counts=action.counts, starts=action.starts))
+    return space_text(action.tree)

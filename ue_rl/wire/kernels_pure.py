@@ -397,6 +397,7 @@ def decode_states(
     end: int,
     form: int,
     only_env: int,
+    number: int = -1,
 ) -> int | Failure:
     """Reads one line of state rows, data[start:end] without its newline, into the arrays of StepBuffers.
 
@@ -409,7 +410,13 @@ def decode_states(
             not asked and has just come: its REW, DONE and TRUNC are read as 0.
         spans: int32 [rows, 2]; receives start and end of the text of INFO, (0, 0) where there is none.
         masks: uint8 [rows, flags]; receives MASK, ones where there is none; None or of no flags: MASK is not read.
+        number: that the line must have behind its rows (FEATURES=SEQ), 0 for none; -1: whichever. Where it has another
+            one, 0 is returned and nothing is read.
     """
+    if number >= 0:
+        end, found = find_number(data, start, end)
+        if found != number:
+            return 0
     data = bytes(data[:end])
     rows, size = obs.shape
     of = _Layout(rows, size, form, layout, masks)
@@ -469,6 +476,7 @@ def decode_requests(
     end: int,
     form: int,
     only_env: int,
+    number: int = -1,
 ) -> int | Failure:
     """Reads one line of asks into the arrays of ActionBatch.
 
@@ -478,7 +486,12 @@ def decode_requests(
             is of the env, and is written to all its rows, its seed and spans to the first.
         spans: int32 [rows, 4]; receives start and end of the text of OPTIONS, (0, 0) where there is none, and those of
             SET.
+        number: see decode_states.
     """
+    if number >= 0:
+        end, found = find_number(data, start, end)
+        if found != number:
+            return 0
     data = bytes(data[:end])
     rows, size = actions.shape
     of = _Layout(rows, size, form, layout)

@@ -12,7 +12,7 @@ import re
 from ue_rl.errors import printable, shorten
 from ue_rl.spec import EnvSpec, EnvType
 
-KNOWN = frozenset({"OBS", "REW", "DONE", "TRUNC", "ENV", "AGENT", "MASK", "INFO"})
+KNOWN = frozenset({"OBS", "REW", "DONE", "TRUNC", "ENV", "AGENT", "MASK", "INFO", "SEQ"})
 _MEANT = {"TERMINATED": "DONE", "TERMINAL": "DONE", "TIMEOUT": "TRUNC"}
 _FIELD = re.compile(rb"(?:^|[;|])[ \t]*([A-Za-z_][A-Za-z0-9_.\-]{0,99})[ \t]*=")
 _LINES = 8  # looked through from the start

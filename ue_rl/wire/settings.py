@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 from urllib.parse import unquote
 
 import numpy as np
 
-from ue_rl.errors import ConfigurationError, MalformedMessage, NonFiniteValue
+from ue_rl.errors import ConfigurationError, MalformedMessage, NonFiniteValue, UnsupportedByEngine
+from ue_rl.spec import Parameter
 from ue_rl.wire.space_text import name_text
 
 _NUMBER = re.compile(r"[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
@@ -54,6 +56,33 @@ def settings_text(settings: Mapping[str, float], field: str = "SET") -> str:
     if not parts:
         raise ConfigurationError("no parameter is named", field=field, expected="name: value, ..")
     return ",".join(parts)
+
+
+def check_settings(known: Sequence[Parameter], settings: Mapping[str, Any], env_id: int | None = None) -> None:
+    """Raises where an engine with the parameters `known` cannot set one of `settings`; `env_id` is for the error.
+
+    Raises:
+        ConfigurationError: it has no such parameter, or not with this value. UnsupportedByEngine: it has none at all.
+    """
+    ranges = {parameter.name: (parameter.low, parameter.high) for parameter in known}
+    if settings and not ranges:
+        raise UnsupportedByEngine(
+            "the engine has no parameters", fault="caller", env_id=env_id, field="SET",
+            expected="PARAMS=.. in the handshake", got=", ".join(map(str, settings)),
+        )  # fmt: skip
+    for name, value in settings.items():
+        if name not in ranges:
+            raise ConfigurationError(
+                "the engine has no such parameter", env_id=env_id, field="SET", expected=", ".join(ranges), got=name
+            )
+        low, high = ranges[name]
+        number = isinstance(value, (int, float, np.integer, np.floating))
+        if not number or not -math.inf < value < math.inf or not low <= value <= high:
+            what = "out of range" if number else "a number"
+            raise ConfigurationError(
+                f"a parameter is {what}: {name}", env_id=env_id, field="SET", expected=f"{low:g} to {high:g}",
+                got=value,
+            )  # fmt: skip
 
 
 def names_text(names: Iterable[str], field: str = "GET") -> str:

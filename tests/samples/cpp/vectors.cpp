@@ -3,7 +3,7 @@
 // Standard input: one vector a line, fields with tabs between them, the first the kind. Standard output: one line each.
 //   handshake  CONFIG                  the handshake that the header writes for it
 //   request    CONFIG  LINE  ENV       what the inbox holds (ENV: whose socket, -1: the shared channel)
-//   reply      CONFIG  ROW..           the line of these rows; ROW: env agent reward done truncated mask info obs,..
+//   reply      CONFIG  SEQ  ROW..      the line of these rows; ROW: env agent reward done truncated mask info obs,..
 //   call       CONFIG  LINE  SETTINGS  the answer; SETTINGS are set before
 //   busy       SINCE  PEER             the line
 //   error      TEXT                    the line
@@ -151,7 +151,7 @@ static std::string request(const Game& game, const std::string& line, int env) {
         }
         out += "|";
     }
-    return out;
+    return inbox.seq ? out + "seq " + d::number_text(inbox.seq) : out;
 }
 
 static std::string reply(const Game& game, const std::vector<std::string>& fields) {
@@ -163,7 +163,7 @@ static std::string reply(const Game& game, const std::vector<std::string>& field
     States states;
     states.obs = obs.data(), states.rewards = rewards.data(), states.dones = dones.data(),
     states.truncateds = truncateds.data(), states.masks = masks.data();
-    for (std::size_t i = 2; i < fields.size(); i++) {
+    for (std::size_t i = 3; i < fields.size(); i++) {
         const auto parts = split(fields[i], ' ');
         const auto row = static_cast<std::size_t>(integer(parts[0])) * game.layout.per_env +
                          static_cast<std::size_t>(integer(parts[1]));
@@ -177,6 +177,7 @@ static std::string reply(const Game& game, const std::vector<std::string>& field
         if (!line.empty()) line += "||";
         d::append_state(line, game, states, row, game.spec.env_type == EnvType::Multi);
     }
+    d::append_seq(line, static_cast<std::uint64_t>(integer(fields[2])));
     return line;
 }
 
@@ -197,10 +198,14 @@ static std::string run(const std::vector<std::string>& fields) {
     if (fields.size() > 3 && !fields[3].empty()) d::read_settings(fields[3], spec, settings);
     for (const auto& [parameter, value] : settings) game.SetParameter(parameter, value, -1);
     Problem problem;
-    const std::string answer = d::answer_call(game, fields[2], problem);
-    return !problem                          ? answer
-           : problem.kind == "CommandFailed" ? "REFUSED=" + d::quoted(problem.text)
-                                             : "REJECT " + problem.kind;
+    std::string answer = d::answer_call(game, fields[2], problem);
+    if (problem) answer = "REFUSED=" + d::quoted(problem.text);
+    if (problem && problem.kind != "CommandFailed") return "REJECT " + problem.kind;
+    d::View line = fields[2];
+    std::uint64_t seq = 0;
+    d::cut_seq(line, seq);
+    d::append_seq(answer, seq);
+    return answer;
 }
 
 int main(int count, char** arguments) {

@@ -197,9 +197,12 @@ namespace UeRl.Tests
             }
             if (command == "call") return UeRlCodec.IsCall(bytes, 0, bytes.Length) ? codec.Call(bytes, 0,
                 bytes.Length) : "no call";
-            // reply: rows of env agent reward terminated truncated mask info obs.., in bits
-            foreach (string one in text.Split('|'))
+            // reply: its number, and rows of env agent reward terminated truncated mask info obs.., in bits
+            string[] pieces = text.Split('|');
+            for (int env = 0; env < codec.Seqs.Length; env++) codec.Seqs[env] = long.Parse(pieces[0]);
+            for (int piece = 1; piece < pieces.Length; piece++)
             {
+                string one = pieces[piece];
                 string[] f = one.Split(' ');
                 int env = int.Parse(f[0]), row = env * codec.Rows.AgentsPerEnv + int.Parse(f[1]);
                 if (codec.Asks[env] == UeRlCodec.Ask.Nothing) codec.Open++;
@@ -216,7 +219,8 @@ namespace UeRl.Tests
             }
             for (int env = 0; env < spec.NumEnvs; env++)
                 if (codec.Asks[env] == UeRlCodec.Ask.Answered) codec.Encode(env);
-            return Encoding.ASCII.GetString(codec.Out, 0, codec.OutLength);
+            codec.EndLine();
+            return Encoding.ASCII.GetString(codec.Out, 0, codec.OutLength - 1);
         }
 
         private static float Single(string bits)

@@ -1,7 +1,9 @@
 // Plays a world with one component, and prints "PORT n".
 //
 //   host carts|lab [free] [noplayer] [forgets] [reset-ticks] [action-ticks] [any]
-//        [patient] [watch] [bad-space] [-UERLNumEnvs=N] ..
+//        [patient] [watch] [bad-space] [no-class] [twin] [waits] [-UERLNumEnvs=N] ..
+//
+// twin: another component with the same port plays, too. waits: until the port can be listened on.
 //
 // Frames follow each other without a pause where the time step is fixed; else one comes in a millisecond.
 #include "CartBridge.h"
@@ -15,11 +17,16 @@
 #include <csignal>
 #include <thread>
 
-static int Play(UUeRlBridgeComponent& Component, UWorld& World)
+static int Play(UUeRlBridgeComponent& Component, UWorld& World, bool bWaits)
 {
 	Component.StandInWorld = &World;
 	World.StandInComponents.push_back(&Component);
 	Component.BeginPlay();
+	while (bWaits && Component.GetListeningPort() == 0 && !IsEngineExitRequested())
+	{
+		World.Tick(LEVELTICK_All, 0.001f);
+		std::this_thread::sleep_for(std::chrono::milliseconds(1));
+	}
 	if (Component.GetListeningPort() == 0)
 	{
 		return 1;
@@ -47,6 +54,9 @@ int main(int Count, char** Words)
 	const bool bLab = std::string(Words[1]) == "lab";
 	UUeRlBridgeComponent& Component = bLab ? static_cast<UUeRlBridgeComponent&>(Lab) : Carts;
 	Component.Port = 0;
+	UClass Mesh;
+	Carts.CartClass = &Mesh;
+	bool bTwin = false, bWaits = false;
 	for (int Index = 2; Index < Count; Index++)
 	{
 		const std::string Word = Words[Index];
@@ -54,6 +64,9 @@ int main(int Count, char** Words)
 		World.bStandInHasPlayer &= Word != "noplayer";
 		Lab.bWatchesWorld |= Word == "watch";
 		Lab.bForgetsNumbers |= Word == "forgets";
+		Carts.CartClass = Word == "no-class" ? nullptr : Carts.CartClass;
+		bTwin |= Word == "twin";
+		bWaits |= Word == "waits";
 		Component.ResetTicks += Word == "reset-ticks" ? 2 : 0;
 		Component.ActionTicks += Word == "action-ticks" ? 3 : 0;
 		Component.Channel = Word == "any" ? EUeRlChannel::Any : Component.Channel;
@@ -62,5 +75,18 @@ int main(int Count, char** Words)
 		FCommandLine::StandInLine += StandIn::ToUtf16((" " + Word).c_str());
 	}
 	std::signal(SIGTERM, [](int) { GStandInExitRequested = true; });
-	return Play(Component, World);
+	Carts.StandInName = TEXT("Level.Carts");
+	Lab.StandInName = TEXT("Level.Lab");
+	UUeRlBridgeComponent& Other = bLab ? static_cast<UUeRlBridgeComponent&>(Carts) : Lab;
+	if (bTwin)
+	{
+		Other.StandInWorld = &World;
+		Other.BeginPlay();
+	}
+	const int Result = Play(Component, World, bWaits);
+	if (bTwin)
+	{
+		Other.EndPlay(EEndPlayReason::Quit);
+	}
+	return Result;
 }

@@ -2,6 +2,7 @@
 // Ours, written from the public documentation: names and signatures are Unreal's, the code behind them is not.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>
@@ -56,6 +57,12 @@ public:
 	void SetNum(int32 Count) { Items.resize(static_cast<std::size_t>(Count)); }
 	void SetNumUninitialized(int32 Count) { SetNum(Count); }
 	void Reset() { Items.clear(); }
+	int32 Remove(const T& Item)
+	{
+		const int32 Before = Num();
+		Items.erase(std::remove(Items.begin(), Items.end(), Item), Items.end());
+		return Before - Num();
+	}
 	decltype(auto) GetData() { return Items.data(); }
 	decltype(auto) GetData() const { return Items.data(); }
 	decltype(auto) operator[](int32 Index) { return Items.at(static_cast<std::size_t>(Index)); }
@@ -243,13 +250,22 @@ class UObject
 {
 public:
 	virtual ~UObject() = default;
+	FString StandInName;
+	FString GetPathName() const { return StandInName; }
 };
-class UClass;
+class UClass : public UObject
+{
+};
 class UWorld;
 
 template <class T>
 class TSubclassOf
 {
 public:
-	operator UClass*() const { return nullptr; }
+	TSubclassOf() = default;
+	TSubclassOf(UClass* Given) : Class(Given) {}
+	operator UClass*() const { return Class; }
+
+private:
+	UClass* Class = nullptr;
 };

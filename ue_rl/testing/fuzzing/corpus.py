@@ -15,10 +15,11 @@ _NUMBER = re.compile(rb"-?\d+(?:\.\d*)?(?:[eE][-+]?\d+)?")
 _TOKENS = (
     b"||", b";", b"=", b",", b":", b"\n", b"\r\n", b"\0", b" ", b"\t", b"\xa0", b"%", b"%00", b"%7B%7D", b"%ff", b"(",
     b")", b"[", b"]", b"nan", b"-inf", b"ACT=", b"ACT=RESET", b"OBS=", b"REW=", b"DONE=", b"ENV=", b"AGENT=", b"SEED=",
-    b"OPTIONS=", b"SET=", b"INFO=", b"MASK=", b"TRUNC=1", b"RESET=1", b"CONFIG:", b"VERSION=1", b"CHANNEL=ANY",
-    b"FEATURES=", b"AGENTS=a:2", b"PARAMS=a:1", b"SHM=", b"SHM=ACCEPT;PROOF=", b"BUSY", b"ERROR=", b"GET", b"GOALS=",
-    b"OBS_SPACE=", b"ACT_SPACE=", b"BOX(", b"DICT(", b"TUPLE(", b"DISCRETE(", b"IMAGE=HWC(2,2,3)", b"TRAINING_COMPLETE",
-    b"GET / HTTP/1.1\r\nHost: a\r\n\r\n", b"\x16\x03\x01\x02\x00\x01\x00", b"OPTIONS=%7B%22a%22%3A%5B%5D%7D",
+    b"OPTIONS=", b"SET=", b"INFO=", b"MASK=", b"SEQ=", b";SEQ=7", b"TRUNC=1", b"RESET=1", b"CONFIG:", b"VERSION=1",
+    b"CHANNEL=ANY", b"FEATURES=", b"AGENTS=a:2", b"PARAMS=a:1", b"SHM=", b"SHM=ACCEPT;PROOF=", b"BUSY", b"ERROR=",
+    b"GET", b"GOALS=", b"OBS_SPACE=", b"ACT_SPACE=", b"BOX(", b"DICT(", b"TUPLE(", b"DISCRETE(", b"IMAGE=HWC(2,2,3)",
+    b"TRAINING_COMPLETE", b"GET / HTTP/1.1\r\nHost: a\r\n\r\n", b"\x16\x03\x01\x02\x00\x01\x00",
+    b"OPTIONS=%7B%22a%22%3A%5B%5D%7D",
 )  # fmt: skip
 _NUMBERS = (
     b"0", b"-0", b"1", b"-1", b"2", b"255", b"65535", b"65536", b"65537", b"16777216", b"16777217", b"2147483647",

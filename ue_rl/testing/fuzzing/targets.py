@@ -20,6 +20,7 @@ from ue_rl import errors
 from ue_rl.bridges.calls import answer_call
 from ue_rl.bridges.tcp.session import EngineSession
 from ue_rl.buffers import ActionBatch, StepBuffers
+from ue_rl.compiled import load
 from ue_rl.inference.server.server import PolicyServer, _Engine
 from ue_rl.shm.header import HEADER_SIZE
 from ue_rl.shm.memory import StepMemory, plan
@@ -30,6 +31,7 @@ from ue_rl.testing.fuzzing.corpus import corpus, mutate
 from ue_rl.testing.lab import Lab
 from ue_rl.wire import Codec, decode_handshake, encode_handshake
 from ue_rl.wire.calls import read_ok, read_picture, read_rewards, read_values, understood
+from ue_rl.wire.kernels_pure import find_number
 from ue_rl.wire.notices import ended_by, notice_of
 
 Target = Callable[[random.Random], bytes]
@@ -50,6 +52,7 @@ def targets(protocol: Path) -> dict[str, Target]:
         "requests": _Sessions("request", found["request"]),
         "replies": _Sessions("reply", found["reply"]),
         "observations": _Sessions("observation", found["reply"]),
+        "numbers": _Regions(lines["reply"]),
         "engine": _Engines(lines["request"] + lines["call"]),
         "policy": _Policies(lines["reply"]),
         "header": _Headers(),
@@ -155,15 +158,19 @@ class _Sessions:
     def _read(self, spec: EnvSpec, codec: Codec, message: bytes, only: int | None) -> Any:
         line = message.replace(b"\n", b" ")
         try:
+            found = codec.find_number(line, 0, len(line))
+            wanted = found[1] if len(line) % 2 else 7
             if self._kind == "request":
                 batch = ActionBatch.of(spec)
-                rows = codec.decode_requests(line, batch, only)
-                return rows, batch.actions.tobytes(), batch.command.tobytes(), batch.options, batch.parameters
+                rows = codec.decode_requests(line, batch, only, number=max(wanted, 0))
+                read = batch.actions.tobytes(), batch.command.tobytes(), batch.options, batch.parameters
+                return found, rows, read
             buffers = StepBuffers.of(spec)
             if self._kind == "reply":
                 buffers.pending[:] = 1
-                rows = codec.decode_states(line, buffers, only)
-                return rows, buffers.obs.tobytes(), buffers.rewards.tobytes(), buffers.dones.tobytes(), buffers.infos
+                rows = codec.decode_states(line, buffers, only, number=wanted)
+                states = buffers.obs.tobytes(), buffers.rewards.tobytes(), buffers.dones.tobytes()
+                return found, rows, states, buffers.infos
             if spec.groups:
                 return None
             envs = codec.decode_observations(line, buffers.obs, buffers.dones)
@@ -172,6 +179,27 @@ class _Sessions:
             return type(error).__name__, str(error)
         except Exception as error:
             raise AssertionError(f"{error!r} for {spec.text!r} {message[:2000]!r}") from error
+
+
+class _Regions:
+    """What has come on three env sockets, of which a trainer cuts off the numbers; both kernels must say the same."""
+
+    def __init__(self, lines: Sequence[bytes]) -> None:
+        self._lines, self._cut = lines, getattr(load("kernels"), "cut_numbers", None)
+
+    def __call__(self, rng: random.Random) -> bytes:
+        said = [mutate(rng, rng.choice(self._lines), self._lines)[:400] for _ in range(3)]
+        regions = [line + rng.choice((b"", b";SEQ=7")) + b"\n" for line in said]
+        message, stride = b"".join(regions), max(map(len, regions))
+        data = bytearray(b"".join(region.ljust(stride, b"\n") for region in regions))
+        fill = np.array([len(region) for region in regions], np.int32)
+        right = [line.count(b"\n") == 1 and find_number(line, 0, len(line) - 1)[1] == 7 for line in regions]
+        if self._cut is not None:
+            wrong = self._cut(data, stride, fill, np.full(3, 7, np.int64))
+            ends = [find_number(line, 0, len(line) - 1)[0] if all(right) else len(line) for line in regions]
+            if wrong != [*right, False].index(False) or fill.tolist() != ends:
+                raise AssertionError(f"cut_numbers: {wrong}, {fill.tolist()} for {message!r}")
+        return message
 
 
 # -- servers

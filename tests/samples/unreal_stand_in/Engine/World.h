@@ -61,8 +61,12 @@ public:
 	}
 
 	template <class T>
-	T* SpawnActor(UClass*, const FVector& Location, const FRotator&)
+	T* SpawnActor(UClass* Class, const FVector& Location, const FRotator&)
 	{
+		if (!Class)
+		{
+			return nullptr;
+		}
 		auto Actor = std::make_unique<T>();
 		Actor->SetActorLocation(Location);
 		T* Made = Actor.get();

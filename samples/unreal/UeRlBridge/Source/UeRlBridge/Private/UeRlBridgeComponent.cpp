@@ -183,6 +183,7 @@ struct FUeRlServer
 {
 	FUeRlGame Game;
 	ue_rl::Server Server;
+	double NextTry = 0.0;  // to listen
 
 	explicit FUeRlServer(UUeRlBridgeComponent& Component)
 		: Game(Component, SpecOf(Component))
@@ -191,26 +192,59 @@ struct FUeRlServer
 	}
 };
 
+/** Those that play now, in whatever world. */
+static TArray<const UUeRlBridgeComponent*> Playing;
+
 void UUeRlBridgeComponent::BeginPlay()
 {
 	Super::BeginPlay();
 	FParse::Value(FCommandLine::Get(), TEXT("UERLPort="), Port);
 	FParse::Value(FCommandLine::Get(), TEXT("UERLNumEnvs="), NumEnvs);
 	FParse::Value(FCommandLine::Get(), TEXT("UERLSeed="), Seed);
+	const int32 Twin = Playing.IndexOfByPredicate(
+		[&](const UUeRlBridgeComponent* Other) { return Port != 0 && Other->Port == Port; });
+	if (Twin != INDEX_NONE)
+	{
+		UE_LOG(LogUeRl, Error, TEXT("%s: port %d is that of %s, too: give each component a Port of its own"),
+			*GetPathName(), Port, *Playing[Twin]->GetPathName());
+		return;
+	}
+	Playing.Add(this);
 	InitializeEnvironments(FMath::Max(NumEnvs, 0));
 	Server = MakeShared<FUeRlServer>(*this);
-	if (!Server->Server.start())
+	if (!Listens(*Server) && !Server->Game.layout.problem.empty())
 	{
-		UE_LOG(LogUeRl, Error, TEXT("%s"), UTF8_TO_TCHAR(Server->Server.error().c_str()));
 		Server.Reset();
 		return;
 	}
 	TickStart = FWorldDelegates::OnWorldTickStart.AddUObject(this, &UUeRlBridgeComponent::HandleWorldTickStart);
-	UE_LOG(LogUeRl, Display, TEXT("listening on %s, port %d"), *Host, Server->Server.port());
+}
+
+/** Tries to, now and then: the port may still be the last Play's, or an editor's that is about to end. */
+bool UUeRlBridgeComponent::Listens(FUeRlServer& Serving)
+{
+	const double Now = FPlatformTime::Seconds();
+	if (Serving.Server.port() != 0 || Now < Serving.NextTry)
+	{
+		return Serving.Server.port() != 0;
+	}
+	const bool bFirst = Serving.NextTry == 0.0;
+	Serving.NextTry = Now + 0.5;
+	if (Serving.Server.start())
+	{
+		UE_LOG(LogUeRl, Display, TEXT("listening on %s, port %d"), *Host, Serving.Server.port());
+		return true;
+	}
+	if (bFirst)
+	{
+		UE_LOG(LogUeRl, Error, TEXT("%s"), UTF8_TO_TCHAR(Serving.Server.error().c_str()));
+	}
+	return false;
 }
 
 void UUeRlBridgeComponent::EndPlay(const EEndPlayReason::Type EndPlayReason)
 {
+	Playing.Remove(this);
 	FWorldDelegates::OnWorldTickStart.Remove(TickStart);
 	Server.Reset();
 	Super::EndPlay(EndPlayReason);
@@ -219,7 +253,7 @@ void UUeRlBridgeComponent::EndPlay(const EEndPlayReason::Type EndPlayReason)
 void UUeRlBridgeComponent::HandleWorldTickStart(UWorld* World, ELevelTick, float)
 {
 	const TSharedPtr<FUeRlServer> Serving = Server;  // an event may destroy this component
-	if (!Serving || World != GetWorld())
+	if (!Serving || World != GetWorld() || !Listens(*Serving))
 	{
 		return;
 	}

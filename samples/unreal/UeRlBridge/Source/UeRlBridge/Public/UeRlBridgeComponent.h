@@ -196,6 +196,7 @@ private:
 	bool bToldOfPause = false;  // in this session: the world cannot be paused
 
 	void HandleWorldTickStart(UWorld* World, ELevelTick TickType, float DeltaSeconds);
+	bool Listens(FUeRlServer& Serving);
 	void WaitForAction(FUeRlServer& Serving);
 	void Hold();
 	void Release();

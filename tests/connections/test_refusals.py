@@ -1,0 +1,239 @@
+"""What is refused before it is sent costs nothing, and what an engine must not send is named alike on every carrier."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import numpy as np
+import pytest
+
+from ue_rl import errors
+from ue_rl.bridges import MultiAgentBridge, ShmUpgrader, run_in_thread, run_shm_in_thread
+from ue_rl.connecting import open_transport
+from ue_rl.engine_calls import EngineCalls
+from ue_rl.randomize import Randomizer, randomize
+from ue_rl.spec import AgentGroup, EnvSpec, EnvType
+from ue_rl.testing.memory import MemoryTransport
+from ue_rl.testing.several import Walk
+from ue_rl.transport import Transport
+
+N = 4
+CARRIERS = ("memory", "arrays", "shared", "per_env", "per_env-pure", "upgraded", "shm", "several", "several-shm")
+Opener = Callable[..., Transport]
+
+
+@pytest.fixture
+def opener() -> Iterator[Opener]:
+    """Opens games with N envs in all, over a carrier."""
+    with contextlib.ExitStack() as stack:
+
+        def connect(carrier: str, make: Callable[[int], Any] = Walk) -> Transport:
+            if carrier in ("memory", "arrays"):
+                return opened(MemoryTransport(make(N), through_codec=carrier == "memory"))
+            kind, _, how = carrier.partition("-")
+            urls = []
+            for _ in range(2 if kind == "several" else 1):
+                bridge = make(N // 2 if kind == "several" else N)
+                if "shm" in carrier:
+                    urls.append(stack.enter_context(run_shm_in_thread(bridge)).url)
+                else:
+                    upgrader = ShmUpgrader() if kind == "upgraded" else None
+                    urls.append(stack.enter_context(run_in_thread(bridge, upgrader=upgrader)).url)
+            options: dict[str, Any] = {"timeout": 20.0}
+            if kind in ("shared", "per_env"):
+                options |= {"transport": "tcp", "channel": kind, "compiled": False if how else None}
+            return opened(open_transport(urls if kind == "several" else urls[0], **options))
+
+        def opened(transport: Transport) -> Transport:
+            stack.callback(transport.close)
+            transport.connect()
+            return transport
+
+        yield connect
+
+
+def step(transport: Transport, resets: list[int] | None = None, action: float = 1.0) -> Any:
+    transport.send_actions(np.full((N, 1), action, np.float32), resets)
+    return transport.receive()
+
+
+def reset(transport: Transport) -> Any:
+    transport.reset()
+    return transport.receive()
+
+
+def gravities(transport: Transport) -> list[float]:
+    calls = EngineCalls(transport)
+    return [calls.get_parameters(["gravity"], env)["gravity"] for env in range(N)]
+
+
+@pytest.mark.parametrize("carrier", CARRIERS)
+@pytest.mark.parametrize(
+    ("values", "said"),
+    [
+        ({"gravity": 20.5}, "gravity.*0 to 20.*20.5"),
+        ({"gravity": float("nan")}, "gravity.*0 to 20.*nan"),
+        ({"mass": 1.0}, "no such parameter.*expected gravity; got mass"),
+        ({"gravity": "heavy"}, "gravity.*0 to 20.*heavy"),
+    ],
+)
+def test_a_parameter_that_the_game_cannot_take_is_refused_before_anything_is_sent(
+    opener: Opener, carrier: str, values: Mapping[str, Any], said: str
+) -> None:
+    transport: Any = opener(carrier)
+    reset(transport)
+    drawn: list[Mapping[str, Any]] = [{"gravity": 1.0}] * (N - 1) + [values]
+    transport.draw_parameters = lambda env: drawn[env]
+    with pytest.raises(errors.ConfigurationError, match=f"(?s){said}") as caught:
+        transport.reset()
+    assert (caught.value.env_id, caught.value.field) == (3, "SET")
+    with pytest.raises(errors.ConfigurationError, match=said):
+        transport.send_actions(np.ones((N, 1), np.float32), [1, 3])
+    assert gravities(transport) == pytest.approx([9.8] * N)
+    drawn[3] = {"gravity": 2.0}
+    assert step(transport, [3]).obs[:, 2].tolist() == [1, 1, 1, 0]
+    assert gravities(transport) == pytest.approx([9.8, 9.8, 9.8, 2.0])
+
+
+@pytest.mark.parametrize("carrier", CARRIERS)
+def test_a_refused_request_draws_nothing(opener: Opener, carrier: str) -> None:
+    transport = opener(carrier)
+    randomizer = randomize(transport, {"gravity": (1, 2)}, seed=1)
+    assert randomizer is not None
+    expected = Randomizer(transport.spec, {"gravity": (1, 2)}, 1)
+    for env in range(N):
+        expected(env)
+    reset(transport)
+    wrong = np.ones((N, 1), np.float32)
+    wrong[0] = np.nan
+    for _ in range(3):
+        for actions in (wrong, np.ones((N, 2), np.float32), np.ones((N, 1))):
+            with pytest.raises(errors.ActionError):
+                transport.send_actions(actions, [1, 3])
+        with pytest.raises(errors.ConfigurationError):
+            transport.send_actions(wrong, [1, N])
+        with pytest.raises(errors.ConfigurationError, match="OPTIONS"):
+            transport.reset([1, 3], options=[{}, {"a": object()}])
+        with pytest.raises(errors.ConfigurationError, match="seed"):
+            transport.reset([1, 3], seeds=[1, -1])
+    assert randomizer.values == expected.values
+    assert randomizer.generators() == expected.generators()
+    wrong[0], wrong[1] = 1, np.nan  # of an env that is reset anything may stand there
+    transport.send_actions(wrong, [1, 3])
+    assert transport.receive().obs[:, 2].tolist() == [1, 0, 1, 0]
+    expected(1)
+    expected(3)
+    assert gravities(transport) == pytest.approx([expected.values[env]["gravity"] for env in range(N)])
+
+
+class Broken(Walk):
+    """Its last env sends a number that is none from step 2 on."""
+
+    where, value = "obs", float("nan")
+
+    def create_state_string_for_env(self, env_id: int) -> Any:
+        state = super().create_state_string_for_env(env_id)
+        broken = self.where == "obs" and env_id == self.num_envs - 1 and self.steps[env_id] > 1
+        return [*state[:3], self.value] if broken else state
+
+    def calculate_reward_for_env(self, env_id: int) -> tuple[float, bool, bool]:
+        reward, *flags = super().calculate_reward_for_env(env_id)
+        broken = self.where == "reward" and env_id == self.num_envs - 1 and self.steps[env_id] > 1
+        return (self.value if broken else reward, *flags)  # type: ignore[return-value]
+
+
+@pytest.mark.parametrize("carrier", [carrier for carrier in CARRIERS if carrier != "arrays"])
+@pytest.mark.parametrize("where", ["obs", "reward"])
+@pytest.mark.parametrize("value", ["nan", "inf", "-inf"])
+def test_a_number_that_is_none_is_named_alike(opener: Opener, carrier: str, where: str, value: str) -> None:
+    kind = type("Wrong", (Broken,), {"where": where, "value": float(value)})
+    transport = opener(carrier, kind)
+    reset(transport)
+    step(transport)
+    with pytest.raises(errors.NonFiniteValue) as caught:
+        step(transport)
+    error = caught.value
+    assert isinstance(error, ValueError)
+    last = 1 if carrier.startswith("several") else N - 1  # its first engine fails
+    assert (error.env_id, error.field, error.fault) == (last, "OBS" if where == "obs" else "REW", "engine")
+    assert value in str(error.got)
+    with pytest.raises(errors.ConnectionUnusable):
+        transport.reset()
+
+
+@pytest.mark.parametrize("env_type", [EnvType.SINGLE, EnvType.RLBASE])
+@pytest.mark.parametrize("where", ["obs", "reward"])
+def test_of_one_env_too(env_type: EnvType, where: str) -> None:
+    kind: Any = type("Wrong", (Broken,), {"where": where})
+    with (
+        run_in_thread(kind(1, env_type=env_type)) as engine,
+        open_transport(engine.url, "tcp", timeout=20) as transport,
+    ):
+        for _ in range(2):
+            transport.reset()
+            transport.receive()
+        transport.send_actions(np.ones((1, 1), np.float32))
+        transport.receive()
+        with pytest.raises(errors.NonFiniteValue, match="OBS" if where == "obs" else "REW"):
+            transport.send_actions(np.ones((1, 1), np.float32))
+            transport.receive()
+
+
+@pytest.mark.parametrize("carrier", ["memory", "shared", "upgraded", "shm"])
+def test_of_an_agent_too(opener: Opener, carrier: str) -> None:
+    class Pair(MultiAgentBridge):
+        steps = 0
+
+        def __init__(self, num_envs: int) -> None:
+            groups = [AgentGroup("red", 1, EnvSpec(1, 1)), AgentGroup("blue", 1, EnvSpec(2, 1))]
+            super().__init__(groups, num_envs)
+
+        def reset_env(self, env_id: int, seed: int | None, options: Any) -> None:
+            """Nothing is drawn."""
+
+        def step_env(self, env_id: int, actions: Any) -> None:
+            self.steps += 1
+
+        def observe(self, env_id: int) -> Mapping[str, Any]:
+            return {"red": [1.0], "blue": [2.0, float("inf") if self.steps > N and env_id == 2 else 3.0]}
+
+        def results(self, env_id: int) -> Mapping[str, tuple[float, bool, bool]]:
+            return {"red": (1.0, False, False), "blue": (1.0, False, False)}
+
+    transport = opener(carrier, Pair)
+    reset(transport)
+    actions = np.ones((2 * N, 1), np.float32)
+    transport.send_actions(actions)
+    transport.receive()
+    transport.send_actions(actions)
+    with pytest.raises(errors.NonFiniteValue, match="blue") as caught:
+        transport.receive()
+    assert (caught.value.env_id, caught.value.field) == (2, "OBS")
+
+
+@pytest.mark.parametrize("compiled", [None, False])
+@pytest.mark.parametrize("broken", [0, 1, 2])
+def test_an_engine_that_goes_with_it_has_not_just_gone(compiled: bool | None, broken: int) -> None:
+    def talk() -> None:
+        sockets = [listener.accept()[0]]
+        sockets[0].sendall(b"CONFIG:OBS=1;ACT=1;ENV_TYPE=MULTI;ENV_COUNT=3;VERSION=1;CHANNEL=PER_ENV\n")
+        sockets += [listener.accept()[0] for _ in range(3)]
+        for sock in sockets[1:]:
+            sock.recv(100)
+        sockets[broken + 1].sendall(b"OBS=nan;REW=0;DONE=0\n")
+        for sock in sockets:
+            sock.close()
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        engine = threading.Thread(target=talk)
+        engine.start()
+        options: dict[str, Any] = {"compiled": compiled, "timeout": 20}
+        with open_transport(f"tcp://127.0.0.1:{listener.getsockname()[1]}", "tcp", **options) as transport:
+            transport.reset()
+            engine.join()
+            with pytest.raises(errors.NonFiniteValue, match=rf"env {broken}\b.*OBS"):
+                transport.receive()

@@ -1,0 +1,223 @@
+"""Wrong files are refused and right ones are not, on nets that float32 computes well and on some that it does not.
+
+What float32 may be off by follows from the arithmetic (export/rounding.py), so that the verdict is the same on each
+processor: .ci/numerics repeats these tests with the kernels of others.
+"""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import replace
+
+import gymnasium as gym
+import numpy as np
+import pytest
+import torch as th
+from gymnasium import spaces
+from sb3_contrib import RecurrentPPO
+from stable_baselines3 import DQN, PPO, SAC, TD3
+from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize
+from torch import nn
+
+from ue_rl.errors import ExportError
+from ue_rl.inference import export_onnx
+from ue_rl.inference.export import graph
+
+BOX = spaces.Box(-1, 1, (2,), np.float32)
+IMAGE = spaces.Box(0, 255, (36, 36, 3), np.uint8)
+VECTOR = spaces.Box(-np.inf, np.inf, (6,), np.float32)
+DICT = spaces.Dict({"vector": VECTOR, "levels": spaces.MultiDiscrete([2, 4]), "camera": IMAGE})
+
+
+class RandomEnv(gym.Env):
+    def __init__(self, observation_space, action_space):
+        self.observation_space, self.action_space = observation_space, action_space
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        return self.observation_space.sample(), {}
+
+    def step(self, action):
+        return self.observation_space.sample(), 0.0, False, False, {}
+
+
+def make(algorithm=PPO, action=BOX, observation=VECTOR, policy="MlpPolicy", arch=(32, 32), activation=nn.Tanh,
+         normalize=False, gain=1.0, **more):  # fmt: skip
+    """A model with random weights and biases, large enough that its actions vary."""
+    env = DummyVecEnv([lambda: RandomEnv(observation, action)])
+    if normalize:
+        env = VecNormalize(env, clip_obs=3.0)
+        env.obs_rms.mean[:], env.obs_rms.var[:] = np.linspace(-40, 40, 6), np.linspace(0.5, 9, 6)
+    if algorithm in (SAC, TD3, DQN):
+        more["buffer_size"] = 16
+    if algorithm is RecurrentPPO:
+        more["policy_kwargs"] = {"lstm_hidden_size": 16}
+    kwargs = {"net_arch": list(arch), "activation_fn": activation, **more.pop("policy_kwargs", {})}
+    model = algorithm(policy, env, device="cpu", seed=0, policy_kwargs=kwargs, **more)
+    generator = th.Generator().manual_seed(3)
+    for parameter in model.policy.parameters():
+        fan_in = parameter[0].numel() if parameter.dim() > 1 else 4
+        if parameter.requires_grad:
+            parameter.data = th.randn(parameter.shape, generator=generator) * gain / fan_in**0.5
+    return model
+
+
+MODELS = {
+    "ppo": lambda: make(gain=0.6),
+    "wide": lambda: make(arch=(256, 256), activation=nn.ReLU, gain=0.6),
+    "sac": lambda: make(SAC, activation=nn.ReLU),
+    "td3": lambda: make(TD3, activation=nn.ELU),
+    "discrete": lambda: make(action=spaces.Discrete(5)),
+    "multi": lambda: make(action=spaces.MultiDiscrete([3, 4])),
+    "dqn": lambda: make(DQN, spaces.Discrete(5), activation=nn.ReLU),
+    "normalised": lambda: make(normalize=True, gain=0.6),
+    "image": lambda: make(observation=IMAGE, policy="CnnPolicy", gain=2.0),
+    "dict": lambda: make(observation=DICT, policy="MultiInputPolicy", gain=1.5),
+    "recurrent": lambda: make(RecurrentPPO, policy="MlpLstmPolicy", gain=0.6),
+}
+
+
+def with_offset(offset, **more):
+    """A net whose hidden units hold a large number that the next layer takes away again: float32 has no digits left."""
+    model = make(activation=nn.ReLU, **more)
+    net = model.policy.mlp_extractor.policy_net
+    with th.no_grad():
+        net[0].bias += offset
+        net[2].bias -= net[2].weight.double().sum(dim=1).float() * offset
+    return model
+
+
+# -- what a wrong file may have wrong: changes of the net that is converted -----------------------------------------
+
+
+def first_layer(net):
+    return next(m for m in net.modules() if isinstance(m, (nn.Linear, nn.Conv2d, nn.LSTM)))
+
+
+def first_weight(net):
+    layer = first_layer(net)
+    return layer.weight_ih_l0 if isinstance(layer, nn.LSTM) else layer.weight
+
+
+def layers(net):
+    return [m for m in net.modules() if isinstance(m, (nn.Linear, nn.Conv2d))]
+
+
+def dropped(net):
+    first_weight(net)[:, 0] = 0
+
+
+def permuted(net):
+    weight = first_weight(net)
+    weight[:, :2] = weight[:, :2].flip(1).clone()
+
+
+def negated(net):
+    first_weight(net)[:, 0] *= -1
+
+
+def scaled(net):
+    first_weight(net)[:, 0] *= 1.01
+
+
+def half_precision(net):
+    for parameter in net.parameters():
+        parameter.data = parameter.half().float()
+
+
+def without_bias(net):
+    layers(net.head.net)[-1].bias.zero_()
+
+
+def without_a_layer(net):
+    """Of the second linear one nothing but the first numbers that it would be given."""
+    layer = layers(net)[1]
+    layer.weight.zero_()
+    layer.weight.view(len(layer.weight), -1).fill_diagonal_(1)
+    layer.bias.zero_()
+
+
+def other_activation(net):
+    for module in net.modules():
+        for name, child in module.named_children():
+            if isinstance(child, (nn.Tanh, nn.ReLU, nn.ELU)):
+                setattr(module, name, nn.SiLU())
+
+
+def without_normalisation(net):
+    for leaf in net.observation.nets:
+        leaf.normalized = False
+
+
+def clipped_elsewhere(net):
+    for leaf in net.observation.nets:
+        leaf.clip *= 1.05
+
+
+CHANGES = [dropped, permuted, negated, scaled, half_precision, without_bias, without_a_layer, other_activation]
+
+
+def convert(monkeypatch, change):
+    """Let the converter be given a net that is another one than the model's."""
+
+    def to_onnx(plan, *args, real=graph.to_onnx, **kwargs):
+        net = copy.deepcopy(plan.net)
+        with th.no_grad():
+            change(net)
+        return real(replace(plan, net=net), *args, **kwargs)
+
+    monkeypatch.setattr(graph, "to_onnx", to_onnx)
+
+
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / "policy.onnx"
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_a_right_file_is_accepted(name, path):
+    export_onnx(MODELS[name](), path)
+
+
+@pytest.mark.parametrize("change", CHANGES, ids=lambda c: c.__name__)
+@pytest.mark.parametrize("name", MODELS)
+def test_a_wrong_file_is_refused(name, change, path, monkeypatch):
+    if change is other_activation and name == "recurrent":
+        pytest.skip("its activations are the LSTM's own")
+    convert(monkeypatch, change)
+    with pytest.raises(ExportError, match=r"acts differently|too coarse"):
+        export_onnx(MODELS[name](), path)
+    assert not path.exists()
+
+
+@pytest.mark.parametrize("change", [dropped, half_precision, without_bias], ids=lambda c: c.__name__)
+@pytest.mark.parametrize("name", ["ppo", "discrete", "recurrent"])
+def test_a_wrong_file_of_a_net_that_float32_computes_well_is_no_rounding(name, change, path, monkeypatch):
+    convert(monkeypatch, change)
+    with pytest.raises(ExportError, match="acts differently"):
+        export_onnx(MODELS[name](), path)
+
+
+@pytest.mark.parametrize("change", [without_normalisation, clipped_elsewhere], ids=lambda c: c.__name__)
+def test_a_wrong_normalisation_is_refused(change, path, monkeypatch):
+    convert(monkeypatch, change)
+    with pytest.raises(ExportError, match="acts differently"):
+        export_onnx(MODELS["normalised"](), path)
+
+
+@pytest.mark.parametrize("action", [BOX, spaces.Discrete(4)], ids=str)
+@pytest.mark.parametrize("offset", [1e2, 1e4, 1e6, 1e7, 1e9])
+def test_in_a_net_of_which_float32_keeps_few_digits_no_wrong_file_hides(offset, action, path, monkeypatch):
+    """Whether two kernels differ there is luck: such a policy is refused though they may agree on this machine."""
+    if offset < 1e3:
+        export_onnx(with_offset(offset, action=action), path)
+    if offset > 1e5:
+        with pytest.raises(ExportError, match=r"too coarse.*Normalise your observations \(VecNormalize\)"):
+            export_onnx(with_offset(offset, action=action), path)
+    for change in (dropped, permuted, half_precision):
+        path.unlink(missing_ok=True)
+        with monkeypatch.context() as context:
+            convert(context, change)
+            with pytest.raises(ExportError):  # or NaN, where half precision overflows
+                export_onnx(with_offset(offset, action=action), path)
+        assert not path.exists()

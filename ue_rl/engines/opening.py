@@ -1,0 +1,43 @@
+"""Opens engines at the same time, each in a thread of its own, so that a step waits for the slowest of them alone."""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections.abc import Sequence
+from contextlib import ExitStack
+
+from ue_rl.engines.lifecycle import Change
+from ue_rl.engines.part import EnginePart
+
+_LOOK = 0.1  # seconds until a Ctrl-C is seen where waiting for a lock cannot be interrupted
+
+
+def open_together(parts: Sequence[EnginePart]) -> list[BaseException | None]:
+    """What opening each of them raised. Listeners are called in this thread, as they are for one engine alone."""
+    events: queue.SimpleQueue[Change | int] = queue.SimpleQueue()
+    raised: list[BaseException | None] = [None] * len(parts)
+
+    def work(place: int) -> None:
+        try:
+            parts[place].open()
+        except BaseException as error:  # noqa: BLE001 - raised by the trainer's thread
+            raised[place] = error
+        finally:
+            events.put(place)
+
+    with ExitStack() as stack:
+        listeners = {part.number: stack.enter_context(part.life.told_by(events.put)) for part in parts}
+        for place in range(len(parts)):
+            threading.Thread(target=work, args=(place,), name=f"engine {parts[place].number}", daemon=True).start()
+        left = len(parts)
+        while left:
+            try:
+                event = events.get(timeout=_LOOK)
+            except queue.Empty:
+                continue
+            if not isinstance(event, Change):
+                left -= 1
+            elif (listener := listeners[event.engine]) is not None:
+                listener(event)
+    return raised
