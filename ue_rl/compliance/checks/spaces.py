@@ -23,6 +23,7 @@ _HELD = 3  # steps with one action
 _STILL = 100  # exchanges after which an observation that never changed is worth a word
 _WITHOUT_REWARD = 3000  # steps of all envs together, likewise
 _MOST_STEPS = 4000
+_BLOCK = 20  # steps
 _VALUES = 300  # that are needed to say something about their decimals
 _DISTINCT = 30
 _SHOWN = 4
@@ -85,13 +86,16 @@ def rewards(bench: Bench) -> str:
     steps = int(reel.steps.sum())
     if not reel.rewards.any() and not bench.failed:
         bench.anew()
-        for _ in bench.while_there_is_time(bench.options.patience, max(0, _MOST_STEPS - steps // bench.tape.envs)):
-            states = bench.step()
+        held = None  # in turns: random actions lead nowhere in some games, and one that is held for a while does
+        for n in bench.while_there_is_time(bench.options.patience, max(0, _MOST_STEPS - steps // bench.tape.envs)):
+            if n % _BLOCK == 0:
+                held = None if spec.mask_size or n // _BLOCK % 2 else bench.sampler.random(bench.states)
+            states = bench.step(held)
             steps += spec.num_envs
             if states.rewards.any():
                 return "some are not 0"
         if steps >= _WITHOUT_REWARD:
-            bench.warn("zero-reward", f"in {steps:,} random steps; a game whose rewards are rare may be right")
+            bench.warn("zero-reward", f"in {steps:,} steps; a game whose rewards are rare may be right")
             return ""
         raise Skip(f"all {steps:,} were 0, which may be right: too few to say anything")
     if not reel.rewards.any():
