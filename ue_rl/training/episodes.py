@@ -28,17 +28,18 @@ class Episodes:
         self._file = path.open("a", buffering=1, newline="")  # line by line: a run that is killed keeps its episodes
         self._writer = csv.writer(self._file)
         self._guard = Guard(path, report.warned)
-        if not self._file.tell():
-            self._write(["env_steps", "return", "length", "seconds"])
         self._last: deque[tuple[float, int]] = deque(maxlen=100)
         self.count = self.env_steps = 0
-        self._read(path)
+        if self._file.tell():
+            self._read(path)
+        else:
+            self._write(["env_steps", "return", "length", "seconds"])
         self._report, self._total = report, total
         self._told = 0.0
 
     def _read(self, path: Path) -> None:
         """What ended before the run was resumed."""
-        with self._guard, path.open(newline="", encoding="utf-8", errors="replace") as file:
+        with self._guard, suppress(csv.Error), path.open(newline="", encoding="utf-8", errors="replace") as file:
             for row in csv.DictReader(file):
                 with suppress(KeyError, TypeError, ValueError):  # a row that was cut
                     self._last.append((float(row["return"]), int(row["length"])))
