@@ -151,6 +151,7 @@ def test_each_operation_rounds_once_and_exact_ones_do_not() -> None:
     assert one(lambda a, b: a - b, 1.0, 2.0**-30) == (1 - 2.0**-30, pytest.approx(UNIT, rel=1e-6))
     assert one(lambda a: a.clamp(min=-2.0), 0.3) == (0.3, 0.0)
     assert one(th.tanh, 0.5)[1] == FUNCTION * UNIT
+    assert one(lambda a, b: a + b, 1.0, 0.0, error=0.5)[1] == 1.0 + 2.0 * UNIT  # of a result that may be 2
 
 
 def test_what_the_arguments_are_off_by_is_carried_through() -> None:
