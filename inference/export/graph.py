@@ -18,13 +18,15 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from typing import Any
 
+import numpy as np
 import torch as th
+from gymnasium import spaces
 from stable_baselines3.common.vec_env import VecNormalize
 from torch import nn
 from torch.jit import TracerWarning  # type: ignore[attr-defined]
 
 from ue_rl.errors import ExportError
-from ue_rl.inference.export.observations import Leaf, ObservationNet, check_normalize, check_starts, find_leaves
+from ue_rl.inference.export.observations import Leaf, ObservationNet, check_normalize, find_leaves
 from ue_rl.inference.export.policies import ALGORITHMS, BoxHead, HybridHead, Lstm, make_head
 from ue_rl.inference.metadata import (
     ACTION_MASKS,
@@ -146,8 +148,8 @@ def plan_graph(
     """
     algorithm = algorithm_of(model)
     policy, space = model.policy, model.action_space
-    check_starts(space, "action")
-    check_starts(model.observation_space, "observation")
+    _check_starts(space, "action")
+    _check_starts(model.observation_space, "observation")
     _check_class(policy, "policy", allow_custom)
     extractor, trunk, head = make_head(algorithm, policy, space, stochastic)
     for part in (extractor, trunk, head):
@@ -202,6 +204,24 @@ def observation_ports(leaves: list[Leaf], flat_input: bool) -> list[Port]:
             cure="rename the key, or export with flat_input=True",
         )  # fmt: skip
     return [Port(str(leaf.name), leaf.shape, OBSERVATION, key=leaf.name) for leaf in leaves]
+
+
+def _check_starts(space: Any, what: str) -> None:
+    """Refuse a space whose choices begin elsewhere and that Stable-Baselines3 was given as it is.
+
+    It counts from 0 whatever the space says: in training the env was given, or gave, other numbers than the engine has.
+
+    Raises:
+        ExportError: such a space; those that ue_rl makes count from 0.
+    """
+    for part in space.spaces.values() if isinstance(space, spaces.Dict) else [space]:
+        if isinstance(part, (spaces.Discrete, spaces.MultiDiscrete)) and np.any(part.start):
+            raise ExportError(
+                f"the {what} space's choices do not begin with 0, but those of Stable-Baselines3 do: the env that the "
+                "model was trained in was not given what the file would give", fault="caller", field=f"{what}_space",
+                expected="choices from 0", got=part,
+                cure="train in an UnrealVecEnv, which counts as the engine does, or behind a wrapper that starts at 0",
+            )  # fmt: skip
 
 
 def _check_class(module: nn.Module, what: str, allow_custom: bool) -> None:

@@ -151,6 +151,7 @@ def test_each_operation_rounds_once_and_exact_ones_do_not() -> None:
     assert one(lambda a, b: a - b, 1.0, 2.0**-30) == (1 - 2.0**-30, pytest.approx(UNIT, rel=1e-6))
     assert one(lambda a: a.clamp(min=-2.0), 0.3) == (0.3, 0.0)
     assert one(th.tanh, 0.5)[1] == FUNCTION * UNIT
+    assert one(lambda a, b: a + b, 1.0, 0.0, error=0.5)[1] == 1.0 + 2.0 * UNIT  # of a result that may be 2
 
 
 def test_what_the_arguments_are_off_by_is_carried_through() -> None:
@@ -182,6 +183,26 @@ def test_what_the_arguments_are_off_by_is_carried_through() -> None:
     assert squares == pytest.approx(5 * e + e * e, rel=1e-3)
     with pytest.raises(Unbounded, match="float16"):
         carried(lambda a: a.half().float(), 1.0)
+
+
+def test_what_reductions_carry() -> None:
+    e, row = 2.0**-10, th.tensor([[1.0, 2.0, 4.0]], dtype=th.float64)
+
+    def carried(function: Callable[..., th.Tensor], row: th.Tensor = row, error: float = e) -> th.Tensor:
+        ((_, found),) = evaluate(lambda: [function(Bounded(row, th.full_like(row, error)))])
+        return found
+
+    shares = row.softmax(1)
+    th.testing.assert_close(carried(lambda x: x.softmax(1)), shares * np.expm1(2 * e), rtol=1e-2, atol=2e-6)
+    th.testing.assert_close(carried(lambda x: x.logsumexp(1)), th.tensor([e], dtype=th.float64), rtol=1e-2, atol=0)
+    th.testing.assert_close(carried(lambda x: x.sum(1)), th.tensor([3 * e], dtype=th.float64), rtol=2e-3, atol=0)
+    # twice the distances from the mean, each off by its own error and the mean's
+    away = (row - row.mean()).abs()
+    want = (2 * away * 2 * e + (2 * e) ** 2).sum(1) / 3
+    th.testing.assert_close(carried(lambda x: x.var(1, correction=0)), want, rtol=1e-2, atol=0)
+    # the mean of the squares less the square of the mean loses the digits of a large mean
+    far = carried(lambda x: x.var(1), row + 1000.0, 0.0)
+    assert float(far) > UNIT * 3e6
 
 
 def test_a_decision_within_the_error_is_not_certain() -> None:

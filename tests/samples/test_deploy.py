@@ -35,8 +35,10 @@ from stable_baselines3 import PPO
 from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize
 
 from tests.samples import building
+from ue_rl.envs.spaces import gymnasium_space
 from ue_rl.inference import OnnxInference, ReloadingInference, export_onnx
 from ue_rl.inference.server.server import PolicyServer
+from ue_rl.space_tree import Leaf, LeafKind
 
 ROOT = Path(__file__).resolve().parents[2]
 SAMPLE, STAND_INS = ROOT / "samples" / "deploy", Path(__file__).resolve().parent / "deploy"
@@ -48,7 +50,7 @@ NEEDS = {"C++": ("g++",), "C#": ("mcs", "mono"), "C++, official header": ("g++",
 OBS = 5
 ACTIONS: dict[str, gym.Space[Any]] = {
     "box": spaces.Box(np.array([-2, 0], np.float32), np.array([2, 5], np.float32)),
-    "discrete": spaces.Discrete(7, start=-3),
+    "discrete": gymnasium_space(Leaf(LeafKind.DISCRETE, counts=(7,), starts=(-3,)), zero_based=True),
     "multi discrete": spaces.MultiDiscrete([3, 2, 5]),
     "multi binary": spaces.MultiBinary(3),
 }
