@@ -187,7 +187,10 @@ class UnrealVecEnv(EngineControls, Resumable, VecEnv):
                 if not _RESERVED.isdisjoint(sent) and env not in buffers.lost:
                     info["engine"] = {key: info.pop(key) for key in sent if key in _RESERVED}
                     info["TimeLimit.truncated"] = False
-                put_arrays(info)
+                for value in sent.values():  # here, as a call for each env would cost more than this look
+                    if value.__class__ is list or value.__class__ is dict:
+                        put_arrays(info)
+                        break
         if self._masks is not None:
             self._masks.take(buffers)
         if self.journal is not None and self.journal.lost:
