@@ -81,7 +81,7 @@ class UnrealEnv(EngineControls, gym.Env[Any, Any]):
         self._observations = Observations(spec, copy=False)  # a row of it is copied
 
     @property
-    def spec(self) -> GymnasiumSpec | None:
+    def spec(self) -> GymnasiumSpec | None:  # pyright: ignore[reportIncompatibleVariableOverride]
         """What gymnasium.make has made it from; None without. Its own `make` closes this env: see the class below."""
         return self._made_from
 
