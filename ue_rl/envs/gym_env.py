@@ -81,12 +81,12 @@ class UnrealEnv(EngineControls, gym.Env[Any, Any]):
         self._observations = Observations(spec, copy=False)  # a row of it is copied
 
     @property
-    def spec(self) -> GymnasiumSpec | None:  # pyright: ignore[reportIncompatibleVariableOverride]
+    def spec(self) -> GymnasiumSpec | None:
         """What gymnasium.make has made it from; None without. Its own `make` closes this env: see the class below."""
         return self._made_from
 
     @spec.setter
-    def spec(self, spec: GymnasiumSpec | None) -> None:
+    def spec(self, spec: GymnasiumSpec | None) -> None:  # pyright: ignore[reportIncompatibleVariableOverride]
         self._made_from = None if spec is None else _OneConnection.of(spec, self.close)
 
     def reset(
