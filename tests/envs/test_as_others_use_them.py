@@ -8,7 +8,8 @@ import subprocess
 import sys
 import warnings
 from collections.abc import Callable, Iterator
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import gymnasium as gym
 import numpy as np
@@ -25,6 +26,7 @@ from ue_rl import errors
 from ue_rl.agents import AgentsEnv
 from ue_rl.bridges import GymnasiumBridge, run_in_thread, run_shm_in_thread
 from ue_rl.space_tree import LeafKind, box
+from ue_rl.spec import AgentGroup, EnvSpec
 from ue_rl.testing import MemoryTransport
 
 BEYOND = 2**24 + 1
@@ -145,7 +147,7 @@ def test_integers_of_an_action_or_from_another_engine_are_refused_too() -> None:
     from ue_rl.buffers import StepBuffers
     from ue_rl.envs.actions import ActionWriter
     from ue_rl.envs.observations import Observations
-    from ue_rl.spec import ActionSpec, EnvSpec
+    from ue_rl.spec import ActionSpec
 
     tree = box((2,), 0, 2**40, "int64")
     assert tree.wide
@@ -180,6 +182,18 @@ def test_connect_gives_pictures_where_the_engine_sends_them(hosted: Callable[...
     env = ue_rl.connect(hosted(2, render_mode=None))
     assert (env.render_mode, env.metadata["render_modes"]) == (None, [])
     env.close()
+
+
+def test_an_env_of_agents_gives_pictures(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("pettingzoo")
+    group = AgentGroup("cart", 2, EnvSpec(2, 1))
+    picture = np.zeros((4, 6, 3), np.uint8)
+    monkeypatch.setattr("ue_rl.engine_calls.EngineCalls.render", lambda self, env_id: picture)
+    for features, seen in (("RENDER", picture), ("SEED", None)):
+        spec = EnvSpec(2, 1, groups=(group,), features=frozenset((features,)))
+        env = ue_rl.UnrealParallelEnv(cast(Any, SimpleNamespace(connect=lambda spec=spec: spec)))
+        assert env.render() is seen
+        assert env.metadata["render_modes"] == ([] if seen is None else ["rgb_array"])
 
 
 @pytest.mark.parametrize("render_mode", [None, "rgb_array"])

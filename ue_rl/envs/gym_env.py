@@ -86,7 +86,7 @@ class UnrealEnv(EngineControls, gym.Env[Any, Any]):
         return self._made_from
 
     @spec.setter
-    def spec(self, spec: GymnasiumSpec | None) -> None:
+    def spec(self, spec: GymnasiumSpec | None) -> None:  # pyright: ignore[reportIncompatibleVariableOverride]
         self._made_from = None if spec is None else _OneConnection.of(spec, self.close)
 
     def reset(

@@ -190,7 +190,10 @@ class UnrealVecEnv(EngineControls, Resumable, VecEnv):
                     own = [key for key in sent if key in _RESERVED or (odd and key == "is_success")]
                     info["engine"] = {key: info.pop(key) for key in own}
                     info["TimeLimit.truncated"] = False
-                put_arrays(info)
+                for value in sent.values():  # here, as a call for each env would cost more than this look
+                    if value.__class__ is list or value.__class__ is dict:
+                        put_arrays(info)
+                        break
         if self._masks is not None:
             self._masks.take(buffers)
         if self.journal is not None and self.journal.lost:
