@@ -98,7 +98,7 @@ def test_lost_in_the_second_round_trip(moment: str) -> None:
     obs, rewards, dones, infos = env.step(A)
     assert dones.tolist() == [True, False, True, True]
     assert rewards.tolist() == [3, 3, 3, 3]  # the rewards of this step are good
-    assert [info.get("TimeLimit.truncated") for info in infos] == [False, None, False, True]
+    assert [info.get("TimeLimit.truncated") for info in infos] == [False, False, False, True]
     assert infos[3]["terminal_observation"].tolist() == [3, 7, 3, 0]
     assert "engine_lost" in infos[3]
     assert infos[3]["step"] == 3  # what the engine said of this step

@@ -375,7 +375,7 @@ def test_infos_of_a_game_under_sb3s_own_keys_are_kept_apart(tmp_path: Path) -> N
         with closing(ue_rl.connect(engine.url)) as env:
             env.reset()
             *_, infos = env.step(np.zeros((2, 2), np.float32))
-    assert infos[0] == {"level": 3, "engine": {"episode": 12, "terminal_observation": 1}}
+    assert infos[0] == {"TimeLimit.truncated": False, "level": 3, "engine": {"episode": 12, "terminal_observation": 1}}
 
 
 # -- the run itself, without a command line
