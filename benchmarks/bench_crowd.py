@@ -59,7 +59,13 @@ def serve_policy(pipe: Any) -> None:
     logging.disable(logging.CRITICAL)
     run = lambda observations, **_: np.zeros((len(observations), 2), np.float32)  # noqa: E731
     model = SimpleNamespace(
-        obs_size=8, act_size=2, metadata=None, takes_masks=False, is_recurrent=False, run_inference=run
+        obs_size=8,
+        act_size=2,
+        metadata=None,
+        spaces=(None, None),
+        takes_masks=False,
+        is_recurrent=False,
+        run_inference=run,
     )
 
     async def main() -> None:

@@ -7,8 +7,6 @@ from contextlib import contextmanager
 from importlib import import_module
 from typing import Any
 
-from ue_rl.errors import MissingPackage, UeRlError
-
 _EXTRAS = {"onnxruntime": "inference", "pettingzoo": "agents", "mujoco": "mujoco", "ray": "rllib", "msgpack": "rllink"}
 
 
@@ -22,6 +20,8 @@ def named_if_missing(what: str) -> Iterator[None]:
     try:
         yield
     except ModuleNotFoundError as error:
+        from ue_rl.errors import MissingPackage, UeRlError  # `import ue_rl` alone loads nothing
+
         package = (error.name or "").partition(".")[0]
         if package in ("", "ue_rl") or isinstance(error, UeRlError):
             raise

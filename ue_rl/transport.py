@@ -473,11 +473,12 @@ class BaseTransport(abc.ABC):
 
 @contextmanager
 def closed_if_it_fails(transport: Transport) -> Iterator[None]:
-    """Closes a transport that what stands in the block cannot take over."""
+    """Closes a transport that what stands in the block cannot take over; what is none of a transport is left alone."""
     try:
         yield
     except BaseException:
-        transport.close()
+        if hasattr(transport, "close"):
+            transport.close()
         raise
 
 

@@ -338,7 +338,13 @@ class _Policies:
         self._lines = lines
         run = lambda observations, **_: np.zeros((len(observations), 2), np.float32)  # noqa: E731
         model = SimpleNamespace(
-            obs_size=4, act_size=2, metadata=None, takes_masks=False, is_recurrent=False, run_inference=run
+            obs_size=4,
+            act_size=2,
+            metadata=None,
+            spaces=(None, None),
+            takes_masks=False,
+            is_recurrent=False,
+            run_inference=run,
         )
         self._server = PolicyServer(SimpleNamespace(current=model))  # type: ignore[arg-type]
         self._loop = _Loop()
