@@ -343,7 +343,7 @@ class TcpConnection(BaseTransport):
             self._require_silence(link, None)
         else:
             link.number += 1
-        lines, deadline, end = link.lines, time.monotonic() + self.timeout, -1
+        lines, deadline, start, end = link.lines, time.monotonic() + self.timeout, 0, -1
         before, lines.max_line = lines.max_line, max(PICTURE_LIMIT, lines.max_line)
         try:
             link.send(end_line(line, link.number), deadline)

@@ -186,7 +186,8 @@ class PerEnvWiring:
             return
         buffers, codec, numbers = self._buffers, self._codec, self._numbers
         for env in np.flatnonzero(buffers.pending).tolist():
-            link, number, answered = self.links[env], int(self._last[env]) if numbers else -1, 0
+            link, number = self.links[env], int(self._last[env]) if numbers else -1
+            answered = start = end = 0
             while not answered:
                 try:
                     start, end = link.next_span(deadline)
