@@ -242,18 +242,10 @@ class TcpConnection(BaseTransport):
         links = [] if self._wiring is None else self._wiring.links
         return {*links, *([self._admin] if self._admin else [])}
 
-    def _use(self) -> None:
-        """Before sockets are used; `_used` follows. In this order: `_drop` in another thread may come at any moment."""
-        self._using = True
-        if self._dropped:
-            self._used()
-            raise engine_gone("the connection was closed")
-
-    def _used(self) -> None:
-        self._using = False
-        if self._dropped:
-            for link in self._links():
-                link.close()
+    def _let_go(self) -> None:
+        """Sockets are used no more by this thread, and another one has dropped the connection meanwhile."""
+        for link in self._links():
+            link.close()
 
     def forked(self) -> None:
         """See BaseTransport.forked; the thread that may wait is the parent's."""
@@ -269,21 +261,29 @@ class TcpConnection(BaseTransport):
     def _ask_resets(self, resets: Resets) -> None:
         self._send(None, resets)
 
+    # `_using` is set before `_dropped` is read: `_drop` in another thread may come at any moment.
+
     def _send(self, actions: NDArray[np.float32] | None, resets: Resets | None) -> None:
-        self._use()
+        self._using = True
         try:
+            if self._dropped:
+                raise engine_gone("the connection was closed")
             wiring = self._ready_wiring()
             self._due = self._expect(resets, steps=actions is not None)
             wiring.send(actions, resets, time.monotonic() + self.timeout)
         except EngineDisconnected as error:
             raise self._ended(error) from error
         finally:
-            self._used()
+            self._using = False
+            if self._dropped:
+                self._let_go()
 
     def _collect(self) -> None:
         assert self._wiring is not None
-        self._use()
+        self._using = True
         try:
+            if self._dropped:
+                raise engine_gone("the connection was closed")
             self._wiring.receive(self._due, time.monotonic() + self.timeout + self._extra)
             self._extra = 0.0
         except EngineDisconnected as error:
@@ -291,7 +291,9 @@ class TcpConnection(BaseTransport):
         except EngineTimeout as error:
             raise self._late(error) from error
         finally:
-            self._used()
+            self._using = False
+            if self._dropped:
+                self._let_go()
 
     def _late(self, error: EngineTimeout) -> EngineTimeout:
         """What to say of an engine that did not answer in time."""
@@ -330,11 +332,15 @@ class TcpConnection(BaseTransport):
                 expected="VERSION=1 and MULTI or SINGLE", got=f"VERSION={spec.version}, {spec.env_type.value}",
             )  # fmt: skip
         assert link is not None
-        self._use()
+        self._using = True
         try:
+            if self._dropped:
+                raise engine_gone("the connection was closed")
             return self._answer_to(line, link)
         finally:
-            self._used()
+            self._using = False
+            if self._dropped:
+                self._let_go()
 
     def _answer_to(self, line: bytes, link: Link) -> bytes:
         """Sends a call on the first connection, and waits for its answer."""

@@ -12,6 +12,7 @@ import functools
 import time
 import warnings
 from collections.abc import Callable, Sequence
+from itertools import repeat
 from typing import Any
 
 import gymnasium as gym
@@ -38,6 +39,7 @@ _KNOWN = (
     "render_mode", "spec", "metadata", "observation_space", "action_space", "engine_spec", "max_episode_steps",
 )  # fmt: skip
 _METHODS = ("action_masks", "compute_reward", "render", "get_params", "set_params", "list_params")
+_GOES_ON: dict[str, Any] = {"TimeLimit.truncated": False}  # an info; a copy costs less than a new one
 _RESERVED = frozenset(("episode", "terminal_observation", "TimeLimit.truncated", "engine_lost"))
 
 
@@ -180,7 +182,7 @@ class UnrealVecEnv(EngineControls, Resumable, VecEnv):
         obs = self._observations.read(buffers)
         rewards = buffers.rewards.copy()
         dones = buffers.dones.astype(np.bool_)
-        infos: list[dict[str, Any]] = [{"TimeLimit.truncated": False} for _ in range(self.num_envs)]
+        infos: list[dict[str, Any]] = [*map(dict.copy, repeat(_GOES_ON, self.num_envs))]
         if buffers.infos:
             for env, sent in buffers.infos.items():
                 info = infos[env]
