@@ -616,6 +616,7 @@ def test_a_silent_stranger_gives_way(built: dict[str, Path], starting: str, sock
         (b"x" * 2_000_000, "longer%20than"), (b"ACT=1,2;ENV=0;ENV=2\n", "twice"),
         (b"ACT=RESET;ENV=0;SET=power:99\n", "out%20of%20range"),
     ],
+    ids=lambda value: str(value)[:40],  # pytest puts the id into the environment, which has limits
 )  # fmt: skip
 def test_a_trainer_that_breaks_the_protocol_is_told_and_dropped(built: dict[str, Path], said: bytes, told: str) -> None:
     with reach(built) as port:

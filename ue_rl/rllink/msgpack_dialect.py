@@ -172,8 +172,9 @@ def array_of(value: dict[Any, Any]) -> Any:
         raise ValueError("a complex number")
     if b"nd" not in value:
         return value
-    if value.get(b"kind", b"") not in (b"", ""):
-        raise ValueError(f"an array of kind {shorten(value[b'kind'], 20)}, which only a pickle could make")
+    special = value.get(b"kind", b"")
+    if not isinstance(special, (bytes, str)) or special:  # an array is neither empty nor not
+        raise ValueError(f"an array of kind {shorten(special, 20)}, which only a pickle could make")
     kind = str(value[b"type"])
     if not _PLAIN.fullmatch(kind):
         raise ValueError(f"an array of type {shorten(kind, 20)}")
