@@ -231,7 +231,7 @@ class BridgeServer:
 
         The plugin's own trainer says nothing on its first connection, and nothing on its env sockets until all of its
         worker processes run, which may take minutes. It would train on zeros if it were sent away meanwhile. Where one
-        that waited in silence has left, it was no env socket but a trainer that waited for its handshake.
+        that waited in silence for nearly as long has left, it was a trainer that had waited for its handshake.
         """
         now, first, full = time.monotonic(), self._members[0], session.full
         may_be_its_own = 0 if full else session.env_sockets
@@ -321,7 +321,7 @@ class BridgeServer:
             self._end_session("the trainer has gone", logging.INFO)
         else:
             self._waiting.remove(connection)
-            self._given_up |= not connection.heard and time.monotonic() - connection.since > SILENCE / 10
+            self._given_up |= not connection.heard and time.monotonic() - connection.since > 0.8 * SILENCE
 
     def clogging_changed(self) -> None:
         """A trainer that does not read its answers is not read either, so that nothing grows without end."""

@@ -2061,8 +2061,8 @@ namespace UeRl
             }
             // what a trainer that died while it connected has left
             if (!one.Gone) return;
-            // one that waited for a handshake was no env socket
-            if (!one.Heard && now - one.Since > Silence / 10) _givenUp = true;
+            // it had waited for a handshake: it was no env socket
+            if (!one.Heard && now - one.Since > 0.8 * Silence) _givenUp = true;
             _waiting.RemoveAt(index);
             one.Close();
         }

@@ -130,6 +130,8 @@ async def test_env_sockets_may_be_silent_for_long(
             envs.append(await dial(server))
             await asyncio.sleep(0.12)
         if stranger:
+            gone = await dial(server)
+            gone[1].close()  # a port probe
             probe = await dial(server)
             await asyncio.sleep(0.12)
         for streams in envs:

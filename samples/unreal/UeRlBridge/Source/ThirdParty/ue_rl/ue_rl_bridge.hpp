@@ -2385,8 +2385,8 @@ private:
             const View word = text.substr(begin, 3);
             const bool request =
                 bridge_.spec.env_type == EnvType::RlBase || detail::same(word, View("ACT").substr(0, word.size()));
-            // It waited for a handshake, so it was no env socket.
-            if (c->gone && !c->heard && detail::seconds() - c->since > detail::silence / 10) given_up_ = true;
+            // It had waited for a handshake: it was no env socket.
+            if (c->gone && !c->heard && detail::seconds() - c->since > 0.8 * detail::silence) given_up_ = true;
             return c->gone || !request || c->unread().size() > detail::call_limit;
         };
         waiting_.erase(std::remove_if(waiting_.begin(), waiting_.end(), strange), waiting_.end());
