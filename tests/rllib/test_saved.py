@@ -23,6 +23,7 @@ from ray.rllib.core.rl_module.default_model_config import DefaultModelConfig
 from ray.rllib.core.rl_module.multi_rl_module import MultiRLModuleSpec
 from ray.rllib.utils.spaces.space_utils import clip_action
 
+from ue_rl.action_spec import ActionSpec
 from ue_rl.cli import cli
 from ue_rl.inference import OnnxInference
 from ue_rl.saving.checkpoints import CheckpointStore
@@ -62,7 +63,8 @@ def a_run(tmp_path: Path) -> Path:
     """RUN, with two checkpoints."""
     folder = tmp_path / "ppo-Pendulum-v1-1"
     folder.mkdir()
-    spec = EnvSpec(num_envs=4, obs_size=3, act_size=1, obs_names=("x", "y", "speed"))
+    action = ActionSpec.box(1, -2, 2)
+    spec = EnvSpec(num_envs=4, obs_size=3, act_size=1, action=action, obs_names=("x", "y", "speed"))
     (folder / "handshake.txt").write_bytes(encode_handshake(spec))
     for steps in (100, 200):
 

@@ -11,6 +11,7 @@ import json
 import pickle
 import random
 import sys
+import threading
 import warnings
 from collections.abc import Callable
 from typing import Any
@@ -45,11 +46,11 @@ class Guard:
 
     def __init__(self) -> None:
         self.seen: list[str] = []
-        self._armed = False
+        self._armed = 0  # the thread that reads; others of the process may load what they like
         sys.addaudithook(self._hook)
 
     def _hook(self, event: str, arguments: tuple[Any, ...]) -> None:
-        if self._armed and event.startswith(_WATCHED):
+        if self._armed == threading.get_ident() and event.startswith(_WATCHED):
             self.seen.append(f"{event} {arguments!r:.200}")
 
     def read(self, read: Callable[[bytes], None], message: bytes) -> None:
@@ -57,16 +58,16 @@ class Guard:
         self.seen.clear()
         with warnings.catch_warnings():
             warnings.simplefilter("error")
-            self._armed = True
+            self._armed = threading.get_ident()
             try:
                 read(message)
             except UeRlError as error:
                 str(error)
             except Exception as error:
-                self._armed = False
+                self._armed = 0
                 raise AssertionError(f"{error!r} for {message[:2000]!r}") from error
             finally:
-                self._armed = False
+                self._armed = 0
         if self.seen:
             raise AssertionError(f"{self.seen[0]} for {message[:2000]!r}")
 
