@@ -100,7 +100,8 @@ class PolicyMetadata:
         observation_space, action_space: as `space_to_json` writes them, as the engine sees them: before
             normalisation, images in the engine's channel order, Dict keys in their order.
         inputs, outputs: the ports of the graph in their order.
-        normalization: None, or clip_obs, epsilon, keys (None: all) and count of the VecNormalize in the graph.
+        normalization: None, or clip_obs (None: not clipped), epsilon, keys (None: all) and count of the VecNormalize in
+            the graph.
         num_timesteps: env steps that the policy was trained for.
         stochastic: whether the actions are sampled from a noise input.
         flat_input: whether the observation is one flat input whatever its space.

@@ -10,6 +10,7 @@ docs/deploy.md says what the graph holds, and what stays the engine's task.
 
 from __future__ import annotations
 
+import math
 import time
 from os import PathLike
 from pathlib import Path
@@ -219,7 +220,7 @@ def _describe(stats: Any) -> dict[str, Any] | None:
     one = next(iter(rms.values())) if isinstance(rms, dict) else rms
     return {
         "kind": "VecNormalize",
-        "clip_obs": float(stats.clip_obs),
+        "clip_obs": float(stats.clip_obs) if math.isfinite(stats.clip_obs) else None,  # JSON has no infinity
         "epsilon": float(stats.epsilon),
         "keys": None if one is rms else list(stats.norm_obs_keys),
         "count": float(one.count),

@@ -472,3 +472,11 @@ def test_policies_without_a_stochastic_form(algorithm, path):
     action = spaces.Discrete(2) if algorithm in (DQN, QRDQN) else BOX
     with pytest.raises(ExportError, match="no stochastic policy"):
         export_onnx(make(algorithm, action), path, stochastic=True)
+
+
+def test_statistics_that_clip_nothing(path):
+    export_onnx(make(normalize={"clip_obs": np.inf}), path)
+    metadata = OnnxInference(path).metadata
+    assert metadata is not None
+    assert metadata.normalization is not None
+    assert metadata.normalization["clip_obs"] is None

@@ -166,6 +166,19 @@ def test_a_forked_child_has_its_own_signals(stops: Stopping, number: signal.Sign
         assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 8
 
 
+def test_those_that_were_entered_together_may_be_left_in_any_order(told: list[str]) -> None:
+    before = signal.getsignal(signal.SIGINT)
+    first, second = Stopping(told.append), Stopping(told.append)
+    first.__enter__()
+    second.__enter__()
+    first.__exit__(None, None, None)
+    second.__exit__(None, None, None)
+    with pytest.raises(KeyboardInterrupt):
+        signal.raise_signal(signal.SIGINT)
+    assert signal.getsignal(signal.SIGINT) is before
+    assert told == []
+
+
 def test_ignored_signals_stay_ignored(told: list[str]) -> None:
     """nohup ue-rl train: the terminal may close."""
     before = signal.signal(signal.SIGHUP, signal.SIG_IGN)

@@ -528,7 +528,12 @@ class Odd(Drift):
         """One after the other."""
         obs, reward, terminated, *_ = super().step(action)
         self.asked += 1
-        info = {"is_success": self.values[self.asked % len(self.values)], "big": 10**400, "list": [[1], [2, 3]]}
+        info = {
+            "is_success": self.values[self.asked % len(self.values)],
+            "big": 10**400,
+            "list": [[1], [2, 3]],
+            "inactive": [1, 2],
+        }
         return obs, reward, terminated, True, info
 
 

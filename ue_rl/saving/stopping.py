@@ -73,6 +73,7 @@ class Stopping:
         self.grace = 0.0
         self._tell = tell or write_to_stderr
         self._before: dict[int, Any] = {}
+        self._left = False
         self._depth = 0  # of interruptible blocks
         self._forget()
         # Its put() is the one that may be called in a signal handler; starting a thread there may not.
@@ -87,11 +88,12 @@ class Stopping:
 
     def __enter__(self) -> Stopping:
         self._forget()
+        self._left = False
         if threading.current_thread() is threading.main_thread():
             for name in _NAMES:
                 number = getattr(signal, name, None)
                 # None: somebody else's handler in C, which could not be put back.
-                if number is not None and signal.getsignal(number) not in (signal.SIG_IGN, None):
+                if number is not None and signal.getsignal(number) not in (signal.SIG_IGN, None, self._on_signal):
                     self._before[number] = signal.signal(number, self._on_signal)
             self._watch = threading.Thread(target=self._watched, name="ue_rl stopping", daemon=True)
             self._watch.start()
@@ -108,10 +110,11 @@ class Stopping:
         self._give_back()
 
     def _give_back(self) -> None:
-        for number, handler in self._before.items():
-            if signal.getsignal(number) == self._on_signal:  # else somebody has taken it meanwhile
+        self._left = True
+        for number, handler in [*self._before.items()]:
+            if signal.getsignal(number) == self._on_signal:  # else somebody has taken it, and may give it back later
                 signal.signal(number, handler)
-        self._before.clear()
+                del self._before[number]
 
     def forked(self) -> None:
         """In a forked child: its signals are its own, and there is no thread that would end a grace."""
@@ -153,6 +156,14 @@ class Stopping:
         raise self._error(self.requested)
 
     def _on_signal(self, number: int, frame: FrameType | None) -> None:
+        if self._left:  # it was given back by another one, which was entered later and left later
+            before = self._before.pop(number, signal.SIG_DFL)
+            signal.signal(number, before)
+            if callable(before):
+                before(number, frame)
+            else:
+                signal.raise_signal(number)
+            return
         own, self._due = self._due, False
         if self.requested is None:
             self.requested = signal.Signals(number)

@@ -64,7 +64,7 @@ class EngineNumbers(BaseCallback):
 
     def _on_step(self) -> bool:
         for info in self.locals["infos"]:
-            if not info or info.get("inactive"):  # of an agent that is away nothing was said
+            if not info or info.get("inactive") is True:  # of an agent that is away nothing was said
                 continue
             for key, value in info.items():
                 if key not in _SB3_KEYS:
