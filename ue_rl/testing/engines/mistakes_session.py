@@ -226,13 +226,13 @@ def _(engine: RightEngine) -> None:
     engine.deliver = ending
 
 
-@way("slow", "grows", "a step takes 30 ms more once there were 60", certain=False)
+@way("slow", "grows", "a step takes 30 ms more once there were 250", certain=False)
 def _(engine: RightEngine) -> None:
     perform, count = engine.perform, [0]
 
     def slowly(asks: list[Ask]) -> list[Answer]:
         count[0] += 1
-        engine._wait(0.03 if count[0] > 60 else 0.0)
+        engine._wait(0.03 if count[0] > 250 else 0.0)
         return perform(asks)
 
     engine.perform = slowly
