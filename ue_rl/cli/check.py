@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ue_rl.cli.common import command_line, engine_url, seconds
+from ue_rl.cli.common import command_line, engine_url, nul_terminated_option, seconds
 from ue_rl.compliance import Options, Outcome, Report
 
 if TYPE_CHECKING:
@@ -29,11 +29,7 @@ _DYING = 0.5  # seconds that an engine whose session has ended may take to end i
 @click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Of actions and episodes.")
 @click.option("--strict", is_flag=True, help="For an engine of protocol version 1: what is only tolerated fails, too.")
 @click.option("--base", is_flag=True, help="For the deployed Unreal plugin: its known limits are warnings.")
-@click.option(
-    "--nul-terminated/--no-nul-terminated",
-    default=None,
-    help="A NUL byte behind each line.  [default: to the Unreal plugin's SINGLE and RLBASE]",
-)
+@nul_terminated_option
 @click.option(
     "--timeout", type=float, callback=seconds, default=2.0, show_default=True, help="Seconds to wait for each answer."
 )

@@ -35,6 +35,13 @@ def command_line() -> Iterator[None]:
         raise WrongCommandLine(error.message, **facts) from error
 
 
+nul_terminated_option = click.option(
+    "--nul-terminated/--no-nul-terminated",
+    default=None,
+    help="A NUL byte behind each line.  [default: to the Unreal plugin's SINGLE and RLBASE]",
+)
+
+
 def seconds(context: click.Context, parameter: click.Parameter, value: float) -> float:
     """The callback of a deadline's option: a positive number, and not more than a system's clocks can wait."""
     if not 0 < value <= _MOST_SECONDS:

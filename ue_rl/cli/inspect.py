@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 import numpy as np
 
-from ue_rl.cli.common import console, engine_url, seconds, two_columns
+from ue_rl.cli.common import console, engine_url, nul_terminated_option, seconds, two_columns
 from ue_rl.cli.inspect_notes import Seen, notes
 from ue_rl.errors import printable
 
@@ -27,11 +27,7 @@ if TYPE_CHECKING:
 @click.option(
     "--timeout", type=float, callback=seconds, default=10.0, show_default=True, help="Seconds to wait for each answer."
 )
-@click.option(
-    "--nul-terminated/--no-nul-terminated",
-    default=None,
-    help="A NUL byte behind each line.  [default: to the Unreal plugin's SINGLE and RLBASE]",
-)
+@nul_terminated_option
 def inspect(
     host: str, port: int, transport: str, channel: str, steps: int, timeout: float,
     nul_terminated: bool | None,

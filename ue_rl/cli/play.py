@@ -12,7 +12,7 @@ from typing import Any
 
 import click
 
-from ue_rl.cli.common import WrongCommandLine, console, engine_url, seconds
+from ue_rl.cli.common import WrongCommandLine, console, engine_url, nul_terminated_option, seconds
 
 
 @click.command(short_help="Let a policy act.")
@@ -25,11 +25,7 @@ from ue_rl.cli.common import WrongCommandLine, console, engine_url, seconds
 @click.option(
     "--timeout", type=float, callback=seconds, default=30.0, show_default=True, help="Seconds that a step may take."
 )
-@click.option(
-    "--nul-terminated/--no-nul-terminated",
-    default=None,
-    help="A NUL byte behind each line.  [default: to the Unreal plugin's SINGLE and RLBASE]",
-)
+@nul_terminated_option
 @click.option("--env", help="Host this Gymnasium env instead of connecting to an engine.")
 @click.option("--num-envs", type=click.IntRange(1), default=1, show_default=True, help="Envs to host.")
 @click.option("--episodes", type=click.IntRange(1), default=10, show_default=True)

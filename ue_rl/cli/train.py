@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from ue_rl.cli.common import command_line, engine_url, json_object, lasting_console
+from ue_rl.cli.common import command_line, engine_url, json_object, lasting_console, nul_terminated_option
 from ue_rl.cli.logs import use_json, use_text
 from ue_rl.cli.train_report import lines, summary
 from ue_rl.errors import ConfigurationError
@@ -54,11 +54,7 @@ from ue_rl.training.settings import parse_param, parse_setting
     help="auto: shared memory where the engine offers it and both can.  [default: auto]",
 )  # fmt: skip
 @click.option("--channel", type=click.Choice(["auto", "shared", "per_env"]), help="The wiring.  [default: auto]")
-@click.option(
-    "--nul-terminated/--no-nul-terminated",
-    default=None,
-    help="A NUL byte behind each line.  [default: to the Unreal plugin's SINGLE and RLBASE]",
-)
+@nul_terminated_option
 @click.option("--timeout", type=float, help="Seconds a step may take.  [default: 30]")
 @click.option("--timesteps", type=int, help="env-steps in all.  [default: 100000]")
 @click.option("--seed", type=int, help="Same seed, same run (where the engine takes seeds).")

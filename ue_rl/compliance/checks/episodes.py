@@ -243,10 +243,8 @@ def _jumps_to_starts(bench: Bench, reel: Reel, found: list[tuple[int, int]]) -> 
     jumps = reel.jump(last - before) > JUMP
     would = np.mean(reel.jump(answer - before) > JUMP)
     if would >= 0.3 and jumps.sum() >= 3 and jumps.mean() >= 0.6 * would and inside.mean() >= 0.9:
-        text = (
-            f"{len(found)} episodes ended: with DONE=1 the observation jumped {jumps.sum()} times, to where episodes "
-        )
-        text += "begin"
+        text = f"{len(found)} episodes ended: with DONE=1 the observation jumped {jumps.sum()} times, "
+        text += "to where episodes begin"
         judge = bench.fail if len(found) >= 2 * _ENOUGH or usually < 0.5 else bench.warn
         judge("resets-itself", text, seen, env)
         return True

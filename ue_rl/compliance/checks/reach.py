@@ -39,7 +39,7 @@ def whole_range(bench: Bench) -> str:
     one = one_specs(spec)[0]
     low, high, whole = limits(one.action_spec)
     finite = np.isfinite(np.array(one.action_spec.bounds)).all(axis=0) if not whole.any() else ~whole
-    which = [d for d in np.flatnonzero(finite & ~whole & (high > low)).tolist()][:_NUMBERS]
+    which = np.flatnonzero(finite & ~whole & (high > low)).tolist()[:_NUMBERS]
     if not which:
         raise Skip("no number of an action has bounds")
     known = bench.memo.get("replayed") if "not-repeatable" not in bench.failed else None
