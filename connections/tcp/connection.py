@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from ue_rl.buffers import Resets, StepBuffers
 from ue_rl.connections.tcp.link import UNFINISHED, Link, dial, engine_gone, engine_late
 from ue_rl.connections.tcp.numbers import Numbers
-from ue_rl.connections.tcp.wirings import PerEnvWiring, SharedWiring, Wiring, nul_terminated
+from ue_rl.connections.tcp.wirings import PerEnvWiring, SharedWiring, Wiring, needs_nuls, nul_terminated
 from ue_rl.errors import (
     ConfigurationError,
     EngineBusy,
@@ -121,18 +121,13 @@ class TcpConnection(BaseTransport):
         require_lines(spec)
         self._codec = Codec(spec, compiled=self._compiled)
         self.buffers = StepBuffers.of(spec)
-        self._nuls = self._needs_nuls(spec)
+        self._nuls = needs_nuls(spec, self._nul_terminated)
+        if self._nul_terminated and not self._nuls:
+            _log.info("no NUL bytes are sent: only SINGLE and RLBASE engines of version 0 need them")
         if "SEQ" in spec.features and spec.env_type is not EnvType.RLBASE:
             self._numbers, self._admin.number = Numbers(self._codec), 0
         self._wiring = self._choose(self._admin, spec)
         return spec
-
-    def _needs_nuls(self, spec: EnvSpec) -> bool:
-        wanted = spec.channel is None if self._nul_terminated is None else self._nul_terminated
-        read_wrongly = spec.version == 0 and spec.env_type is not EnvType.MULTI
-        if self._nul_terminated and not read_wrongly:
-            _log.info("no NUL bytes are sent: only SINGLE and RLBASE engines of version 0 need them")
-        return wanted and read_wrongly
 
     def _choose(self, admin: Link, spec: EnvSpec) -> Wiring:
         """The caller's channel wins, else the handshake's, else env sockets with a fall-back to the shared channel."""

@@ -18,6 +18,7 @@ from ue_rl.compiled import load
 from ue_rl.connections.tcp.link import HINT_AFTER, Link, late_line, readable, unfinished_hint
 from ue_rl.connections.tcp.numbers import Numbers
 from ue_rl.errors import ConfigurationError, EngineDisconnected, LineTooLong, TransportError, UeRlError
+from ue_rl.spec import EnvSpec, EnvType
 from ue_rl.spin import TCP_SLICE_MS, TRAINER_SPIN_US
 from ue_rl.wire import Codec
 from ue_rl.wire.codec import MAX_LINE
@@ -305,6 +306,17 @@ class PerEnvWiring:
         for i, count in enumerate(self._fill.tolist()):
             data[i * wider : i * wider + count] = self._data[i * self._stride : i * self._stride + count]
         self._data, self._stride = data, wider
+
+
+def needs_nuls(spec: EnvSpec, asked: bool | None) -> bool:
+    """Whether requests go out `nul_terminated`.
+
+    Args:
+        asked: True: to an engine of version 0 that is SINGLE or RLBASE. None: to such an engine, where it names no
+            CHANNEL and so may be the deployed plugin.
+    """
+    wanted = spec.channel is None if asked is None else asked
+    return wanted and spec.version == 0 and spec.env_type is not EnvType.MULTI
 
 
 def nul_terminated(line: bytes) -> bytes:

@@ -21,6 +21,7 @@ from ue_rl.bridges import VectorBridge, run_in_thread
 from ue_rl.connections import open_engine
 from ue_rl.connections.tcp.connection import SingleTcpConnection
 from ue_rl.connections.tcp.link import Link
+from ue_rl.connections.tcp.wirings import needs_nuls
 from ue_rl.spec import EnvSpec, EnvType
 from ue_rl.testing import PluginStandIn
 from ue_rl.testing.do_nothing import DoNothingBridge
@@ -108,7 +109,7 @@ def test_an_engine_that_is_not_the_plugin_gets_none_by_itself() -> None:
         ("CONFIG:OBS=1;ACT=1;ENV_TYPE=SINGLE", True),
         ("CONFIG:OBS=1;ACT=1", True),
     ]:
-        assert SingleTcpConnection()._needs_nuls(decode_handshake(handshake.encode())) == nuls, handshake
+        assert needs_nuls(decode_handshake(handshake.encode()), None) == nuls, handshake
 
 
 @pytest.mark.parametrize("env_type", ["SINGLE", "RLBASE"])

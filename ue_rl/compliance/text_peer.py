@@ -20,6 +20,7 @@ from ue_rl.compliance.diagnosing import joined_fields, of_number, of_row, of_str
 from ue_rl.compliance.greeting import closes_in_silence, greet
 from ue_rl.compliance.peer import States, Wrong
 from ue_rl.compliance.wire import Ended, Line, Silent, Wire
+from ue_rl.connections.tcp.wirings import needs_nuls
 from ue_rl.errors import UeRlError, shorten
 from ue_rl.json_text import json_text
 from ue_rl.spec import Channel, EnvSpec, EnvType
@@ -92,8 +93,7 @@ class TextPeer:
             self.spec, self.handshake, self.greeted = greet(self.wires[0], timeout, not again)
             self.carrier = carrier or first_carrier(self.spec)
             self._rlbase = self.spec.env_type is EnvType.RLBASE
-            may_need_nuls = not self.spec.version and self.spec.env_type is not EnvType.MULTI
-            self.nul = b"\0" if may_need_nuls and nul_terminated is not False else b""
+            self.nul = b"\0" if needs_nuls(self.spec, nul_terminated) else b""
             self._codec, self._buffers = Codec(self.spec), StepBuffers.of(self.spec)
             self.arrivals: list[Line] = []
             self._repeated = False  # an answer was that of the request before, once more
