@@ -237,10 +237,18 @@ class TcpConnection(BaseTransport):
         links = [] if self._wiring is None else self._wiring.links
         return {*links, *([self._admin] if self._admin else [])}
 
-    def _let_go(self) -> None:
-        """Sockets are used no more by this thread, and another one has dropped the connection meanwhile."""
-        for link in self._links():
-            link.close()
+    def _use(self) -> None:
+        """Before sockets are used; `_used` follows. In this order: `_drop` in another thread may come at any moment."""
+        self._using = True
+        if self._dropped:
+            self._used()
+            raise engine_gone("the connection was closed")
+
+    def _used(self) -> None:
+        self._using = False
+        if self._dropped:
+            for link in self._links():
+                link.close()
 
     def forked(self) -> None:
         """See BaseTransport.forked; the thread that may wait is the parent's."""
@@ -256,29 +264,21 @@ class TcpConnection(BaseTransport):
     def _ask_resets(self, resets: Resets) -> None:
         self._send(None, resets)
 
-    # `_using` is set before `_dropped` is read: `_drop` in another thread may come at any moment.
-
     def _send(self, actions: NDArray[np.float32] | None, resets: Resets | None) -> None:
-        self._using = True
+        self._use()
         try:
-            if self._dropped:
-                raise engine_gone("the connection was closed")
             wiring = self._ready_wiring()
             self._due = self._expect(resets, steps=actions is not None)
             wiring.send(actions, resets, time.monotonic() + self.timeout)
         except EngineDisconnected as error:
             raise self._ended(error) from error
         finally:
-            self._using = False
-            if self._dropped:
-                self._let_go()
+            self._used()
 
     def _collect(self) -> None:
         assert self._wiring is not None
-        self._using = True
+        self._use()
         try:
-            if self._dropped:
-                raise engine_gone("the connection was closed")
             self._wiring.receive(self._due, time.monotonic() + self.timeout + self._extra)
             self._extra = 0.0
         except EngineDisconnected as error:
@@ -286,9 +286,7 @@ class TcpConnection(BaseTransport):
         except EngineTimeout as error:
             raise self._late(error) from error
         finally:
-            self._using = False
-            if self._dropped:
-                self._let_go()
+            self._used()
 
     def _late(self, error: EngineTimeout) -> EngineTimeout:
         """What to say of an engine that did not answer in time."""
@@ -327,15 +325,11 @@ class TcpConnection(BaseTransport):
                 expected="VERSION=1 and MULTI or SINGLE", got=f"VERSION={spec.version}, {spec.env_type.value}",
             )  # fmt: skip
         assert link is not None
-        self._using = True
+        self._use()
         try:
-            if self._dropped:
-                raise engine_gone("the connection was closed")
             return self._answer_to(line, link)
         finally:
-            self._using = False
-            if self._dropped:
-                self._let_go()
+            self._used()
 
     def _answer_to(self, line: bytes, link: Link) -> bytes:
         """Sends a call on the first connection, and waits for its answer."""
