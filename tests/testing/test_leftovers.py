@@ -7,6 +7,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+import time
 from pathlib import Path
 
 import pytest
@@ -69,6 +70,21 @@ def test_a_segment_of_a_process_that_has_died(tmp_path: Path, monkeypatch: pytes
         leftovers.end()
         assert leftovers.found() == []
         assert not list(tmp_path.iterdir())
+
+
+def test_a_segment_of_a_dead_process_of_another_test(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ue_rl.testing.leftovers._SEGMENTS", tmp_path)
+    other = subprocess.Popen(SLEEP)  # started before: without our mark
+    with Leftovers(within=0) as leftovers:
+        segment = tmp_path / f"ue_rl_{other.pid}_0123abcd"
+        segment.touch()
+        deadline = time.monotonic() + 10
+        while segment.name not in leftovers._others and time.monotonic() < deadline:
+            time.sleep(0.01)
+        other.kill()
+        other.wait()
+        assert leftovers.found() == []
+    assert segment.exists()  # it is the other test's to delete
 
 
 def test_a_temporary_file_fails_the_block(tmp_path: Path) -> None:

@@ -5,7 +5,9 @@
         leftovers.check()                               also when the block ends without an exception
 
 Needs psutil. What a process does is told by an environment variable that all its children inherit, so that tests
-of other workers on the same machine do not disturb; os.environ is changed while the block runs.
+of other workers on the same machine do not disturb; os.environ is changed while the block runs. A segment is told by
+the process that made it. A dead process has no environment, so a thread looks at each new segment while its maker
+lives: a neighbouring test that kills its engines leaves segments for a while, which are not ours.
 """
 
 from __future__ import annotations
@@ -15,6 +17,7 @@ import os
 import secrets
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -55,6 +58,9 @@ class Leftovers:
         self._ports = _listening(psutil.Process())
         self._segments, self._locks = set(_segments()), set(_locks())
         self._zombies = set(_zombies())
+        self._others: set[str] = set()  # segments that were made by processes without our mark
+        self._over = threading.Event()
+        self._watcher = threading.Thread(target=self._watch, name="ue_rl_leftovers", daemon=True)
 
     @property
     def environment(self) -> dict[str, str]:
@@ -71,11 +77,8 @@ class Leftovers:
         lines = [_described(process) for process in ours]
         lines += [f"zombie {pid}" for pid in sorted(set(_zombies()) - self._zombies)]
         lines += [f"this process listens on port {port}" for port in sorted(_listening(psutil.Process()) - self._ports)]
-        pids = {process.pid for process in ours} | {os.getpid()}
-        for name in sorted(set(_segments()) - self._segments):
-            pid = _maker(name)
-            if pid in pids or not processes.alive(pid):
-                lines.append(f"segment {_SEGMENTS / name}")
+        self._look_at_segments()
+        lines += [f"segment {_SEGMENTS / name}" for name in sorted(self._left_segments())]
         lines += [f"port lock {path}" for path in sorted(set(_locks()) - self._locks) if not _is_held(path)]
         if self.folder is not None:
             lines += [f"temporary file {path}" for path in sorted(self.folder.rglob("*")) if not _foreign(path)]
@@ -103,7 +106,7 @@ class Leftovers:
         for lock in set(_locks()) - self._locks:
             if not _is_held(lock):
                 lock.unlink(missing_ok=True)
-        for name in set(_segments()) - self._segments:
+        for name in self._left_segments():
             if not processes.alive(_maker(name)):
                 (_SEGMENTS / name).unlink(missing_ok=True)
 
@@ -111,6 +114,7 @@ class Leftovers:
         self._before = {name: os.environ.get(name) for name in self._set}
         os.environ.update(self._set)
         tempfile.tempdir = None  # it is remembered at the first use
+        self._watcher.start()
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
@@ -124,13 +128,38 @@ class Leftovers:
             if kind is None:
                 self.check()
         finally:
+            self._over.set()
+            self._watcher.join()
             self.end()
+
+    def _watch(self) -> None:
+        while not self._over.wait(0.02):
+            self._look_at_segments()
+
+    def _look_at_segments(self) -> None:
+        for name in self._left_segments():
+            pid = _maker(name)
+            if pid != os.getpid() and (mark := _mark(pid)) is not None and mark != self.mark:
+                self._others.add(name)
+
+    def _left_segments(self) -> set[str]:
+        return set(_segments()) - self._segments - self._others
 
     def _ours(self, process: psutil.Process) -> bool:
         try:
-            return process.environ().get(MARK) == self.mark and process.status() != psutil.STATUS_ZOMBIE
+            return _mark(process.pid) == self.mark and process.status() != psutil.STATUS_ZOMBIE
         except (psutil.Error, OSError):
-            return False  # it has ended, or belongs to another user
+            return False  # it has ended
+
+
+def _mark(pid: int) -> str | None:
+    """Of a process, "" without one or where another user has it; None: it has ended."""
+    try:
+        return psutil.Process(pid).environ().get(MARK, "")
+    except psutil.AccessDenied:
+        return ""
+    except (psutil.Error, OSError):
+        return None
 
 
 def _foreign(path: Path) -> bool:
