@@ -16,14 +16,18 @@ import contextlib
 import multiprocessing
 import os
 import socket
+import sys
 import time
 from collections.abc import Callable
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import numpy as np
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 HELLO = b"CONFIG:OBS=8;ACT=2\n"
 ASK = b"OBS=0.1,-0.25,0.3331,0.5,-1.5,0.125,0.75,-0.0625\n"
@@ -54,22 +58,13 @@ def serve_policy(pipe: Any) -> None:
     import asyncio
     import logging
 
+    from tests.harness.do_nothing import do_nothing_model
     from ue_rl.inference.server.server import PolicyServer
 
     logging.disable(logging.CRITICAL)
-    run = lambda observations, **_: np.zeros((len(observations), 2), np.float32)  # noqa: E731
-    model = SimpleNamespace(
-        obs_size=8,
-        act_size=2,
-        metadata=None,
-        spaces=(None, None),
-        takes_masks=False,
-        is_recurrent=False,
-        run_inference=run,
-    )
 
     async def main() -> None:
-        policy: Any = SimpleNamespace(current=model, poll=lambda: None)
+        policy: Any = SimpleNamespace(current=do_nothing_model(), poll=lambda: None)
         async with PolicyServer(policy, port=0) as server:
             pipe.send(server.port)
             while not pipe.poll():

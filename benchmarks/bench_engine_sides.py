@@ -39,8 +39,8 @@ from bench_tcp import table
 
 import ue_rl
 from ue_rl.bridges import ShmUpgrader, run_in_process
+from ue_rl.cli.do_nothing import DoNothingBridge
 from ue_rl.envs.vec_env import UnrealVecEnv
-from ue_rl.testing.do_nothing import DoNothingBridge
 
 ROOT = Path(__file__).resolve().parents[1]
 CARRIERS: dict[str, dict[str, str]] = {

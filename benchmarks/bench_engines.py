@@ -27,12 +27,12 @@ from bench_tcp import table
 from numpy.typing import NDArray
 
 from ue_rl.bridges import ShmHost, run_in_process
+from ue_rl.cli.do_nothing import ACT, OBS, DoNothingBridge
 from ue_rl.connecting import open_transport
 from ue_rl.engines.transport import EnginesTransport
 from ue_rl.engines.url_engine import UrlEngine
 from ue_rl.envs.vec_env import UnrealVecEnv
 from ue_rl.spec import Channel, EnvSpec
-from ue_rl.testing.do_nothing import ACT, OBS, DoNothingBridge
 from ue_rl.transport import Transport
 from ue_rl.wire import Codec, encode_handshake
 

@@ -68,8 +68,8 @@ def main() -> None:
     seconds = parser.parse_args().seconds
     from stable_baselines3 import PPO
 
+    from ue_rl.cli.do_nothing import DoNothing
     from ue_rl.inference import export_onnx
-    from ue_rl.testing.do_nothing import DoNothing
 
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "policy.onnx"

@@ -43,9 +43,9 @@ from ue_rl.bridges import (
     run_shm_in_process,
 )
 from ue_rl.bridges.runners import ProcessHandle
+from ue_rl.cli.do_nothing import DoNothing, DoNothingBridge
 from ue_rl.connections import MultiTcpConnection, SharedMemoryConnection
 from ue_rl.spec import EnvSpec, ImageSpec
-from ue_rl.testing.do_nothing import DoNothing, DoNothingBridge
 from ue_rl.transport import Transport
 
 FLOOR = Path(__file__).with_name("shm_floor.c")

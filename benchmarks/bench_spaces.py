@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 
 import ue_rl
 from ue_rl.bridges import VectorBridge, run_in_process, run_shm_in_process
-from ue_rl.space_tree import Branch, Leaf, LeafKind, Space, box
+from ue_rl.spaces.tree import Branch, Leaf, LeafKind, Space, box
 from ue_rl.spec import EnvSpec
 
 FLOATS = Branch(tuple((f"part {k}", box((4,))) for k in range(8)))

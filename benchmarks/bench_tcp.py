@@ -33,8 +33,8 @@ import ue_rl
 from ue_rl.bridges import GymnasiumBridge, run_in_process
 from ue_rl.buffers import StepBuffers
 from ue_rl.cli.bench import side_by_side as in_turn
+from ue_rl.cli.do_nothing import DoNothing, DoNothingBridge
 from ue_rl.spec import EnvSpec, EnvType
-from ue_rl.testing.do_nothing import DoNothing, DoNothingBridge
 from ue_rl.wire import Codec
 
 OBS, ACT = 8, 2

@@ -21,8 +21,10 @@ from collections import Counter
 from pathlib import Path
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from ue_rl.testing import Leftovers, WarmCli, WarmProcess, chaos_command
+from tests.harness.warm_cli import WarmCli, WarmProcess
+from ue_rl.testing import Leftovers, chaos_command
 
 WORDS = [
     "train", "--run-id", "r", "--log-dir", "runs", "--save-freq", "1",

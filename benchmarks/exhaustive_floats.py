@@ -9,8 +9,8 @@ import argparse
 
 import numpy as np
 
-from ue_rl.compiled import load
-from ue_rl.wire.kernels_pure import FORM_SINGLE
+from ue_rl.system.compiled import load
+from ue_rl.wire.kernel_forms import FORM_SINGLE
 
 
 def main() -> None:

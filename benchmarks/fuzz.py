@@ -19,10 +19,11 @@ import time
 from pathlib import Path
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from ue_rl.testing.fuzzing.rllink import Guard, rllink_targets
-from ue_rl.testing.fuzzing.run import Outcome, run
-from ue_rl.testing.fuzzing.targets import targets
+from tests.harness.fuzzing.rllink import Guard, rllink_targets
+from tests.harness.fuzzing.run import Outcome, run
+from tests.harness.fuzzing.targets import targets
 
 PROTOCOL = Path(__file__).resolve().parents[1] / "docs" / "protocol.md"
 GROWTH = 16 << 20

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ue_rl.action_spec import ActionSpec
 from ue_rl.bridges import VectorBridge
+from ue_rl.spaces.actions import ActionSpec
 from ue_rl.spec import EnvSpec
 
 STEP = 0.005  # seconds

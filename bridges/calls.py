@@ -20,18 +20,18 @@ from ue_rl.wire import calls
 from ue_rl.wire.calls import Call
 
 if TYPE_CHECKING:
-    from ue_rl.bridges.core import BridgeCore
+    from ue_rl.bridges.base import BaseBridge
 
 _log = logging.getLogger("ue_rl.bridges")
 
 
-def answer_call(bridge: BridgeCore, line: bytes) -> bytes:
+def answer_call(bridge: BaseBridge, line: bytes) -> bytes:
     """The answer to `line`; both without line ending. Never raises: what cannot be done is answered with REFUSED=.
 
     The caller makes sure that no request is open. The game's methods run here, with the bridge's lock held.
     """
     with bridge.lock:
-        before, bridge.caller = bridge.caller, threading.get_ident()
+        before, bridge.lockstep.caller = bridge.lockstep.caller, threading.get_ident()
         try:
             answer = _answer(bridge, calls.read_call(line))
         except UeRlError as error:
@@ -40,7 +40,7 @@ def answer_call(bridge: BridgeCore, line: bytes) -> bytes:
             _log.exception("the game's code failed in a call: %s", line[:80].decode("ascii", "replace"))
             answer = calls.write_refused(f"the game's code failed: {error!r}")
         finally:
-            bridge.caller = before
+            bridge.lockstep.caller = before
     return answer.encode("ascii")
 
 
@@ -49,7 +49,7 @@ def takes_calls(spec: EnvSpec) -> bool:
     return bool(spec.parameters) or not spec.features.isdisjoint(("TIME_SCALE", "PAUSE", "RENDER", "GOAL_REWARD"))
 
 
-def _answer(bridge: BridgeCore, call: Call) -> str:
+def _answer(bridge: BaseBridge, call: Call) -> str:
     game: Any = bridge
     if call.name == "GET":
         return calls.write_values(read_parameters(game, call.names, call.env))
@@ -64,7 +64,7 @@ def _answer(bridge: BridgeCore, call: Call) -> str:
     if call.name == "PAUSE":
         if not isinstance(game, Pauses):
             raise lacks("set_paused")
-        bridge.pause(call.value == 1)
+        bridge.lockstep.pause(call.value == 1)
         return calls.OK
     if call.name == "RENDER":
         if not isinstance(game, Renders):

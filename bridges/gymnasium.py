@@ -16,6 +16,7 @@ import gymnasium as gym
 import numpy as np
 from numpy.typing import NDArray
 
+from ue_rl.bridges.game import EnvIds
 from ue_rl.bridges.gymnasium_envs import (
     AnyEnv,
     EnvFactory,
@@ -27,20 +28,13 @@ from ue_rl.bridges.gymnasium_envs import (
     reset_keywords,
     rewards_of_goals,
 )
-from ue_rl.bridges.gymnasium_spaces import (
-    ObservationWriter,
-    action_reader,
-    find_image,
-    image_spec,
-    part_at,
-    tree_of,
-)
+from ue_rl.bridges.gymnasium_spaces import ObservationWriter, action_reader, find_image, image_spec, part_at, tree_of
 from ue_rl.bridges.reset_options import blames_options
-from ue_rl.bridges.vector import EnvIds, VectorBridge
+from ue_rl.bridges.vector import VectorBridge
 from ue_rl.errors import ConfigurationError
-from ue_rl.json_text import json_items
-from ue_rl.space_tree import Leaf, LeafKind, Space
+from ue_rl.spaces.tree import Leaf, LeafKind, Space
 from ue_rl.spec import DEFAULT_FPS, ActionSpec, EnvSpec, EnvType
+from ue_rl.wire.json_text import json_items
 
 
 class GymnasiumBridge(VectorBridge):
@@ -93,9 +87,7 @@ class GymnasiumBridge(VectorBridge):
         self._maker = EnvMaker(env, make_kwargs)
         num_envs = len(self._maker.sources) if num_envs is None else num_envs
         if num_envs < 1:
-            raise ConfigurationError(
-                "size out of range", fault="caller", field="ENV_COUNT", expected="1 or more", got=num_envs
-            )
+            raise ConfigurationError("size out of range", field="ENV_COUNT", expected="1 or more", got=num_envs)
         first = self._maker.make([])
         self.envs: list[AnyEnv] = [first]
         self._send_info = send_info
@@ -128,7 +120,7 @@ class GymnasiumBridge(VectorBridge):
         """
         if self._spec is not None and (spec.obs_size, spec.act_size) != (self._spec.obs_size, self._spec.act_size):
             raise ConfigurationError(
-                "this bridge's sizes are those of its env", fault="caller", field="OBS, ACT",
+                "this bridge's sizes are those of its env", field="OBS, ACT",
                 expected=(self._spec.obs_size, self._spec.act_size), got=(spec.obs_size, spec.act_size),
             )  # fmt: skip
         with self.lock:
@@ -209,7 +201,7 @@ class GymnasiumBridge(VectorBridge):
             picture = self.envs[env_id].render()
         except gym.error.DependencyNotInstalled as error:
             raise ConfigurationError(
-                "this env cannot render here", fault="caller", got=str(error), cure="install what it names"
+                "this env cannot render here", got=str(error), cure="install what it names"
             ) from error
         return None if picture is None else np.asarray(picture, np.uint8)
 
@@ -282,7 +274,7 @@ def _wants_masks(env: AnyEnv, action: ActionSpec, wanted: bool | None) -> bool:
         return False
     if wanted and not action.mask_size:
         raise ConfigurationError(
-            "an action mask needs choices", fault="caller", field="masks", expected="a space with a Discrete part",
+            "an action mask needs choices", field="masks", expected="a space with a Discrete part",
             got=env.action_space, cure="leave masks=True out",
         )  # fmt: skip
     return bool(action.mask_size)

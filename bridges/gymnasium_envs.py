@@ -40,7 +40,7 @@ class EnvMaker:
         if isinstance(env, Sequence) and not isinstance(env, str):
             self.sources = list(env)
         if not self.sources:
-            raise ConfigurationError("no env is given", fault="caller", field="env", expected="an id, or callables")
+            raise ConfigurationError("no env is given", field="env", expected="an id, or callables")
         self._kwargs = kwargs
 
     def make(self, made: Sequence[AnyEnv]) -> AnyEnv:
@@ -54,14 +54,14 @@ class EnvMaker:
         for i, other in enumerate(made):
             if env.unwrapped is other.unwrapped:
                 raise ConfigurationError(
-                    "the same env object was given for two envs: each steps on its own", fault="caller", field="env",
+                    "the same env object was given for two envs: each steps on its own", field="env",
                     env_id=number, expected="a new env from each call", got=f"that of env {i}, a {type(env).__name__}",
                     cure="make the env within the callable: lambda: MyEnv(), not lambda: env",
                 )  # fmt: skip
         for name in ("observation_space", "action_space"):
             if made and getattr(env, name) != getattr(made[0], name):
                 raise ConfigurationError(
-                    f"envs of one bridge have the same spaces, but this {name} is another", fault="caller",
+                    f"envs of one bridge have the same spaces, but this {name} is another",
                     field="env", env_id=number, expected=getattr(made[0], name), got=getattr(env, name),
                     cure="host envs with other spaces in an engine of their own",
                 )  # fmt: skip
@@ -191,7 +191,7 @@ def _place(env: AnyEnv, path: str) -> tuple[Any, str]:
     for name in [*way, last]:
         if not hasattr(owner, name):
             raise ConfigurationError(
-                "the env has no such attribute", fault="caller", field="parameters", got=path,
+                "the env has no such attribute", field="parameters", got=path,
                 expected=f"an attribute of {type(owner).__name__}",
             )  # fmt: skip
         if name is not last:
@@ -209,6 +209,6 @@ def _make(env: str | EnvFactory, kwargs: dict[str, Any]) -> AnyEnv:
             raise
         cure = "check the id, or install what the env needs (such as gymnasium[mujoco])"
         raise ConfigurationError(
-            f"Gymnasium cannot make {env!r}", fault="caller", field="env", got=str(error).strip(),
+            f"Gymnasium cannot make {env!r}", field="env", got=str(error).strip(),
             cure="check its arguments" if isinstance(error, TypeError) else cure,
         ) from error  # fmt: skip

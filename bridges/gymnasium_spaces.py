@@ -1,6 +1,6 @@
 """Gymnasium's spaces as space trees: what the handshake says of them, and values of them as flat rows and back.
 
-The trees are those of ue_rl/space_tree.py; the row's order is the tree's, which is the order of the space's own parts.
+The trees are those of ue_rl/spaces/tree.py; the row's order is the tree's, which is the order of the space's own parts.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from gymnasium import spaces
 from numpy.typing import NDArray
 
 from ue_rl.errors import ConfigurationError
-from ue_rl.space_tree import DTYPES, MAX_EXACT, Branch, Leaf, LeafKind, Space, beyond_exact, box, leaves
+from ue_rl.spaces.tree import DTYPES, MAX_EXACT, Branch, Leaf, LeafKind, Space, beyond_exact, box, leaves
 from ue_rl.spec import ImageSpec
 
 Key = str | int
@@ -81,7 +81,7 @@ def find_image(space: Any) -> Path:
     if isinstance(space, (spaces.Dict, spaces.Tuple)):
         what = f"this env's observations have {len(found)} images, one can be carried"
     raise ConfigurationError(
-        what, fault="caller", field="images", expected=f"{_IMAGE}, or a Dict with one such part", got=space,
+        what, field="images", expected=f"{_IMAGE}, or a Dict with one such part", got=space,
         cure="leave images=True out: observations then travel as numbers",
     )  # fmt: skip
 
@@ -114,7 +114,7 @@ class ObservationWriter:
         self._leaves = [
             (_exact(getter(keys), path) if leaf.wide else getter(keys), leaf, at)
             for keys, (path, leaf, at) in zip(tree_keys(tree), leaves(tree), strict=True)
-        ]  # fmt: skip
+        ]
         self._image_shape = image_shape
         self._row: NDArray[np.float32] | None = None
         self._targets: list[list[Target]] = []
@@ -245,6 +245,4 @@ def _itself(value: Any) -> Any:
 
 def _refused(what: str, field: str, at: Path, got: Any, cure: str | None) -> ConfigurationError:
     place = " / ".join(map(str, at)) or "the whole of it"
-    return ConfigurationError(
-        f"{what} (at: {place})", fault="caller", field=field, expected=_CARRIED, got=got, cure=cure
-    )
+    return ConfigurationError(f"{what} (at: {place})", field=field, expected=_CARRIED, got=got, cure=cure)

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 if TYPE_CHECKING:
-    from ue_rl.bridges.core import BridgeCore
+    from ue_rl.bridges.base import BaseBridge
     from ue_rl.spec import EnvSpec
 
 
@@ -141,7 +141,7 @@ class Pauses(Protocol):
     """A game with a clock of its own that a trainer may stop."""
 
     def set_paused(self, paused: bool) -> None:
-        """False also where the trainer goes without having let the game go on. See also `paused` of BridgeCore."""
+        """False also where the trainer goes without having let the game go on. See also `paused` of LockStep."""
         ...
 
 
@@ -246,7 +246,7 @@ class Upgrade(Protocol):
 class Upgrader(Protocol):
     """Offers another carrier for the same requests and states (shared memory), and makes it. One offer at a time."""
 
-    def offer(self, bridge: BridgeCore) -> str | None:
+    def offer(self, bridge: BaseBridge) -> str | None:
         """The handshake's SHM value for a new session; None: there is nothing to offer now."""
         ...
 

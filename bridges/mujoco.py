@@ -15,12 +15,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ue_rl.bridges.game import EnvIds
 from ue_rl.bridges.mujoco_cameras import Cameras, Picture
 from ue_rl.bridges.mujoco_commands import SceneCommands
 from ue_rl.bridges.mujoco_parameters import PhysicsParameters
 from ue_rl.bridges.mujoco_physics import Ids, Physics, load
 from ue_rl.bridges.mujoco_tasks import MujocoTask
-from ue_rl.bridges.vector import EnvIds, VectorBridge
+from ue_rl.bridges.vector import VectorBridge
 from ue_rl.commands.dispatcher import Dispatcher
 from ue_rl.errors import ConfigurationError
 from ue_rl.spec import ActionKind, ActionSpec, EnvSpec, EnvType
@@ -72,9 +73,7 @@ class MujocoBridge(VectorBridge):
         threads: int | None = None,
     ) -> None:
         if num_envs < 1:
-            raise ConfigurationError(
-                "size out of range", fault="caller", field="ENV_COUNT", expected="1 or more", got=num_envs
-            )
+            raise ConfigurationError("size out of range", field="ENV_COUNT", expected="1 or more", got=num_envs)
         self.model, self.task, self.name = load(model, task)
         self._ranges, self._threads = parameters, threads
         self._cameras = Cameras(self, picture or (240, 320), camera)
@@ -104,7 +103,7 @@ class MujocoBridge(VectorBridge):
         """
         if self._spec is not None and (spec.obs_size, spec.act_size) != (self._spec.obs_size, self._spec.act_size):
             raise ConfigurationError(
-                "this bridge's sizes are those of its model and task", fault="caller", field="OBS, ACT",
+                "this bridge's sizes are those of its model and task", field="OBS, ACT",
                 expected=(self._spec.obs_size, self._spec.act_size), got=(spec.obs_size, spec.act_size),
             )  # fmt: skip
         with self.lock:
@@ -137,7 +136,7 @@ class MujocoBridge(VectorBridge):
         ):  # fmt: skip
             if not good:
                 raise ConfigurationError(
-                    "the task gave an array of a wrong shape", fault="caller", field=field,
+                    "the task gave an array of a wrong shape", field=field,
                     expected=f"({n}, numbers of an observation)" if array is obs else (n,), got=array.shape,
                     cure="it is given all envs at once: keep the first axis",
                 )  # fmt: skip
@@ -193,7 +192,7 @@ class MujocoBridge(VectorBridge):
             out.truncated[rows] = 0
         else:
             out.truncated[rows] = (self._steps[rows] >= task.max_episode_steps) & (out.dones[rows] == 0)
-        if self.sender is not None:
+        if self.lockstep.sender is not None:
             self._scene.stream(env_ids)
             self._cameras.stream(env_ids)
 
@@ -205,9 +204,8 @@ class MujocoBridge(VectorBridge):
         """Ends the thread that draws."""
         self._cameras.close()
 
-    def forget_requests(self) -> None:
-        """See BridgeCore; what the trainer held, streamed and drew ends with it, and so do its contracts."""
-        super().forget_requests()
+    def session_ends(self) -> None:
+        """See Game; what the trainer held, streamed and drew ends with it, and so do its contracts."""
         for (env, name), value in self._before.items():
             self._parameters.set(name, value, env)
         self._contracts.clear()

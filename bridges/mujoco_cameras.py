@@ -44,7 +44,7 @@ class Cameras:
         self._height, self._width = map(int, size)
         if min(size) < 1:
             raise ConfigurationError(
-                "a picture has one pixel or more", fault="caller", field="picture", expected="(height, width)", got=size
+                "a picture has one pixel or more", field="picture", expected="(height, width)", got=size
             )
         self._names = [str(model.camera(k).name or f"camera_{k}") for k in range(model.ncam)] + ["free"]
         self._own = self._number(camera)
@@ -126,9 +126,7 @@ class Cameras:
             return self._names.index(str(camera))
         if isinstance(camera, int) and 0 <= camera < len(self._names):
             return camera
-        raise ConfigurationError(
-            "the model has no such camera", fault="caller", field="camera", expected=self._names, got=camera
-        )
+        raise ConfigurationError("the model has no such camera", field="camera", expected=self._names, got=camera)
 
     # -- commands
 
@@ -149,9 +147,8 @@ class Cameras:
         camera = int(payload.id)
         if not 0 <= camera < self._bridge.num_envs * len(self._names):
             raise ConfigurationError(
-                "there is no such camera", fault="caller", field="id", expected="a number that LIST_CAMERAS gives",
-                got=camera,
-            )  # fmt: skip
+                "there is no such camera", field="id", expected="a number that LIST_CAMERAS gives", got=camera
+            )
         if not payload.enabled:
             self._streams.pop(camera, None)
             return
@@ -204,7 +201,7 @@ class _Shape:
         self, env: int, kind: int, drawn: Any, points: tuple[Any, ...], radius: float = _LINE_RADIUS, label: str = ""
     ) -> None:
         if any(point is None for point in points):
-            raise ConfigurationError("a point of a drawing is missing", fault="caller", field=type(drawn).__name__)
+            raise ConfigurationError("a point of a drawing is missing", field=type(drawn).__name__)
         self.env, self._kind, self._radius, self._label = env, kind, float(radius), label
         self._points = [np.array((p.x, p.y, p.z), np.float64) for p in points]
         color = int(drawn.color)

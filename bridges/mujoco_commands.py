@@ -40,7 +40,7 @@ class Simulated(Protocol):
         ...
 
     def send_event(self, method: int, payload: Any = None) -> bool:
-        """See BridgeCore."""
+        """See BaseBridge."""
         ...
 
 
@@ -74,7 +74,6 @@ def checked_rate(rate: float) -> float:
     if not 0 <= rate < np.inf:
         raise ConfigurationError(
             "a rate is finite and not negative; 0 is one message in each step",
-            fault="caller",
             field="rate_hz",
             got=rate,
         )
@@ -139,9 +138,8 @@ class SceneCommands:
         targets = np.array([] if payload.targets is None else payload.targets, np.float64)
         if len(names) != len(targets) or not np.isfinite(targets).all():
             raise ConfigurationError(
-                "there is one finite target for each name", fault="caller", field="targets", expected=len(names),
-                got=targets.tolist(),
-            )  # fmt: skip
+                "there is one finite target for each name", field="targets", expected=len(names), got=targets.tolist()
+            )
         columns = [self._actuators(name) for name in names]
         if self._held is None:
             self._held = np.full((self._bridge.num_envs, self._bridge.model.nu), np.nan)
@@ -164,7 +162,6 @@ class SceneCommands:
         if name not in self._joints:
             raise ConfigurationError(
                 "the model has no such hinge or slide",
-                fault="caller",
                 field="names",
                 expected=list(self._joints),
                 got=name,
@@ -182,7 +179,7 @@ class SceneCommands:
             if model.actuator_trntype[a] in _OF_JOINTS and model.actuator_trnid[a, 0] == joint
         ]
         if not found:
-            raise ConfigurationError("nothing drives this joint", fault="caller", field="names", got=name)
+            raise ConfigurationError("nothing drives this joint", field="names", got=name)
         return found
 
     def _actuator_name(self, actuator: int) -> str:
@@ -206,7 +203,6 @@ class SceneCommands:
             if name not in self._channels:
                 raise ConfigurationError(
                     "there is no such channel",
-                    fault="caller",
                     field="channels",
                     expected=list(self._channels),
                     got=name,
@@ -275,14 +271,13 @@ class SceneCommands:
         """Moves a body that is joined to nothing; what is left out stays."""
         entity = payload.entity
         if entity is None:
-            raise ConfigurationError("an entity is missing", fault="caller", field="entity")
+            raise ConfigurationError("an entity is missing", field="entity")
         env, body = self._find(entity.id)
         model, now = self._bridge.model, self._bridge.physics.now
         joint = int(model.body_jntadr[body])
         if joint < 0 or model.jnt_type[joint] != _FREE:
             raise ConfigurationError(
                 "only a body with a free joint can be moved",
-                fault="caller",
                 field="entity",
                 got=f"{env}/{self._bodies[body]}",
             )
@@ -300,7 +295,7 @@ class SceneCommands:
             mj.mju_negQuat(back, qpos[3:])
             mj.mju_rotVecQuat(qvel[3:], np.array(_three(entity.angularVelocity)), back)
         if not (np.isfinite(qpos).all() and np.isfinite(qvel).all()):
-            raise ConfigurationError("an entity's numbers must be finite", fault="caller", field="entity")
+            raise ConfigurationError("an entity's numbers must be finite", field="entity")
         now.qpos[env, model.jnt_qposadr[joint] :][:7] = qpos
         now.qvel[env, model.jnt_dofadr[joint] :][:6] = qvel
         self._bridge.physics.forward(np.array([env]))
@@ -315,7 +310,7 @@ class SceneCommands:
         env, body = divmod(int(entity), len(self._bodies))
         if not 0 <= env < self._bridge.num_envs or body == 0:
             raise ConfigurationError(
-                "there is no such entity", fault="caller", field="id", got=entity,
+                "there is no such entity", field="id", got=entity,
                 expected=f"env * {len(self._bodies)} + body, as LIST_ENTITIES says",
             )  # fmt: skip
         return env, body
@@ -357,5 +352,5 @@ def _unit(quaternion: Sequence[float]) -> NDArray[np.float64]:
     q = np.array(quaternion, np.float64)
     size = float(np.linalg.norm(q))
     if not size > 0:
-        raise ConfigurationError("a rotation is not 0", fault="caller", field="rotation", got=tuple(quaternion))
+        raise ConfigurationError("a rotation is not 0", field="rotation", got=tuple(quaternion))
     return q / size

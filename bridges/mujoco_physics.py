@@ -41,7 +41,7 @@ def load(model: Any, task: MujocoTask | type[MujocoTask] | None) -> tuple[Any, M
     made = task() if isinstance(task, type) else task
     if made is not None and not isinstance(made, MujocoTask):
         raise ConfigurationError(
-            "the task is no MujocoTask", fault="caller", field="task", got=type(made).__name__,
+            "the task is no MujocoTask", field="task", got=type(made).__name__,
             cure="derive its class from ue_rl.bridges.MujocoTask",
         )  # fmt: skip
     if isinstance(model, str) and model in TASKS:
@@ -61,18 +61,16 @@ def load(model: Any, task: MujocoTask | type[MujocoTask] | None) -> tuple[Any, M
             name = Path(text).stem
         else:
             raise ConfigurationError(
-                "there is no such model", fault="caller", field="model", got=text,
+                "there is no such model", field="model", got=text,
                 expected=f"the path of an MJCF file, or one of {', '.join(TASKS)}",
             )  # fmt: skip
     except ConfigurationError:
         raise
     except ValueError as error:
-        raise ConfigurationError(
-            "MuJoCo cannot read the model", fault="caller", field="model", got=str(error)
-        ) from error
+        raise ConfigurationError("MuJoCo cannot read the model", field="model", got=str(error)) from error
     if not loaded.nu:
         raise ConfigurationError(
-            "the model has no actuators: there is nothing to act with", fault="caller", field="model", got=text[:80]
+            "the model has no actuators: there is nothing to act with", field="model", got=text[:80]
         )
     return loaded, made or MujocoTask(), name
 
@@ -111,7 +109,7 @@ class Physics:
             self.now = States({name: self.batch.bind(name) for name in names})
         except ValueError as error:
             raise ConfigurationError(
-                "the task asks for a field that cannot be observed", fault="caller", field="observed, fields",
+                "the task asks for a field that cannot be observed", field="observed, fields",
                 expected="array fields of mujoco.MjData", got=str(error),
             ) from error  # fmt: skip
 

@@ -258,14 +258,14 @@ def model_file(task: MujocoTask) -> Path:
         ConfigurationError: Gymnasium is not installed, or the task belongs to no file.
     """
     if task.file is None:
-        raise ConfigurationError("this task belongs to no model", fault="caller", field="model", got=type(task))
+        raise ConfigurationError("this task belongs to no model", field="model", got=type(task))
     path = Path(task.file)
     if path.is_absolute():
         return path
     gymnasium = find_spec("gymnasium")
     if gymnasium is None or not gymnasium.submodule_search_locations:
         raise ConfigurationError(
-            f"the model {task.file} comes with Gymnasium, which is not installed", fault="caller", field="model",
+            f"the model {task.file} comes with Gymnasium, which is not installed", field="model",
             cure="pip install gymnasium",
         )  # fmt: skip
     return Path(gymnasium.submodule_search_locations[0]) / "envs" / "mujoco" / "assets" / path

@@ -12,8 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ue_rl.bridges.base import BaseBridge
-from ue_rl.bridges.reset_options import blames_options
-from ue_rl.buffers import ActionBatch, StepBuffers
+from ue_rl.bridges.game import Mode, Told
+from ue_rl.buffers import StepBuffers
 from ue_rl.errors import MalformedMessage, WrongCount
 from ue_rl.spec import EnvSpec, EnvType
 from ue_rl.wire import Codec
@@ -46,8 +46,6 @@ class MultiEnvBridge(BaseBridge):
         if self._makes_masks and spec.action_spec.mask_size and spec.version and spec.env_type is not EnvType.RLBASE:
             spec = replace(spec, features=spec.features | {"MASK"})
         with self.lock:
-            self._running = np.zeros(spec.num_envs, np.bool_)
-            self._over = np.zeros(spec.num_envs, np.bool_)
             one = EnvSpec(spec.obs_size, 1, EnvType.SINGLE)
             self._state_codec, self._state_row = Codec(one), StepBuffers(1, spec.obs_size)
             super().configure(spec)
@@ -85,82 +83,33 @@ class MultiEnvBridge(BaseBridge):
         """
         return None
 
-    # -- the tick
+    # -- for the driver
 
     @property
     def _makes_masks(self) -> bool:
         return type(self).create_action_mask_for_env is not MultiEnvBridge.create_action_mask_for_env
 
-    def tick_training(self, delta: float) -> None:
-        """See BaseBridge."""
-        inbox = self.inbox
-        for env in np.flatnonzero(inbox.command).tolist():
-            if inbox.command[env] == ActionBatch.RESET:
-                seed = int(inbox.seeds[env])
-                self._reset(env, None if seed < 0 else seed, inbox.options.pop(env, None))
-                self._answer(env)
-            else:
-                if not self._running[env]:
-                    self.handle_response_actions_for_env(env, inbox.actions[env].copy())
-                    self._running[env] = True
-                if not self.is_action_running_for_env(env):
-                    self._answer(env)
-
-    def tick_inference(self, delta: float) -> None:
-        """See BaseBridge."""
-        ready = []
-        out = self.outbox
-        out.rewards[:] = 0
-        out.dones[:] = 0
-        out.truncated[:] = 0
-        for env in range(self.num_envs):
-            if self._running[env]:
-                if self.is_action_running_for_env(env):
-                    continue
-                self._running[env] = False
-                self._read(env)
-                self._over[env] = self.outbox.dones[env] != 0
-            if self._over[env]:
-                self._reset(env, self.first_seed(env), None)
-                self.new_episodes([env])
-            ready.append(env)
-        if not ready:
-            return
-        for env in ready:
-            self._read_state(env)
-            self._read_mask(env)
-        actions = self.decide(self.outbox.obs[ready], ready)
-        for env, action in zip(ready, actions, strict=True):
-            self.handle_response_actions_for_env(env, action)
-            self._running[env] = True
-
-    def begin_episodes(self) -> None:
-        """See BaseBridge."""
-        self._running[:] = False
-        self._over[:] = True
-
-    def forget_requests(self) -> None:
-        """See BaseBridge."""
-        super().forget_requests()
-        self._running[:] = False
-
-    def _reset(self, env: int, seed: int | None, options: dict[str, Any] | None) -> None:
-        given = {"seed": seed, "options": options}
+    def begin_in(self, envs: int, seeds: Told, options: Told) -> None:
+        """See Game."""
+        given = {"seed": seeds[0], "options": options[0]}
         reset: Callable[..., None] = self.handle_reset_for_env
-        with blames_options(options, env):
-            reset(env, **{name: given[name] for name in self._reset_takes})
-        self._running[env] = False
-        self._over[env] = False
+        reset(envs, **{name: given[name] for name in self._reset_takes})
 
-    def _answer(self, env: int) -> None:
-        self._read(env)
-        self._running[env] = False
-        self.inbox.command[env] = ActionBatch.NOTHING
-        self.inbox.seeds[env] = -1
-        self.answered[env] = 1
+    def act_in(self, envs: int, actions: NDArray[np.float32]) -> None:
+        """See Game."""
+        self.handle_response_actions_for_env(envs, actions[envs].copy())
 
-    def _read(self, env: int) -> None:
+    def running_in(self, envs: int) -> bool:
+        """See Game."""
+        return self.is_action_running_for_env(envs)
+
+    def read_in(self, envs: int, begun: bool) -> None:
+        """See Game. The plugin answers a reset with a reward, too; in inference mode nobody is answered."""
+        env = envs
         self._read_state(env)
+        if begun and self.mode is Mode.INFERENCE:
+            self._read_mask(env)
+            return
         result: Any = self.calculate_reward_for_env(env)
         if not isinstance(result, (tuple, list)) or len(result) not in (2, 3):
             raise MalformedMessage(
@@ -170,11 +119,12 @@ class MultiEnvBridge(BaseBridge):
             )  # fmt: skip
         reward, done, *rest = result
         truncated = any(rest)
-        self.outbox.rewards[env] = reward
-        self.outbox.dones[env] = done or truncated
-        self.outbox.truncated[env] = truncated
+        out = self.outbox
+        out.rewards[env] = reward
+        out.dones[env] = done or truncated
+        out.truncated[env] = truncated
         if done and not truncated:
-            self.outbox.masks[env] = 1
+            out.masks[env] = 1
         else:
             self._read_mask(env)
 
@@ -189,7 +139,7 @@ class MultiEnvBridge(BaseBridge):
         values = np.ravel(flags)
         if values.size != row.size:
             raise WrongCount(
-                "the game's action mask has the wrong number of flags", fault="engine", env_id=env, field="MASK",
+                "the game's action mask has the wrong number of flags", env_id=env, field="MASK",
                 expected=row.size, got=values.size, cure="it has one flag for each choice of each number",
             )  # fmt: skip
         row[:] = values != 0
@@ -211,7 +161,7 @@ class MultiEnvBridge(BaseBridge):
             ) from error  # fmt: skip
         if values.size != self.spec.obs_size:
             raise WrongCount(
-                "the game's state has the wrong number of numbers", fault="engine", env_id=env, field="OBS",
+                "the game's state has the wrong number of numbers", env_id=env, field="OBS",
                 expected=self.spec.obs_size, got=values.size, cure="it must be the OBS of the handshake",
             )  # fmt: skip
         self.outbox.obs[env] = values

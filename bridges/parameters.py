@@ -38,7 +38,7 @@ def read_parameters(game: Any, names: Iterable[str] = (), env_id: int | None = N
     """
     env = 0 if env_id is None else check_env(game.num_envs, env_id)
     known = known_parameters(game)
-    wanted = [_known(known, name).name for name in names] or list(known)
+    wanted = [find(known, name).name for name in names] or list(known)
     if isinstance(game, GetsParameters):
         return {name: float(game.get_parameter(name, env)) for name in wanted}
     return {name: known[name].value for name in wanted}
@@ -72,21 +72,31 @@ def check_values(game: Any, values: Mapping[str, float], env_id: int | None = No
     if env_id is not None:
         check_env(num_envs, env_id)
     for name, value in values.items():
-        parameter = _known(known, name)
-        if not parameter.low <= value <= parameter.high:
-            raise ConfigurationError(
-                "a parameter is out of range", fault="caller", env_id=env_id, field=name,
-                expected=f"{parameter.low:g} to {parameter.high:g}", got=value,
-            )  # fmt: skip
+        check_value(known, name, value, env_id)
 
 
-def apply_with_resets(game: Any, given: Mapping[int, Mapping[str, float]]) -> None:
-    """Sets what came with resets, env id -> values: all of it, or nothing where one value is wrong.
+def check_value(known: Known, name: str, value: float, env_id: int | None = None) -> None:
+    """Raises where `name` cannot have this value; see check_values."""
+    parameter = find(known, name)
+    if not parameter.low <= value <= parameter.high:
+        raise ConfigurationError(
+            "a parameter is out of range", fault="caller", env_id=env_id, field=name,
+            expected=f"{parameter.low:g} to {parameter.high:g}", got=value,
+        )  # fmt: skip
+
+
+def apply_with_resets(game: Any, given: dict[int, Mapping[str, float]], agents: int) -> None:
+    """Sets what came with resets, and empties `given`: all of it, or nothing where one value is wrong.
+
+    Args:
+        given: first row of an env -> values. agents: rows of an env.
 
     Raises:
         MalformedMessage: a value is wrong; it says which, and what would have been right.
     """
-    for env_id, values in given.items():
+    wanted = {row // agents: values for row, values in given.items()}
+    given.clear()
+    for env_id, values in wanted.items():
         try:
             check_values(game, values, env_id)
         except UeRlError as error:
@@ -94,7 +104,7 @@ def apply_with_resets(game: Any, given: Mapping[int, Mapping[str, float]]) -> No
                 f"SET beside a reset cannot be followed: {error.message}", fault="trainer", env_id=env_id,
                 field=error.field or "SET", expected=error.expected, got=error.got or dict(values),
             ) from error  # fmt: skip
-    for env_id, values in given.items():
+    for env_id, values in wanted.items():
         for name, value in values.items():
             game.set_parameter(name, float(value), env_id)
 
@@ -114,12 +124,11 @@ def check_env(num_envs: int, env_id: int) -> int:
 
 def lacks(name: str) -> UnsupportedByEngine:
     """The error for a game without the method `name`."""
-    return UnsupportedByEngine(f"this engine has no {name}", fault="caller", cure=f"the bridge may define {name}()")
+    return UnsupportedByEngine(f"this engine has no {name}", cure=f"the bridge may define {name}()")
 
 
-def _known(known: Known, name: str) -> Parameter:
+def find(known: Known, name: str) -> Parameter:
+    """The parameter `name`; raises UnsupportedByEngine where there is none."""
     if name not in known:
-        raise UnsupportedByEngine(
-            "this engine has no such parameter", fault="caller", field=name, expected=sorted(known)
-        )
+        raise UnsupportedByEngine("this engine has no such parameter", field=name, expected=sorted(known))
     return known[name]

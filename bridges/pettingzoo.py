@@ -16,8 +16,8 @@ from ue_rl.bridges.gymnasium_envs import GameParameters, flat_mask
 from ue_rl.bridges.gymnasium_spaces import action_reader, flat_reader, tree_of
 from ue_rl.bridges.multi_agent import MultiAgentBridge
 from ue_rl.errors import ConfigurationError
-from ue_rl.json_text import json_items
 from ue_rl.spec import ActionSpec, AgentGroup, EnvSpec
+from ue_rl.wire.json_text import json_items
 
 _NUMBERED = re.compile(r"(.+)_(0|[1-9][0-9]*)")
 
@@ -63,9 +63,7 @@ class PettingZooBridge(MultiAgentBridge):
         self._sources = [_maker(env)] if isinstance(env, str) or callable(env) else list(env)
         num_envs = len(self._sources) if num_envs is None else num_envs
         if num_envs < 1 or not self._sources:
-            raise ConfigurationError(
-                "size out of range", fault="caller", field="ENV_COUNT", expected="1 or more", got=num_envs
-            )
+            raise ConfigurationError("size out of range", field="ENV_COUNT", expected="1 or more", got=num_envs)
         self._kwargs = make_kwargs
         self.envs: list[Any] = []
         self.envs.append(self._make_env())
@@ -183,12 +181,12 @@ class PettingZooBridge(MultiAgentBridge):
         env = _parallel(self._sources[number % len(self._sources)](**self._kwargs))
         if any(env.unwrapped is other.unwrapped for other in self.envs):
             raise ConfigurationError(
-                "the same env object was given for two envs: each steps on its own", fault="caller", field="env",
+                "the same env object was given for two envs: each steps on its own", field="env",
                 env_id=number, cure="make the env within the callable: lambda: parallel_env(), not lambda: env",
             )  # fmt: skip
         if self.envs and _spaces_of(env) != self._spaces:
             raise ConfigurationError(
-                "envs of one bridge have the same agents with the same spaces, but these are others", fault="caller",
+                "envs of one bridge have the same agents with the same spaces, but these are others",
                 field="env", env_id=number, expected=self._spaces, got=_spaces_of(env),
             )  # fmt: skip
         return env
@@ -213,7 +211,7 @@ def _maker(env: str | Callable[..., Any]) -> Callable[..., Any]:
         module = pkgutil.resolve_name(env)
     except (ImportError, AttributeError, ValueError) as error:
         raise ConfigurationError(
-            f"{env!r} cannot be loaded", fault="caller", field="env", got=str(error),
+            f"{env!r} cannot be loaded", field="env", got=str(error),
             expected="a module such as pettingzoo.butterfly.pistonball_v6",
             cure="install it: pip install ue_rl[agents], and what else the env needs",
         ) from error  # fmt: skip
@@ -222,7 +220,7 @@ def _maker(env: str | Callable[..., Any]) -> Callable[..., Any]:
             make: Callable[..., Any] = getattr(module, name)
             return make
     raise ConfigurationError(
-        f"{env!r} is no module of a PettingZoo env", fault="caller", field="env", expected="parallel_env() or env()"
+        f"{env!r} is no module of a PettingZoo env", field="env", expected="parallel_env() or env()"
     )
 
 
@@ -242,7 +240,7 @@ def _spaces_of(env: Any) -> dict[Any, tuple[spaces.Space[Any], spaces.Space[Any]
     agents = getattr(env, "possible_agents", None)
     if not agents:
         raise ConfigurationError(
-            "the env does not say which agents it may hold", fault="caller", field="AGENTS",
+            "the env does not say which agents it may hold", field="AGENTS",
             expected="possible_agents, one or more", got=type(env.unwrapped).__name__,
         )  # fmt: skip
     return {agent: (env.observation_space(agent), env.action_space(agent)) for agent in agents}
@@ -274,13 +272,11 @@ def _check_groups(groups: Mapping[str, Sequence[Any]], all_spaces: Mapping[Any, 
     """All agents in the order of their rows."""
     ids = [agent for members in groups.values() for agent in members]
     if sorted(map(str, ids)) != sorted(map(str, all_spaces)):
-        raise ConfigurationError(
-            "each agent stands in one group", fault="caller", field="groups", expected=list(all_spaces), got=ids
-        )
+        raise ConfigurationError("each agent stands in one group", field="groups", expected=list(all_spaces), got=ids)
     for name, members in groups.items():
         if any(all_spaces[member] != all_spaces[members[0]] for member in members):
             raise ConfigurationError(
-                f"agents of a group have the same spaces, those of {name} have not", fault="caller", field="groups",
+                f"agents of a group have the same spaces, those of {name} have not", field="groups",
                 got={str(member): all_spaces[member] for member in members},
             )  # fmt: skip
     return ids

@@ -19,16 +19,18 @@ import sys
 import threading
 from collections.abc import Callable, Coroutine
 from multiprocessing.connection import Connection
-from typing import Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from urllib.parse import urlsplit
 
-from ue_rl.bridges.core import BridgeCore
 from ue_rl.bridges.hosting import Host
 from ue_rl.bridges.shm.host import ShmHost
 from ue_rl.bridges.signals import ends_in_order
 from ue_rl.bridges.tcp.server import BridgeServer
 from ue_rl.errors import ConfigurationError, EngineTimeout, UeRlError
-from ue_rl.processes import out_of_ctrl_c
+from ue_rl.system.processes import out_of_ctrl_c
+
+if TYPE_CHECKING:
+    from ue_rl.bridges.base import BaseBridge
 
 _MAIN = '`if __name__ == "__main__":`'
 _GUARD = f"call it under {_MAIN}, because a new process imports the main module"
@@ -38,11 +40,11 @@ _AT_EXIT = 2.0  # seconds that a host in a thread has to close when the program 
 _Self = TypeVar("_Self", bound="_Handle")
 _Host = TypeVar("_Host", bound=Host)
 # (bridge, options, stop, ready): serves until `stop` is set (None: until Ctrl-C); ready(host): trainers can connect now
-Serve = Callable[[BridgeCore, dict[str, Any], "threading.Event | None", Callable[[Any], None]], None]
+Serve = Callable[["BaseBridge", dict[str, Any], "threading.Event | None", Callable[[Any], None]], None]
 
 
 def over_tcp(
-    bridge: BridgeCore, options: dict[str, Any], stop: threading.Event | None, ready: Callable[[BridgeServer], None]
+    bridge: BaseBridge, options: dict[str, Any], stop: threading.Event | None, ready: Callable[[BridgeServer], None]
 ) -> None:
     """A BridgeServer in an event loop of its own."""
 
@@ -55,7 +57,7 @@ def over_tcp(
 
 
 def over_shm(
-    bridge: BridgeCore, options: dict[str, Any], stop: threading.Event | None, ready: Callable[[ShmHost], None]
+    bridge: BaseBridge, options: dict[str, Any], stop: threading.Event | None, ready: Callable[[ShmHost], None]
 ) -> None:
     """A ShmHost."""
     with ShmHost(bridge, **options) as host:
@@ -141,7 +143,7 @@ class ThreadHandle(_Handle, Generic[_Host]):
     host: _Host
     server: _Host  # the same
 
-    def __init__(self, serve: Serve, bridge: BridgeCore, options: dict[str, Any]) -> None:
+    def __init__(self, serve: Serve, bridge: BaseBridge, options: dict[str, Any]) -> None:
         self.bridge = bridge
         self._stop, self._started = threading.Event(), threading.Event()
         self._failure: BaseException | None = None
@@ -158,7 +160,7 @@ class ThreadHandle(_Handle, Generic[_Host]):
         atexit.unregister(self._at_exit)
         self._stop.set()
         # a callback cannot wait for the thread that waits for it
-        if threading.current_thread() is not self._thread and self.bridge.caller != threading.get_ident():
+        if threading.current_thread() is not self._thread and self.bridge.lockstep.caller != threading.get_ident():
             self._thread.join()
 
     def _at_exit(self) -> None:
@@ -196,10 +198,10 @@ class ProcessHandle(_Handle):
     """
 
     def __init__(
-        self, serve: Serve, factory: Callable[[], BridgeCore], options: dict[str, Any], timeout: float = 60.0
+        self, serve: Serve, factory: Callable[[], BaseBridge], options: dict[str, Any], timeout: float = 60.0
     ) -> None:
         if getattr(multiprocessing.current_process(), "_inheriting", False):  # as multiprocessing itself finds out
-            error = ConfigurationError("an engine's process was started by an import", fault="caller", cure=_GUARD)
+            error = ConfigurationError("an engine's process was started by an import", cure=_GUARD)
             sys.stderr.write(f"{error}\n")
             raise SystemExit(_STARTED_BY_IMPORT)  # tells our parent, and passes every `except Exception` on the way
         context = multiprocessing.get_context("spawn")
@@ -210,9 +212,7 @@ class ProcessHandle(_Handle):
         theirs.close()
         try:
             if not self._pipe.poll(timeout):
-                raise EngineTimeout(
-                    "the engine's process did not start", fault="engine", expected=f"an address within {timeout:g} s"
-                )
+                raise EngineTimeout("the engine's process did not start", expected=f"an address within {timeout:g} s")
             cure, what = None, "the bridge cannot be hosted"
             try:
                 failure, self.url = self._pipe.recv()
@@ -227,7 +227,7 @@ class ProcessHandle(_Handle):
                     )
                     cure = _GUARD
             if failure is not None:
-                raise ConfigurationError(what, fault="caller", got=failure, cure=cure)
+                raise ConfigurationError(what, got=failure, cure=cure)
         except BaseException:
             self.close()
             raise
@@ -241,7 +241,7 @@ class ProcessHandle(_Handle):
             self.process.join()
 
 
-def _child(serve: Serve, factory: Callable[[], BridgeCore], options: dict[str, Any], pipe: Connection) -> None:
+def _child(serve: Serve, factory: Callable[[], BaseBridge], options: dict[str, Any], pipe: Connection) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the trainer, which then closes us
     stop = threading.Event()
 
@@ -263,14 +263,14 @@ def _child(serve: Serve, factory: Callable[[], BridgeCore], options: dict[str, A
 
 
 def run_in_thread(
-    bridge: BridgeCore, host: str = "127.0.0.1", port: int = 0, **options: Any
+    bridge: BaseBridge, host: str = "127.0.0.1", port: int = 0, **options: Any
 ) -> ThreadHandle[BridgeServer]:
     """Hosts `bridge` over TCP in a thread; options as BridgeServer."""
     return ThreadHandle(over_tcp, bridge, {"host": host, "port": port, **options})
 
 
 def run_in_process(
-    factory: Callable[[], BridgeCore], host: str = "127.0.0.1", port: int = 0, timeout: float = 60.0, **options: Any
+    factory: Callable[[], BaseBridge], host: str = "127.0.0.1", port: int = 0, timeout: float = 60.0, **options: Any
 ) -> ProcessHandle:
     """Hosts `factory()` over TCP in a process of its own.
 
@@ -281,7 +281,7 @@ def run_in_process(
 
 
 def serve(
-    bridge: BridgeCore, host: str = "127.0.0.1", port: int = 7777, *,
+    bridge: BaseBridge, host: str = "127.0.0.1", port: int = 7777, *,
     ready: Callable[[BridgeServer], None] = lambda server: None, **options: Any,
 ) -> None:  # fmt: skip
     """Hosts `bridge` over TCP until Ctrl-C; options as BridgeServer. `ready` is called once it listens.
@@ -293,17 +293,17 @@ def serve(
         over_tcp(bridge, {"host": host, "port": port, **options}, None, ready)
 
 
-def run_shm_in_thread(bridge: BridgeCore, **options: Any) -> ThreadHandle[ShmHost]:
+def run_shm_in_thread(bridge: BaseBridge, **options: Any) -> ThreadHandle[ShmHost]:
     """Hosts `bridge` over shared memory in a thread; options as ShmHost."""
     return ThreadHandle(over_shm, bridge, options)
 
 
-def run_shm_in_process(factory: Callable[[], BridgeCore], timeout: float = 60.0, **options: Any) -> ProcessHandle:
+def run_shm_in_process(factory: Callable[[], BaseBridge], timeout: float = 60.0, **options: Any) -> ProcessHandle:
     """Hosts `factory()` over shared memory in a process of its own; otherwise as run_in_process. Options as ShmHost."""
     return ProcessHandle(over_shm, factory, options, timeout)
 
 
-def serve_shm(bridge: BridgeCore, *, ready: Callable[[ShmHost], None] = lambda host: None, **options: Any) -> None:
+def serve_shm(bridge: BaseBridge, *, ready: Callable[[ShmHost], None] = lambda host: None, **options: Any) -> None:
     """Hosts `bridge` over shared memory until Ctrl-C; options as ShmHost. `ready` is called once it serves.
 
     Raises:

@@ -10,11 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ue_rl.bridges.base import BaseBridge
-from ue_rl.bridges.reset_options import blames_options
-from ue_rl.buffers import ActionBatch
-from ue_rl.spec import EnvSpec
-
-EnvIds = NDArray[np.intp]
+from ue_rl.bridges.game import EnvIds, Told
 
 
 class VectorBridge(BaseBridge):
@@ -25,11 +21,7 @@ class VectorBridge(BaseBridge):
     never replace them.
     """
 
-    def configure(self, spec: EnvSpec) -> None:
-        """See BaseBridge.configure."""
-        super().configure(spec)
-        self._all: EnvIds = np.arange(spec.num_envs)
-        self._over = np.zeros(spec.num_envs, np.bool_)
+    together = True
 
     @abc.abstractmethod
     def reset_envs(
@@ -48,59 +40,18 @@ class VectorBridge(BaseBridge):
             env_ids: ascending; all envs in the usual case.
         """
 
-    def tick_step_all(self, delta: float) -> bool:
-        """See BaseBridge."""
-        if self.check.has_choices:
-            return super().tick_step_all(delta)
-        self._step(self.inbox.actions, self._all)
-        return True
+    # -- for the driver
 
-    def tick_training(self, delta: float) -> None:
-        """See BaseBridge. Every request is answered in the tick that sees it."""
-        inbox = self.inbox
-        command = inbox.command
-        steps = command == ActionBatch.STEP
-        stepping = np.count_nonzero(steps)
-        if stepping == len(command):
-            self._step(inbox.actions, self._all)
-            command[:] = ActionBatch.NOTHING
-            self.answered[:] = 1
-            return
-        resets = np.flatnonzero(command == ActionBatch.RESET)
-        if stepping:
-            ids = np.flatnonzero(steps)
-            self._step(inbox.actions, ids)
-            self.answered[ids] = 1
-        if len(resets):
-            seeds = [None if seed < 0 else seed for seed in inbox.seeds[resets].tolist()]
-            self._reset(resets, seeds, [inbox.options.pop(env, None) for env in resets.tolist()])
-            inbox.seeds[resets] = -1
-            self.answered[resets] = 1
-        command[:] = ActionBatch.NOTHING
+    def begin_in(self, envs: EnvIds, seeds: Told, options: Told) -> None:
+        """See Game."""
+        self.reset_envs(envs, seeds, options)
 
-    def tick_inference(self, delta: float) -> None:
-        """See BaseBridge: one batched call for all envs, one step."""
-        over = np.flatnonzero(self._over)
-        if len(over):
-            self._reset(over, [self.first_seed(env) for env in over.tolist()], [None] * len(over))
-            self._over[:] = False
-            self.new_episodes(over.tolist())
-        actions = self.decide(self.outbox.obs, range(self.num_envs))
-        self._step(actions, self._all)
-        self._over[:] = self.outbox.dones != 0
+    def act_in(self, envs: EnvIds, actions: NDArray[np.float32]) -> None:
+        """See Game."""
+        self.step_envs(actions, envs)
 
-    def begin_episodes(self) -> None:
-        """See BaseBridge."""
-        self._over[:] = True
-
-    def _step(self, actions: NDArray[np.float32], ids: EnvIds) -> None:
-        self.step_envs(actions, ids)
-        out = self.outbox
-        np.bitwise_or(out.dones, out.truncated, out=out.dones)
-
-    def _reset(self, ids: EnvIds, seeds: Sequence[int | None], options: Sequence[dict[str, Any] | None]) -> None:
-        self.outbox.rewards[ids] = 0
-        self.outbox.dones[ids] = 0
-        self.outbox.truncated[ids] = 0
-        with blames_options(next(filter(None, options), None), int(ids[0]) if len(ids) == 1 else None):
-            self.reset_envs(ids, seeds, options)
+    def read_in(self, envs: EnvIds, begun: bool) -> None:
+        """See Game; the rows are written already."""
+        if not begun:
+            out = self.outbox
+            np.bitwise_or(out.dones, out.truncated, out=out.dones)

@@ -11,7 +11,8 @@ from typing import Any
 
 from ue_rl.connections.shm.connection import SharedMemoryConnection
 from ue_rl.connections.shm.upgrade import UpgradeRefused
-from ue_rl.connections.tcp.connection import MultiTcpConnection, SingleTcpConnection, go_on, open_tcp, shake_hands
+from ue_rl.connections.tcp.connection import MultiTcpConnection, SingleTcpConnection, go_on, open_tcp
+from ue_rl.connections.tcp.greeting import shake_hands
 from ue_rl.errors import ConfigurationError
 
 _log = logging.getLogger("ue_rl.connections")

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ue_rl.lazy import lazy
+from ue_rl.system.lazy import lazy
 
 if TYPE_CHECKING:
     from ue_rl.inference.export.file import ExportReport as ExportReport

@@ -1,7 +1,8 @@
 """Whether a policy's numbers mean what somebody takes them for: two files compared, or a file and an engine. No I/O.
 
-What must agree: names and their order, kinds, shapes, counts and lowest choices, and of actions the bounds. What may
-differ: the bounds and dtypes of observations, which say nothing of where a number stands.
+What must agree: names and their order (two files: those of single numbers, too, where both have them), kinds, shapes,
+counts and lowest choices, and of actions the bounds. What may differ: the bounds and dtypes of observations, which say
+nothing of where a number stands.
 """
 
 from __future__ import annotations
@@ -10,9 +11,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ue_rl.action_spec import ActionSpec
 from ue_rl.inference.metadata import OBSERVATION, PolicyMetadata, tree_from_json, tree_to_json
-from ue_rl.space_tree import Branch, Leaf, LeafKind, Space
+from ue_rl.spaces.actions import ActionSpec
+from ue_rl.spaces.tree import Branch, Leaf, LeafKind, Space
 from ue_rl.spec import EnvSpec
 from ue_rl.wire.space_text import space_text
 
@@ -30,8 +31,10 @@ def between_files(old: PolicyMetadata, new: PolicyMetadata) -> Difference | None
     found = between_spaces(old.observed, new.observed, "observation_space") or between_spaces(
         old.acted, new.acted, "action_space", bounds=True
     )
-    before, now = _fed(old), _fed(new)
-    return found or (None if before == now else Difference("input", before, now))
+    names = [("obs_name", old.obs_names, new.obs_names), ("act_name", old.act_names, new.act_names)]
+    fields = [(f"{kind}.{at}", *pair) for kind, *both in names for at, pair in enumerate(zip(*both, strict=False))]
+    texts: list[tuple[str, ...]] = [*fields, ("input", _fed(old), _fed(new))]
+    return found or next((Difference(*text) for text in texts if text[1] != text[2]), None)
 
 
 def with_engine(

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from ue_rl.errors import ModelLoadError, ModelMismatch
 from ue_rl.inference.agreement import with_engine
-from ue_rl.space_tree import Space
+from ue_rl.spaces.tree import Space
 from ue_rl.spec import EnvSpec
 
 ModelPath: TypeAlias = "str | PathLike[str]"

@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ue_rl.errors import ModelLoadError, ModelMismatch
-from ue_rl.space_tree import Branch, Leaf, LeafKind, Space, box
+from ue_rl.spaces.tree import Branch, Leaf, LeafKind, Space, box
 from ue_rl.spec import MAX_NUMBERS, PROTOCOL_VERSION, ImageSpec
 
 METADATA_KEY = "ue_rl"

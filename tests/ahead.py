@@ -23,9 +23,8 @@ class Ahead:
     def __init__(self, tests: Sequence[pytest.Item]) -> None:
         method = "forkserver" if "forkserver" in multiprocessing.get_all_start_methods() else "spawn"
         context = multiprocessing.get_context(method)
-        context.set_forkserver_preload(
-            ["ue_rl.compliance", "ue_rl.testing.engines.mistaken"]
-        )  # imported once, not by each process
+        # imported once, not by each process
+        context.set_forkserver_preload(["ue_rl.compliance", "tests.harness.engines.mistaken"])
         self._pool = ProcessPoolExecutor(_AT_ONCE, mp_context=context)
         self._begun: dict[str, Future[Any]] = {}
 

@@ -17,10 +17,12 @@ import pytest
 from tests.ahead import Ahead
 
 if TYPE_CHECKING:
-    from ue_rl.testing import WarmCli
+    from tests.harness.warm_cli import WarmCli
 
 # Before torch is imported: with as many workers as cores, torch's threads would only wait for each other.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+# What tests start finds tests.harness as they do, wherever it runs.
+os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(Path(__file__).parents[1]), os.environ.get("PYTHONPATH")]))
 os.environ["MONO_DISABLE_SHARED_AREA"] = "1"  # a mono that is killed would leave its counters in /dev/shm
 
 
@@ -60,7 +62,7 @@ def warm_cli() -> Iterator[WarmCli]:
     """`ue-rl` as processes forked from one that has imported torch: that import is 2 to 5 s of each test without it."""
     if not hasattr(os, "fork"):
         pytest.skip("WarmCli forks")
-    from ue_rl.testing import WarmCli
+    from tests.harness.warm_cli import WarmCli
 
     with WarmCli() as warm:
         yield warm

@@ -32,7 +32,10 @@ TARGETS = {
         "tests/wire/test_golden_vectors.py",
         "tests/wire/test_kernels.py",
     ],
-    "ue_rl/wire/kernels_pure.py": ["tests/wire/test_golden_vectors.py", "tests/wire/test_kernels.py"],
+    **{
+        f"ue_rl/wire/kernels_{part}.py": ["tests/wire/test_golden_vectors.py", "tests/wire/test_kernels.py"]
+        for part in ("pure", "rows", "writing")
+    },
     "ue_rl/shm/header.py": ["tests/shm/test_header_limits.py", "tests/shm/test_header.py"],
     "inference/server/protocol.py": ["tests/inference/test_policy_protocol.py"],
     "inference/export/verify.py": [
@@ -41,7 +44,7 @@ TARGETS = {
         "tests/inference/test_export_spaces.py",
         "tests/inference/test_wrong_files.py",
     ],
-    "inference/export/rounding.py": ["tests/inference/test_rounding.py"],
+    "inference/export/bounds.py": ["tests/inference/test_rounding.py"],
     "ue_rl/training/directory.py": ["tests/training/test_directory.py"],
     "ue_rl/shm/ring.py": ["tests/shm/test_ring_edges.py", "tests/shm/test_ring.py"],
 }

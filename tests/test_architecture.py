@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import ast
+import configparser
 import re
+import runpy
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -12,45 +14,50 @@ from pathlib import Path
 
 import pytest
 
+from tests.places import GROUND, ROOMS, ROWS, place_of
+
 ROOT = Path(__file__).resolve().parents[1]
-ROOMS = ("connections", "bridges", "inference")
-JOINERS = (
-    "ue_rl/connecting.py", "ue_rl/__init__.py", "ue_rl/__main__.py",
-    "ue_rl/cli/", "ue_rl/testing/", "ue_rl/training/", "ue_rl/compliance/", "ue_rl/rllib/",
-)  # fmt: skip
-LIBRARIES = {"gymnasium", "stable_baselines3", "torch", "onnxruntime"}
-# What a folder of the core may see of the others; everything may see ue_rl/*.py.
-MAY_SEE = {
-    "ue_rl/wire": set[str](),
-    "ue_rl/shm": {"ue_rl/wire"},
-    "ue_rl/commands": set[str](),
-    "ue_rl/envs": set[str](),
-    "ue_rl/agents": {"ue_rl/envs"},
-    "ue_rl/engines": {"ue_rl/wire"},
-    "ue_rl/launching": {"ue_rl/engines", "ue_rl/shm"},
-    "ue_rl/saving": {"ue_rl/envs", "ue_rl/engines"},
-    "ue_rl/rllink": set[str](),
-}
+# Who imports another project's package: exactly these. NumPy and the standard library are everybody's.
+LIBRARIES = {
+    "click": "ue_rl/cli/",
+    "filelock": "ue_rl/saving/",
+    "flatbuffers": "ue_rl/commands/",
+    "gymnasium": "bridges/ inference/export/ ue_rl/agents/ ue_rl/cli/ ue_rl/envs/ ue_rl/rllib/ "
+    "ue_rl/testing/ ue_rl/training/",
+    "matplotlib": "ue_rl/training/",
+    "msgpack": "ue_rl/rllink/",
+    "onnx": "inference/export/ ue_rl/cli/ ue_rl/rllink/",
+    "pettingzoo": "bridges/ ue_rl/agents/",
+    "PIL": "ue_rl/cli/",
+    "psutil": "ue_rl/launching/ ue_rl/rllib/ ue_rl/saving/ ue_rl/testing/",
+    "pytest": "ue_rl/testing/",
+    "ray": "ue_rl/rllib/",
+    "rich": "ue_rl/cli/",
+    "sb3_contrib": "ue_rl/agents/ ue_rl/training/",
+    "stable_baselines3": "inference/export/ ue_rl/agents/ ue_rl/cli/ ue_rl/envs/ ue_rl/saving/ ue_rl/training/",
+    "torch": "inference/export/ ue_rl/envs/ ue_rl/rllib/ ue_rl/saving/ ue_rl/training/",
+    "yaml": "ue_rl/testing/ ue_rl/training/",
+}  # fmt: skip
 
 
 def files() -> list[Path]:
-    links = [ROOT / "ue_rl" / room for room in ROOMS]
+    links = [ROOT / "ue_rl" / room.rstrip("/") for room in ROOMS]
     found = [p for p in (ROOT / "ue_rl").rglob("*.py") if not any(link in p.parents for link in links)]
     for room in ROOMS:
         found += (ROOT / room).rglob("*.py")
     return found
 
 
-def place(path: Path) -> str:
-    return path.relative_to(ROOT).as_posix()
+def path_of(file: Path) -> str:
+    return file.relative_to(ROOT).as_posix()
 
 
-def dotted(path: Path) -> str:
-    name = place(path).removesuffix(".py").removesuffix("/__init__").replace("/", ".")
+def dotted(file: Path) -> str:
+    name = path_of(file).removesuffix(".py").removesuffix("/__init__").replace("/", ".")
     return name if name.startswith("ue_rl") else f"ue_rl.{name}"
 
 
-MODULES = {dotted(path): path for path in files()}
+MODULES = {dotted(file): file for file in files()}
 
 
 def nodes_that_run(tree: ast.AST) -> Iterator[ast.AST]:
@@ -63,59 +70,90 @@ def nodes_that_run(tree: ast.AST) -> Iterator[ast.AST]:
 
 
 @cache
-def imports(path: Path) -> frozenset[str]:
+def imports(file: Path) -> frozenset[str]:
     """Every module that a file imports, wherever in it."""
     names: set[str] = set()
-    for node in nodes_that_run(ast.parse(path.read_text("utf-8"))):
+    for node in nodes_that_run(ast.parse(file.read_text("utf-8"))):
         if isinstance(node, ast.Import):
             names.update(alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
-            assert node.level == 0, f"{path}: relative import"
+            assert node.level == 0, f"{file}: relative import"
             for alias in node.names:  # a compiled module counts as itself, not as its package
                 submodule = f"{node.module}.{alias.name}"
                 names.add(submodule if submodule in MODULES or alias.name[0] == "_" else node.module or "")
     return frozenset(names)
 
 
-def seen(path: Path) -> set[str]:
-    """The files of this repository that a file imports, as places."""
-    return {place(MODULES[name]) for name in imports(path) if name in MODULES}
+def seen(file: Path) -> set[str]:
+    """The paths of this repository's files that a file imports."""
+    return {path_of(MODULES[name]) for name in imports(file) if name in MODULES}
 
 
-@pytest.mark.parametrize("path", files(), ids=place)
-def test_every_file_keeps_the_rule(path: Path) -> None:
-    here = place(path)
-    if here.startswith(JOINERS):
-        return
-    room = here.split("/")[0]
-    others = {other for other in seen(path) if other.split("/")[0] != room}
-    assert {other for other in others if not other.startswith("ue_rl/")} == set(), f"{here} sees another room"
-    assert {other for other in seen(path) if other.startswith(JOINERS[3:])} == set(), (
-        f"{here} sees what joins the rooms"
-    )
-    if room == "ue_rl" and not here.startswith(("ue_rl/envs/", "ue_rl/agents/", "ue_rl/saving/")):
-        assert not {name.split(".")[0] for name in imports(path)} & LIBRARIES, here
+@pytest.mark.parametrize("file", files(), ids=path_of)
+def test_a_file_sees_what_its_place_may_see(file: Path) -> None:
+    place = place_of(path_of(file))
+    strangers = {other for other in seen(file) if place_of(other).name not in place.may_see()}
+    assert strangers == set(), f"{path_of(file)} belongs to {place.name}, which sees {place.sees or 'nothing'}"
 
 
-@pytest.mark.parametrize("folder", MAY_SEE)
-def test_a_folder_of_the_core_sees_only_what_it_may(folder: str) -> None:
-    for path in (ROOT / folder).rglob("*.py"):
-        folders = {other.rpartition("/")[0] for other in seen(path)}
-        assert folders <= {"ue_rl", folder} | MAY_SEE[folder], place(path)
+def test_the_table_allows_no_more_than_is_there() -> None:
+    used: dict[str, set[str]] = {row.name: {row.name} | GROUND for row in ROWS}
+    for file in files():
+        used[place_of(path_of(file)).name].update(place_of(other).name for other in seen(file))
+    unused = {row.name: row.may_see() - used[row.name] for row in ROWS if row.sees != "*"}
+    assert {name: others for name, others in unused.items() if others} == {}
+    assert [row.name for row in ROWS if row.sees == "*"] == ["ue_rl/cli/"], "the one place where everything meets"
 
 
-@pytest.mark.parametrize("room", ["connections", "bridges"])
-def test_tcp_never_sees_shm(room: str) -> None:
-    for path in (ROOT / room / "tcp").rglob("*.py"):
-        assert not [other for other in seen(path) if "/shm" in other], place(path)
+def test_a_place_sees_only_what_stands_below_it() -> None:
+    floors = {row.name: floor for floor, row in enumerate(ROWS)}
+    assert [
+        (row.name, other)
+        for row in ROWS
+        for other in row.may_see()
+        if floors[other] < floors[row.name] and room_of(other) != room_of(row.name) and row.sees != "*"
+    ] == []
+
+
+def room_of(name: str) -> str:
+    """connections of "connections/tcp/", ue_rl/compliance of "ue_rl/compliance/checks/"."""
+    parts = name.split("/")
+    return "/".join(parts[:2]) if parts[0] == "ue_rl" else parts[0]
+
+
+def test_a_room_of_the_user_sees_no_other() -> None:
+    for row in ROWS:
+        if row.name.startswith(ROOMS):
+            others = {other for other in row.may_see() if other.startswith(ROOMS)}
+            assert {room_of(other) for other in others} == {room_of(row.name)}
+
+
+def test_text_does_not_know_of_shared_memory() -> None:
+    for room in ("connections", "bridges"):
+        (row,) = (row for row in ROWS if row.name == f"{room}/tcp/")
+        assert not [other for other in row.may_see() if "shm" in other]
 
 
 def test_there_is_no_circle() -> None:
-    graph = {place(path): seen(path) - {place(path)} for path in files()}
+    graph = {path_of(file): seen(file) - {path_of(file)} for file in files()}
     while free := [name for name, others in graph.items() if not others & set(graph)]:
         for name in free:
             del graph[name]
     assert not graph, {name: sorted(others & set(graph)) for name, others in graph.items()}
+
+
+def test_who_imports_another_projects_package() -> None:
+    users: dict[str, set[str]] = {}
+    for file in files():
+        for package in {name.split(".")[0] for name in imports(file)} - sys.stdlib_module_names:
+            if package not in ("ue_rl", "numpy"):
+                users.setdefault(package, set()).add(place_of(path_of(file)).name)
+    assert {package: " ".join(sorted(places)) for package, places in users.items()} == LIBRARIES
+
+
+def test_the_picture_is_drawn_from_the_table() -> None:
+    script = runpy.run_path(str(ROOT / "docs/architecture_drawing.py"))
+    assert script["PICTURE"].read_text("utf-8") == script["drawing"](), "python docs/architecture_drawing.py"
 
 
 @pytest.mark.parametrize("module", ["ue_rl", "ue_rl.inference", "ue_rl.errors", "ue_rl.wire", "ue_rl.connections"])
@@ -127,10 +165,10 @@ def test_light_imports_stay_light(module: str) -> None:
 
 
 def test_mujoco_is_imported_in_one_file() -> None:
-    found = {place(path) for path in files() if re.search(r"import(_module\(\")? ?mujoco\b", path.read_text("utf-8"))}
+    found = {path_of(file) for file in files() if re.search(r"import(_module\(\")? ?mujoco\b", file.read_text("utf-8"))}
     assert found == {"bridges/mujoco_library.py"}
     own = "bridges/mujoco"
-    users = {place(path) for path in files() if any(other.startswith(f"{own}_library") for other in seen(path))}
+    users = {path_of(file) for file in files() if any(other.startswith(f"{own}_library") for other in seen(file))}
     assert users
     assert all(user.startswith(own) for user in users)
 
@@ -138,17 +176,28 @@ def test_mujoco_is_imported_in_one_file() -> None:
 def test_no_file_is_a_stranger_to_its_room() -> None:
     """The links stay links: a copy would be a second module with the same name."""
     for room in ROOMS:
-        link = ROOT / "ue_rl" / room
+        link = ROOT / "ue_rl" / room.rstrip("/")
         assert link.is_symlink() or not link.exists()
         assert (ROOT / room / "__init__.py").exists()
 
 
-@pytest.mark.parametrize("path", files(), ids=place)
-def test_only_a_session_sets_its_state(path: Path) -> None:
-    if place(path) == "ue_rl/session.py":
+def test_every_package_is_installed() -> None:
+    parser = configparser.ConfigParser()
+    parser.read(ROOT / "setup.cfg")
+    assert set(parser["options"]["packages"].split()) == {dotted(f) for f in files() if f.name == "__init__.py"}
+
+
+def test_the_root_of_the_package_is_small() -> None:
+    """A file of no room is one that every room needs; all others have a folder."""
+    assert len(list((ROOT / "ue_rl").glob("*.py"))) <= 9
+
+
+@pytest.mark.parametrize("file", files(), ids=path_of)
+def test_only_a_session_sets_its_state(file: Path) -> None:
+    if path_of(file) == "ue_rl/session.py":
         return
-    for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+    for node in ast.walk(ast.parse(file.read_text("utf-8"))):
         if isinstance(node, ast.Attribute) and node.attr == "state" and not isinstance(node.ctx, ast.Load):
             owner = node.value
             name = owner.id if isinstance(owner, ast.Name) else getattr(owner, "attr", "")
-            assert not name.endswith("session"), f"{place(path)}:{node.lineno}"
+            assert not name.endswith("session"), f"{path_of(file)}:{node.lineno}"

@@ -1,4 +1,4 @@
-"""ue_rl.space_tree and its text: one row, many meanings."""
+"""ue_rl.spaces.tree and its text: one row, many meanings."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from ue_rl.errors import ConfigurationError
-from ue_rl.space_tree import Branch, Leaf, LeafKind, Space, bounds, box, choices, leaves, mask_size
+from ue_rl.spaces.tree import Branch, Leaf, LeafKind, Space, bounds, box, choices, leaves, mask_size
 from ue_rl.spec import ActionKind, ActionSpec
 from ue_rl.wire.space_text import read_space, space_text
 

@@ -9,10 +9,10 @@ torch nor Stable-Baselines3.
 
 from __future__ import annotations
 
+import sys
 from typing import TYPE_CHECKING
 
-from ue_rl import registering
-from ue_rl.lazy import lazy
+from ue_rl.system.lazy import lazy
 
 if TYPE_CHECKING:
     from ue_rl.agents.parallel_env import UnrealParallelEnv as UnrealParallelEnv
@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from ue_rl.spec import EnvSpec as EnvSpec
 
 __version__ = "0.1.0"
-
-registering.install()
 
 __getattr__, __dir__, __all__ = lazy(
     __name__,
@@ -42,3 +40,6 @@ __getattr__, __dir__, __all__ = lazy(
     },
     optional=("UnrealParallelEnv",),
 )
+
+if "gymnasium" in sys.modules:  # ue_rl/Engine-v0 is registered; `import ue_rl` alone does not load Gymnasium
+    import ue_rl.envs  # noqa: F401

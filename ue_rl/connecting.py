@@ -11,10 +11,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
+from ue_rl.carriers.base import BaseTransport
 from ue_rl.connections import SharedMemoryConnection, open_engine
 from ue_rl.engines.url_engine import UrlEngine
 from ue_rl.errors import ConfigurationError
-from ue_rl.transport import Transport, closed_if_it_fails
+from ue_rl.system.lazy import named_if_missing
+from ue_rl.transport import closed_if_it_fails
 
 if TYPE_CHECKING:
     from gymnasium.vector import AutoresetMode
@@ -79,7 +81,7 @@ def open_transport(
     restart_window: float = 60.0,
     on_change: Listener | None = None,
     **options: Any,
-) -> Transport:
+) -> BaseTransport:
     """A connected transport for `url`; the arguments as for `connect`."""
     if isinstance(url, str) and not reconnect and on_change is None:
         return _dial(url, transport, **options)
@@ -108,7 +110,7 @@ def url_engines(
             parse_tcp(url)  # raises, before the first one is dialled
 
     def engine_at(url: str) -> UrlEngine:
-        def dial(wait: float | None, connect_timeout: float | None) -> Transport:
+        def dial(wait: float | None, connect_timeout: float | None) -> BaseTransport:
             again = {} if wait is None else {"wait": wait, "connect_timeout": connect_timeout}
             return _dial(url, transport, **{**options, **again})
 
@@ -117,7 +119,7 @@ def url_engines(
     return [engine_at(url) for url in urls]
 
 
-def _dial(url: str, transport: str, **options: Any) -> Transport:
+def _dial(url: str, transport: str, **options: Any) -> BaseTransport:
     if not url.startswith(SHM):
         host, port = parse_tcp(url)
         return open_engine(host, port, transport=transport, **options)
@@ -162,7 +164,8 @@ def connect(
         EngineUnreachable, EngineTimeout, EngineDisconnected, HandshakeError, SegmentInvalid, UnsupportedByEngine: see
             docs/troubleshooting.md, by error.
     """
-    from ue_rl import UnrealVecEnv  # Stable-Baselines3, which `open_transport` does not need
+    with named_if_missing("ue_rl.connect"):  # Stable-Baselines3, which `open_transport` does not need
+        from ue_rl.envs.vec_env import UnrealVecEnv
 
     carrier = open_transport(url, transport, **options)
     return UnrealVecEnv(
@@ -180,7 +183,8 @@ def make_env(
     **options: Any,
 ) -> UnrealEnv:
     """What gymnasium.make("ue_rl/Engine-v0", url=..) makes: an engine's one env. Arguments and errors as `connect`."""
-    from ue_rl import UnrealEnv
+    with named_if_missing("ue_rl.UnrealEnv"):
+        from ue_rl.envs.gym_env import UnrealEnv
 
     carrier = open_transport(url, transport, **options)
     return UnrealEnv(carrier, render_mode=render_mode, compute_reward=compute_reward)
@@ -204,7 +208,8 @@ def make_vector_env(
     Raises:
         ConfigurationError: the engine has another number of envs. Otherwise as `connect`.
     """
-    from ue_rl import UnrealVectorEnv
+    with named_if_missing("ue_rl.UnrealVectorEnv"):
+        from ue_rl.envs.vector_env import UnrealVectorEnv
 
     carrier = open_transport(url, transport, **options)
     with closed_if_it_fails(carrier):
@@ -247,7 +252,7 @@ def launched(
         )  # fmt: skip
     options.setdefault("connect_timeout", start_timeout)
 
-    def dial(url: str) -> Transport:
+    def dial(url: str) -> BaseTransport:
         return open_transport(url, transport, **options)
 
     folder = None if output_dir is None else Path(output_dir)
@@ -298,7 +303,8 @@ def launch(
         ConfigurationError: a wrong argument or command. EngineNotStarted: with what an engine printed last.
             Also what `connect` raises.
     """
-    from ue_rl import UnrealVecEnv
+    with named_if_missing("ue_rl.launch"):
+        from ue_rl.envs.vec_env import UnrealVecEnv
     from ue_rl.engines.restarts import Restarts
     from ue_rl.engines.transport import EnginesTransport
 

@@ -176,9 +176,13 @@ class EngineBusy(EngineUnreachable):
 class EngineTimeout(TransportError, TimeoutError):
     """The engine did not answer within the deadline."""
 
+    _fault = "engine"
+
 
 class EngineDisconnected(TransportError, ConnectionError):
     """The engine closed the connection or died."""
+
+    _fault = "engine"
 
 
 class RingFull(TransportError, TimeoutError):
@@ -200,9 +204,13 @@ class LearnerUnreachable(TransportError, ConnectionError):
 class LearnerTimeout(TransportError, TimeoutError):
     """The RLlink server did not answer within the deadline."""
 
+    _fault = "server"
+
 
 class LearnerDisconnected(TransportError, ConnectionError):
     """The RLlink server closed the connection or died."""
+
+    _fault = "server"
 
 
 class ConnectionUnusable(TransportError):
@@ -216,6 +224,8 @@ class ProtocolError(UeRlError):
 class HandshakeError(ProtocolError):
     """The CONFIG line is missing or malformed, or its values are not allowed together or by this library."""
 
+    _fault = "engine"
+
 
 class MalformedMessage(ProtocolError):
     """An unparsable number, a missing or repeated field, a broken row."""
@@ -227,6 +237,8 @@ class LineTooLong(ProtocolError):
 
 class WrongCount(ProtocolError):
     """A vector with too few or too many numbers."""
+
+    _fault = "engine"
 
 
 class NonFiniteValue(ProtocolError, ValueError):
@@ -248,17 +260,25 @@ class UnexpectedMessage(ProtocolError):
 class SegmentInvalid(ProtocolError):
     """A shared-memory segment with an invalid header, region or ring."""
 
+    _fault = "engine"
+
 
 class CommandFailed(UeRlError):
     """The engine answered a command with an error."""
+
+    _fault = "engine"
 
 
 class ActionError(UeRlError, ValueError):
     """The policy's actions have a wrong shape, dtype or value."""
 
+    _fault = "policy"
+
 
 class UnsupportedByEngine(UeRlError, AttributeError):
     """The engine does not offer what was asked for."""
+
+    _fault = "caller"
 
 
 class SaveFailed(UeRlError):
@@ -267,6 +287,8 @@ class SaveFailed(UeRlError):
 
 class UnsupportedNetwork(UeRlError):
     """A policy that RLlib has sent cannot be rebuilt here."""
+
+    _fault = "server"
 
 
 class ExportError(UeRlError):

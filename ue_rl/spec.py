@@ -1,4 +1,4 @@
-"""What engine and trainer agree on in the handshake: EnvSpec and its parts; ActionSpec is in ue_rl/action_spec.py.
+"""What engine and trainer agree on in the handshake: EnvSpec and its parts; ActionSpec is in ue_rl/spaces/actions.py.
 
 Plain, frozen, checked when made; no gymnasium here (ue_rl/envs/spaces.py turns these into spaces), no text
 (ue_rl/wire/handshake.py reads and writes the CONFIG line). Sources: docs/protocol.md, section "Handshake".
@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ue_rl.action_spec import MAX_LISTED, MAX_SWITCHES, ActionKind, ActionSpec, invalid, set_bounds
 from ue_rl.errors import ConfigurationError
-from ue_rl.space_tree import Leaf, LeafKind, Space, bounds, leaves
+from ue_rl.spaces.actions import MAX_LISTED, MAX_SWITCHES, ActionKind, ActionSpec, invalid, set_bounds
+from ue_rl.spaces.tree import Leaf, LeafKind, Space, bounds, leaves
 
 __all__ = [
     "FEATURES", "MAX_BYTES", "MAX_ENVS", "MAX_LISTED", "MAX_NUMBERS", "MAX_SWITCHES", "PROTOCOL_VERSION",

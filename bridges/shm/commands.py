@@ -12,10 +12,10 @@ import logging
 import math
 import threading
 from collections.abc import Callable, Iterable
-from typing import Any
+from dataclasses import astuple
+from typing import TYPE_CHECKING, Any
 
 from ue_rl.bridges.calls import answer_call
-from ue_rl.bridges.core import BridgeCore
 from ue_rl.bridges.hosting import (
     BeginsContracts,
     GetsParameters,
@@ -23,9 +23,8 @@ from ue_rl.bridges.hosting import (
     ListsParameters,
     RegistersCommands,
     ScalesTime,
-    SetsParameters,
 )
-from ue_rl.bridges.parameters import check_env, lacks
+from ue_rl.bridges.parameters import ALL_ENVS, check_env, check_value, check_values, find, known_parameters, lacks
 from ue_rl.commands.dispatcher import Dispatcher
 from ue_rl.commands.envelope import Command, Method, messages, text
 from ue_rl.commands.json_entry import (
@@ -38,18 +37,19 @@ from ue_rl.commands.json_entry import (
     read_json_entry,
 )
 from ue_rl.commands.text_entry import TextReader, is_text, text_entries
-from ue_rl.errors import ConfigurationError, MalformedMessage, UnexpectedMessage, UnsupportedByEngine
+from ue_rl.errors import ConfigurationError, MalformedMessage, UnexpectedMessage
 from ue_rl.shm.memory import StepMemory
 from ue_rl.wire.handshake import encode_handshake
+
+if TYPE_CHECKING:
+    from ue_rl.bridges.base import BaseBridge
 
 _log = logging.getLogger("ue_rl.bridges.shm")
 
 _OF_RESETS = (RESET_OPTIONS, RESET_PARAMETERS)
 
-Parameters = dict[str, tuple[float, float, float]]
 
-
-def default_dispatcher(bridge: BridgeCore) -> Dispatcher:
+def default_dispatcher(bridge: BaseBridge) -> Dispatcher:
     """The handlers that every host starts with, and those that `bridge.register_commands(dispatcher)` sets."""
     dispatcher = Dispatcher()
     handlers = _Handlers(bridge, dispatcher)
@@ -73,7 +73,7 @@ def default_dispatcher(bridge: BridgeCore) -> Dispatcher:
 def answer_commands(
     memory: StepMemory,
     dispatcher: Dispatcher,
-    bridge: BridgeCore,
+    bridge: BaseBridge,
     write: Callable[[bytes], None],
     texts: TextReader,
     asked: bool,
@@ -108,20 +108,20 @@ def answer_commands(
                 method, row, value = read_json_entry(data, _OF_RESETS, bridge.spec.num_rows)
                 (bridge.inbox.options if method == RESET_OPTIONS else bridge.inbox.parameters)[row] = value
                 continue
-            before, bridge.caller = bridge.caller, threading.get_ident()
+            before, bridge.lockstep.caller = bridge.lockstep.caller, threading.get_ident()
             try:
                 answer = dispatcher.answer(data, ring.max_payload)
             except ConfigurationError as error:  # flatbuffers is not installed: the steps need not end for that
                 _log.error("a command of the trainer's cannot be read or answered: %s", error)
                 continue
             finally:
-                bridge.caller = before
+                bridge.lockstep.caller = before
         if answer is not None:
             write(answer)
     return count
 
 
-def take_infos(memory: StepMemory, bridge: BridgeCore) -> list[bytes]:
+def take_infos(memory: StepMemory, bridge: BaseBridge) -> list[bytes]:
     """The infos of the frame that is published next, as messages for the ring; without a ring they are left out.
 
     Raises:
@@ -137,7 +137,7 @@ def take_infos(memory: StepMemory, bridge: BridgeCore) -> list[bytes]:
 class _Handlers:
     """One bridge's."""
 
-    def __init__(self, bridge: BridgeCore, dispatcher: Dispatcher) -> None:
+    def __init__(self, bridge: BaseBridge, dispatcher: Dispatcher) -> None:
         self._bridge, self._dispatcher = bridge, dispatcher
 
     def ping(self, payload: Any, command: Command) -> Any:
@@ -158,32 +158,26 @@ class _Handlers:
         )
 
     def list_parameters(self, payload: Any, command: Command) -> Any:
-        known = self._known()
-        return _listed(known, known, -1)
+        return _listed(map(astuple, known_parameters(self._bridge).values()), -1)
 
     def get_parameters(self, payload: Any, command: Command) -> Any:
-        known, env_id = self._known(), int(payload.envId)
-        names = [text(name) for name in payload.names or ()] or list(known)
-        for name in names:
-            _range(known, name)
+        game, env_id = self._bridge, int(payload.envId)
+        known = known_parameters(game)
+        names = [find(known, text(name)).name for name in payload.names or ()] or list(known)
+        rows = [astuple(known[name]) for name in names]
         if env_id != -1:
-            check_env(self._bridge.num_envs, env_id)
-            game = self._bridge
+            check_env(game.num_envs, env_id)
             if not isinstance(game, GetsParameters):
                 raise lacks("get_parameter")
-            known = {name: (game.get_parameter(name, env_id), *known[name][1:]) for name in names}
-        return _listed(known, names, env_id)
+            rows = [(name, float(game.get_parameter(name, env_id)), low, high) for name, _, low, high in rows]
+        return _listed(rows, env_id)
 
     def set_parameters(self, payload: Any, command: Command) -> Any:
-        game = self._bridge
-        if not isinstance(game, SetsParameters):
-            raise lacks("set_parameter")
-        known = self._known()
+        game: Any = self._bridge
         given = [(text(p.name), float(p.value), int(p.envId)) for p in payload.parameters or ()]
+        check_values(game, {})  # it can be set at all
         for name, value, env_id in given:  # all are looked at before the first is set
-            _check_value(known, name, value)
-            if env_id != -1:
-                check_env(self._bridge.num_envs, env_id)
+            check_values(game, {name: value}, None if env_id == ALL_ENVS else env_id)
         for name, value, env_id in given:
             game.set_parameter(name, value, env_id)
 
@@ -214,39 +208,17 @@ class _Handlers:
                     "a range to draw from must be finite, its low not above its high", fault="caller", field=name,
                     got=f"{low} to {high}",
                 )  # fmt: skip
-        if isinstance(self._bridge, ListsParameters):
-            known, bounds = self._known(), [(name, bound) for name, pair in ranges.items() for bound in pair]
+        if isinstance(game, ListsParameters):
+            known, bounds = known_parameters(game), [(name, bound) for name, pair in ranges.items() for bound in pair]
             for name, value in [*parameters.items(), *bounds]:
-                _check_value(known, name, value)
+                check_value(known, name, value)
         game.begin_contract(None if contract.seed < 0 else int(contract.seed), parameters, ranges, env_ids)
 
     def reset_options(self, payload: Any, command: Command) -> Any:
         row, options = check_object(RESET_OPTIONS, int(payload.envId), payload.json or b"", self._bridge.spec.num_rows)
         self._bridge.inbox.options[row] = options
 
-    def _known(self) -> Parameters:
-        if not isinstance(self._bridge, ListsParameters):
-            raise lacks("list_parameters")
-        return self._bridge.list_parameters()
 
-
-def _listed(known: Parameters, names: Iterable[str], env_id: int) -> Any:
+def _listed(rows: Iterable[tuple[Any, ...]], env_id: int) -> Any:
     m = messages()
-    rows = [(name, *(float(number) for number in known[name])) for name in names]
     return m.ParametersT(parameters=[m.ParameterT(*row, envId=env_id) for row in rows])
-
-
-def _range(known: Parameters, name: str) -> tuple[float, float]:
-    if name not in known:
-        raise UnsupportedByEngine(
-            "this engine has no such parameter", fault="caller", field=name, expected=sorted(known)
-        )
-    return known[name][1:]
-
-
-def _check_value(known: Parameters, name: str, value: float) -> None:
-    low, high = _range(known, name)
-    if not low <= value <= high:
-        raise ConfigurationError(
-            "a parameter is out of range", fault="caller", field=name, expected=f"{low} to {high}", got=value
-        )

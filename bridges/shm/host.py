@@ -19,14 +19,13 @@ import socket
 import threading
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from ue_rl import processes
-from ue_rl.bridges.core import BridgeCore, Mode
+from ue_rl.bridges.game import Mode
 from ue_rl.bridges.shm.commands import answer_commands, default_dispatcher, take_infos
 from ue_rl.bridges.shm.segment import make_segment
 from ue_rl.bridges.shm.steps import ShmSteps
-from ue_rl.bridges.tcp.session import who_failed
+from ue_rl.bridges.turns import LEFT, Turns, who_failed
 from ue_rl.commands.dispatcher import Dispatcher
 from ue_rl.commands.envelope import encode, messages, mismatch, write_within
 from ue_rl.commands.text_entry import TextReader
@@ -44,8 +43,12 @@ from ue_rl.shm.header import (
     SERVER_STATE,
     SERVING,
 )
-from ue_rl.spin import ENGINE_SLICE_MS
+from ue_rl.system import processes
+from ue_rl.system.spin import ENGINE_SLICE_MS
 from ue_rl.wire.calls import CALL_LIMIT
+
+if TYPE_CHECKING:
+    from ue_rl.bridges.base import BaseBridge
 
 _log = logging.getLogger("ue_rl.bridges.shm")
 
@@ -75,7 +78,7 @@ class ShmHost:
         dispatcher: the handlers of commands; None: those of bridges/shm/commands.py.
         tick_rate: ticks per second, in real time, in inference mode too; None: as fast as requests come, and none in
             inference mode, where the game calls the bridge's `update_rl`.
-        spin_us: microseconds to spin before blocking while waiting for a request; None: see ue_rl/spin.py.
+        spin_us: microseconds to spin before blocking while waiting for a request; None: see ue_rl/system/spin.py.
         gpu: the header's gpu_available (0, 1), gpu_obs_mode (0 CPU, 1 CUDA IPC, 2 Vulkan), gpu_obs_handle (64 bytes at
             most) and gpu_device_id, for a trainer that uses them.
         guest: a server hosts the bridge already, and this is one trainer's carrier.
@@ -90,7 +93,7 @@ class ShmHost:
 
     def __init__(
         self,
-        bridge: BridgeCore,
+        bridge: BaseBridge,
         *,
         name: str | None = None,
         ring_size: int = RING_SIZE,
@@ -100,10 +103,7 @@ class ShmHost:
         gpu: dict[str, Any] | None = None,
         guest: bool = False,
     ) -> None:
-        if tick_rate is not None and not tick_rate > 0:
-            raise ConfigurationError("a tick rate must be positive", fault="caller", field="tick_rate", got=tick_rate)
-        if not guest and bridge.host is not None:
-            raise ConfigurationError("this bridge is hosted already", fault="caller", cure="close its server first")
+        self._turns = Turns(bridge, tick_rate, guest)
         self._spec = spec = bridge.announce()
         self.bridge, self.tick_rate, self._spin_us = bridge, tick_rate, spin_us
         self._segment, self.memory = make_segment(spec, name=name, ring_size=ring_size, gpu=gpu)
@@ -114,8 +114,7 @@ class ShmHost:
         self._out = threading.Lock()  # guards s2c and the bell: send() may be called from any thread
         self._next_reader_check = 0.0
         self._client_start: int | None = None
-        self._switches = bridge.switches
-        self._last_tick = time.perf_counter()
+        self._infos: list[bytes] = []  # of the answer that is published next
         self._next_check = 0.0
         self._closed = False
         self._bell: Bell = None  # type: ignore[assignment]  # None while nobody is served
@@ -235,7 +234,7 @@ class ShmHost:
         if self.bridge.host is self:
             self.bridge.host = None
             with self.bridge.lock:
-                self.bridge.forget_requests()
+                self.bridge.lockstep.forget_requests()
         if self._bell is not None:
             self._bell.release()
         self.memory.release()
@@ -272,7 +271,7 @@ class ShmHost:
     def _infer(self, rate: float, stop: threading.Event | None) -> None:
         """One tick, or a slice of the wait for it: trainers are told meanwhile that none is served."""
         self._poll()
-        due = self._last_tick + 1 / rate - time.perf_counter()
+        due = self._turns.last + 1 / rate - time.perf_counter()
         if due > 0:
             (stop or threading.Event()).wait(min(due, ENGINE_SLICE_MS / 1000))
         elif self.bridge.host is self:  # a guest's host ticks
@@ -284,10 +283,8 @@ class ShmHost:
     def _since(self, stop: threading.Event | None) -> float:
         """Seconds since the last tick; at a tick rate not before it is due, or this is to stop."""
         if self.tick_rate is not None:
-            (stop or threading.Event()).wait(max(0.0, self._last_tick + 1 / self.tick_rate - time.perf_counter()))
-        now = time.perf_counter()
-        delta, self._last_tick = now - self._last_tick, now
-        return delta
+            (stop or threading.Event()).wait(max(0.0, self._turns.last + 1 / self.tick_rate - time.perf_counter()))
+        return self._turns.delta()
 
     def _take(self, seq: int) -> bool:
         """Has an attached trainer made a request? Answers the commands that came before it."""
@@ -306,29 +303,24 @@ class ShmHost:
 
     def _answer(self, tick: Callable[[float], bool], delta: float) -> bool:
         """One tick of the bridge; True when all that was asked has been answered, or the session has ended."""
-        bridge = self.bridge
-        with bridge.lock:
-            if bridge.switches != self._switches or bridge.spec is not self._spec:
-                return self._left_training()
-            done = tick(delta)
-            if bridge.switches != self._switches:
-                return self._left_training()
-            if not done:
-                return False
-            if not bridge.outbox.infos:
-                self._session.on(_ANSWERED)
-                self._bell.publish()
-                return True
-            entries = take_infos(self.memory, bridge)
-        for data in entries:  # without the lock: a trainer that does not read must not hold up the game
-            self._write(data, self._between_infos)
-        with bridge.lock:
-            if bridge.switches != self._switches:
-                return self._left_training()
-            if self._serving:
-                self._session.on(_ANSWERED)
-                self._bell.publish()
-        return True
+        done = self._turns.turn(tick, delta, self._publish)
+        if done and self._infos:
+            for data in self._infos:  # without the lock: a trainer that does not read must not hold up the game
+                self._write(data, self._between_infos)
+            done = self._turns.turn(lambda delta: self._serving, 0.0, self._ring)
+        if done is None:
+            self._left_training()
+        return done is not False
+
+    def _publish(self) -> None:
+        """All is answered: rings, unless infos go first."""
+        self._infos = take_infos(self.memory, self.bridge) if self.bridge.outbox.infos else []
+        if not self._infos:
+            self._ring()
+
+    def _ring(self) -> None:
+        self._session.on(_ANSWERED)
+        self._bell.publish()
 
     def _failed(self, error: Exception) -> None:
         if self._closed:
@@ -357,8 +349,8 @@ class ShmHost:
                 self._spec = spec
                 self._steps.bind()
                 bridge.start_training()
-                self._switches = bridge.switches
-                bridge.forget_requests()
+                self._turns.begin()
+                bridge.lockstep.forget_requests()
         if not fits:
             why = f"the bridge {'is in inference mode' if bridge.mode is Mode.INFERENCE else 'was given other sizes'}"
             _log.warning("process %d was refused: %s", client, why)
@@ -369,15 +361,14 @@ class ShmHost:
         self._session, self._texts = Session(Role.ENGINE), TextReader("trainer", CALL_LIMIT)
         self._session.on(Event.CONNECT)
         self._session.on(Event.CONFIG)
-        bridge.sender = self.send
+        bridge.lockstep.sender = self.send
         # a trainer with a socket may be in another container, with other process ids
         self._client_start = processes.start_time(client) if processes.alive(client) else None
         _log.info("session %d: process %d attached to %s", self.sessions, self._client, self.name)
 
-    def _left_training(self) -> bool:
-        """Ends the session: the bridge is not what it was when it began. True."""
-        self._end_session("the game left training mode, or was given other sizes", logging.WARNING)
-        return True
+    def _left_training(self) -> None:
+        """Ends the session: the bridge is not what it was when it began."""
+        self._end_session(LEFT, logging.WARNING)
 
     def _poll(self) -> None:
         """Between requests: commands, a sign of life, and whether the trainer is still there."""
@@ -385,7 +376,7 @@ class ShmHost:
         memory.words.increment_u64(memory.buffer, HEARTBEAT)
         if memory.c2s is not None and memory.c2s.has_news():
             self._answer_commands()
-        if self._serving and self.bridge.switches != self._switches:
+        if self._serving and self._turns.void:
             self._left_training()
             return
         now = time.perf_counter()
@@ -415,7 +406,8 @@ class ShmHost:
         with self._out:
             self._session.on(Event.CLOSE)
         self._forget_sender()
-        self._steps.forget(self._switches)
+        self._turns.forget()
+        self._steps.forget()
         if memory.c2s is not None and memory.s2c is not None:
             with self._out:
                 memory.s2c.repair()
@@ -471,8 +463,8 @@ class ShmHost:
         return bool(holder) and self.memory.load_u32(CLIENT_STATE) != LEAVING and not self._has_died(holder)
 
     def _forget_sender(self) -> None:
-        if self.bridge.sender == self.send:
-            self.bridge.sender = None
+        if self.bridge.lockstep.sender == self.send:
+            self.bridge.lockstep.sender = None
 
     def _use(self, sock: socket.socket | None) -> None:
         with self._out:

@@ -6,12 +6,12 @@ import os
 import secrets
 from typing import Any
 
-from ue_rl import processes
-from ue_rl.compiled import load
 from ue_rl.errors import ConfigurationError
 from ue_rl.shm.memory import StepMemory, plan
 from ue_rl.shm.segment import Segment, reclaim_stale
 from ue_rl.spec import EnvSpec
+from ue_rl.system import processes
+from ue_rl.system.compiled import load
 from ue_rl.wire.handshake import encode_handshake
 
 _GPU = {"gpu_available": 1, "gpu_obs_mode": 2, "gpu_device_id": 2**32 - 1}

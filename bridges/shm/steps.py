@@ -5,16 +5,18 @@ While it is bound, the bridge's arrays are views of the segment: a vectorised br
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ue_rl.bridges.core import BridgeCore
 from ue_rl.buffers import ActionBatch
 from ue_rl.errors import NonFiniteValue, UnexpectedMessage
 from ue_rl.shm.header import ACTION_SEQ
 from ue_rl.shm.memory import StepMemory
+
+if TYPE_CHECKING:
+    from ue_rl.bridges.base import BaseBridge
 
 _SEQ = 2**64
 
@@ -29,7 +31,7 @@ class ShmSteps:
         seen: the action_seq that was taken last.
     """
 
-    def __init__(self, bridge: BridgeCore, memory: StepMemory) -> None:
+    def __init__(self, bridge: BaseBridge, memory: StepMemory) -> None:
         assert memory.ask is not None
         assert memory.seeds is not None
         assert memory.answered is not None
@@ -87,7 +89,7 @@ class ShmSteps:
         bad = self._first_nonfinite(self._bridge.inbox.actions)
         if bad >= 0:
             raise self._nonfinite(bad)
-        done = self._bridge.step_all(delta)
+        done = self._bridge.lockstep.step_all(delta)
         self._answered_seq[0] = self.seen
         if not done:
             self._answered[:] = self._bridge.answered
@@ -128,7 +130,7 @@ class ShmSteps:
         bridge = self._bridge
         bridge.update_rl(delta)
         self._answered_seq[0] = self.seen
-        if bridge.busy:
+        if bridge.lockstep.busy:
             self._answered[:] = bridge.answered
             return False
         bridge.answered[:] = 0
@@ -147,12 +149,8 @@ class ShmSteps:
             )  # fmt: skip
         self.seen = seq
 
-    def forget(self, switches: int) -> None:
-        """Whatever is asked is void. `switches`: the bridge's when it was asked; where it was switched since, it has
-        forgotten them already."""
-        with self._bridge.lock:
-            if self._bridge.switches == switches:
-                self._bridge.forget_requests()
+    def forget(self) -> None:
+        """Whatever is asked is void."""
         self.seen = self._memory.load_u64(ACTION_SEQ)
 
     def _nonfinite(self, index: int) -> NonFiniteValue:

@@ -12,13 +12,15 @@ from __future__ import annotations
 import logging
 import socket
 import threading
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from ue_rl.bridges.core import BridgeCore
 from ue_rl.bridges.hosting import UpgradableSession
 from ue_rl.bridges.shm.host import ShmHost
 from ue_rl.errors import ConfigurationError, UnexpectedMessage
 from ue_rl.shm.offer import READY, offer_text, proves, refuse_line
+
+if TYPE_CHECKING:
+    from ue_rl.bridges.base import BaseBridge
 
 _log = logging.getLogger("ue_rl.bridges.shm")
 
@@ -40,7 +42,7 @@ class ShmUpgrader:
         self._host: ShmHost | None = None
         self._told = ""
 
-    def offer(self, bridge: BridgeCore) -> str | None:
+    def offer(self, bridge: BaseBridge) -> str | None:
         """See Upgrader.offer."""
         try:
             self._host = ShmHost(bridge, guest=True, **self._options)

@@ -10,7 +10,7 @@ import socket
 import time
 from collections.abc import Callable
 
-from ue_rl.keepalive import keep_alive
+from ue_rl.system.keepalive import keep_alive
 
 _log = logging.getLogger("ue_rl.bridges.tcp.server")
 MAX_EARLY = 1 << 20

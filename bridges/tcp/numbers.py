@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from ue_rl.errors import MalformedMessage
 from ue_rl.wire import Codec
+from ue_rl.wire.refusals import check_call_number
 
 Rows = NDArray[np.int32]
 
@@ -21,22 +22,22 @@ class Numbers:
     """The numbers of the requests that are open, of one session.
 
     Args:
-        codec: the session's. echoes: the handshake announces SEQ; otherwise it is a field that nobody reads.
+        codec: the session's.
 
     Attributes:
         next: of each place (0: the first connection, i + 1: env i's own), the number that its next request is likely to
-            have; -1: whichever.
+            have; 0: none.
     """
 
-    def __init__(self, codec: Codec, echoes: bool) -> None:
-        self._find, self._echoes = codec.find_number, echoes
+    def __init__(self, codec: Codec) -> None:
+        self._find, self._echoes = codec.find_number, codec.numbered
         self._agents = codec.spec.agents_per_env
-        self.next = [1 if echoes else -1] * (codec.spec.num_envs + 1)
+        self.next = [int(codec.numbered)] * (codec.spec.num_envs + 1)
         self._several = False  # on the shared channel rows of more than one request are open
         self._of_env = np.zeros(codec.spec.num_envs, np.int64)  # means something only then
 
     def cut(self, line: Any, start: int, end: int) -> tuple[int, int]:
-        """(where the asks of the line end, its number).
+        """(where what is asked in the line ends, its number).
 
         Raises:
             MalformedMessage: SEQ is no number.
@@ -50,6 +51,17 @@ class Numbers:
                 expected="1 to 18 digits, from 1", got=bytes(line[at:end]),
             )  # fmt: skip
         return at, number
+
+    def cut_call(self, line: bytes) -> tuple[bytes, int]:
+        """(a call without its number, its number).
+
+        Raises:
+            MalformedMessage: SEQ is no number, or does not stand at the end alone.
+        """
+        end, number = self.cut(line, 0, len(line))
+        if self._echoes:
+            check_call_number(line[:end], "trainer")
+        return line[:end], number
 
     def asked(self, place: int, number: int, before: NDArray[np.uint8] | None, command: NDArray[np.uint8]) -> None:
         """A request was read.

@@ -16,16 +16,21 @@ import os
 import select
 import time
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
-from ue_rl.bridges.core import BridgeCore, Mode
+from ue_rl.bridges.game import Mode
 from ue_rl.bridges.hosting import Upgrader
 from ue_rl.bridges.tcp.connection import Connection, gives_sockets_away
 from ue_rl.bridges.tcp.queue import Queue
-from ue_rl.bridges.tcp.session import EngineSession, who_failed
+from ue_rl.bridges.tcp.session import EngineSession
+from ue_rl.bridges.turns import LEFT, Turns, who_failed
 from ue_rl.errors import ConfigurationError, UeRlError
-from ue_rl.listening import listen
-from ue_rl.spin import DESCHEDULED, LONGEST_SPIN, SERVER_SLICE_MS, SERVER_TURN
-from ue_rl.wire.codec import require_lines
+from ue_rl.system.listening import listen
+from ue_rl.system.spin import DESCHEDULED, LONGEST_SPIN, SERVER_SLICE_MS, SERVER_TURN
+from ue_rl.wire.limits import require_lines
+
+if TYPE_CHECKING:
+    from ue_rl.bridges.base import BaseBridge
 
 _log = logging.getLogger("ue_rl.bridges.tcp.server")
 
@@ -53,14 +58,13 @@ class BridgeServer:
     """
 
     def __init__(
-        self, bridge: BridgeCore, host: str = "127.0.0.1", port: int = 7777, *, tick_rate: float | None = None,
+        self, bridge: BaseBridge, host: str = "127.0.0.1", port: int = 7777, *, tick_rate: float | None = None,
         upgrader: Upgrader | None = None,
     ) -> None:  # fmt: skip
-        if tick_rate is not None and not tick_rate > 0:
-            raise ConfigurationError("a tick rate must be positive", fault="caller", field="tick_rate", got=tick_rate)
         if not 0 <= port <= 65535:
             raise ConfigurationError("no such port", fault="caller", field="port", expected="0 to 65535", got=port)
         self.bridge, self.host, self.tick_rate = bridge, host, tick_rate
+        self._turns = Turns(bridge, tick_rate)
         self._asked_port = port
         self._upgrader = upgrader
         self._server: asyncio.Server | None = None
@@ -69,7 +73,6 @@ class BridgeServer:
         self._members: list[Connection] = []
         self._waiting = Queue()
         self._tick_due = False
-        self._last_tick = time.perf_counter()
         self._answered_at = 0.0
         self._usual_think = 0.0
         self._no_spin_before = 0.0
@@ -81,7 +84,6 @@ class BridgeServer:
         self._clogged = self._given_up = False
         self._space = memoryview(bytearray(65_536))
         self._pacer: asyncio.Task[None] | None = None
-        self._switches = 0
         self._began = self._last_word = 0.0
         self._undecided = self._adopting = False
         self._later: asyncio.TimerHandle | None = None
@@ -111,8 +113,7 @@ class BridgeServer:
                 "serve() and run_in_thread() do", type(self._loop).__name__,
             )  # fmt: skip
             self._upgrader = None
-        if self.bridge.host is not None:
-            raise ConfigurationError("this bridge is hosted already", fault="caller", cure="close its server first")
+        self._turns.require_free()
         spec = self.bridge.announce()
         if self._upgrader is None:
             require_lines(spec)
@@ -252,7 +253,7 @@ class BridgeServer:
 
     def _begin_session(self) -> None:
         self.bridge.start_training()
-        self._switches = self.bridge.switches
+        self._turns.begin()
         self._session = EngineSession(self.bridge, self._upgrader, self.tick_rate, self._finished)
         self._poller = select.poll() if hasattr(select, "poll") else None
         self._by_fd = {}
@@ -272,14 +273,14 @@ class BridgeServer:
             self._poller.register(connection.fd, select.POLLIN)
         self.data_received(connection, connection.early)
         connection.early = b""
-        if self._session is not None and self.bridge.busy:
+        if self._session is not None and self.bridge.lockstep.busy:
             self._request_tick()
 
     def _left_training(self) -> bool:
         """Ends the session if the bridge has been switched since it began: its requests are void."""
-        if self._session is None or self.bridge.switches == self._switches:
+        if self._session is None or not self._turns.void:
             return False
-        self._end_session("the game left training mode, or was given other sizes", logging.WARNING)
+        self._end_session(LEFT, logging.WARNING)
         return True
 
     def data_received(self, connection: Connection, data: bytes | memoryview) -> None:
@@ -306,7 +307,7 @@ class BridgeServer:
                 self._undecided = False
                 if self._waiting:  # they are told that they have to wait
                     self._adopt_soon()
-            if self.tick_rate is None and self.bridge.busy:
+            if self.tick_rate is None and self.bridge.lockstep.busy:
                 think = min(time.perf_counter() - self._answered_at, 2 * LONGEST_SPIN)  # a pause to learn counts little
                 self._usual_think += (think - self._usual_think) / 8
                 if session.shared:
@@ -342,9 +343,7 @@ class BridgeServer:
         for member in members:
             member.place = -1
             member.drop()
-        with self.bridge.lock:
-            if self.bridge.switches == self._switches:  # otherwise the switch has forgotten them already
-                self.bridge.forget_requests()
+        self._turns.forget()
         self._adopt_soon()
 
     # -- ticks
@@ -373,27 +372,23 @@ class BridgeServer:
         session, bridge = self._session, self.bridge
         if session is not None and session.upgraded:
             return  # the upgrade ticks the bridge
-        now = time.perf_counter()
-        delta, self._last_tick = now - self._last_tick, now
+        delta = self._turns.delta()
         try:
-            with bridge.lock:
-                if self._left_training():  # the game ticks the bridge itself from now on
-                    return
+            if session is None:
                 bridge.update_rl(delta)
-                if self._left_training():
-                    return
-                if session is not None:
-                    session.answer()
+            elif self._turns.turn(bridge.update_rl, delta, session.answer) is None:
+                self._end_session(LEFT, logging.WARNING)
+                return
         except Exception as error:  # noqa: BLE001 - logged, a bug with its traceback: it must not stop the server
             bug = None if isinstance(error, UeRlError) else error
             self._end_session(who_failed(error), logging.ERROR, bug, who_failed(error, plain=True))
             return
         if session is None:
             return
-        if session.finished and not bridge.busy:
+        if session.finished and not bridge.lockstep.busy:
             self._end_session("training is complete", logging.INFO)
         elif self.tick_rate is None:
-            if bridge.busy:
+            if bridge.lockstep.busy:
                 self._request_tick()
             else:
                 self._await_next()
@@ -414,7 +409,7 @@ class BridgeServer:
         session, poller, now = self._session, self._poller, time.perf_counter()
         turn_ends = now + SERVER_TURN
         assert poller is not None
-        while session is self._session and not self._clogged and not self.bridge.busy:
+        while session is self._session and not self._clogged and not self.bridge.lockstep.busy:
             spins = max(self._usual_think, now - self._answered_at) < LONGEST_SPIN and now > self._no_spin_before
             ready = poller.poll(0 if spins else SERVER_SLICE_MS)
             if ready:

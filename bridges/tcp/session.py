@@ -22,19 +22,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ue_rl.bridges.calls import answer_call, takes_calls
-from ue_rl.bridges.core import BridgeCore
 from ue_rl.bridges.hosting import Upgrade, Upgrader
 from ue_rl.bridges.tcp.numbers import Numbers
-from ue_rl.errors import LineTooLong, NonFiniteValue, ProtocolError, UeRlError, UnexpectedMessage
+from ue_rl.errors import LineTooLong, NonFiniteValue, UnexpectedMessage
 from ue_rl.session import Event, Role, Session, State
 from ue_rl.spec import Channel, EnvType
 from ue_rl.wire import Codec, encode_handshake
 from ue_rl.wire.calls import CALL_LIMIT, is_call
-from ue_rl.wire.kernels_pure import end_line
+from ue_rl.wire.kernels_writing import end_line
 from ue_rl.wire.lines import LineBuffer
 from ue_rl.wire.notices import error_line
+from ue_rl.wire.refusals import nonfinite_line
 
 if TYPE_CHECKING:
+    from ue_rl.bridges.base import BaseBridge
     from ue_rl.bridges.tcp.connection import Connection
 
 _LF = 0x0A
@@ -60,13 +61,13 @@ class EngineSession:
     """
 
     def __init__(
-        self, bridge: BridgeCore, upgrader: Upgrader | None = None, tick_rate: float | None = None,
+        self, bridge: BaseBridge, upgrader: Upgrader | None = None, tick_rate: float | None = None,
         on_finish: Callable[[EngineSession], None] = lambda session: None,
     ) -> None:  # fmt: skip
         self.bridge, self.tick_rate, self._on_finish = bridge, tick_rate, on_finish
         spec = bridge.announce()
         self.codec = Codec(spec)
-        self._numbers = Numbers(self.codec, "SEQ" in spec.features)
+        self._numbers = Numbers(self.codec)
         self._order = Session(Role.ENGINE)
         self._upgrade: Upgrade | None = None
         self._offered = upgrader if spec.version and spec.env_type is not EnvType.RLBASE else None
@@ -191,8 +192,8 @@ class EngineSession:
                 "a call came while a request was open", fault="trainer", expected="the answer to be awaited first",
                 got=line[:80],
             )  # fmt: skip
-        end, number = self._numbers.cut(line, 0, len(line))
-        self._writers[0].write(end_line(answer_call(self.bridge, line[:end]), number))
+        call, number = self._numbers.cut_call(line)
+        self._writers[0].write(end_line(answer_call(self.bridge, call), number))
 
     def _goes_over(self, lines: LineBuffer) -> bool:
         """Does the first line take the offer? Otherwise all that came stays in `lines`, but for a refused SHM= line."""
@@ -269,8 +270,8 @@ class EngineSession:
             self._order.on(Event.ASK)
             number = self._numbers.next[place]
             if not codec.decode_requests(lines.data, inbox, env, *span, number):  # it is another one
-                end, number = self._numbers.cut(lines.data, *span)
-                codec.decode_requests(lines.data, inbox, env, span[0], end)
+                _, number = self._numbers.cut(lines.data, *span)
+                codec.decode_requests(lines.data, inbox, env, *span, number)
             self._numbers.asked(place, number, before, inbox.command)
 
     def _ask_for_reset(self) -> None:
@@ -290,7 +291,7 @@ class EngineSession:
         count = np.count_nonzero(answered)
         if not count:
             return
-        if self._agents > 1 and (count < len(answered) or bridge.busy):
+        if self._agents > 1 and (count < len(answered) or bridge.lockstep.busy):
             self._answer_agents()
             return
         out = bridge.outbox
@@ -306,7 +307,7 @@ class EngineSession:
         answered[:] = 0
         if infos:
             out.infos.clear()
-        if not self.finished and not bridge.busy:
+        if not self.finished and not bridge.lockstep.busy:
             self._order.on(Event.ANSWERED)
             if self._queues:
                 self._take_lines(0)
@@ -321,7 +322,7 @@ class EngineSession:
             for rows, number in self._numbers.lines(done):
                 self._writers[0].write(self._states(rows, infos, number))
             answered[~waiting] = 0
-        if not self.finished and not bridge.busy:
+        if not self.finished and not bridge.lockstep.busy:
             self._order.on(Event.ANSWERED)
 
     def _states(self, rows: Any, infos: Mapping[int, Mapping[str, Any]] | None, number: int) -> bytes:
@@ -342,25 +343,12 @@ class EngineSession:
             try:
                 line = self.codec.encode_states(*state, (row,), None, out.masks, number)
             except NonFiniteValue:
-                line = self.codec.encode_nonfinite(out.obs, out.rewards, out.dones, row, number)
+                line = nonfinite_line(self.codec.spec, out.obs, out.rewards, out.dones, row, number)
                 if shared:
                     self._writers[0].write(line)
                     return
             if not shared:  # the trainer waits for all of them
                 self._writers[row + 1].write(line)
-
-
-def who_failed(error: Exception, plain: bool = False) -> str:
-    """Why a session ends: the trainer, or the game that the bridge belongs to.
-
-    Args:
-        plain: for the trainer, else for the log: without the cure, which is for the engine's author.
-    """
-    if not isinstance(error, UeRlError):
-        return f"the game's code failed: {error!r}"
-    trainers = isinstance(error, ProtocolError) and error.fault == "trainer"
-    said = error.plain() if plain else str(error)
-    return f"{'the trainer broke the protocol' if trainers else 'the game cannot go on'}: {said}"
 
 
 def _unread(lines: LineBuffer) -> bytes:

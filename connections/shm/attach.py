@@ -12,7 +12,6 @@ import os
 import time
 from collections.abc import Callable
 
-from ue_rl import processes
 from ue_rl.connections.tcp.link import Link, engine_gone
 from ue_rl.errors import EngineBusy, EngineDisconnected, EngineTimeout, EngineUnreachable, SegmentInvalid
 from ue_rl.shm.header import (
@@ -31,6 +30,7 @@ from ue_rl.shm.header import (
 )
 from ue_rl.shm.memory import StepMemory
 from ue_rl.shm.segment import Segment
+from ue_rl.system import processes
 from ue_rl.wire.notices import ended
 
 _POLL_SECONDS = 0.002

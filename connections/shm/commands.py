@@ -42,7 +42,7 @@ from ue_rl.errors import (
     UnsupportedByEngine,
 )
 from ue_rl.shm.ring import Ring
-from ue_rl.spin import TRAINER_SLICE_MS
+from ue_rl.system.spin import TRAINER_SLICE_MS
 from ue_rl.wire.calls import PICTURE_LIMIT
 
 _log = logging.getLogger("ue_rl.connections")

@@ -21,7 +21,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ue_rl.buffers import ActionBatch, Resets, StepBuffers
-from ue_rl.compiled import load
+from ue_rl.carriers.base import BaseTransport
+from ue_rl.carriers.checks import check_actions
 from ue_rl.connections.shm import attach
 from ue_rl.connections.shm.commands import ShmCommands
 from ue_rl.connections.shm.held import Held
@@ -31,7 +32,7 @@ from ue_rl.connections.shm.rows import AgentReader, MaskReader
 from ue_rl.connections.shm.torch_upload import TorchUpload
 from ue_rl.connections.shm.upgrade import UpgradeRefused, check_name, check_offered, propose
 from ue_rl.connections.shm.waiting import EngineWatch, bad_state, unasked
-from ue_rl.connections.tcp.connection import shake_hands
+from ue_rl.connections.tcp.greeting import shake_hands
 from ue_rl.connections.tcp.link import Link
 from ue_rl.errors import UeRlError, UnsupportedByEngine
 from ue_rl.session import Event
@@ -41,7 +42,7 @@ from ue_rl.shm.memory import StepMemory
 from ue_rl.shm.offer import parse_offer
 from ue_rl.shm.segment import Segment
 from ue_rl.spec import EnvSpec
-from ue_rl.transport import BaseTransport, check_actions
+from ue_rl.system.compiled import load
 from ue_rl.wire.refusals import nonfinite_action
 
 _LARGE = 1 << 16  # bytes of observations: from here on a new array costs less than a copy
@@ -54,7 +55,7 @@ class SharedMemoryConnection(BaseTransport):
         name: of the segment, or the path of a file; None: the environment variable LUCKY_SHM_NAME.
         engine: (host, port) where an engine listens that offers shared memory in its handshake; then no `name`.
         timeout, connect_timeout, wait: see BaseTransport.
-        spin_us: microseconds to spin before blocking while waiting for an answer; None: see ue_rl/spin.py.
+        spin_us: microseconds to spin before blocking while waiting for an answer; None: see ue_rl/system/spin.py.
 
     Attributes:
         buffers: the arrays of the last answer. image: uint8 [num_envs, ..], those of `buffers`, or None.

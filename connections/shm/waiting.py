@@ -24,7 +24,7 @@ from ue_rl.shm.bell import Bell, set_slice
 from ue_rl.shm.header import CLOSED, HEARTBEAT, SERVER_STATE
 from ue_rl.shm.memory import StepMemory
 from ue_rl.spec import EnvSpec
-from ue_rl.spin import TRAINER_SLICE_MS
+from ue_rl.system.spin import TRAINER_SLICE_MS
 from ue_rl.wire.refusals import agent_text
 
 _SEQ = 2**64

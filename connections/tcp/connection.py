@@ -16,38 +16,31 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ue_rl.buffers import Resets, StepBuffers
-from ue_rl.connections.tcp.link import UNFINISHED, Link, dial, engine_gone, engine_late
-from ue_rl.connections.tcp.numbers import Numbers
+from ue_rl.carriers.base import BaseTransport
+from ue_rl.carriers.checks import check_actions
+from ue_rl.connections.tcp.greeting import accept_seconds, open_env_links, shake_hands
+from ue_rl.connections.tcp.link import Link, engine_gone, engine_late
+from ue_rl.connections.tcp.numbers import Numbers, ask_anything
 from ue_rl.connections.tcp.wirings import PerEnvWiring, SharedWiring, Wiring, needs_nuls, nul_terminated
 from ue_rl.errors import (
     ConfigurationError,
-    EngineBusy,
     EngineDisconnected,
     EngineTimeout,
-    EngineUnreachable,
     HandshakeError,
     UeRlError,
     UnexpectedMessage,
     UnsupportedByEngine,
 )
 from ue_rl.spec import Channel, EnvSpec, EnvType
-from ue_rl.transport import BaseTransport, check_actions
-from ue_rl.wire import MAX_HANDSHAKE, Codec, decode_handshake
-from ue_rl.wire.calls import PICTURE_LIMIT, ask_anything
-from ue_rl.wire.codec import require_lines
-from ue_rl.wire.kernels_pure import end_line
-from ue_rl.wire.notices import ended_by, notice_of
+from ue_rl.wire import Codec
+from ue_rl.wire.calls import PICTURE_LIMIT
+from ue_rl.wire.kernels_writing import end_line
+from ue_rl.wire.limits import require_lines
 
 _log = logging.getLogger("ue_rl.connections")
 
 CHANNELS = ("auto", "shared", "per_env")
 _LAST_WORDS = 0.2  # seconds for the engine's reason, which comes on another socket than the end did
-_NO_GREETING = (
-    "connected, but the engine says nothing, and it is still waited for; a game greets within 0.1 s: "
-    "press Play again (each Play serves one trainer), or is this not the game's port?"
-)
-_ACCEPT_SECONDS = 0.1  # the deployed plugin takes one connection in so many, and answers none before all are there
-_BUSY_GRACE = 1.0  # seconds: the trainer that is served may be one that has just closed
 
 
 class TcpConnection(BaseTransport):
@@ -124,8 +117,8 @@ class TcpConnection(BaseTransport):
         self._nuls = needs_nuls(spec, self._nul_terminated)
         if self._nul_terminated and not self._nuls:
             _log.info("no NUL bytes are sent: only SINGLE and RLBASE engines of version 0 need them")
-        if "SEQ" in spec.features and spec.env_type is not EnvType.RLBASE:
-            self._numbers, self._admin.number = Numbers(self._codec), 0
+        if self._codec.numbered:
+            self._numbers = Numbers(self._codec)
         self._wiring = self._choose(self._admin, spec)
         return spec
 
@@ -143,42 +136,21 @@ class TcpConnection(BaseTransport):
             wanted = "shared"
         elif wanted == "auto" and spec.channel is not None:
             wanted = "per_env" if spec.channel is Channel.PER_ENV else "shared"
-        links = [] if wanted == "shared" else self._open_env_links(spec, fall_back=wanted == "auto")
+        links = []
+        if wanted != "shared":
+            links = open_env_links(
+                self.host, self.port, spec, self._codec.max_line, self.connect_timeout, fall_back=wanted == "auto"
+            )
         if links:
             if "ERROR" in spec.features:  # of version 1.1: these are env sockets, and no port probes
                 for link in links:
                     link.send(b"\n", time.monotonic() + self.connect_timeout)
-            self._extra = 0.0 if spec.version else _ACCEPT_SECONDS * spec.num_envs
+            self._extra = accept_seconds(spec)
             return PerEnvWiring(links, self._codec, self.buffers, self._nuls, self._numbers)
         admin.lines.max_line = self._codec.max_line
         if "ERROR" in spec.features:  # of version 1.1: no env sockets will come, and somebody is there
             admin.send(b"\n", time.monotonic() + self.connect_timeout)
         return SharedWiring(admin, self._codec, self.buffers, self._nuls, self._numbers)
-
-    def _open_env_links(self, spec: EnvSpec, fall_back: bool) -> list[Link]:
-        """Opens the env sockets in order; none where the listener refuses the first and `fall_back`."""
-        links: list[Link] = []
-        count = spec.num_envs
-        deadline = time.monotonic() + self.connect_timeout + (0 if spec.version else _ACCEPT_SECONDS * count)
-        try:
-            for env in range(count):
-                links.append(Link(dial(self.host, self.port, deadline), self._codec.max_line))
-                if env % 4 == 3:
-                    # Engines let about 8 connections wait to be accepted; one too many is tried again a second later.
-                    time.sleep(1e-4)
-        except BaseException as error:
-            for link in links:
-                link.close()
-            if not isinstance(error, UeRlError):
-                raise
-            if fall_back and not links and isinstance(error, EngineUnreachable):
-                return []
-            raise type(error)(
-                f"the engine took the first connection, but only {len(links)} of {count} env sockets",
-                fault="engine", got=error.got,
-                cure="if it serves one socket for all envs, connect with channel='shared'",
-            ) from error  # fmt: skip
-        return links
 
     def describe(self) -> dict[str, str]:
         """See Transport.describe."""
@@ -202,11 +174,9 @@ class TcpConnection(BaseTransport):
         """See BaseTransport.replace; without numbers a call or a reset of one env among several must be answered."""
         wiring = self._wiring
         assert wiring is not None
-        if self._numbers is not None:
-            self._numbers.after = last_number
+        if self._numbers is not None and self._admin is not None:
+            self._numbers.after = self._admin.number = last_number
             wiring.count_from(last_number)
-            if self._admin is not None:
-                self._admin.number = last_number
             return ""
         spec = self.spec
         unseen = "an answer to the lost connection that comes later than that is taken for one to this"
@@ -221,10 +191,7 @@ class TcpConnection(BaseTransport):
     # -- the end
 
     def _drop(self) -> None:
-        """Ends the connection at once. Descriptors are closed by whoever waits on them, if another thread does.
-
-        Otherwise the system could give their numbers to other files while that thread still reads from them.
-        """
+        """Ends the connection at once. One that a thread waits on is closed there: its number could be reused."""
         self._dropped = True
         links = self._links()
         for link in links:
@@ -291,10 +258,9 @@ class TcpConnection(BaseTransport):
     def _late(self, error: EngineTimeout) -> EngineTimeout:
         """What to say of an engine that did not answer in time."""
         assert self._wiring is not None
+        why = self._why_silent() if error.expected is None else f"{error.cure}."  # else a line has begun
         waiting, total = self._wiring.unanswered(), len(self.buffers.pending)
-        if error.expected is not None:  # a line has begun
-            return engine_late(waiting, total, self.timeout + self._extra, error.got, f"{error.cure}.")
-        return engine_late(waiting, total, self.timeout + self._extra, error.got, self._why_silent())
+        return engine_late(waiting, total, self.timeout + self._extra, error.got, why)
 
     def _why_silent(self) -> str:
         """What to look at after a timeout. The deployed plugin has env sockets and no other way, or it is RLBASE."""
@@ -345,7 +311,8 @@ class TcpConnection(BaseTransport):
             while end < 0:
                 start, end = link.next_span(deadline)
                 if self._numbers is not None:
-                    end = self._numbers.end_of_rows(lines.data, start, end, link.number)
+                    end = self._numbers.end_of_call(lines.data, start, end, link.number)
+            return bytes(lines.data[start:end])
         except EngineTimeout as error:
             raise EngineTimeout(
                 f"the engine did not answer a call within {self.timeout:g} s", fault="engine",
@@ -355,7 +322,6 @@ class TcpConnection(BaseTransport):
             ) from error  # fmt: skip
         finally:
             lines.max_line = before
-        return bytes(lines.data[start:end])
 
     def _ready_wiring(self) -> Wiring:
         """The wiring, with nothing left to read: a line that nobody asked for would be taken for the next answer.
@@ -410,78 +376,6 @@ class SingleTcpConnection(TcpConnection):
                 line = nul_terminated(line) if self._nuls else line
                 self._wiring.links[0].send(line, time.monotonic() + self.timeout)
         self.close()
-
-
-def shake_hands(host: str, port: int, timeout: float, wait: float = 0.0) -> tuple[Link, EnvSpec]:
-    """The first connection and what the engine said on it.
-
-    Args:
-        timeout: seconds for connecting and, again, for the CONFIG line. wait: keep trying this many seconds while
-            nobody listens, and wait this long for a turn where another trainer is served.
-
-    Raises:
-        EngineUnreachable, EngineBusy, EngineTimeout, EngineDisconnected, HandshakeError.
-    """
-    began = time.monotonic()
-    link = Link(dial(host, port, began + timeout, wait=wait), MAX_HANDSHAKE)
-    try:
-        return link, _handshake(link, timeout, began + wait)
-    except BaseException:
-        link.close()
-        raise
-
-
-def _handshake(link: Link, timeout: float, wait_until: float) -> EnvSpec:
-    """What the engine says first, or when the trainer before this one has gone."""
-    busy: EngineBusy | None = None
-    deadline = time.monotonic() + timeout
-    while True:
-        try:
-            start, end = link.next_span(deadline, silence=_NO_GREETING if busy is None else "")
-        except (EngineTimeout, EngineDisconnected) as error:
-            if busy is not None and error.field != "ERROR":
-                raise busy from None
-            if isinstance(error, EngineTimeout):
-                raise _no_handshake(link, timeout, error) from error
-            raise
-        line = bytes(link.lines.data[start:end])
-        notice = notice_of(line)
-        if notice is None:
-            spec = decode_handshake(line)
-            link.greeting = line.decode("ascii").strip()
-            return spec
-        if (ended := ended_by(line)) is not None:
-            raise ended
-        busy = _busy(link, notice[2])
-        deadline = max(wait_until, time.monotonic() + min(_BUSY_GRACE, timeout))
-
-
-def _busy(link: Link, said: dict[str, str]) -> EngineBusy:
-    """The error for a BUSY line with the fields `said`."""
-    who = f"a trainer at {said['PEER']}" if said.get("PEER") else "another trainer"
-    with contextlib.suppress(KeyError, ValueError):
-        who += f", connected for {float(said['SINCE']):.0f} s"
-    host, port = link.sock.getpeername()[:2]
-    return EngineBusy(
-        f"the engine on {host}:{port} serves {who}", fault="caller",
-        cure="close that one first (in a notebook: env.close() on the one of the cell's last run), start a second "
-        "engine on another port, or give wait=SECONDS to wait for your turn",
-    )  # fmt: skip
-
-
-def _no_handshake(link: Link, timeout: float, error: EngineTimeout) -> HandshakeError:
-    unread = link.lines.unread()
-    if unread:
-        return HandshakeError(
-            f"the engine's first line was not finished within {timeout:g} s", fault="engine",
-            expected="a line feed at the end of the line", got=unread, cure=UNFINISHED,
-        )  # fmt: skip
-    return HandshakeError(
-        "the engine accepted the connection but sent no handshake", fault="engine",
-        expected=f"CONFIG:.. within {timeout:g} s", got=error.got,
-        cure="is another trainer connected, did one connect before (then press Play again), "
-        "or is this not the game's port?",
-    )  # fmt: skip
 
 
 def open_tcp(host: str, port: int, **options: Any) -> MultiTcpConnection | SingleTcpConnection:

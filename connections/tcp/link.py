@@ -18,10 +18,10 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 
-from ue_rl.compiled import load
 from ue_rl.errors import EngineDisconnected, EngineTimeout, EngineUnreachable, LineTooLong, printable, shorten
-from ue_rl.keepalive import keep_alive
-from ue_rl.spin import TCP_SLICE_MS, TRAINER_SPIN_US
+from ue_rl.system.compiled import load
+from ue_rl.system.keepalive import keep_alive
+from ue_rl.system.spin import TCP_SLICE_MS, TRAINER_SPIN_US
 from ue_rl.wire.lines import LineBuffer
 from ue_rl.wire.notices import ended_by
 
@@ -41,14 +41,14 @@ class Link:
 
     Attributes:
         greeting: the handshake as the engine sent it, where it came here.
-        number: that of the last request sent here, where requests have numbers (FEATURES=SEQ); -1 where they have none.
+        number: that of the last request sent here (FEATURES=SEQ); 0: none had one.
     """
 
     def __init__(self, sock: socket.socket, max_line: int) -> None:
         self.sock = sock
         self.lines = LineBuffer(max_line)
         self.greeting = ""
-        self.number = -1
+        self.number = 0
         self._hinted = False
         self._broken: OSError | None = None
         self._pid = os.getpid()

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
+from collections.abc import Callable
 from typing import Any
 
-from ue_rl.errors import MalformedMessage, UeRlError, UnexpectedMessage
+from ue_rl.errors import CommandFailed, MalformedMessage, UeRlError, UnexpectedMessage
+from ue_rl.spec import EnvSpec, EnvType
 from ue_rl.wire import Codec
+from ue_rl.wire.calls import read_ok, read_picture, read_values, write_get, write_pause, write_render
 from ue_rl.wire.notices import ended_by
+from ue_rl.wire.refusals import check_call_number
 
 _log = logging.getLogger("ue_rl.connections")
 
@@ -49,6 +54,13 @@ class Numbers:
             return -1
         raise _wrong(bytes(data[start:end]), found, number, env_id)
 
+    def end_of_call(self, data: Any, start: int, end: int, number: int) -> int:
+        """`end_of_rows` for the answer to a call, whose fields no kernel reads: it must hold no number before."""
+        end = self.end_of_rows(data, start, end, number)
+        if end >= 0:
+            check_call_number(bytes(data[start:end]), "engine")
+        return end
+
 
 def _wrong(line: bytes, found: int, number: int, env_id: int | None) -> UeRlError:
     if (ended := ended_by(line, env_id)) is not None:
@@ -65,3 +77,28 @@ def _wrong(line: bytes, found: int, number: int, env_id: int | None) -> UeRlErro
         fault="engine", env_id=env_id, field="SEQ", expected=f"SEQ={number} at the end of the line",
         got=line if len(line) < 80 else b"..." + line[-80:], cure=_CURE,
     )  # fmt: skip
+
+
+def ask_anything(call: Callable[[str], str], spec: EnvSpec) -> bool:
+    """Without numbers, before a lost connection is replaced: makes a call that changes nothing, and checks its answer.
+
+    Args:
+        call: Transport.call.
+
+    Returns:
+        False where the engine has no such call.
+
+    Raises:
+        ProtocolError: it answered something else. Also what `call` raises.
+    """
+    known: list[tuple[bool, str, Callable[[str], object]]] = [
+        (bool(spec.parameters), write_get(), read_values),
+        ("PAUSE" in spec.features, write_pause(False), read_ok),
+        ("RENDER" in spec.features, write_render(0), read_picture),
+    ]
+    for has, line, read in known:
+        if has and spec.version and spec.env_type is not EnvType.RLBASE:
+            with contextlib.suppress(CommandFailed):  # refused: an answer all the same
+                read(call(line))
+            return True
+    return False

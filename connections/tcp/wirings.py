@@ -14,14 +14,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ue_rl.buffers import Resets, StepBuffers
-from ue_rl.compiled import load
 from ue_rl.connections.tcp.link import HINT_AFTER, Link, late_line, readable, unfinished_hint
 from ue_rl.connections.tcp.numbers import Numbers
 from ue_rl.errors import ConfigurationError, EngineDisconnected, LineTooLong, TransportError, UeRlError
 from ue_rl.spec import EnvSpec, EnvType
-from ue_rl.spin import TCP_SLICE_MS, TRAINER_SPIN_US
+from ue_rl.system.compiled import load
+from ue_rl.system.spin import TCP_SLICE_MS, TRAINER_SPIN_US
 from ue_rl.wire import Codec
-from ue_rl.wire.codec import MAX_LINE
+from ue_rl.wire.limits import MAX_LINE
 from ue_rl.wire.row_keys import UnknownFields
 
 _log = logging.getLogger("ue_rl.connections")
@@ -69,7 +69,7 @@ class SharedWiring:
         Raises:
             ConfigurationError: also where the options of a reset make the line too long.
         """
-        number = -1 if self._numbers is None else self._link.number + 1
+        number = 0 if self._numbers is None else self._link.number + 1
         line = self._codec.encode_request(actions, resets, self._buffers, number)
         if resets is not None and len(line) > self._codec.max_line:
             lengths = [len(self._codec.encode_reset_line(None, given)) for given in resets.options or ()]
@@ -187,7 +187,7 @@ class PerEnvWiring:
             return
         buffers, codec, numbers = self._buffers, self._codec, self._numbers
         for env in np.flatnonzero(buffers.pending).tolist():
-            link, number = self.links[env], int(self._last[env]) if numbers else -1
+            link, number = self.links[env], int(self._last[env])
             answered = start = end = 0
             while not answered:
                 try:
@@ -258,7 +258,7 @@ class PerEnvWiring:
         while (env := self._fast.cut_numbers(self._data, self._stride, self._fill, self._last)) < len(self._fill):
             first, due, kept = env * self._stride, int(self._last[env]), b""
             for line in bytes(self._data[first : first + int(self._fill[env])]).split(b"\n"):
-                if line.strip(b"\r") and numbers.end_of_rows(line, 0, len(line), due, env) >= 0:
+                if line.strip(b" \t\r") and numbers.end_of_rows(line, 0, len(line), due, env) >= 0:
                     kept, due = line + b"\n", due + 1  # behind the right one nothing may come
             self._data[first : first + len(kept)] = kept
             self._fill[env] = len(kept)
@@ -283,7 +283,7 @@ class PerEnvWiring:
                 except TransportError:
                     continue
                 data = link.lines.data[start:end]
-            self._codec.decode_states(data, self._buffers, env)
+            self._codec.decode_states(data, self._buffers, env, number=int(self._last[env]))
 
     def _gone(self, env: int, error: OSError | None) -> UeRlError:
         self._hear_others(env)

@@ -18,15 +18,13 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from typing import Any
 
-import numpy as np
 import torch as th
-from gymnasium import spaces
 from stable_baselines3.common.vec_env import VecNormalize
 from torch import nn
 from torch.jit import TracerWarning  # type: ignore[attr-defined]
 
 from ue_rl.errors import ExportError
-from ue_rl.inference.export.observations import Leaf, ObservationNet, check_normalize, find_leaves
+from ue_rl.inference.export.observations import Leaf, ObservationNet, check_normalize, check_starts, find_leaves
 from ue_rl.inference.export.policies import ALGORITHMS, BoxHead, HybridHead, Lstm, make_head
 from ue_rl.inference.metadata import (
     ACTION_MASKS,
@@ -94,17 +92,23 @@ class PolicyGraph(nn.Module):
             state = tuple(new)
         return self.trunk(features), state
 
-    def scores(self, *inputs: th.Tensor) -> list[th.Tensor]:
-        """Of discrete policies: what the argmax is taken over, one [N, choices] per action number."""
-        raw = self.head.net(self._latent(inputs)[0])  # type: ignore[operator]
-        return self.head.scores(raw, self._one(ACTION_MASKS, inputs))  # type: ignore[no-any-return, operator]
+    def scores(self, raw: th.Tensor, *inputs: th.Tensor) -> list[th.Tensor]:
+        """Of discrete policies: what the argmax is taken over, one [N, choices] per action number.
+
+        Args:
+            raw: what the graph gives last for these `inputs`.
+        """
+        given = self._one(NOISE, inputs), self._one(ACTION_MASKS, inputs)
+        return self.head.scores(raw, *given)  # type: ignore[no-any-return, operator]
 
     def forward(self, *inputs: th.Tensor) -> tuple[th.Tensor, ...]:
-        """(actions, state.., scores), all float32, the batch first; scores is what the policy's last layer gives."""
+        """(actions, state.., scores), all float32, the batch first; scores: what the last layer gives, with noise."""
         latent, state = self._latent(inputs)
+        noise = self._one(NOISE, inputs)
         raw = self.head.net(latent)  # type: ignore[operator]
-        action = self.head(raw, latent, self._one(NOISE, inputs), self._one(ACTION_MASKS, inputs))
-        return (action, *state, raw)
+        if noise is not None and isinstance(self.head, (BoxHead, HybridHead)):
+            raw = self.head.sampled(raw, latent, noise)
+        return (self.head(raw, noise, self._one(ACTION_MASKS, inputs)), *state, raw)
 
     def _one(self, role: str, inputs: tuple[th.Tensor, ...]) -> th.Tensor | None:
         return inputs[self.roles.index(role)] if role in self.roles else None
@@ -148,8 +152,8 @@ def plan_graph(
     """
     algorithm = algorithm_of(model)
     policy, space = model.policy, model.action_space
-    _check_starts(space, "action")
-    _check_starts(model.observation_space, "observation")
+    check_starts(space, "action")
+    check_starts(model.observation_space, "observation")
     _check_class(policy, "policy", allow_custom)
     extractor, trunk, head = make_head(algorithm, policy, space, stochastic)
     for part in (extractor, trunk, head):
@@ -203,25 +207,14 @@ def observation_ports(leaves: list[Leaf], flat_input: bool) -> list[Port]:
             "a key of the observation has the name of another input or output", fault="caller", field=clash[0],
             cure="rename the key, or export with flat_input=True",
         )  # fmt: skip
-    return [Port(str(leaf.name), leaf.shape, OBSERVATION, key=leaf.name) for leaf in leaves]
-
-
-def _check_starts(space: Any, what: str) -> None:
-    """Refuse a space whose choices begin elsewhere and that Stable-Baselines3 was given as it is.
-
-    It counts from 0 whatever the space says: in training the env was given, or gave, other numbers than the engine has.
-
-    Raises:
-        ExportError: such a space; those that ue_rl makes count from 0.
-    """
-    for part in space.spaces.values() if isinstance(space, spaces.Dict) else [space]:
-        if isinstance(part, (spaces.Discrete, spaces.MultiDiscrete)) and np.any(part.start):
-            raise ExportError(
-                f"the {what} space's choices do not begin with 0, but those of Stable-Baselines3 do: the env that the "
-                "model was trained in was not given what the file would give", fault="caller", field=f"{what}_space",
-                expected="choices from 0", got=part,
-                cure="train in an UnrealVecEnv, which counts as the engine does, or behind a wrapper that starts at 0",
-            )  # fmt: skip
+    # torch takes no name of digits alone for an input; the other side goes by the key
+    taken, ports = {str(leaf.name) for leaf in leaves}, []
+    for leaf in leaves:
+        name = str(leaf.name)
+        while name.isdigit() or (name != leaf.name and name in taken):
+            name = f"obs_{name}"
+        ports.append(Port(name, leaf.shape, OBSERVATION, key=leaf.name))
+    return ports
 
 
 def _check_class(module: nn.Module, what: str, allow_custom: bool) -> None:

@@ -22,9 +22,9 @@ from numpy.typing import NDArray
 from stable_baselines3.common.vec_env import VecEnvWrapper, VecNormalize
 
 from ue_rl.errors import ExportError
-from ue_rl.files import require_file
 from ue_rl.inference.export.observations import Leaf
 from ue_rl.inference.export.policies import ALGORITHMS
+from ue_rl.system.files import require_file
 
 logger = logging.getLogger(__name__)
 

@@ -83,6 +83,24 @@ def starts_of(space: gym.Space[Any]) -> tuple[int, ...]:
     return starts if any(starts) else ()
 
 
+def check_starts(space: Any, what: str) -> None:
+    """Refuse a space whose choices begin elsewhere and that Stable-Baselines3 was given as it is.
+
+    It counts from 0 whatever the space says: in training the env was given, or gave, other numbers than the engine has.
+
+    Raises:
+        ExportError: such a space; those that ue_rl makes count from 0.
+    """
+    for part in space.spaces.values() if isinstance(space, spaces.Dict) else [space]:
+        if isinstance(part, (spaces.Discrete, spaces.MultiDiscrete)) and np.any(part.start):
+            raise ExportError(
+                f"the {what} space's choices do not begin with 0, but those of Stable-Baselines3 do: the env that the "
+                "model was trained in was not given what such an engine is", fault="caller", field=f"{what}_space",
+                expected="choices from 0", got=part,
+                cure="train in an UnrealVecEnv, which counts as the engine does, or behind a wrapper that starts at 0",
+            )  # fmt: skip
+
+
 def keys_of(space: gym.Space[Any]) -> dict[str, str]:
     """The engine's names of the parts of a Dict -> its own, in its order; ue_rl.envs.spaces notes what differs."""
     names = getattr(space, "engine_names", {})

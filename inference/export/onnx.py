@@ -29,7 +29,7 @@ from ue_rl.inference.export.file import (
     make,
     write,
 )  # fmt: skip
-from ue_rl.space_tree import Branch
+from ue_rl.spaces.tree import Branch
 from ue_rl.spec import EnvSpec
 
 

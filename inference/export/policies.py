@@ -3,7 +3,8 @@
 Each head holds the policy's own modules (not copies) and does what predict() does after them, in the same
 order and precision: argmax over probabilities and not over logits, tanh, unscaling, clipping. Whether that is
 true of a given policy is not believed but measured (verify.py). A head has two steps: `net`, the policy's last layers,
-gives what is compared as "scores"; `forward` turns that into the action. `noise_shape` is that of one sampled action.
+gives what is compared (normal noise is added to it: `sampled`); `forward` turns that into the action. The `scores` are
+what the choices follow from, uniform noise included. `noise_shape` is that of one sampled action.
 """
 
 from __future__ import annotations
@@ -90,14 +91,13 @@ class BoxHead(nn.Module):
         self.register_buffer("high", th.as_tensor(space.high.ravel().copy()))
         self.noise_shape = (int(self.low.numel()),)
 
-    def forward(
-        self, action: th.Tensor, latent: th.Tensor, noise: th.Tensor | None, masks: th.Tensor | None
-    ) -> th.Tensor:
-        """Mean [N, act], latent [N, features], noise [N, act] -> actions float32 [N, act]."""
-        if noise is not None:
-            action = action + self._deviation(latent) * noise
-        if self.tanh:
-            action = th.tanh(action)
+    def sampled(self, mean: th.Tensor, latent: th.Tensor, noise: th.Tensor) -> th.Tensor:
+        """Mean [N, act], latent [N, features], noise [N, act] -> the sample [N, act]."""
+        return mean + self._deviation(latent) * noise
+
+    def forward(self, raw: th.Tensor, noise: th.Tensor | None, masks: th.Tensor | None) -> th.Tensor:
+        """Mean or sample [N, act] -> actions float32 [N, act]."""
+        action = th.tanh(raw) if self.tanh else raw
         action = action.to(self.low.dtype)
         if self.unscale:
             action = self.low + 0.5 * (action + 1.0) * (self.high - self.low)
@@ -138,9 +138,13 @@ class HybridHead(nn.Module):
         """Of each number of the row, whether it is a choice."""
         return [kind != "BOX" for kind, _, size, _ in self.parts for _ in range(1 if kind == "DISCRETE" else size)]
 
-    def scores(self, raw: th.Tensor, masks: th.Tensor | None) -> list[th.Tensor]:
+    def sampled(self, mean: th.Tensor, latent: th.Tensor, noise: th.Tensor) -> th.Tensor:
+        """As BoxHead."""
+        return self.box.sampled(mean, latent, noise)
+
+    def scores(self, raw: th.Tensor, noise: th.Tensor | None, masks: th.Tensor | None) -> list[th.Tensor]:
         """The numbers between which a choice is made, one [N, count] per choice; of a flag 0 and its number."""
-        numbers, found = self.box(raw, None, None, None), []
+        numbers, found = self.box(raw, noise, masks), []
         for kind, at, size, _ in self.parts:
             if kind == "DISCRETE":
                 found.append(numbers[:, at : at + size])
@@ -148,11 +152,9 @@ class HybridHead(nn.Module):
                 found += [th.stack([th.zeros_like(numbers[:, i]), numbers[:, i]], dim=1) for i in range(at, at + size)]
         return found
 
-    def forward(
-        self, action: th.Tensor, latent: th.Tensor, noise: th.Tensor | None, masks: th.Tensor | None
-    ) -> th.Tensor:
+    def forward(self, raw: th.Tensor, noise: th.Tensor | None, masks: th.Tensor | None) -> th.Tensor:
         """As BoxHead; float32 [N, numbers of the engine's row]."""
-        numbers, columns = self.box(action, latent, noise, masks), []
+        numbers, columns = self.box(raw, noise, masks), []
         for kind, at, size, start in self.parts:
             part = numbers[:, at : at + size]
             if kind == "DISCRETE":
@@ -180,14 +182,14 @@ class CountedHead(nn.Module):
             self.counts = head.counts
         self.register_buffer("starts", th.tensor(list(starts), dtype=th.float32))
 
-    def scores(self, raw: th.Tensor, masks: th.Tensor | None) -> list[th.Tensor]:
+    def scores(self, raw: th.Tensor, noise: th.Tensor | None, masks: th.Tensor | None) -> list[th.Tensor]:
         """Those of the head."""
-        found: list[th.Tensor] = self.head.scores(raw, masks)
+        found: list[th.Tensor] = self.head.scores(raw, noise, masks)
         return found
 
-    def forward(self, raw: th.Tensor, latent: th.Tensor, noise: th.Tensor | None, masks: th.Tensor | None) -> th.Tensor:
+    def forward(self, raw: th.Tensor, noise: th.Tensor | None, masks: th.Tensor | None) -> th.Tensor:
         """The engine's choices, float32 [N, act]."""
-        rows: th.Tensor = self.head(raw, latent, noise, masks) + self.starts
+        rows: th.Tensor = self.head(raw, noise, masks) + self.starts
         return rows
 
 
@@ -207,8 +209,8 @@ class CategoricalHead(nn.Module):
         self.maskable = maskable
         self.noise_shape = (sum(self.counts),)
 
-    def scores(self, logits: th.Tensor, masks: th.Tensor | None) -> list[th.Tensor]:
-        """Log probabilities, one [N, count] per action number."""
+    def scores(self, logits: th.Tensor, noise: th.Tensor | None, masks: th.Tensor | None) -> list[th.Tensor]:
+        """Log probabilities, one [N, count] per action number; with noise those of the draw."""
         parts = list(th.split(logits, self.counts, dim=1))
         parts = [part - part.logsumexp(dim=1, keepdim=True) for part in parts]
         if masks is not None:
@@ -216,19 +218,17 @@ class CategoricalHead(nn.Module):
             parts = [th.where(a > 0.5, p, th.full_like(p, -1e8)) for a, p in zip(allowed, parts, strict=True)]
         if self.maskable:
             parts = [part - part.logsumexp(dim=1, keepdim=True) for part in parts]
-        return parts
-
-    def forward(
-        self, logits: th.Tensor, latent: th.Tensor, noise: th.Tensor | None, masks: th.Tensor | None
-    ) -> th.Tensor:
-        """Logits, noise [N, choices] in (0, 1), masks [N, choices] -> actions float32 [N, act]."""
-        parts = self.scores(logits, masks)
         if noise is not None:
             drawn = th.split(noise, self.counts, dim=1)
-            best = [(p - th.log(-th.log(u))).argmax(dim=1) for p, u in zip(parts, drawn, strict=True)]
-        else:
-            best = [th.softmax(p, dim=1).argmax(dim=1) for p in parts]
-        return th.stack(best, dim=1).float()
+            parts = [part - th.log(-th.log(u)) for part, u in zip(parts, drawn, strict=True)]
+        return parts
+
+    def forward(self, logits: th.Tensor, noise: th.Tensor | None, masks: th.Tensor | None) -> th.Tensor:
+        """Logits, noise [N, choices] in (0, 1), masks [N, choices] -> actions float32 [N, act]."""
+        parts = self.scores(logits, noise, masks)
+        if noise is None:
+            parts = [th.softmax(part, dim=1) for part in parts]
+        return th.stack([part.argmax(dim=1) for part in parts], dim=1).float()
 
 
 class BernoulliHead(nn.Module):
@@ -240,13 +240,12 @@ class BernoulliHead(nn.Module):
         self.size = size
         self.noise_shape = (size,)
 
-    def scores(self, logits: th.Tensor, masks: th.Tensor | None) -> list[th.Tensor]:
-        """Log odds of off (0) and on, one [N, 2] per switch."""
-        return [th.stack([th.zeros_like(logits[:, i]), logits[:, i]], dim=1) for i in range(self.size)]
+    def scores(self, logits: th.Tensor, noise: th.Tensor | None, masks: th.Tensor | None) -> list[th.Tensor]:
+        """Log odds of off (0) and on, one [N, 2] per switch; with noise the draw and the probability of on."""
+        off, on = (th.zeros_like(logits), logits) if noise is None else (noise, th.sigmoid(logits))
+        return [th.stack([off[:, i], on[:, i]], dim=1) for i in range(self.size)]
 
-    def forward(
-        self, logits: th.Tensor, latent: th.Tensor, noise: th.Tensor | None, masks: th.Tensor | None
-    ) -> th.Tensor:
+    def forward(self, logits: th.Tensor, noise: th.Tensor | None, masks: th.Tensor | None) -> th.Tensor:
         """Logits [N, size], noise [N, size] in (0, 1) -> actions float32 [N, size]."""
         probs = th.sigmoid(logits)
         return (noise < probs).float() if noise is not None else th.round(probs)
@@ -260,17 +259,15 @@ class GreedyHead(nn.Module):
         self.net = values
         self.quantiles = quantiles
 
-    def scores(self, values: th.Tensor, masks: th.Tensor | None) -> list[th.Tensor]:
+    def scores(self, values: th.Tensor, noise: th.Tensor | None, masks: th.Tensor | None) -> list[th.Tensor]:
         """The values, one [N, n]."""
         if self.quantiles:
             values = values.reshape(values.shape[0], self.quantiles, -1).mean(dim=1)
         return [values]
 
-    def forward(
-        self, values: th.Tensor, latent: th.Tensor, noise: th.Tensor | None, masks: th.Tensor | None
-    ) -> th.Tensor:
+    def forward(self, values: th.Tensor, noise: th.Tensor | None, masks: th.Tensor | None) -> th.Tensor:
         """Values (or quantiles) [N, n] -> actions float32 [N, 1]."""
-        return self.scores(values, masks)[0].argmax(dim=1, keepdim=True).float()
+        return self.scores(values, noise, masks)[0].argmax(dim=1, keepdim=True).float()
 
 
 def make_head(algorithm: str, policy: Any, space: Any, stochastic: bool) -> tuple[nn.Module, nn.Module, nn.Module]:

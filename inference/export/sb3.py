@@ -17,7 +17,7 @@ from ue_rl.errors import ExportError, ModelLoadError, ModelMismatch
 from ue_rl.inference.interface import ModelPath, Observations
 from ue_rl.inference.metadata import space_size, space_to_json, tree_from_json
 from ue_rl.inference.states import State, StatefulInference
-from ue_rl.space_tree import Space
+from ue_rl.spaces.tree import Space
 
 _STATE_NAMES = ("state_h", "state_c")
 
@@ -26,7 +26,8 @@ class Sb3Inference(StatefulInference):
     """A model of Stable-Baselines3 or sb3-contrib.
 
     Args:
-        model: the model, or the path of its zip file; None to call load_model later.
+        model: the model, or the path of its zip file; None to call load_model later. One that Stable-Baselines3 alone
+            trained on choices that do not begin with 0 is refused: it counts them from 0, whatever its space says.
         vec_normalize: a VecNormalize, the path of a saved one, or None.
         deterministic: as in predict().
         algorithm: the algorithm of a zip file, such as "PPO"; None: found out from the file.
@@ -42,20 +43,36 @@ class Sb3Inference(StatefulInference):
         self._deterministic = deterministic
         self._algorithm = algorithm
         self._model: Any = None
+        self._keys: dict[str, str] = {}
         if isinstance(model, (str, Path)):
             self.load_model(model)
-        else:
-            self._model = model
+        elif model is not None:
+            self._use(model)
 
     def load_model(self, path: ModelPath) -> None:
-        """Load a model.zip; raises ModelLoadError."""
+        """Load a model.zip; raises ModelLoadError, or ModelMismatch where its choices are not the engine's."""
         from ue_rl.inference.export.models import load_sb3_model
 
         try:
-            self._model = load_sb3_model(Path(path), self._algorithm)
+            model = load_sb3_model(Path(path), self._algorithm)
         except ExportError as error:
             raise ModelLoadError(error.message, fault=error.fault, got=error.got, cure=error.cure) from error
+        self._use(model)
         self.reset()
+
+    def _use(self, model: Any) -> None:
+        from ue_rl.inference.export.observations import check_starts, keys_of
+
+        try:
+            check_starts(model.action_space, "action")
+            check_starts(model.observation_space, "observation")
+        except ExportError as error:
+            raise ModelMismatch(
+                error.message, fault=error.fault, field=error.field, expected=error.expected, got=error.got,
+                cure=error.cure,
+            ) from error  # fmt: skip
+        self._keys = keys_of(model.observation_space)
+        self._model = model
 
     def is_model_loaded(self) -> bool:
         """Whether a model is in use."""
@@ -103,12 +120,8 @@ class Sb3Inference(StatefulInference):
         if self._model is None:
             raise ModelLoadError("no model is loaded", fault="caller", cure="call load_model first")
         obs: Any = observations
-        if isinstance(observations, Mapping):
-            from ue_rl.inference.export.observations import keys_of
-
-            # by the engine's names, or by those that UnrealVecEnv gives them
-            keys = keys_of(self._model.observation_space)
-            obs = {keys.get(name, name): part for name, part in observations.items()}
+        if isinstance(observations, Mapping):  # by the engine's names, or by those that UnrealVecEnv gives them
+            obs = {self._keys.get(name, name): part for name, part in observations.items()}
         if self._stats is not None:
             obs = self._stats.normalize_obs(obs)
         more = {} if masks is None else {"action_masks": np.asarray(masks, np.bool_)}

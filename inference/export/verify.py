@@ -8,10 +8,11 @@ depends on the net and the observation. So differences are judged in three steps
    relative to the greatest of each kind: a wrong weight may change no action of those tried.
 2. Beyond it the net is computed in float64 as well, with a bound of what float32 can be away from that
    (rounding.py). The difference is only rounding if both the file and predict() are within the bound. For discrete
-   actions the bounds of the scores of both choices must reach the best one (a tie).
+   actions the bounds of the scores of both choices must reach the best one (a tie), at the same noise.
 3. Where float32 has few digits left, the bound is so wide that a wrong file could hide in it. So no more than
    ROW_LIMIT of the rows may need it, a difference beyond SIZE_LIMIT is refused whatever the bound, and so is a policy
-   of which predict() itself is further than that from the exact result on more rows than those.
+   of which predict() itself is further than that from the exact result on more rows than those. A choice between
+   numbers that the last functions have made equal (a saturated tanh) hides nothing: what goes into them is compared.
 
 Rows that were accepted for their rounding are counted and reported; everything else is refused.
 """
@@ -31,10 +32,11 @@ from numpy.typing import NDArray
 from stable_baselines3.common.vec_env import VecNormalize
 
 from ue_rl.errors import ExportError, InferenceError
+from ue_rl.inference.export.bounds import UNIT, Unbounded
 from ue_rl.inference.export.graph import SCORES, Plan
 from ue_rl.inference.export.observations import stats_of
 from ue_rl.inference.export.policies import CountedHead, HybridHead
-from ue_rl.inference.export.rounding import UNIT, Unbounded, evaluate
+from ue_rl.inference.export.rounding import evaluate
 from ue_rl.inference.export.tries import extreme_rows, typical_rows
 from ue_rl.inference.metadata import ACTION_MASKS, EPISODE_START, OBSERVATION, STATE, Comparison
 from ue_rl.inference.runtime.onnx import OnnxInference
@@ -125,7 +127,7 @@ class Verifier:
                 want = [tensor.cpu().numpy() for tensor in self.plan.net(*inputs)]
             if not self.plan.stochastic:  # predict() takes no noise, and it tells no scores
                 want[:-1] = self._predict(part, starts, arrays)
-            exactly = cache(partial(self._exactly, inputs))
+            exactly = cache(partial(self._exactly, inputs, th.as_tensor(want[-1], device=inputs[0].device)))
             self._judge(kind, self._run_file(arrays), want, exactly, tolerance)
             if not at:
                 self._judge_digits(kind, want, exactly, max(SIZE_LIMIT, tolerance))
@@ -296,16 +298,19 @@ class Verifier:
             self.found.predict_error = max(self.found.predict_error, float(of_predict.max()))
 
     def _judge_choices(self, kind: str, got: NDArray[Any], want: NDArray[Any], exactly: Exactly) -> NDArray[np.bool_]:
-        """Accept rows of discrete actions that are equal, or ties; returns which of them are ties."""
-        differ: NDArray[np.bool_] = (got != want).any(axis=1)
+        """Accept rows of discrete actions that are equal, or ties; returns which are ties by the net's rounding."""
+        needed = np.zeros(len(got), np.bool_)
         what = "any difference of a discrete action"
-        for row in np.flatnonzero(differ).tolist():
-            scores, bounds = self._bounds(kind, got[[row]], want[[row]], exactly, what)[-1]
-            # where noise decides, equal scores are no tie
-            if self.plan.stochastic or not self._is_tie(got[row], want[row], scores[row], bounds[row]):
+        for row in np.flatnonzero((got != want).any(axis=1)).tolist():
+            of_net, of_head = (
+                self._is_tie(got[row], want[row], scores[row], bounds[row])
+                for scores, bounds in self._bounds(kind, got[[row]], want[[row]], exactly, what)[-2:]
+            )
+            if not of_net:
                 self._refuse(kind, got[row], want[row], what)
+            needed[row] = not of_head
             self.found.ties += 1
-        return differ
+        return needed
 
     def _is_tie(self, got: NDArray[Any], want: NDArray[Any], scores: Doubles, bounds: Doubles) -> bool:
         """Whether both choices are the best one as far as float32 can tell; `scores` [all choices] are exact."""
@@ -332,16 +337,19 @@ class Verifier:
             f"{self.reference} is further than {limit} of the action range from the exact result",
         )  # fmt: skip
 
-    def _exactly(self, inputs: Inputs) -> list[tuple[Doubles, Doubles]]:
+    def _exactly(self, inputs: Inputs, raw: th.Tensor) -> list[tuple[Doubles, Doubles]]:
         """The exact numbers, the bounds of float32 of the outputs as `_numbers` has them, then of the choices' scores.
+
+        The scores come twice: as the whole net gives them, and as they follow from `raw`, float32's own last output.
 
         Raises:
             Unbounded: the net takes an operation of which it is not known how it rounds.
         """
 
         def compute() -> list[th.Tensor]:
-            outputs = self._numbers(self.plan.net(*inputs))
-            return [*outputs, th.cat(self.plan.net.scores(*inputs), dim=1)] if self.chosen.any() else outputs
+            outputs = self.plan.net(*inputs)
+            last = (outputs[-1], raw) if self.chosen.any() else ()
+            return [*self._numbers(outputs), *(th.cat(self.plan.net.scores(one, *inputs), dim=1) for one in last)]
 
         return [(exact.cpu().numpy(), bound.cpu().numpy()) for exact, bound in evaluate(compute)]
 
@@ -377,13 +385,10 @@ class Verifier:
             self._too_coarse(f"on too many {kind} observations {what}", f"at most {ROW_LIMIT:.0%}", found)
 
     def _too_coarse(self, what: str, expected: object, got: object) -> NoReturn:
-        cure = "normalise your observations (VecNormalize) and train with that"
-        if self.found.ties and getattr(getattr(self.plan.net.head, "box", None), "unscale", False):
-            what += "; the choices of a hybrid action are made between numbers that a saturated tanh has made equal"
-            cure += ", longer, or with PPO, which has no tanh there"
         raise ExportError(
-            f"float32 is too coarse for this policy: {what}", fault="model", expected=expected, got=got, cure=cure
-        )
+            f"float32 is too coarse for this policy: {what}", fault="model", expected=expected, got=got,
+            cure="normalise your observations (VecNormalize) and train with that",
+        )  # fmt: skip
 
     def _refuse(
         self,

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from ue_rl.errors import ConfigurationError, ModelLoadError, ModelMismatch, ModelOutputError
 from ue_rl.inference.interface import Observations
 from ue_rl.inference.metadata import ACTIONS, METADATA_KEY, OBSERVATION, STATE, PolicyMetadata, is_intact
-from ue_rl.space_tree import bounds, choices
+from ue_rl.spaces.tree import bounds, choices
 
 logger = logging.getLogger(__name__)
 

@@ -21,13 +21,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ue_rl.errors import ConfigurationError, InferenceError, ModelLoadError, ModelMismatch
-from ue_rl.files import require_file
 from ue_rl.inference.agreement import between_files
 from ue_rl.inference.interface import InferenceInterface, ModelPath, Observations
 from ue_rl.inference.metadata import PolicyMetadata
 from ue_rl.inference.runtime.loading import unreadable
 from ue_rl.inference.runtime.onnx import OnnxInference
-from ue_rl.space_tree import Space
+from ue_rl.spaces.tree import Space
+from ue_rl.system.files import require_file
 
 logger = logging.getLogger(__name__)
 
@@ -207,6 +207,11 @@ def _require_as_before(old: PolicyMetadata | None, new: PolicyMetadata | None) -
         raise ModelMismatch(
             "the file says nothing of its observations and actions, and the one in use does", fault="model",
             field="metadata", cure="export it with ue_rl",
+        )  # fmt: skip
+    if old.sha256 and not new.sha256:
+        raise ModelMismatch(
+            "whether the file is whole cannot be told: it has no sha256, and the one in use does", fault="model",
+            field="sha256", cure="export it with this version of ue_rl, or restart with this file",
         )  # fmt: skip
     found = between_files(old, new)
     if found is not None:

@@ -11,8 +11,8 @@ from ue_rl.errors import HandshakeError, UeRlError
 from ue_rl.inference.agreement import with_engine
 from ue_rl.inference.runtime.onnx import OnnxInference
 from ue_rl.spec import EnvSpec, EnvType
-from ue_rl.wire.codec import require_lines
 from ue_rl.wire.handshake import decode_handshake, handshake_sizes
+from ue_rl.wire.limits import require_lines
 
 
 def read_hello(line: bytes, model: OnnxInference, max_rows: int) -> EnvSpec:

@@ -12,46 +12,24 @@ from __future__ import annotations
 import asyncio
 import errno
 import logging
-import socket
-import struct
-import sys
 import time
 from collections import deque
 from itertools import accumulate
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ue_rl.errors import ConfigurationError, EngineTimeout, HandshakeError, InferenceError, RepeatedEnv, UeRlError
+from ue_rl.errors import ConfigurationError, InferenceError, UeRlError
 from ue_rl.inference.runtime.onnx import OnnxInference
 from ue_rl.inference.runtime.reload import ReloadingInference
-from ue_rl.inference.server.protocol import read_hello, write_refusal
-from ue_rl.inference.server.turnstile import FEW, Turnstile
-from ue_rl.keepalive import keep_alive
-from ue_rl.listening import listen
-from ue_rl.spec import EnvSpec
-from ue_rl.wire.codec import Codec
-from ue_rl.wire.handshake import MAX_HANDSHAKE
-from ue_rl.wire.lines import LineBuffer
+from ue_rl.inference.server.engine import PARTING, Ask, Engine
+from ue_rl.inference.server.turnstile import Turnstile
+from ue_rl.system.listening import listen
 
 _log = logging.getLogger("ue_rl.inference.server.server")
-_PARTING = 1.0  # seconds that a closed connection has for its last bytes
 _SAY_AGAIN = 60.0  # seconds after which a lasting lack of descriptors is said again
 _EXHAUSTED = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
-_RESET = struct.pack("hh" if sys.platform == "win32" else "ii", 1, 0)
-
-
-class Ask(NamedTuple):
-    """One line of one engine, whose `obs` and `resets` hold what came.
-
-    Attributes:
-        envs: the envs that ask, in the order of the line. arrived: time.perf_counter().
-    """
-
-    engine: _Engine
-    envs: NDArray[np.intp]
-    arrived: float
 
 
 class PolicyServer:
@@ -108,8 +86,8 @@ class PolicyServer:
         self._timer: asyncio.TimerHandle | None = None
         self._follower: asyncio.Task[None] | None = None
         self.closing = False
-        self.engines: set[_Engine] = set()
-        self.connections: set[_Engine] = set()  # the engines, and those whose connection is not closed to the end
+        self.engines: set[Engine] = set()
+        self.connections: set[Engine] = set()  # the engines, and those whose connection is not closed to the end
         self.greeted = 0
         self.requests = self.batches = self.dropped = 0
         self.latencies: deque[float] = deque(maxlen=10_000)
@@ -128,7 +106,7 @@ class PolicyServer:
         self.closing = False
         self.turnstile = Turnstile(self.loop)
         self._said_full = -_SAY_AGAIN
-        self._server, _ = await listen(lambda: _Engine(self), self.host, self._asked_port, backlog=512)
+        self._server, _ = await listen(lambda: Engine(self), self.host, self._asked_port, backlog=512)
         self._handler_before = self.loop.get_exception_handler()
         self.loop.set_exception_handler(self._on_error)
         self._follower = self.loop.create_task(self._follow())
@@ -156,7 +134,7 @@ class PolicyServer:
             self._follower.cancel()
             await asyncio.wait([self._follower])
             self._follower = None
-        end = time.monotonic() + _PARTING
+        end = time.monotonic() + PARTING
         await asyncio.sleep(0)  # connections with nothing left to send end here
         while any(engine.unsent for engine in self.connections) and time.monotonic() < end:
             await asyncio.sleep(0.01)
@@ -308,225 +286,3 @@ class PolicyServer:
             lines.append(ask.engine.encode(ask.envs, actions[at : at + len(ask.envs)]))
             at += len(ask.envs)
         return lines
-
-
-class _Engine(asyncio.Protocol):
-    """One engine's connection: at most one line in work."""
-
-    def __init__(self, server: PolicyServer) -> None:
-        self._server = server
-        self._transport: asyncio.Transport  # from connection_made on
-        self._lines = LineBuffer(MAX_HANDSHAKE)
-        self._arrived = 0.0
-        self._open = self._unread = self._paused = self._ended = self._held = False
-        self._deadline: asyncio.TimerHandle | None = None
-        self.spec: EnvSpec | None = None  # None until it has said hello; so are the four below
-        self.codec: Codec
-        self.obs: NDArray[np.float32]  # [num_envs, obs_size]
-        self.resets: NDArray[np.uint8]  # [num_envs]
-        self.actions: NDArray[np.float32]  # [num_envs, act_size]
-        self.masks: NDArray[np.uint8] | None = None  # [num_envs, mask_size]; None where this engine sends none
-        self.states: dict[int, Any] = {}
-        self.peer = "?"
-        self._fd = -1
-
-    # -- asyncio.Protocol
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
-        peer = transport.get_extra_info("peername")
-        self.peer = f"{peer[0]}:{peer[1]}" if peer else "?"
-        sock = transport.get_extra_info("socket")
-        if sock is not None:
-            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            keep_alive(sock)
-            self._fd = sock.fileno()
-        server = self._server
-        server.connections.add(self)
-        if server.closing:  # it came in while the server was closing
-            transport.abort()
-        elif len(server.engines) >= server.max_engines:
-            most, cure = f"at most {server.max_engines}", "raise --max-engines"
-            self.drop(HandshakeError("too many engines", fault="caller", expected=most, cure=cure))
-        else:
-            server.engines.add(self)
-            self._deadline = server.loop.call_later(server.hello_timeout, self._too_late, "no hello came")
-            self._hold_back()
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        self._forget()
-        self._server.connections.discard(self)
-
-    def data_received(self, data: bytes) -> None:
-        if self not in self._server.engines:
-            return  # dropped: read only so that its last line is not lost to a reset
-        self._arrived = time.perf_counter()
-        self._lines.feed(data)
-        self._advance()
-        if self.spec is None and self in self._server.engines:
-            self._hold_back()
-
-    def _hold_back(self) -> None:
-        """Where many have not said hello, this one is read when its turn comes."""
-        server = self._server
-        if len(server.engines) - server.greeted > FEW and not self._held and not self._transport.is_closing():
-            self._held = True
-            self._transport.pause_reading()
-            server.turnstile.wait(self._fd, self)
-
-    def let_in(self) -> None:
-        """See Waiter."""
-        if self._held and not self._transport.is_closing():
-            self._held = False
-            self._transport.resume_reading()
-
-    def eof_received(self) -> bool:
-        """It sends no more, but may still read: True keeps the connection until what it asked is answered."""
-        self._ended = True
-        if self in self._server.engines and not (self._open or self._unread):
-            self.hang_up()
-        return self in self._server.engines
-
-    def pause_writing(self) -> None:
-        if self not in self._server.engines:
-            return  # its end has a deadline already
-        self._unread = True
-        timeout = self._server.write_timeout
-        self._deadline = self._server.loop.call_later(timeout, self._too_late, "the engine does not read its answers")
-
-    def resume_writing(self) -> None:
-        if self not in self._server.engines:
-            return
-        self._unread = False
-        self._met_deadline()
-        self._advance()
-
-    # -- for the server
-
-    @property
-    def unsent(self) -> int:
-        """Bytes of answers that the system has not taken yet."""
-        return self._transport.get_write_buffer_size()
-
-    def write(self, data: bytes) -> None:
-        if not self._transport.is_closing():
-            self._transport.write(data)
-
-    def asked(self, envs: NDArray[np.intp]) -> NDArray[np.float32]:
-        """The observations of `envs`, [len(envs), obs_size]."""
-        return self.obs if len(self.obs) == 1 else self.obs[envs]
-
-    def encode(self, envs: NDArray[np.intp], actions: NDArray[np.float32]) -> bytes:
-        """The line that answers `envs` with actions [len(envs), act_size]."""
-        if len(self.actions) == 1:
-            return self.codec.encode_actions(actions)
-        self.actions[envs] = actions
-        return self.codec.encode_actions(self.actions, envs.astype(np.int32))
-
-    def answered(self) -> None:
-        """The line in work has its answer: the next one may come."""
-        self._open = False
-        self._advance()
-
-    def drop(self, error: UeRlError) -> None:
-        """Closes this connection with a last line that gives the reason.
-
-        A socket closed over unread bytes is reset, and a reset may overtake that line. So only this side is closed at
-        first, and what still comes is thrown away until the engine closes too, for a second at most.
-        """
-        _log.error("engine %s dropped: %s", self.peer, error)
-        self._server.dropped += 1
-        held = self._held
-        self._forget()
-        transport = self._transport
-        if transport.is_closing():
-            return
-        transport.write(write_refusal(error))
-        if self._ended or not transport.can_write_eof():
-            self.hang_up()
-            return
-        transport.write_eof()
-        self._deadline = self._server.loop.call_later(_PARTING, self.abort)
-        if self._paused or held:
-            transport.resume_reading()
-
-    def hang_up(self) -> None:
-        """Closes this connection; what is written has a second to be read."""
-        self._forget()
-        self._transport.close()
-        self._deadline = self._server.loop.call_later(_PARTING, self.abort)
-
-    def abort(self) -> None:
-        """Ends this connection at once."""
-        self._forget()
-        sock = self._transport.get_extra_info("socket")
-        if self.unsent and sock is not None and sock.fileno() >= 0:
-            # Nobody reads: a reset. An ordinary close would leave the system trying to deliver for minutes.
-            sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
-        self._transport.abort()
-
-    # -- lines
-
-    def _advance(self) -> None:
-        try:
-            while self in self._server.engines and not self._open and not self._unread:
-                line = self._lines.next_line()
-                if line is None:
-                    break
-                if self.spec is None:
-                    self._greet(line)
-                else:
-                    envs = self._decode(line)
-                    self._open = True
-                    self._server.submit(Ask(self, envs, self._arrived))
-        except RepeatedEnv as error:
-            self.drop(
-                RepeatedEnv("an env stands twice in one line", fault="engine", env_id=error.env_id, got=error.got)
-            )
-            return
-        except UeRlError as error:
-            self.drop(error)
-            return
-        if self._ended and not (self._open or self._unread):
-            self.hang_up()
-        # What is sent ahead stays in the socket: the storage here is bounded.
-        full = (self._open or self._unread) and len(self._lines) >= self._lines.max_line
-        if full != self._paused and not self._transport.is_closing():
-            self._paused = full
-            (self._transport.pause_reading if full else self._transport.resume_reading)()
-
-    def _decode(self, line: bytes) -> NDArray[np.intp]:
-        if self.masks is None:
-            return self.codec.decode_observations(line, self.obs, self.resets)
-        return self.codec.decode_observations(line, self.obs, self.resets, masks=self.masks)
-
-    def _greet(self, line: bytes) -> None:
-        server = self._server
-        self.spec = spec = read_hello(line, server.policy.current, server.max_batch)
-        self._met_deadline()
-        self.codec = Codec(spec)
-        self._lines.max_line = self.codec.max_line
-        self.obs = np.zeros((spec.num_envs, spec.obs_size), np.float32)
-        self.resets = np.zeros(spec.num_envs, np.uint8)
-        self.actions = np.zeros((spec.num_envs, spec.act_size), np.float32)
-        self.masks = np.ones((spec.num_envs, spec.mask_size), np.uint8) if spec.mask_size else None
-        server.greeted += 1
-        _log.info("engine %s: %d envs", self.peer, self.spec.num_envs)
-
-    def _too_late(self, why: str) -> None:
-        self.drop(EngineTimeout(why, fault="engine"))
-
-    def _met_deadline(self) -> None:
-        if self._deadline is not None:
-            self._deadline.cancel()
-            self._deadline = None
-
-    def _forget(self) -> None:
-        self._met_deadline()
-        if self._held:
-            self._held = False
-            self._server.turnstile.leave(self._fd)
-        if self in self._server.engines:
-            self._server.engines.remove(self)
-            self._server.greeted -= self.spec is not None

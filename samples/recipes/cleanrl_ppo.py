@@ -17,7 +17,7 @@ N, T, GAMMA, LAMBDA, CLIP = 8, 64, 0.98, 0.9, 0.2
 
 def train(url: str, timesteps: int) -> list[float]:
     """The returns of all episodes, in the order in which they ended."""
-    envs = gym.wrappers.vector.RecordEpisodeStatistics(gym.make_vec("ue_rl/Engine-v0", N, url=url))
+    envs = gym.wrappers.vector.RecordEpisodeStatistics(gym.make_vec("ue_rl.envs:ue_rl/Engine-v0", N, url=url))
     inputs, choices = envs.single_observation_space.shape[0], int(envs.single_action_space.n)
     actor = nn.Sequential(nn.Linear(inputs, 64), nn.Tanh(), nn.Linear(64, choices))
     critic = nn.Sequential(nn.Linear(inputs, 64), nn.Tanh(), nn.Linear(64, 1), nn.Flatten(0))

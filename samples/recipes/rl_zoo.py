@@ -27,7 +27,7 @@ ue_rl/Engine-v0:
 
 def zoo(command: str, url: str, *more: str) -> str:
     """What `python -m rl_zoo3.COMMAND` prints."""
-    engine = ["--env", "ue_rl/Engine-v0", "--gym-packages", "ue_rl.envs.registration", "--env-kwargs", f"url:'{url}'"]
+    engine = ["--env", "ue_rl/Engine-v0", "--gym-packages", "ue_rl.envs", "--env-kwargs", f"url:'{url}'"]
     line = [sys.executable, "-m", f"rl_zoo3.{command}", "--algo", "ppo", "--device", "cpu", *engine, *more]
     done = subprocess.run(line, capture_output=True, text=True, check=False)
     if done.returncode:

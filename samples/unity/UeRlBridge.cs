@@ -973,6 +973,7 @@ namespace UeRl
         private readonly int _agents, _obs, _act;
         private byte[] _text;
         private long _seq; // of the line that is read
+        private const string OneSeq = "SEQ stands once, at the end of the line";
         private int _last; // the env whose rows stand in Out last
 
         internal UeRlCodec(UeRlSpec spec, UeRlGame game)
@@ -1131,6 +1132,7 @@ namespace UeRl
                 else if (Is(text, keyStart, keyEnd, "SEED")) seed.Set(valueStart, valueEnd, "SEED");
                 else if (Is(text, keyStart, keyEnd, "OPTIONS")) options.Set(valueStart, valueEnd, "OPTIONS");
                 else if (Is(text, keyStart, keyEnd, "SET")) settings.Set(valueStart, valueEnd, "SET");
+                else if (Is(text, keyStart, keyEnd, "SEQ")) throw Broken(OneSeq);
             }
             if (!act.Given) throw Broken("no ACT");
             long which = socketEnv;
@@ -1554,6 +1556,7 @@ namespace UeRl
                 Trim(_text, ref keyStart, ref keyEnd);
                 Trim(_text, ref valueStart, ref valueEnd);
                 if (equals == stop && keyStart != keyEnd) throw Broken("a field without key=value");
+                if (Is(_text, keyStart, keyEnd, "SEQ")) throw Broken(OneSeq);
                 if (Is(_text, keyStart, keyEnd, "ENV"))
                 {
                     if (env >= 0) throw Broken("ENV given twice");

@@ -12,9 +12,9 @@ import gymnasium as gym
 import numpy as np
 import pytest
 
+from tests.harness.scripted_agents import ACTS, CUT, ENDS, GONE, World, lives, spec_of
 from ue_rl import errors
 from ue_rl.agents import AgentsEnv
-from ue_rl.testing.scripted_agents import ACTS, CUT, ENDS, GONE, World, lives, spec_of
 
 
 def act(names: list[str], value: float = 0.5) -> dict[str, Any]:

@@ -15,6 +15,7 @@ from stable_baselines3.common.buffers import RolloutBuffer
 from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.vec_env import VecNormalize
 
+from tests.harness.scripted_agents import ACTS, CUT, ENDS, GONE, World, spec_of
 from ue_rl import errors
 from ue_rl.agents import (
     ActiveDictReplayBuffer,
@@ -24,7 +25,6 @@ from ue_rl.agents import (
     ActiveRows,
     GroupVecEnv,
 )
-from ue_rl.testing.scripted_agents import ACTS, CUT, ENDS, GONE, World, spec_of
 
 GAMMA, LAMBDA, STEPS = 0.9, 0.8, 12
 

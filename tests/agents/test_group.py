@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 from stable_baselines3.common.vec_env import VecNormalize
 
+from tests.harness.scripted_agents import ACTS, CUT, ENDS, GONE, World, lives, spec_of
 from ue_rl import errors
 from ue_rl.agents import GroupTransport, GroupVecEnv, NormalizedPolicy
 from ue_rl.agents.part import Part
 from ue_rl.buffers import StepBuffers
 from ue_rl.spec import ActionSpec, AgentGroup, EnvSpec
-from ue_rl.testing.scripted_agents import ACTS, CUT, ENDS, GONE, World, lives, spec_of
 from ue_rl.transport import Transport
 
 

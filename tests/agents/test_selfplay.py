@@ -13,11 +13,11 @@ import pytest
 from stable_baselines3 import PPO
 from stable_baselines3.common.vec_env import VecFrameStack, VecNormalize
 
+from tests.harness.scripted_agents import World, lives, spec_of
 from ue_rl import errors
 from ue_rl.agents import GroupVecEnv, SelfPlay, SelfPlayOptions, SidesTransport
 from ue_rl.agents.pool import K, Past, Pool, expected_result
 from ue_rl.agents.sides import Game, two_sides
-from ue_rl.testing.scripted_agents import World, lives, spec_of
 
 HALVES = {"wrestler": 2}
 

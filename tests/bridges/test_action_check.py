@@ -10,7 +10,7 @@ import pytest
 from ue_rl.bridges.action_check import ActionCheck
 from ue_rl.buffers import ActionBatch, StepBuffers
 from ue_rl.errors import MalformedMessage, ModelOutputError
-from ue_rl.space_tree import Branch, Leaf, LeafKind, box
+from ue_rl.spaces.tree import Branch, Leaf, LeafKind, box
 from ue_rl.spec import ActionSpec, AgentGroup, EnvSpec
 
 

@@ -9,12 +9,12 @@ from urllib.parse import unquote
 import numpy as np
 import pytest
 
+from tests.harness.lab import Lab
 from ue_rl import errors
 from ue_rl.bridges import GymnasiumBridge
 from ue_rl.bridges.calls import answer_call
+from ue_rl.cli.do_nothing import DoNothingBridge
 from ue_rl.spec import Channel, EnvType, Parameter
-from ue_rl.testing.do_nothing import DoNothingBridge
-from ue_rl.testing.lab import Lab
 from ue_rl.wire import decode_handshake
 
 
@@ -157,10 +157,10 @@ def test_wrong_rewards_of_the_game_are_refused(reward: list[float]) -> None:
 def test_the_callback_knows_its_caller_and_the_bridge_is_locked() -> None:
     lab = Lab()
     seen: list[Any] = []
-    lab.set_time_scale = lambda scale: seen.append(lab.caller)  # type: ignore[method-assign]
+    lab.set_time_scale = lambda scale: seen.append(lab.lockstep.caller)  # type: ignore[method-assign]
     answer_call(lab, b"TIME_SCALE=2")
     assert seen[0] is not None
-    assert lab.caller is None
+    assert lab.lockstep.caller is None
 
 
 # -- pause
@@ -170,7 +170,7 @@ def test_while_it_is_paused_a_free_running_game_stands_still() -> None:
     lab = Lab()
     lab.start_training()
     ticks: list[float] = []
-    lab.tick_training = ticks.append  # type: ignore[method-assign]
+    lab.lockstep.tick_training = ticks.append  # type: ignore[method-assign]
     lab.update_rl(0.1)
     answer_call(lab, b"PAUSE=1")
     lab.update_rl(0.2)
@@ -186,18 +186,18 @@ def test_while_it_is_paused_a_free_running_game_stands_still() -> None:
 def test_a_game_goes_on_when_its_trainer_has_gone(caplog: pytest.LogCaptureFixture) -> None:
     lab = Lab()
     answer_call(lab, b"PAUSE=1")
-    lab.forget_requests()
-    lab.forget_requests()
+    lab.lockstep.forget_requests()
+    lab.lockstep.forget_requests()
     assert lab.pauses == [True, False]
-    assert not lab.paused
+    assert not lab.lockstep.paused
 
     def fail(paused: bool) -> None:
         raise ValueError("stuck")
 
     answer_call(lab, b"PAUSE=1")
     lab.set_paused = fail  # type: ignore[method-assign]
-    lab.forget_requests()
-    assert not lab.paused
+    lab.lockstep.forget_requests()
+    assert not lab.lockstep.paused
     assert "set_paused" in caplog.text
 
 

@@ -13,7 +13,7 @@ from gymnasium.wrappers import TimeLimit
 from ue_rl import errors
 from ue_rl.bridges import GymnasiumBridge
 from ue_rl.bridges.hosting import GetsParameters, ListsParameters, SetsParameters
-from ue_rl.engine_calls import EngineCalls
+from ue_rl.calls.asking import EngineCalls
 from ue_rl.spec import EnvType, Parameter
 from ue_rl.testing import MemoryTransport
 

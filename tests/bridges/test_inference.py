@@ -14,6 +14,7 @@ from stable_baselines3.common.evaluation import evaluate_policy
 from stable_baselines3.common.vec_env import VecNormalize
 
 import ue_rl
+from tests.support.waiting import eventually
 from ue_rl import errors
 from ue_rl.bridges import (
     GymnasiumBridge,
@@ -21,7 +22,7 @@ from ue_rl.bridges import (
     MultiEnvBridge,
     SingleEnvBridge,
     VectorBridge,
-    core,
+    base,
     run_in_thread,
     run_shm_in_thread,
 )
@@ -193,7 +194,7 @@ def test_switching_between_training_and_inference_is_safe(tmp_path: Path) -> Non
     bridge.inbox.command[:] = 1  # a request is open when the switch comes
     bridge.set_inference_interface(OnnxInference(path))
     bridge.start_inference()
-    assert not bridge.busy
+    assert not bridge.lockstep.busy
     for _ in range(50):
         bridge.update_rl(0)
     assert bridge.mode is Mode.INFERENCE
@@ -430,10 +431,7 @@ def test_a_trainer_that_goes_after_the_switch_does_not_cut_an_action_short() -> 
         bridge.update_rl(0)
         assert bridge.value == [1]
         trainer.close()
-        deadline = time.monotonic() + 10
-        while engine.server._session is not None:
-            assert time.monotonic() < deadline
-            time.sleep(0.001)
+        eventually(lambda: engine.server._session is None)
         bridge.update_rl(0)
         assert bridge.value == [1]  # the first action still runs
         bridge.update_rl(0)
@@ -452,10 +450,8 @@ def test_a_host_with_a_tick_rate_ticks_in_inference_mode_too(host: Any) -> None:
             with pytest.raises(errors.EngineDisconnected):
                 trainer.step(np.zeros((1, 1), np.float32))
             trainer.close()
-            ticks, began = bridge.ticks, time.monotonic()
-            while bridge.ticks < ticks + 40:
-                assert time.monotonic() < began + 10
-                time.sleep(0.001)
+            ticks, began = bridge.lockstep.ticks, time.monotonic()
+            eventually(lambda: bridge.lockstep.ticks >= ticks + 40)  # noqa: B023
             assert time.monotonic() - began > 0.15, "in real time"
             with pytest.raises(errors.UeRlError, match="inference mode"):
                 ue_rl.connect(engine.url, timeout=5).reset()
@@ -472,10 +468,7 @@ def test_a_policy_that_fails_in_a_host_is_logged(caplog: pytest.LogCaptureFixtur
     with run_shm_in_thread(bridge, tick_rate=200.0):
         policy.answer = np.array([[np.nan]])
         bridge.start_inference()
-        deadline = time.monotonic() + 10
-        while "inference: " not in caplog.text:
-            assert time.monotonic() < deadline
-            time.sleep(0.001)
+        eventually(lambda: "inference: " in caplog.text)
 
 
 @pytest.mark.parametrize("ticked", [False, True])
@@ -483,7 +476,7 @@ def test_a_policy_that_fails_in_a_host_is_logged(caplog: pytest.LogCaptureFixtur
 def test_a_host_without_a_tick_rate_says_that_nothing_ticks(
     host: Any, ticked: bool, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(core, "_TICKED_WITHIN", 0.05)
+    monkeypatch.setattr(base, "_TICKED_WITHIN", 0.05)
     bridge = Echo(1)
     bridge.set_inference_interface(PlusOne())
     with host(bridge):

@@ -10,7 +10,7 @@ import pytest
 import ue_rl
 from ue_rl import errors
 from ue_rl.bridges import BaseBridge, Mode, MultiEnvBridge, SingleEnvBridge, VectorBridge
-from ue_rl.bridges.vector import EnvIds
+from ue_rl.bridges.game import EnvIds
 from ue_rl.spec import Channel, EnvSpec, EnvType
 from ue_rl.testing import MemoryTransport
 
@@ -66,11 +66,11 @@ def test_an_action_is_answered_in_the_first_tick_in_which_it_has_ended() -> None
     bridge.inbox.actions[:, 0] = [1, 2, 3]
     ask(bridge, 1, 1, 1)
     for expected in ([1, 0, 0], [0, 1, 0], [0, 0, 1]):
-        assert bridge.busy
+        assert bridge.lockstep.busy
         bridge.update_rl(0.1)
         assert bridge.answered.tolist() == expected
         bridge.answered[:] = 0
-    assert not bridge.busy
+    assert not bridge.lockstep.busy
     assert bridge.outbox.obs.tolist() == [[1, 0], [1, 1], [1, 2]]
     assert bridge.outbox.rewards.tolist() == [0.5] * 3
     assert bridge.count == [1, 1, 1]  # applied once each
@@ -86,8 +86,8 @@ def test_only_asked_envs_are_touched_and_a_reset_interrupts_an_action() -> None:
     bridge.update_rl(0)
     assert bridge.answered.tolist() == [0, 0]
     assert bridge.count == [0, 1]
-    bridge.forget_requests()  # the trainer has gone in the middle of an action
-    assert not bridge.busy
+    bridge.lockstep.forget_requests()  # the trainer has gone in the middle of an action
+    assert not bridge.lockstep.busy
     ask(bridge, 0, 2)
     bridge.inbox.seeds[1] = 8
     bridge.update_rl(0)
@@ -245,7 +245,7 @@ def test_vector_bridge_steps_all_or_some() -> None:
     assert bridge.answered.tolist() == [1, 0, 1]
     assert bridge.outbox.dones.tolist() == [0, 0, 0]
     assert bridge.inbox.seeds.tolist() == [-1] * 3
-    assert not bridge.busy
+    assert not bridge.lockstep.busy
 
 
 def test_memory_transport_sees_the_same_bridge() -> None:

@@ -135,10 +135,10 @@ def test_vector_bridges_write_masks_in_place() -> None:
     assert buffers.masks.all()
     step(transport)
     assert buffers.masks.tolist() == [[1, 1, 0]] * 2
-    assert bridge.check.illegal == 0
+    assert bridge.lockstep.check.illegal == 0
     transport.send_actions(np.full((2, 1), 2, np.float32))
     transport.receive()
-    assert bridge.check.illegal == 2
+    assert bridge.lockstep.check.illegal == 2
 
 
 class Slow(Doors):
@@ -160,18 +160,18 @@ def test_an_illegal_action_counts_once_however_many_ticks_it_takes() -> None:
     bridge.mask = lambda env, count: [1, 0, 1, 1, 1]
     transport, _ = start(bridge)
     for count in (1, 2):
-        ticks = bridge.ticks
+        ticks = bridge.lockstep.ticks
         transport.send_actions(np.array([[1, 0]], np.float32))
         transport.receive()
-        assert bridge.ticks == ticks + 3
-        assert bridge.check.illegal == count
+        assert bridge.lockstep.ticks == ticks + 3
+        assert bridge.lockstep.check.illegal == count
     transport.reset()
     transport.receive()
     transport.send_actions(np.array([[1, 0]], np.float32))
     bridge.update_rl(0.0)
-    assert (bridge.check.illegal, bridge.busy) == (3, True)
-    bridge.forget_requests()  # the trainer has gone; the next one chooses the same
+    assert (bridge.lockstep.check.illegal, bridge.lockstep.busy) == (3, True)
+    bridge.lockstep.forget_requests()  # the trainer has gone; the next one chooses the same
     bridge.inbox.command[:] = 1
     bridge.inbox.actions[:] = 1, 0
     bridge.update_rl(0.0)
-    assert bridge.check.illegal == 4
+    assert bridge.lockstep.check.illegal == 4

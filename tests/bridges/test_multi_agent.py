@@ -13,9 +13,9 @@ from numpy.typing import NDArray
 from ue_rl import errors
 from ue_rl.bridges import MultiAgentBridge, VectorAgentsBridge
 from ue_rl.buffers import ActionBatch
+from ue_rl.carriers.pending import live_agents
 from ue_rl.spec import ActionSpec, AgentGroup, EnvSpec
 from ue_rl.testing import MemoryTransport
-from ue_rl.transport import live_agents
 
 GROUPS = (
     AgentGroup("striker", 2, EnvSpec(2, 1, action=ActionSpec.discrete(3))),
@@ -268,12 +268,12 @@ def test_steps_of_all_at_once_are_the_same() -> None:
     bridge.inbox.command[:] = ActionBatch.RESET
     bridge.update_rl(0)
     bridge.answered[:] = 0
-    assert bridge.step_all(0)
+    assert bridge.lockstep.step_all(0)
     bridge.ends[0, 1] = 1
-    assert bridge.step_all(0)
+    assert bridge.lockstep.step_all(0)
     assert bridge.outbox.dones.tolist() == [0, 1, 0, 0, 0, 0]
     bridge.ends[:] = 0
-    assert bridge.step_all(0)
+    assert bridge.lockstep.step_all(0)
     assert bridge.outbox.present.tolist() == [1, 0, 1, 1, 1, 1]
     assert bridge.outbox.dones.tolist() == [0] * 6
     assert bridge.outbox.rewards.tolist() == [1, 0, 1, 1, 1, 1]
@@ -381,8 +381,8 @@ def test_a_step_of_all_agents_at_once_is_judged_too() -> None:
     for bad in (0.5, 4.0):
         bridge.inbox.actions[:] = [[0], [bad], [0]]
         with pytest.raises(errors.MalformedMessage, match="not a choice"):
-            bridge.step_all(0.0)
-        bridge.forget_requests()
+            bridge.lockstep.step_all(0.0)
+        bridge.lockstep.forget_requests()
     bridge.inbox.actions[:] = 3
-    assert bridge.step_all(0.0)
-    assert not bridge.busy
+    assert bridge.lockstep.step_all(0.0)
+    assert not bridge.lockstep.busy

@@ -11,10 +11,10 @@ import pytest
 from gymnasium import spaces
 
 from ue_rl import errors
+from ue_rl.carriers.pending import live_agents
 from ue_rl.connecting import open_transport
-from ue_rl.space_tree import leaves
+from ue_rl.spaces.tree import leaves
 from ue_rl.testing import MemoryTransport
-from ue_rl.transport import live_agents
 from ue_rl.wire import decode_handshake, encode_handshake
 
 pettingzoo = pytest.importorskip("pettingzoo", reason="the extra `agents` is not installed")

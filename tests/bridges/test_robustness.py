@@ -7,8 +7,7 @@ import logging
 import socket
 import sys
 import threading
-from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from functools import partial
 from typing import Any
 
 import gymnasium as gym
@@ -17,26 +16,27 @@ import pytest
 from numpy.typing import NDArray
 
 import ue_rl
+from tests.support.streams import Sum, dial, greeted, hosting, is_closed_by_the_server, line, say, settle
+from tests.support.streams import bridge as bridge_of
 from ue_rl import errors
-from ue_rl.bridges import BridgeServer, GymnasiumBridge, Mode, MultiEnvBridge, SingleEnvBridge, VectorBridge
+from ue_rl.bridges import BridgeServer, GymnasiumBridge, Mode, MultiEnvBridge, SingleEnvBridge
 from ue_rl.spec import ActionSpec, Channel, EnvSpec, EnvType
 from ue_rl.testing import MemoryTransport
 
-Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 RESET_BOTH = "ACT=RESET;ENV=0||ACT=RESET;ENV=1\n"
 
 
-class Sum(VectorBridge):
-    """Adds up the actions; at 9 its own code fails; from 5 on the episode is truncated, said by `truncated` alone."""
-
-    def reset_envs(self, env_ids: NDArray[np.intp], seeds: Sequence[Any], options: Sequence[Any]) -> None:
-        self.outbox.obs[env_ids] = 0
+class Game(Sum):
+    """At 9 its own code fails; from 5 on the episode is truncated, said by `truncated` alone."""
 
     def step_envs(self, actions: NDArray[np.float32], env_ids: NDArray[np.intp]) -> None:
         if (actions[env_ids] == 9).any():
             raise ZeroDivisionError("a bug in the game")
-        self.outbox.obs[env_ids] += actions[env_ids]
+        super().step_envs(actions, env_ids)
         self.outbox.truncated[env_ids] = self.outbox.obs[env_ids, 0] >= 5
+
+
+bridge = partial(bridge_of, kind=Game)
 
 
 class Twice:
@@ -75,48 +75,6 @@ class Stuck(Steps):
 
     def is_action_running_for_env(self, env_id: int) -> bool:
         return True
-
-
-def bridge(n: int = 2, **options: Any) -> Sum:
-    options.setdefault("channel", Channel.ANY)
-    return Sum(EnvSpec(1, 1, num_envs=n, **options))
-
-
-@asynccontextmanager
-async def hosting(hosted: Any, **options: Any) -> AsyncIterator[BridgeServer]:
-    async with BridgeServer(hosted, port=0, **options) as server:
-        yield server
-
-
-async def dial(server: BridgeServer) -> Streams:
-    return await asyncio.open_connection("127.0.0.1", server.port)
-
-
-async def line(streams: Streams) -> str:
-    return (await asyncio.wait_for(streams[0].readline(), 5)).decode()
-
-
-async def say(streams: Streams, text: str) -> None:
-    streams[1].write(text.encode())
-    await streams[1].drain()
-
-
-async def settle() -> None:
-    """Lets the server see what has been sent: a few turns of the loop."""
-    for _ in range(20):
-        await asyncio.sleep(0)
-
-
-async def is_closed_by_the_server(streams: Streams) -> bool:
-    """Says why, where it may, and nothing else."""
-    said = await asyncio.wait_for(streams[0].read(), 5)
-    return said == b"" or (said[:6] == b"ERROR=" and said.index(b"\n") == len(said) - 1)
-
-
-async def greeted(server: BridgeServer) -> Streams:
-    trainer = await dial(server)
-    assert (await line(trainer)).startswith("CONFIG")
-    return trainer
 
 
 # -- the game
@@ -186,18 +144,18 @@ async def test_a_trainer_that_never_reads_is_not_read_either() -> None:
             assert asked < 5000, "the server read on without end"
             writer.write(asks.encode())
             asked += 1
-            while hosted.ticks < asked and not (server._members and server._members[0].clogged):
+            while hosted.lockstep.ticks < asked and not (server._members and server._members[0].clogged):
                 await asyncio.sleep(0)
-        assert hosted.ticks == asked
+        assert hosted.lockstep.ticks == asked
         writer.write(asks.encode())
         await settle()
-        assert hosted.ticks == asked  # the one more was not read
+        assert hosted.lockstep.ticks == asked  # the one more was not read
         asked += 1
         transport.resume_reading()  # it reads again: all was kept, and it goes on
         assert (await line((reader, writer))).startswith("CONFIG")
         for _ in range(asked):
             assert (await line((reader, writer))).count("OBS=") == n
-        assert hosted.ticks == asked
+        assert hosted.lockstep.ticks == asked
         writer.close()
 
 
@@ -236,9 +194,9 @@ async def test_inference_ends_the_session_of_a_waiting_trainer_and_refuses_the_n
         late = await dial(server)
         assert await is_closed_by_the_server(late)
         assert hosted.mode is Mode.INFERENCE
-        ticks = hosted.ticks
+        ticks = hosted.lockstep.ticks
         await settle()
-        assert (hosted.ticks, policy.calls) == (ticks, 0)  # the server leaves the ticks to the game
+        assert (hosted.lockstep.ticks, policy.calls) == (ticks, 0)  # the server leaves the ticks to the game
         hosted.start_training()
         again = await greeted(server)
         again[1].close()
@@ -250,7 +208,7 @@ async def test_start_training_again_does_not_forget_a_waiting_trainer() -> None:
     async with hosting(hosted, tick_rate=50) as server:
         trainer = await greeted(server)
         await say(trainer, "ACT=RESET;ENV=0\n")
-        while not hosted.busy:
+        while not hosted.lockstep.busy:
             await asyncio.sleep(0)
         hosted.start_training()
         assert (await line(trainer)).startswith("OBS=0;")

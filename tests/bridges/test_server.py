@@ -12,92 +12,49 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from numpy.typing import NDArray
 
 import ue_rl
+from tests.support.streams import (
+    Sum,
+    bridge,
+    closed,
+    dial,
+    hosting,
+    is_closed_by_the_server,
+    line,
+    say,
+    settle,
+)
 from ue_rl import errors
-from ue_rl.bridges import BridgeServer, GymnasiumBridge, MultiEnvBridge, VectorBridge, run_in_process, run_in_thread
+from ue_rl.bridges import BridgeServer, GymnasiumBridge, MultiEnvBridge, run_in_process, run_in_thread
 from ue_rl.shm.segment import SHM_DIR
 from ue_rl.spec import Channel, EnvSpec, EnvType
 
-Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 FIRST = "OBS=0;REW=0;DONE=0;ENV=0||OBS=0;REW=0;DONE=0;ENV=1\n"
-
-
-class Sum(VectorBridge):
-    """Adds up the actions."""
-
-    def reset_envs(self, env_ids: NDArray[np.intp], seeds: Sequence[Any], options: Sequence[Any]) -> None:
-        self.outbox.obs[env_ids] = 0
-
-    def step_envs(self, actions: NDArray[np.float32], env_ids: NDArray[np.intp]) -> None:
-        self.outbox.obs[env_ids] += actions[env_ids]
 
 
 class Slow(MultiEnvBridge):
     """An action takes as many ticks as it says."""
 
     def create_state_string_for_env(self, env_id: int) -> Any:
-        return [self.ticks]
+        return [self.lockstep.ticks]
 
     def calculate_reward_for_env(self, env_id: int) -> Any:
         return 0, False
 
     def handle_reset_for_env(self, env_id: int) -> None:
-        self.until = self.ticks
+        self.until = self.lockstep.ticks
 
     def handle_response_actions_for_env(self, env_id: int, actions: Any) -> None:
-        self.until = self.ticks + int(actions[0])
+        self.until = self.lockstep.ticks + int(actions[0])
 
     def is_action_running_for_env(self, env_id: int) -> bool:
-        return self.ticks < self.until
-
-
-def bridge(n: int = 2, channel: Channel | None = Channel.ANY, **options: Any) -> Sum:
-    return Sum(EnvSpec(1, 1, num_envs=n, channel=channel, **options))
-
-
-@asynccontextmanager
-async def hosting(hosted: Any, **options: Any) -> AsyncIterator[BridgeServer]:
-    async with BridgeServer(hosted, port=0, **options) as server:
-        yield server
-
-
-async def dial(server: BridgeServer) -> Streams:
-    return await asyncio.open_connection("127.0.0.1", server.port)
-
-
-async def line(streams: Streams) -> str:
-    return (await asyncio.wait_for(streams[0].readline(), 5)).decode()
-
-
-async def say(streams: Streams, text: str) -> None:
-    streams[1].write(text.encode())
-    await streams[1].drain()
-
-
-async def closed(streams: Streams) -> None:
-    streams[1].close()
-    await streams[1].wait_closed()
-
-
-async def is_closed_by_the_server(streams: Streams) -> bool:
-    """Says why, where it may, and nothing else."""
-    said = await asyncio.wait_for(streams[0].read(), 5)
-    return said == b"" or (said[:6] == b"ERROR=" and said.index(b"\n") == len(said) - 1)
-
-
-async def settle() -> None:
-    """Lets the server see what has been sent: a few turns of the loop."""
-    for _ in range(20):
-        await asyncio.sleep(0.001)
+        return self.lockstep.ticks < self.until
 
 
 async def test_shared_channel_bytewise_crlf_and_partial_requests() -> None:
@@ -343,7 +300,7 @@ async def test_a_fixed_tick_rate_answers_once_a_tick() -> None:
             await say(trainer, "ACT=1;ENV=0\n")
             await line(trainer)
         assert loop.time() - begun > 19 / 200 * 0.8
-        assert hosted.ticks >= 20
+        assert hosted.lockstep.ticks >= 20
 
 
 async def test_close_is_idempotent_and_a_taken_port_is_an_error() -> None:

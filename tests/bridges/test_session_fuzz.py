@@ -11,13 +11,14 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.harness.lab import Lab
 from ue_rl import errors
 from ue_rl.bridges import run_in_thread
 from ue_rl.bridges.tcp.session import EngineSession
+from ue_rl.calls.asking import EngineCalls
 from ue_rl.connections import MultiTcpConnection
-from ue_rl.engine_calls import EngineCalls
 from ue_rl.spec import Channel
-from ue_rl.testing import Lab, RawClient
+from ue_rl.testing import RawClient
 
 REQUESTS = [
     b"ACT=RESET;ENV=0", b"ACT=RESET;ENV=0||ACT=RESET;ENV=1", b"ACT=0.5;ENV=1", b"ACT=0.5;ENV=0||ACT=RESET;ENV=1",
@@ -81,15 +82,15 @@ def test_whatever_comes_is_answered_or_is_the_trainers_error(seed: int, channel:
                 session.add(wires[-1])  # type: ignore[arg-type]
             place = rng.randrange(len(wires))
             session.feed(place, next(streams[place], b""))
-            if bridge.busy:
+            if bridge.lockstep.busy:
                 bridge.update_rl(0.0)
                 session.answer()
     except errors.UeRlError as error:
         assert error.fault in ("trainer", None), error  # noqa: PT017 - an error is one of two allowed outcomes
     finally:
         session.close()
-        bridge.forget_requests()
-    assert not bridge.paused
+        bridge.lockstep.forget_requests()
+    assert not bridge.lockstep.paused
     for wire in wires:
         assert wire.sent == b"" or wire.sent.endswith(b"\n")
         for line in wire.sent.splitlines():

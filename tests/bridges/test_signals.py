@@ -16,7 +16,7 @@ import pytest
 
 import ue_rl
 from ue_rl.bridges import run_shm_in_process
-from ue_rl.testing.do_nothing import DoNothingBridge
+from ue_rl.cli.do_nothing import DoNothingBridge
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="looks into /dev/shm")
 ENDS = [(signal.SIGTERM, 143), (signal.SIGHUP, 129)]
@@ -29,7 +29,7 @@ def script(code: str, before: str = "") -> Iterator[tuple[subprocess.Popen[str],
     head = """
         import signal, sys
         from ue_rl.bridges import ShmUpgrader, serve, serve_shm
-        from ue_rl.testing.do_nothing import DoNothingBridge
+        from ue_rl.cli.do_nothing import DoNothingBridge
         def say(host): print(host.url, flush=True)
     """
     text = "\n".join(textwrap.dedent(part) for part in (head, before, code))

@@ -4,55 +4,29 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
-import numpy as np
 import pytest
-from numpy.typing import NDArray
 
 import ue_rl
-from ue_rl.bridges import BridgeServer, VectorBridge, run_in_thread
+from tests.support.streams import Sum, bridge, dial, line, say, settle
+from ue_rl import errors
+from ue_rl.bridges import BridgeServer, run_in_thread
 from ue_rl.bridges.tcp import server as server_module
 from ue_rl.bridges.tcp.queue import Queue
+from ue_rl.connections import open_tcp
+from ue_rl.connections.tcp import greeting
 from ue_rl.spec import Channel, EnvSpec
 
-Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 ALL = "ACT=RESET;ENV=0||ACT=RESET;ENV=1\n"
-
-
-class Sum(VectorBridge):
-    """Adds up the actions."""
-
-    def reset_envs(self, env_ids: NDArray[np.intp], seeds: Sequence[Any], options: Sequence[Any]) -> None:
-        self.outbox.obs[env_ids] = 0
-
-    def step_envs(self, actions: NDArray[np.float32], env_ids: NDArray[np.intp]) -> None:
-        self.outbox.obs[env_ids] += actions[env_ids]
 
 
 @asynccontextmanager
 async def hosting(channel: Channel | None = Channel.ANY, **spec: Any) -> AsyncIterator[BridgeServer]:
-    async with BridgeServer(Sum(EnvSpec(1, 1, num_envs=2, channel=channel, **spec)), port=0) as server:
+    async with BridgeServer(bridge(channel=channel, **spec), port=0) as server:
         yield server
-
-
-async def dial(server: BridgeServer) -> Streams:
-    return await asyncio.open_connection("127.0.0.1", server.port)
-
-
-async def line(streams: Streams) -> str:
-    return (await asyncio.wait_for(streams[0].readline(), 5)).decode()
-
-
-def say(streams: Streams, text: str) -> None:
-    streams[1].write(text.encode())
-
-
-async def settle() -> None:
-    for _ in range(20):
-        await asyncio.sleep(0.001)
 
 
 @pytest.mark.parametrize("version", [0, 1])
@@ -67,7 +41,7 @@ async def test_a_silent_stranger_does_not_end_the_session_of_a_trainer_that_prep
         if not stays:
             probe[1].close()
             await settle()
-        say(trainer, ALL)
+        await say(trainer, ALL)
         assert (await line(trainer)).startswith("OBS=0;REW=0;DONE=0;ENV=0||")
         if stays and version:
             assert (await line(probe)).startswith("BUSY;SINCE=")
@@ -86,21 +60,21 @@ async def test_a_stranger_between_env_sockets_is_none_of_them(
         for n in range(2):
             if n == when:
                 stranger = await dial(server)
-                say(stranger, said)
+                await say(stranger, said)
                 await settle()
             envs.append(await dial(server))
-            say(envs[-1], "ACT=RESET\n")
+            await say(envs[-1], "ACT=RESET\n")
             await settle()
         if when == 2:
             stranger = await dial(server)
-            say(stranger, said)
+            await say(stranger, said)
         for n, env in enumerate(envs):
             assert await line(env) == f"OBS=0;REW=0;DONE=0;ENV={n}\n"
         if said:
             rest = await asyncio.wait_for(stranger[0].read(), 5)
             assert b"CONFIG" not in rest
             assert "which no trainer says before it is served" in caplog.text
-        say(envs[1], "ACT=3\n")
+        await say(envs[1], "ACT=3\n")
         assert await line(envs[1]) == "OBS=3;REW=0;DONE=0;ENV=1\n"
         assert server.sessions == 1
 
@@ -110,7 +84,7 @@ async def test_env_sockets_of_which_one_is_silent_are_taken_after_a_while(monkey
     async with hosting() as server:
         streams = [await dial(server) for _ in range(3)]
         assert (await line(streams[0])).startswith("CONFIG")
-        say(streams[2], "ACT=RESET\n")
+        await say(streams[2], "ACT=RESET\n")
         assert await line(streams[2]) == "OBS=0;REW=0;DONE=0;ENV=1\n"
 
 
@@ -135,7 +109,7 @@ async def test_env_sockets_may_be_silent_for_long(
             probe = await dial(server)
             await asyncio.sleep(0.12)
         for streams in envs:
-            say(streams, "ACT=RESET\n")
+            await say(streams, "ACT=RESET\n")
         for n, streams in enumerate(envs):
             assert await line(streams) == f"OBS=0;REW=0;DONE=0;ENV={n}\n"
         assert server.sessions == 1
@@ -191,16 +165,31 @@ async def test_a_trainer_that_waited_in_vain_was_no_env_socket(monkeypatch: pyte
         assert (await line(silent)).startswith("ERROR=it%20has%20said%20nothing")
 
 
+def test_ours_waits_for_its_turn_behind_a_silent_connection(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is not told that it has to wait: it might be an env socket of the silent one, whose address is the same."""
+    monkeypatch.setattr(server_module, "SILENCE", 0.2)
+    monkeypatch.setattr(greeting, "_REDIAL", 0.3)
+    with run_in_thread(Sum(EnvSpec(1, 1, num_envs=2, channel=Channel.ANY)), port=0) as server:
+        with socket.create_connection(("127.0.0.1", server.port), timeout=5) as silent:
+            assert silent.recv(6) == b"CONFIG"
+            with pytest.raises(errors.HandshakeError, match=r"sent no handshake.*within 0.1 s"):
+                open_tcp("127.0.0.1", server.port, connect_timeout=0.1)
+            connection = open_tcp("127.0.0.1", server.port, connect_timeout=0.1, wait=20)
+            connection.reset()
+            connection.receive()
+            connection.close()
+
+
 async def test_a_trainer_that_has_spoken_may_be_silent_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(server_module, "SILENCE", 0.02)
     async with hosting() as server:
         trainer = await dial(server)
         assert (await line(trainer)).startswith("CONFIG")
-        say(trainer, "\n")
+        await say(trainer, "\n")
         waiting = await dial(server)
         assert (await line(waiting)).startswith("BUSY")
         await asyncio.sleep(0.1)
-        say(trainer, ALL)
+        await say(trainer, ALL)
         assert (await line(trainer)).startswith("OBS=0;")
 
 
@@ -265,7 +254,7 @@ async def test_a_crowd_is_told_of_in_one_line_a_second(caplog: pytest.LogCapture
     async with hosting() as server:
         trainer = await dial(server)
         await line(trainer)
-        say(trainer, ALL)
+        await say(trainer, ALL)
         await line(trainer)
         crowd = [await dial(server) for _ in range(60)]
         for streams in crowd[-20:]:

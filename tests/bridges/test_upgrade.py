@@ -13,23 +13,12 @@ import numpy as np
 import pytest
 
 import ue_rl
+from tests.support.streams import Streams, Sum
 from ue_rl import errors
-from ue_rl.bridges import BridgeServer, ShmUpgrader, VectorBridge, run_in_thread
+from ue_rl.bridges import BridgeServer, ShmUpgrader, run_in_thread
 from ue_rl.bridges.tcp.session import EngineSession
 from ue_rl.connections import open_engine
 from ue_rl.spec import Channel, EnvSpec, EnvType
-
-Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
-
-
-class Sum(VectorBridge):
-    """Adds up the actions."""
-
-    def reset_envs(self, env_ids: Any, seeds: Any, options: Any) -> None:
-        self.outbox.obs[env_ids] = 0
-
-    def step_envs(self, actions: Any, env_ids: Any) -> None:
-        self.outbox.obs[env_ids] += actions[env_ids]
 
 
 class Threaded:
@@ -119,11 +108,11 @@ async def test_taken_in_any_split_and_closed_at_the_end(options: dict[str, Any])
             while len(offers.made) <= offers.events.count("close"):
                 await asyncio.sleep(0)
             server.bridge.outbox.obs[:] = 0
-            ticks = server.bridge.ticks
+            ticks = server.bridge.lockstep.ticks
             for i in range(1, 4):
                 assert await exchange(trainer, frame(1, 2), 8) == frame(i, 2 * i)
                 await asyncio.sleep(0.005)  # time in which the server could tick, and must not
-            assert server.bridge.ticks == ticks + 3
+            assert server.bridge.lockstep.ticks == ticks + 3
             trainer[1].close()
             done = offers.events.count("close")
             while offers.events.count("close") == done:

@@ -12,7 +12,8 @@ from typing import Any
 
 import pytest
 
-from ue_rl.testing import ChaosEngine, Leftovers, Record, WarmCli, WarmProcess, chaos_command
+from tests.harness.warm_cli import WarmCli, WarmProcess
+from ue_rl.testing import ChaosEngine, Leftovers, Record, chaos_command
 
 NUM_ENVS = 2
 # A rollout is 32 vec-steps: a run of 512 env-steps with 2 engines of 2 envs has four of them.
@@ -138,7 +139,9 @@ over_shm = pytest.mark.parametrize("stage", ["shm"], indirect=True)
 
 
 @pytest.fixture(params=["tcp", "shm"])
-def stage(warm_cli: WarmCli, leftovers: Leftovers, tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Stage]:
+def stage(
+    warm_cli: WarmCli, ue_rl_leftovers: Leftovers, tmp_path: Path, request: pytest.FixtureRequest
+) -> Iterator[Stage]:
     """Over both carriers; at the end nothing may be left of what was started."""
     made = Stage(warm_cli, tmp_path, request.param)
     yield made

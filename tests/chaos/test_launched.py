@@ -140,10 +140,10 @@ def test_a_port_that_is_taken(stage: Any) -> None:
 
 
 @over_shm
-def test_embedded_engines_of_which_one_is_killed(stage: Any, leftovers: Any) -> None:
+def test_embedded_engines_of_which_one_is_killed(stage: Any, ue_rl_leftovers: Any) -> None:
     run = stage.start("--env", "CartPole-v1", "--num-engines", 2, "--num-envs", 2, "--timesteps", 4096)
     run.wait_for("envs in 2 engines", 30)
-    served = [process for process in leftovers.processes() if "serve" in process.cmdline()[-20:]]
+    served = [process for process in ue_rl_leftovers.processes() if "serve" in process.cmdline()[-20:]]
     engines = [process for process in served if "keeper.py" not in " ".join(process.cmdline())]
     assert len(engines) == 2, [process.cmdline() for process in served]
     engines[0].kill()

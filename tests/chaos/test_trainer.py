@@ -42,20 +42,20 @@ def test_a_signal_saves_and_resumes(stage: Any, stop: str) -> None:
         stage.resume(timesteps=steps + 256)
 
 
-def test_a_kill_leaves_nothing_and_resumes(stage: Any, leftovers: Any) -> None:
+def test_a_kill_leaves_nothing_and_resumes(stage: Any, ue_rl_leftovers: Any) -> None:
     deaf = stage.carrier == "tcp"  # an engine that ignores SIGTERM is given three seconds
     run = stage.launch("--timesteps", 1_000_000, "--save-freq", 256, children=1, ignore_sigterm=deaf)
     stage.wait_for_steps(400)
     run.signal(signal.SIGKILL)
     assert run.wait(10) == -9
-    leftovers.check()
+    ue_rl_leftovers.check()
     steps = stage.newest_checkpoint(running=True).env_steps
     assert steps >= 256
     again = stage.resume(timesteps=steps + 256)
     again.wait_for(rf"{steps:,}|{steps}", 0)
 
 
-def test_ten_kills_while_it_saves(warm_cli: Any, leftovers: Any, tmp_path: Path, load_script: Any) -> None:
+def test_ten_kills_while_it_saves(warm_cli: Any, ue_rl_leftovers: Any, tmp_path: Path, load_script: Any) -> None:
     """benchmarks/chaos_kill.py does it a hundred times. What is saved does not depend on the carrier."""
     with ChaosEngine(shm=True) as engine:
         killer = load_script(KILL).Killer(warm_cli, tmp_path, port=engine.port)

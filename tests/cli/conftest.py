@@ -23,7 +23,7 @@ def rest_of(process: subprocess.Popen[str]) -> str:
 def served(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[subprocess.Popen[str], str]]:
     """A process of `ue-rl serve` with the words of the parameter (TMP is its folder), and the address it prints."""
     (tmp_path / "mine.py").write_text(
-        "from ue_rl.testing.do_nothing import DoNothingBridge\nclass Mine(DoNothingBridge):\n    pass\n"
+        "from ue_rl.cli.do_nothing import DoNothingBridge\nclass Mine(DoNothingBridge):\n    pass\n"
     )
     words = [word.replace("TMP", str(tmp_path)) for word in request.param]
     process = subprocess.Popen(

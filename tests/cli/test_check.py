@@ -12,13 +12,14 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
+from tests.harness.engines.mistaken import MistakenEngine
+from tests.harness.warm_cli import WarmCli
 from ue_rl.cli import cli, main
 from ue_rl.cli.check_view import View
 from ue_rl.compliance import MISTAKES, Finding, Outcome, Report
-from ue_rl.testing import MistakenEngine, WarmCli
 
 QUICK = ["--timeout", "0.5"]
-ENGINE = [sys.executable, "-m", "ue_rl.testing.engines.mistaken", "--port", "{port}", "--num-envs", "{num_envs}"]
+ENGINE = [sys.executable, "-m", "tests.harness.engines.mistaken", "--port", "{port}", "--num-envs", "{num_envs}"]
 
 
 def check(*words: str) -> Result:

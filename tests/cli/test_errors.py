@@ -17,9 +17,11 @@ from pathlib import Path
 import pytest
 
 import ue_rl
+from tests.harness.warm_cli import WarmCli
+from tests.support.waiting import eventually
 from ue_rl.cli import main
 from ue_rl.cli.common import engine_url
-from ue_rl.testing import PluginStandIn, WarmCli
+from ue_rl.testing import PluginStandIn
 
 posix = pytest.mark.skipif(os.name != "posix", reason="needs what POSIX has")
 
@@ -203,10 +205,7 @@ def test_ctrl_c_is_one_word(command: str, tiny_model: Path, warm_cli: WarmCli, t
             child.wait_for("codec")
             time.sleep(0.5)
         else:
-            deadline = time.monotonic() + 30
-            while not any("RESET" not in line for _, _, line in list(game.lines)):
-                assert time.monotonic() < deadline
-                time.sleep(0.01)
+            eventually(lambda: any("RESET" not in line for _, _, line in list(game.lines)), 30)
         child.signal(signal.SIGINT, group=True)
         assert child.wait(20) == 130
     assert (tmp_path / "errors.txt").read_text().strip() == "stopped"

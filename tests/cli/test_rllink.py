@@ -6,12 +6,12 @@ import pickle
 
 from click.testing import CliRunner
 
-from ue_rl.action_spec import ActionSpec
+from tests.harness.rllink_server import RLlinkServer
+from tests.harness.several import Walk
 from ue_rl.bridges.runners import run_in_thread
 from ue_rl.cli import cli
 from ue_rl.errors import LearnerUnreachable, UnsupportedNetwork
-from ue_rl.testing import RLlinkServer
-from ue_rl.testing.several import Walk
+from ue_rl.spaces.actions import ActionSpec
 
 
 def test_two_engines_play_as_one() -> None:

@@ -19,9 +19,9 @@ from ue_rl import errors
 from ue_rl.bridges import GymnasiumBridge
 from ue_rl.bridges.hosting import Closes
 from ue_rl.cli import COMMANDS, cli
+from ue_rl.cli.do_nothing import DoNothingBridge
 from ue_rl.cli.inspect import notes
 from ue_rl.testing import FaultyEngine, PluginStandIn, Script
-from ue_rl.testing.do_nothing import DoNothingBridge
 from ue_rl.wire.handshake import decode_handshake
 
 NAME = f"ue_rl_{os.getpid()}_signals"
@@ -161,8 +161,8 @@ def test_serve_closes_a_bridge_that_can_be_closed(monkeypatch: pytest.MonkeyPatc
     assert not issubclass(DoNothingBridge, Closes)
     monkeypatch.setattr("ue_rl.bridges.serve", lambda *_, **__: None)
     for made in (DoNothingBridge, Closing):
-        monkeypatch.setattr("ue_rl.testing.do_nothing.DoNothingBridge", made)
-        words = ["serve", "--bridge", "ue_rl.testing.do_nothing:DoNothingBridge", "--num-envs", "3"]
+        monkeypatch.setattr("ue_rl.cli.do_nothing.DoNothingBridge", made)
+        words = ["serve", "--bridge", "ue_rl.cli.do_nothing:DoNothingBridge", "--num-envs", "3"]
         result = CliRunner().invoke(cli, words)
         assert result.exit_code == 0, result.exception
     assert closed == [3]

@@ -20,12 +20,12 @@ import numpy as np
 import pytest
 from rich.console import Console
 
+from tests.harness.warm_cli import WarmCli
 from ue_rl.cli import train_live, train_report
 from ue_rl.cli.logs import JsonFormatter, use_text
 from ue_rl.engines.lifecycle import Life, LifeState
 from ue_rl.errors import EngineDisconnected, RestartsSpent
 from ue_rl.saving.stopping import Stopped
-from ue_rl.testing import WarmCli
 from ue_rl.training.directory import RunDirectory
 from ue_rl.training.fleet import Fleet
 from ue_rl.training.report import Outcome

@@ -71,10 +71,10 @@ def test_commands_while_an_action_runs_for_many_ticks() -> None:
         connection.send_actions(np.zeros((3, 1), np.float32))
         for _ in range(20):
             connection.commands.ping()
-        before = bridge.ticks
+        before = bridge.lockstep.ticks
         connection.commands.ping()
         connection.commands.ping()
-        assert bridge.ticks > before, "the action does not run on"
+        assert bridge.lockstep.ticks > before, "the action does not run on"
         connection.commands.request(1000)
         assert connection.receive().rewards.tolist() == [1, 1, 1]
 

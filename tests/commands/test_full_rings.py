@@ -94,7 +94,7 @@ def test_a_trainer_that_dies_with_a_full_ring_does_not_hold_the_game(
         connection.commands.ping()
         fill_from_engine(host)
         connection.send_actions(np.ones((3, 1), np.float32))
-        monkeypatch.setattr("ue_rl.processes.alive", lambda *_: False)
+        monkeypatch.setattr("ue_rl.system.processes.alive", lambda *_: False)
         begun = time.monotonic()
         assert host.tick(0) is False
         assert time.monotonic() - begun < 2 * slack

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import contextlib
 
+from tests.harness.engines.mistaken import MistakenEngine
+from tests.harness.engines.ways import Way
 from ue_rl.compliance import Finding, Options, Outcome, check
-from ue_rl.testing.engines.mistaken import MistakenEngine
-from ue_rl.testing.engines.ways import Way
 
 
 class _Enough(Exception):

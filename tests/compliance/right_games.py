@@ -81,6 +81,21 @@ class ManyHomes(WalkHome):
         return -0.25, bool(self.at[env, 0] == 20 * env)
 
 
+class Fork(Game):
+    """The first two steps choose a way: where they differ it ends with the third one, else it has no end."""
+
+    def begin(self, env: int) -> None:
+        """See Game."""
+        self.at[env] = 0
+
+    def play(self, env: int, action: NDArray[np.float32]) -> tuple[float, bool]:
+        """See Game."""
+        self.at[env] += 2 * action[0] - 1
+        if self.t[env] == 2:
+            self.ends = getattr(self, "ends", {}) | {env: bool(self.at[env, 0] == 0)}
+        return 1.0, bool(self.t[env] == 3 and self.ends[env])
+
+
 class RoundTrip(Game):
     """Four places in a circle; home again is the end."""
 
@@ -266,6 +281,7 @@ class Switch(Thrust):
 
 
 GAMES = (
+    Fork,
     WalkHome, ManyHomes, RoundTrip, Catch, Lap, Bandit, FixedBandit, ContextBandit, FreshBandit, ManyPulls, Countdown,
     Clock, Fall, Board, Corridor, Thrust, Switch,
 )  # fmt: skip

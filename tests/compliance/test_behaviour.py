@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from tests.compliance.behaviour import HANGS, checked, found
+from tests.harness.engines.mistaken import MistakenEngine
 from ue_rl.compliance import Outcome, Report
 from ue_rl.testing import ChaosEngine
-from ue_rl.testing.engines.mistaken import MistakenEngine
 
 WRONG = [
     "reset-ignored:state", "reset-ignored:zero-step", "reset-ignored:env-1", "reset-ignored:mid-episode",

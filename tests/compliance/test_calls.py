@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pytest
 
+from tests.harness.engines.mistaken import MistakenEngine
+from tests.harness.lab import Lab
 from ue_rl import compliance
 from ue_rl.bridges import MultiEnvBridge
 from ue_rl.bridges.runners import run_in_thread
 from ue_rl.compliance import Options, Outcome, Report
-from ue_rl.space_tree import Branch, box
+from ue_rl.spaces.tree import Branch, box
 from ue_rl.spec import EnvSpec
-from ue_rl.testing import Lab
-from ue_rl.testing.engines.mistaken import MistakenEngine
 
 CALLS = ("parameters", "parameters of a reset", "pause", "time scale", "pictures", "rewards of goals")
 

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from tests.compliance.behaviour import HANGS
+from tests.harness.engines.mistaken import MistakenEngine
 from ue_rl import compliance
 from ue_rl.compliance import Options, Outcome, Report, spelling
 from ue_rl.testing import PluginStandIn
-from ue_rl.testing.engines.mistaken import MistakenEngine
 
 DELIVERY = (
     "partial batches", "steps and resets together", "what partial batches do", "what steps and resets together do",

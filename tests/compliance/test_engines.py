@@ -18,16 +18,15 @@ from samples.agents.cover import CoverBridge
 from samples.agents.sumo import SumoBridge
 from samples.curriculum.climb import Climb
 from samples.reach import ReachBridge
+from tests.harness.engines.mistaken import MistakenEngine
 from tests.samples import test_unity as unity
-from ue_rl.bridges import GymnasiumBridge, ShmUpgrader, run_in_thread
-from ue_rl.bridges.core import BridgeCore
+from ue_rl.bridges import BaseBridge, GymnasiumBridge, ShmUpgrader, run_in_thread
 from ue_rl.compliance import Options, Report, check
 from ue_rl.compliance.memory_peer import MEMORY
 from ue_rl.compliance.text_peer import PER_ENV, SHARED
 from ue_rl.testing import PluginStandIn
-from ue_rl.testing.engines.mistaken import MistakenEngine
 
-BRIDGES: dict[str, Callable[[], BridgeCore]] = {
+BRIDGES: dict[str, Callable[[], BaseBridge]] = {
     "CartPole": lambda: GymnasiumBridge("CartPole-v1", 4),
     "Pendulum": lambda: GymnasiumBridge("Pendulum-v1", 2),
     "FrozenLake": lambda: GymnasiumBridge("FrozenLake-v1", 3),

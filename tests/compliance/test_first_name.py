@@ -12,10 +12,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from tests.harness.engines.mistaken import MistakenEngine
+from tests.harness.engines.right import Answer, Ask
 from ue_rl.compliance import Options, Report, check
 from ue_rl.compliance.rounding import rounding
-from ue_rl.testing.engines.mistaken import MistakenEngine
-from ue_rl.testing.engines.right import Answer, Ask
 
 QUICK = Options(timeout=0.5)
 

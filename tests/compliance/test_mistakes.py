@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from tests.compliance.conftest import first_findings
+from tests.harness.engines.mistaken import MistakenEngine
+from tests.harness.engines.mistakes import UNUSUAL, WAYS, find
+from tests.harness.engines.ways import Way
 from ue_rl.compliance import MISTAKES, Options, Report, check
-from ue_rl.testing.engines.mistaken import MistakenEngine
-from ue_rl.testing.engines.mistakes import UNUSUAL, WAYS, find
-from ue_rl.testing.engines.ways import Way
 
 ROOT = Path(__file__).resolve().parents[2]
 QUICK = Options(timeout=0.5)

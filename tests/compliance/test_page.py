@@ -6,9 +6,9 @@ import json
 import re
 from pathlib import Path
 
+from tests.harness.engines.mistaken import MistakenEngine
 from ue_rl import compliance
 from ue_rl.compliance import MISTAKES, Options
-from ue_rl.testing import MistakenEngine
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "checking.md"
 BEGIN, END = "<!-- mistakes -->\n", "<!-- end of mistakes -->\n"

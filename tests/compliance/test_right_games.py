@@ -14,15 +14,14 @@ import pytest
 
 from tests.compliance.behaviour import Walk, report_of
 from tests.compliance.right_games import GAMES, Corridor, Countdown
-from ue_rl.bridges import GymnasiumBridge, run_in_thread
-from ue_rl.bridges.core import BridgeCore
+from ue_rl.bridges import BaseBridge, GymnasiumBridge, run_in_thread
 from ue_rl.compliance import Options, Outcome, Report, check
 from ue_rl.spec import ActionSpec
 
 AGENTS = Path(__file__).resolve().parents[2] / "docs" / "agents.md"
 
 
-def of(bridge: BridgeCore, **options: Any) -> Report:
+def of(bridge: BaseBridge, **options: Any) -> Report:
     with run_in_thread(bridge) as engine:
         return check(engine.url, Options(**options))
 
@@ -137,7 +136,7 @@ class Deaf(Countdown):
         return 0.5, super().play(env, action)[1]
 
 
-MISTAKES: list[tuple[Callable[[], BridgeCore], Outcome, str]] = [
+MISTAKES: list[tuple[Callable[[], BaseBridge], Outcome, str]] = [
     (AtHome, Outcome.WARN, "resets-itself"),
     (EndsAtOnce, Outcome.WARN, "done-after-reset"),
     (Limited, Outcome.WARN, "limit-as-done"),

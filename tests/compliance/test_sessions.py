@@ -10,10 +10,10 @@ from functools import partial
 
 import pytest
 
+from tests.harness.engines.mistaken import MistakenEngine
 from ue_rl import compliance
 from ue_rl.compliance import Options, Outcome, Report
 from ue_rl.testing import PluginStandIn
-from ue_rl.testing.engines.mistaken import MistakenEngine
 
 SESSIONS = (
     "next trainer", "trainers that break off", "connections that say nothing", "a second trainer", "garbage",

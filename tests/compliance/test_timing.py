@@ -9,11 +9,11 @@ import time
 import pytest
 
 from tests.compliance.behaviour import HANGS
+from tests.harness.engines.mistaken import MistakenEngine
+from tests.harness.engines.right import Answer, Ask
 from ue_rl import compliance
 from ue_rl.compliance import Options, Outcome, Report
 from ue_rl.compliance.checks.timing import ticks_of
-from ue_rl.testing.engines.mistaken import MistakenEngine
-from ue_rl.testing.engines.right import Answer, Ask
 
 TIMING = ("speed", "delayed pieces")
 

@@ -8,14 +8,13 @@ import numpy as np
 import pytest
 
 from ue_rl import errors
-from ue_rl.bridges import run_in_thread
-from ue_rl.bridges.core import BridgeCore
+from ue_rl.bridges import BaseBridge, run_in_thread
 from ue_rl.connections import MultiTcpConnection
 from ue_rl.spec import AgentGroup, Channel, EnvSpec
 from ue_rl.testing import RawClient
 
 
-class Uneven(BridgeCore):
+class Uneven(BaseBridge):
     """Two envs of two strikers and a goalie; an agent answers `wait` ticks after it was asked, each at its own time.
 
     Observation: env, agent, how often it was asked. The goalie has one number more, its env's resets.
@@ -26,6 +25,7 @@ class Uneven(BridgeCore):
         self.wait, self.left = wait, np.zeros(6, int)
         self.asked, self.resets = np.zeros(6, int), np.zeros(2, int)
         super().__init__(EnvSpec(4, 2, num_envs=2, groups=groups, features=frozenset({"INFO"})))
+        self.lockstep.tick_training = self.tick_training  # type: ignore[method-assign]
 
     def tick_training(self, delta: float) -> None:
         """Answers those whose time has come."""
@@ -47,10 +47,13 @@ class Uneven(BridgeCore):
             self.inbox.command[row] = self.inbox.NOTHING
             self.answered[row] = 1
 
-    def tick_inference(self, delta: float) -> None:
+    def begin_in(self, envs: Any, seeds: Any, options: Any) -> None:
         """Not used."""
 
-    def begin_episodes(self) -> None:
+    def act_in(self, envs: Any, actions: Any) -> None:
+        """Not used."""
+
+    def read_in(self, envs: Any, begun: bool) -> None:
         """Not used."""
 
 

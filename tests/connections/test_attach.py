@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import os
-import time
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from ue_rl import errors, processes
+from tests.support.waiting import eventually
+from ue_rl import errors
 from ue_rl.bridges import ShmHost, VectorBridge, run_shm_in_thread
 from ue_rl.connections import SharedMemoryConnection
 from ue_rl.connections.shm import attach
@@ -20,6 +20,7 @@ from ue_rl.shm import segment
 from ue_rl.shm.header import ATTACHED, CLIENT_PID, CLIENT_STATE
 from ue_rl.shm.memory import StepMemory, plan
 from ue_rl.spec import EnvSpec
+from ue_rl.system import processes
 
 linux = pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="only /proc tells when a process was started")
 
@@ -45,10 +46,7 @@ def test_a_dead_trainers_pid_that_was_given_to_another_process_frees_the_segment
         connection.receive()
         real = processes._stat
         monkeypatch.setattr(processes, "_stat", lambda pid: ("S", (real(pid) or ("", 0))[1] + 1))
-        deadline = time.monotonic() + 10
-        while host.host.memory.load_u32(CLIENT_PID):
-            assert time.monotonic() < deadline, "the dead trainer's claim was never freed"
-            time.sleep(0.005)
+        eventually(lambda: not host.host.memory.load_u32(CLIENT_PID), 10, "the dead trainer's claim was never freed")
         monkeypatch.undo()
         with SharedMemoryConnection(host.name, timeout=5) as following:
             following.reset()

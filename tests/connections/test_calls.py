@@ -10,14 +10,14 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.harness.lab import Lab
 from ue_rl import errors
 from ue_rl.bridges import run_in_thread
+from ue_rl.calls.asking import EngineCalls
+from ue_rl.cli.do_nothing import DoNothingBridge
 from ue_rl.connections import MultiTcpConnection, open_engine
-from ue_rl.engine_calls import EngineCalls
 from ue_rl.spec import Parameter
 from ue_rl.testing import MemoryTransport, RawClient
-from ue_rl.testing.do_nothing import DoNothingBridge
-from ue_rl.testing.lab import Lab
 from ue_rl.wire import calls as lines
 
 
@@ -58,7 +58,7 @@ def test_all_calls_between_steps(channel: str, compiled: Any) -> None:
         assert calls.list_parameters()["gravity"] == Parameter("gravity", 4.0, 0.0, 20.0)
         calls.set_time_scale(4)
         calls.pause()
-        assert bridge.paused
+        assert bridge.lockstep.paused
         assert step(connection, 0.0) == [4.0, 4.0, 2.0]  # single steps go on
         calls.resume()
         picture = calls.render(0)

@@ -48,14 +48,14 @@ def fault_cases() -> Iterator[object]:
 
 @pytest.mark.parametrize(("case", "wiring", "compiled"), list(fault_cases()))
 def test_each_fault_has_its_named_error_in_time(
-    faulty_engine: Engine,
+    ue_rl_faulty_engine: Engine,
     shm_engine: Callable[[Script], FaultyEngine],
     case: FaultCase,
     wiring: str,
     compiled: bool,
     slack: float,
 ) -> None:
-    engine = shm_engine(case.script) if wiring == "shm" else faulty_engine(case.script, num_envs=NUM_ENVS)
+    engine = shm_engine(case.script) if wiring == "shm" else ue_rl_faulty_engine(case.script, num_envs=NUM_ENVS)
     wanted = case.wanted_on(wiring)
     # On a busy machine an endless line takes its time to arrive.
     timeout = 30 * TIMEOUT if wanted.kind is errors.LineTooLong else TIMEOUT
@@ -89,9 +89,9 @@ def test_each_fault_has_its_named_error_in_time(
 
 @KERNELS
 @pytest.mark.parametrize("wiring", WIRINGS)
-def test_latency_and_any_fragmentation_are_no_faults(faulty_engine: Engine, wiring: str, compiled: bool) -> None:
+def test_latency_and_any_fragmentation_are_no_faults(ue_rl_faulty_engine: Engine, wiring: str, compiled: bool) -> None:
     for script in (Script(latency=0.02), Script(fragment=1), Script(fragment=7, fragment_delay=0.0005)):
-        with to(faulty_engine(script, num_envs=NUM_ENVS), wiring, compiled=compiled, timeout=5) as connection:
+        with to(ue_rl_faulty_engine(script, num_envs=NUM_ENVS), wiring, compiled=compiled, timeout=5) as connection:
             connection.reset()
             connection.receive()
             for step in (1, 2):
@@ -104,9 +104,9 @@ def test_latency_and_any_fragmentation_are_no_faults(faulty_engine: Engine, wiri
 @KERNELS
 @pytest.mark.parametrize("wiring", WIRINGS)
 def test_the_deadline_is_for_the_whole_answer_not_for_each_byte(
-    faulty_engine: Engine, wiring: str, compiled: bool, slack: float
+    ue_rl_faulty_engine: Engine, wiring: str, compiled: bool, slack: float
 ) -> None:
-    engine = faulty_engine(Script(fragment=1, fragment_delay=0.01), num_envs=NUM_ENVS)
+    engine = ue_rl_faulty_engine(Script(fragment=1, fragment_delay=0.01), num_envs=NUM_ENVS)
     connection = to(engine, wiring, compiled=compiled, connect_timeout=5)
     connection.connect()
     error, took = provoke(connection)  # each byte comes in time, the line would take longer
@@ -119,12 +119,12 @@ def test_the_deadline_is_for_the_whole_answer_not_for_each_byte(
 @pytest.mark.parametrize("wiring", WIRINGS)
 @pytest.mark.parametrize("num_envs", [1, 3])
 def test_an_answer_too_many_that_comes_late_shifts_no_rollout(
-    faulty_engine: Engine, wiring: str, compiled: bool, num_envs: int
+    ue_rl_faulty_engine: Engine, wiring: str, compiled: bool, num_envs: int
 ) -> None:
     """The second answer arrives after the first was read: the next step must not take it for its own."""
     fault = Fault(FaultKind.TWICE, env=num_envs - 1, step=2)
     row = FaultyEngine(num_envs=num_envs).good_row(fault.env, 2)
-    engine = faulty_engine(Script(faults=(fault,), fragment=len(row) + 1, fragment_delay=0.02), num_envs=num_envs)
+    engine = ue_rl_faulty_engine(Script(faults=(fault,), fragment=len(row) + 1, fragment_delay=0.02), num_envs=num_envs)
     with to(engine, wiring, compiled=compiled, timeout=5) as connection:
         connection.reset()
         connection.receive()
@@ -142,8 +142,10 @@ def test_an_answer_too_many_that_comes_late_shifts_no_rollout(
 
 @KERNELS
 @pytest.mark.parametrize("wiring", WIRINGS)
-def test_rows_before_a_bad_one_are_not_given_out(faulty_engine: Engine, wiring: str, compiled: bool) -> None:
-    with to(faulty_engine(Fault(FaultKind.NAN, env=2, step=1), num_envs=3), wiring, compiled=compiled) as connection:
+def test_rows_before_a_bad_one_are_not_given_out(ue_rl_faulty_engine: Engine, wiring: str, compiled: bool) -> None:
+    with to(
+        ue_rl_faulty_engine(Fault(FaultKind.NAN, env=2, step=1), num_envs=3), wiring, compiled=compiled
+    ) as connection:
         connection.reset()
         connection.receive()
         connection.send_actions(np.zeros((3, 2), np.float32))
@@ -155,8 +157,8 @@ def test_rows_before_a_bad_one_are_not_given_out(faulty_engine: Engine, wiring: 
 
 @KERNELS
 @pytest.mark.parametrize("wiring", WIRINGS)
-def test_a_policys_nan_never_reaches_the_engine(faulty_engine: Engine, wiring: str, compiled: bool) -> None:
-    engine = faulty_engine(num_envs=3)
+def test_a_policys_nan_never_reaches_the_engine(ue_rl_faulty_engine: Engine, wiring: str, compiled: bool) -> None:
+    engine = ue_rl_faulty_engine(num_envs=3)
     with to(engine, wiring, compiled=compiled) as connection:
         connection.reset()
         connection.receive()
@@ -215,25 +217,25 @@ def test_an_engine_that_never_reads_is_a_timeout(slack: float) -> None:
 
 
 def test_the_plugin_waits_for_more_env_sockets_than_it_announced(
-    plugin_stand_in: Callable[..., PluginStandIn], slack: float
+    ue_rl_plugin_stand_in: Callable[..., PluginStandIn], slack: float
 ) -> None:
-    game = plugin_stand_in(num_envs=3, handshake="CONFIG:OBS=4;ACT=2;ENV_TYPE=MULTI;ENV_COUNT=2")
+    game = ue_rl_plugin_stand_in(num_envs=3, handshake="CONFIG:OBS=4;ACT=2;ENV_TYPE=MULTI;ENV_COUNT=2")
     error, took = provoke(to(game, "per_env"))
     assert isinstance(error, errors.EngineTimeout)
     assert "0 of 2 envs" in str(error)
     assert took < TIMEOUT + 1.2 * slack
 
 
-def test_the_plugin_does_not_serve_the_shared_channel(plugin_stand_in: Callable[..., PluginStandIn]) -> None:
-    error, _ = provoke(to(plugin_stand_in(num_envs=2), "shared"))
+def test_the_plugin_does_not_serve_the_shared_channel(ue_rl_plugin_stand_in: Callable[..., PluginStandIn]) -> None:
+    error, _ = provoke(to(ue_rl_plugin_stand_in(num_envs=2), "shared"))
     assert isinstance(error, errors.EngineTimeout)
     assert "channel='per_env'" in str(error)
 
 
 def test_the_plugin_gives_a_second_trainer_no_handshake(
-    plugin_stand_in: Callable[..., PluginStandIn], slack: float
+    ue_rl_plugin_stand_in: Callable[..., PluginStandIn], slack: float
 ) -> None:
-    game = plugin_stand_in(num_envs=2)
+    game = ue_rl_plugin_stand_in(num_envs=2)
     with RawClient(game.address) as first:
         assert first.line() == game.handshake
         error, took = provoke(to(game, "auto"))
@@ -242,8 +244,8 @@ def test_the_plugin_gives_a_second_trainer_no_handshake(
     assert took < TIMEOUT + 1.2 * slack
 
 
-def test_the_plugins_stray_line_is_named(plugin_stand_in: Callable[..., PluginStandIn]) -> None:
-    error, _ = provoke(to(plugin_stand_in(num_envs=2, tag_lines=False), "per_env"))
+def test_the_plugins_stray_line_is_named(ue_rl_plugin_stand_in: Callable[..., PluginStandIn]) -> None:
+    error, _ = provoke(to(ue_rl_plugin_stand_in(num_envs=2, tag_lines=False), "per_env"))
     assert isinstance(error, errors.MalformedMessage)
     assert "PROBLEM IS HERE" in str(error)
     assert error.env_id == 0
@@ -269,13 +271,13 @@ def test_the_plugins_stray_line_is_named(plugin_stand_in: Callable[..., PluginSt
     ids=lambda value: value.kind.name if isinstance(value, Fault) else "",
 )
 def test_single_envs_fail_by_name_too(
-    faulty_engine: Engine,
+    ue_rl_faulty_engine: Engine,
     env_type: str,
     fault: Fault,
     kind: type[errors.UeRlError] | tuple[type[errors.UeRlError], ...],
     slack: float,
 ) -> None:
-    engine = faulty_engine(fault, num_envs=1, env_type=env_type)
+    engine = ue_rl_faulty_engine(fault, num_envs=1, env_type=env_type)
     connection = SingleTcpConnection(engine.host, engine.port, timeout=TIMEOUT)
     error, took = provoke(connection)
     assert isinstance(error, kind), repr(error)

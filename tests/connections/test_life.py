@@ -15,15 +15,15 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.harness.several import FragileSource
 from ue_rl import errors
 from ue_rl.bridges import ShmUpgrader, VectorBridge, run_in_thread, run_shm_in_thread
+from ue_rl.carriers.base import BaseTransport
 from ue_rl.connections import SharedMemoryConnection, open_engine
 from ue_rl.engines.transport import EnginesTransport
 from ue_rl.envs.vec_env import UnrealVecEnv
 from ue_rl.spec import EnvSpec
 from ue_rl.testing.memory import MemoryTransport
-from ue_rl.testing.several import FragileSource
-from ue_rl.transport import BaseTransport
 
 N = 2
 SPEC = EnvSpec(1, 1, num_envs=N, features=frozenset({"SEED", "OPTIONS", "INFO"}))

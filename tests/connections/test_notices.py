@@ -17,14 +17,14 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.harness.lab import Lab
 from ue_rl import errors
 from ue_rl.bridges import ShmUpgrader, run_in_thread
+from ue_rl.calls.asking import EngineCalls
+from ue_rl.cli.do_nothing import DoNothingBridge
 from ue_rl.connections import MultiTcpConnection, open_engine
-from ue_rl.connections.tcp import connection as tcp_connection
-from ue_rl.engine_calls import EngineCalls
+from ue_rl.connections.tcp import greeting
 from ue_rl.testing import RawClient
-from ue_rl.testing.do_nothing import DoNothingBridge
-from ue_rl.testing.lab import Lab
 
 UNICODE = "d\u00e9faut \u2014 \u58ca\u308c\u305f \U0001f525 a;b|c=%"
 
@@ -55,13 +55,13 @@ def begin(connection: Any) -> None:
 @pytest.fixture
 def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
     """Less time than usual for a session that is just ending; test_a_second_trainer_is_told_at_once tries the usual."""
-    monkeypatch.setattr(tcp_connection, "_BUSY_GRACE", 0.1)
+    monkeypatch.setattr(greeting, "_BUSY_GRACE", 0.1)
 
 
 @pytest.mark.parametrize("spoken", [True, False], ids=["has reset", "only connected"])
 def test_a_second_trainer_is_told_at_once(channel: str, spoken: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     if not spoken:
-        monkeypatch.setattr(tcp_connection, "_BUSY_GRACE", 0.1)
+        monkeypatch.setattr(greeting, "_BUSY_GRACE", 0.1)
     with run_in_thread(DoNothingBridge(2), port=0) as server, trainer(server, channel=channel) as first:
         if spoken:
             begin(first)
@@ -380,7 +380,7 @@ def test_the_reason_stands_on_the_first_connection_alone() -> None:
 
 @pytest.mark.skipif(sys.platform == "win32", reason="sends SIGINT")
 def test_a_server_that_is_interrupted_says_so() -> None:
-    command = [sys.executable, "-m", "ue_rl", "serve", "--bridge", "ue_rl.testing.do_nothing:DoNothingBridge"]
+    command = [sys.executable, "-m", "ue_rl", "serve", "--bridge", "ue_rl.cli.do_nothing:DoNothingBridge"]
     process = subprocess.Popen([*command, "--port", "0", "--num-envs", "2"], stdout=subprocess.PIPE, text=True)
     try:
         assert process.stdout is not None

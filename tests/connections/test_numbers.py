@@ -14,10 +14,10 @@ import pytest
 from ue_rl import errors
 from ue_rl.bridges import MultiEnvBridge, run_in_thread
 from ue_rl.bridges.tcp.numbers import Numbers
-from ue_rl.compiled import load
 from ue_rl.connecting import open_transport, parse_tcp
 from ue_rl.connections import open_tcp
 from ue_rl.spec import AgentGroup, Channel, EnvSpec, EnvType
+from ue_rl.system.compiled import load
 from ue_rl.testing.engines.line_engine import LineEngine
 from ue_rl.testing.raw_client import RawClient
 from ue_rl.wire import Codec, kernels_pure
@@ -82,6 +82,12 @@ MISTAKES: dict[str, tuple[Change, type[errors.UeRlError], str]] = {
     "in the first row": (
         lambda rows, n: rows.replace("DONE=0", f"DONE=0;SEQ={n}", 1) + ";X=1", errors.MalformedMessage, "without the",
     ),
+    "in a row, and at the end": (
+        lambda rows, n: rows.replace("DONE=0", f"DONE=0;SEQ={n}", 1) + f";SEQ={n}", errors.MalformedMessage,
+        "once, at the end",
+    ),
+    "in front": (lambda rows, n: f"SEQ={n};{rows};SEQ={n}", errors.MalformedMessage, "once, at the end"),
+    "another before it": (lambda rows, n: f"{rows}; seq = x ;SEQ={n}", errors.MalformedMessage, "once, at the end"),
     "no number": (lambda rows, n: f"{rows};SEQ=two", errors.MalformedMessage, "cannot be read"),
     "zero": (lambda rows, n: f"{rows};SEQ=0", errors.MalformedMessage, "cannot be read"),
     "nothing": (lambda rows, n: f"{rows};SEQ=", errors.MalformedMessage, "cannot be read"),
@@ -104,7 +110,8 @@ def test_a_wrong_number_is_a_named_error(mistake: str, channel: str, compiled: b
             take_steps(engine, channel, compiled)
         assert type(caught.value) is kind
         assert (caught.value.field, caught.value.fault) == ("SEQ", "engine")
-        assert caught.value.env_id == (0 if channel == "per_env" else None)
+        of_row = (N - 1 if mistake == "another before it" else 0) if "once" in said else None
+        assert caught.value.env_id == (0 if channel == "per_env" else of_row)
 
 
 SPELLINGS: dict[str, Change] = {
@@ -114,6 +121,7 @@ SPELLINGS: dict[str, Change] = {
     "carriage return": lambda rows, n: f"{rows};SEQ={n}\r",
     "semicolon behind": lambda rows, n: f"{rows};SEQ={n};",
     "empty lines around": lambda rows, n: f"\r\n\n{rows};SEQ={n}\n",
+    "lines of blanks around": lambda rows, n: f" \t\n{rows};SEQ={n}\n \r\n\t",
     "beside an unknown field": lambda rows, n: f"{rows};X=1;SEQ={n}",
 }
 
@@ -234,7 +242,6 @@ def test_an_engine_echoes_what_came(slow: tuple[Slow, RawClient]) -> None:
     assert client.ask(f"{everybody} ; seq = 0012 ;\r").endswith(";ENV=2;SEQ=12")
     for spelling in (everybody, f"{everybody};X=7"):
         assert "SEQ" not in client.ask(spelling)
-    assert "SEQ" not in client.ask("ACT=0;ENV=0;SEQ=5||ACT=0;ENV=1")  # not at the end of the line
     assert client.ask("GET;SEQ=8").startswith("REFUSED=")
     assert client.ask("GET ; seq = 9").endswith(";SEQ=9")
     assert "SEQ" not in client.ask("GET")
@@ -246,6 +253,25 @@ def test_a_number_that_is_none_ends_the_session(number: str, request_line: str, 
     _, client = slow
     assert "SEQ" in client.ask(f"{request_line};SEQ={number}")
     assert client.read_to_end() == b""
+
+
+@pytest.mark.parametrize(
+    "line", ["ACT=0;ENV=0;SEQ=5||ACT=0;ENV=1", "ACT=0;ENV=0;SEQ=5||ACT=0;ENV=1;SEQ=6", "ACT=0;ENV=0;SEQ=6;SEQ=6",
+             "SEQ=6;ACT=0;ENV=0;SEQ=6", "GET;SEQ=5;SEQ=6", "GET;SEQ=x;X=1"],
+)  # fmt: skip
+def test_a_number_that_does_not_stand_last_ends_the_session(line: str, slow: tuple[Slow, RawClient]) -> None:
+    _, client = slow
+    assert "once%2C%20at%20the%20end%20of%20the%20line" in client.ask(line)
+    assert client.read_to_end() == b""
+
+
+@pytest.mark.parametrize("channel", ["shared", "per_env"])
+def test_the_answer_to_a_call_has_one_number(channel: str) -> None:
+    with Numbered(lambda rows, n: f"{rows};SEQ=7;SEQ={n}", at=1, channel="ANY") as engine:
+        connection = open_tcp("127.0.0.1", engine.port, channel=channel)
+        with pytest.raises(errors.MalformedMessage, match="once, at the end") as caught:
+            connection.call("GET")
+        assert caught.value.field == "SEQ"
 
 
 def test_rows_of_two_requests_are_answered_in_lines_of_their_own(slow: tuple[Slow, RawClient]) -> None:
@@ -285,8 +311,9 @@ def test_env_sockets_have_numbers_of_their_own() -> None:
 
 def test_all_agents_of_an_env_are_answered_with_one_number() -> None:
     one = EnvSpec(1, 1)
-    codec = Codec(EnvSpec(1, 1, num_envs=2, groups=(AgentGroup("a", 2, one),)))
-    numbers, command = Numbers(codec, echoes=True), np.array([1, 1, 2, 2], np.uint8)
+    features = frozenset({"SEQ"})
+    codec = Codec(EnvSpec(1, 1, num_envs=2, groups=(AgentGroup("a", 2, one),), features=features))
+    numbers, command = Numbers(codec), np.array([1, 1, 2, 2], np.uint8)
     numbers.asked(0, 4, None, command)
     command[:2] = 0  # env 0 has answered, and one of its agents is asked again
     before = command.copy()

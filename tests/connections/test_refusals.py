@@ -11,14 +11,14 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.harness.several import Walk
 from ue_rl import errors
 from ue_rl.bridges import MultiAgentBridge, ShmUpgrader, run_in_thread, run_shm_in_thread
+from ue_rl.calls.asking import EngineCalls
+from ue_rl.calls.parameters import Randomizer, randomize
 from ue_rl.connecting import open_transport
-from ue_rl.engine_calls import EngineCalls
-from ue_rl.randomize import Randomizer, randomize
 from ue_rl.spec import AgentGroup, EnvSpec, EnvType
 from ue_rl.testing.memory import MemoryTransport
-from ue_rl.testing.several import Walk
 from ue_rl.transport import Transport
 
 N = 4

@@ -11,9 +11,9 @@ import pytest
 
 from ue_rl import errors
 from ue_rl.bridges import ShmHost, ShmUpgrader, VectorBridge, run_in_thread, run_shm_in_thread
+from ue_rl.calls.asking import EngineCalls
 from ue_rl.commands.text_entry import text_entries
 from ue_rl.connections import SharedMemoryConnection
-from ue_rl.engine_calls import EngineCalls
 from ue_rl.spec import EnvSpec
 
 N = 2

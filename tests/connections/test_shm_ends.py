@@ -18,6 +18,7 @@ import numpy as np
 import pytest
 
 import ue_rl
+from tests.support.waiting import eventually
 from ue_rl import errors
 from ue_rl.bridges import ShmHost, ShmUpgrader, VectorBridge, run_in_thread, run_shm_in_thread
 from ue_rl.connections import SharedMemoryConnection
@@ -167,9 +168,7 @@ except errors.EngineBusy as error:
         with pytest.raises(errors.EngineBusy, match=rf"got process {os.getpid()}, which is this one \["):
             SharedMemoryConnection.attach(host.name, timeout=5)
         connection.close()
-        deadline = time.monotonic() + 5
-        while host.host.memory.load_u32(CLIENT_PID) and time.monotonic() < deadline:
-            time.sleep(0.01)
+        eventually(lambda: not host.host.memory.load_u32(CLIENT_PID), 5)
         assert host.host.memory.load_u64(CLIENT_SINCE) == 0
 
 
@@ -184,9 +183,7 @@ def test_a_collected_connection_leaves_its_segment() -> None:
         del connection
         gc.collect()
         memory = host.host.memory
-        deadline = time.monotonic() + 5
-        while memory.load_u32(CLIENT_PID) and time.monotonic() < deadline:
-            time.sleep(0.01)
+        eventually(lambda: not memory.load_u32(CLIENT_PID), 5)
         assert memory.load_u32(CLIENT_PID) == memory.load_u32(CLIENT_STATE) == 0
         assert kept.tolist() == [[0], [0]], "arrays that were given out stay"
         with SharedMemoryConnection(host.name, timeout=5) as following:

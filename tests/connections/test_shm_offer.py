@@ -15,7 +15,7 @@ from ue_rl.bridges import ShmUpgrader, VectorBridge, run_in_thread
 from ue_rl.bridges.shm import host as shm_host
 from ue_rl.connections import SharedMemoryConnection, open_engine
 from ue_rl.connections.shm.upgrade import difference
-from ue_rl.space_tree import Branch, Leaf, LeafKind, box
+from ue_rl.spaces.tree import Branch, Leaf, LeafKind, box
 from ue_rl.spec import ActionSpec, AgentGroup, EnvSpec, ImageSpec, Parameter
 from ue_rl.wire.handshake import decode_handshake, encode_handshake
 

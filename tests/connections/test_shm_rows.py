@@ -9,15 +9,14 @@ import numpy as np
 import pytest
 
 from ue_rl import errors
-from ue_rl.bridges import ShmUpgrader, VectorBridge, run_in_thread, run_shm_in_thread
-from ue_rl.bridges.core import BridgeCore
+from ue_rl.bridges import BaseBridge, ShmUpgrader, VectorBridge, run_in_thread, run_shm_in_thread
 from ue_rl.buffers import ActionBatch
+from ue_rl.carriers.pending import live_agents
 from ue_rl.connections import SharedMemoryConnection
 from ue_rl.envs.vec_env import UnrealVecEnv
-from ue_rl.space_tree import Branch, Leaf, LeafKind, box
+from ue_rl.spaces.tree import Branch, Leaf, LeafKind, box
 from ue_rl.spec import ActionSpec, AgentGroup, EnvSpec
 from ue_rl.testing.memory import MemoryTransport
-from ue_rl.transport import live_agents
 
 N = 4
 MASKED = EnvSpec(
@@ -53,11 +52,12 @@ class Sum(VectorBridge):
             getattr(self.outbox, name)[rows] = value
 
 
-class Team(BridgeCore):
+class Team(BaseBridge):
     """Two strikers and a goalie in each env; `plan(env, time) -> {agent: done}` says who is in each answer."""
 
     def __init__(self, plan: Any = None, spec: EnvSpec = TEAM) -> None:
         super().__init__(spec)
+        self.lockstep.tick_training = self.tick_training  # type: ignore[method-assign]
         self.plan = plan or (lambda env, time: {0: 0, 1: 0, 2: 0})
         self.time = [0] * spec.num_envs
         self.told: list[Any] = []
@@ -91,10 +91,13 @@ class Team(BridgeCore):
                 self.answered[row] = agent in there
         inbox.command[:] = ActionBatch.NOTHING
 
-    def tick_inference(self, delta: float) -> None:
+    def begin_in(self, envs: Any, seeds: Any, options: Any) -> None:
         raise NotImplementedError
 
-    def begin_episodes(self) -> None:
+    def act_in(self, envs: Any, actions: Any) -> None:
+        raise NotImplementedError
+
+    def read_in(self, envs: Any, begun: bool) -> None:
         raise NotImplementedError
 
 
@@ -103,7 +106,7 @@ def connect(request: pytest.FixtureRequest) -> Iterator[Any]:
     """A function: bridge -> a connection to it that is reset."""
     held: list[Any] = []
 
-    def connected(bridge: BridgeCore) -> SharedMemoryConnection:
+    def connected(bridge: BaseBridge) -> SharedMemoryConnection:
         if request.param == "by name":
             held.append(host := run_shm_in_thread(bridge))
             connection = SharedMemoryConnection(host.name, timeout=10)
@@ -177,7 +180,7 @@ def test_no_choice_is_needed_where_no_action_follows(connect: Any) -> None:
 def test_masks_of_a_hybrid_action_leave_its_box_alone(connect: Any) -> None:
     tree = Branch((("where", box((2,), -1, 1)), ("what", Leaf(LeafKind.DISCRETE, (), counts=(3,)))))
     game = Sum(EnvSpec(1, 3, num_envs=N, action=ActionSpec.of(tree), features=frozenset({"MASK"})))
-    game.check.has_choices = False
+    game.lockstep.check.has_choices = False
     connection = connect(game)
     game.writes = {"masks": (0, [0, 0, 1])}
     assert step(connection).masks[0].tolist() == [0, 0, 1]
@@ -377,7 +380,7 @@ def test_an_env_is_reset_as_a_whole() -> None:
 
 def test_a_late_answer_names_envs_not_rows() -> None:
     game = Team()
-    game.tick_training = lambda delta: None  # type: ignore[method-assign]
+    game.lockstep.tick_training = lambda delta: None  # type: ignore[method-assign]
     with run_shm_in_thread(game) as host, SharedMemoryConnection(host.name, timeout=0.3) as connection:
         connection.reset([1, 3])
         with pytest.raises(errors.EngineTimeout, match=r"0 of 2 envs.*\[1, 3\]"):

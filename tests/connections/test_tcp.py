@@ -21,11 +21,11 @@ import pytest
 import ue_rl
 from ue_rl import errors
 from ue_rl.bridges import GymnasiumBridge, ShmUpgrader, run_in_thread
-from ue_rl.compiled import load
 from ue_rl.connecting import parse_tcp
 from ue_rl.connections import MultiTcpConnection, SharedMemoryConnection, SingleTcpConnection, open_engine
 from ue_rl.connections.tcp import link
 from ue_rl.spec import EnvSpec
+from ue_rl.system.compiled import load
 from ue_rl.testing import Fault, FaultKind, PluginStandIn, ShmFaultyEngine
 from ue_rl.transport import Transport
 from ue_rl.wire import Codec, encode_handshake, kernels_pure

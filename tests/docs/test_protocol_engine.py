@@ -17,7 +17,7 @@ import ue_rl
 from ue_rl import compliance
 from ue_rl.connections import MultiTcpConnection
 from ue_rl.spec import EnvSpec
-from ue_rl.wire.codec import line_limit
+from ue_rl.wire.limits import line_limit
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "protocol.md"
 

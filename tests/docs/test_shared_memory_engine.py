@@ -19,11 +19,11 @@ import numpy as np
 import pytest
 
 import ue_rl
-from ue_rl import compiled
 from ue_rl.connections import SharedMemoryConnection
 from ue_rl.errors import ConfigurationError, EngineBusy, EngineDisconnected
 from ue_rl.shm.header import ENGINE_FLAG, FRAME_SEQ, Header, plan
 from ue_rl.shm.memory import StepMemory
+from ue_rl.system import compiled
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "shared-memory.md"
 SOURCE = "\n".join(re.findall(r"```c engine\n(.*?)```", PAGE.read_text("utf-8"), re.S))

@@ -11,14 +11,14 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.harness.several import FragileSource, Walk
 from ue_rl import errors
 from ue_rl.bridges import ShmUpgrader, run_in_thread, run_shm_in_thread
+from ue_rl.calls.asking import EngineCalls
 from ue_rl.connecting import open_transport, url_engines
-from ue_rl.engine_calls import EngineCalls
 from ue_rl.engines.lifecycle import Change, Life, LifeState
 from ue_rl.engines.restarts import Restarts
 from ue_rl.engines.transport import EnginesTransport
-from ue_rl.testing.several import FragileSource, Walk
 
 CARRIERS = ("shared", "per_env", "upgraded", "shm")
 

@@ -13,6 +13,8 @@ import numpy as np
 import pytest
 from stable_baselines3 import DQN, PPO
 
+from tests.harness.scripted_agents import GONE, World, lives, spec_of
+from tests.harness.several import FragileSource, FragileTransport, MaskedWalk, Walk
 from ue_rl import errors
 from ue_rl.agents import GroupVecEnv, SelfPlay, SelfPlayOptions
 from ue_rl.agents.group import GroupTransport
@@ -26,8 +28,6 @@ from ue_rl.engines.transport import EnginesTransport
 from ue_rl.envs.gym_env import UnrealEnv
 from ue_rl.envs.vec_env import UnrealVecEnv
 from ue_rl.envs.vector_env import UnrealVectorEnv
-from ue_rl.testing.scripted_agents import GONE, World, lives, spec_of
-from ue_rl.testing.several import FragileSource, FragileTransport, MaskedWalk, Walk
 
 A = np.zeros(4, np.int64)
 

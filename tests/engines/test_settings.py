@@ -9,15 +9,15 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.harness.lab import Lab
+from tests.harness.several import FragileSource
 from ue_rl import errors
 from ue_rl.bridges import run_in_thread
+from ue_rl.calls.asking import EngineCalls
+from ue_rl.carriers.base import BaseTransport
 from ue_rl.connecting import open_transport
-from ue_rl.engine_calls import EngineCalls
 from ue_rl.engines.restarts import Restarts
 from ue_rl.engines.transport import EnginesTransport
-from ue_rl.testing.lab import Lab
-from ue_rl.testing.several import FragileSource
-from ue_rl.transport import BaseTransport
 
 
 class Picky(Lab):

@@ -7,16 +7,16 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.harness.scripted_agents import World, lives, spec_of
+from tests.harness.several import FragileSource, MaskedWalk, Walk
 from ue_rl import errors
 from ue_rl.agents import GroupVecEnv
-from ue_rl.engine_calls import EngineCalls
+from ue_rl.calls.asking import EngineCalls
 from ue_rl.engines.transport import EnginesTransport
 from ue_rl.envs.vec_env import UnrealVecEnv
 from ue_rl.envs.vector_env import UnrealVectorEnv
 from ue_rl.spec import EnvSpec, ImageSpec
 from ue_rl.testing import MemoryTransport
-from ue_rl.testing.scripted_agents import World, lives, spec_of
-from ue_rl.testing.several import FragileSource, MaskedWalk, Walk
 from ue_rl.transport import Transport
 
 SIZES = (3, 1, 2)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import pytest
@@ -14,6 +14,16 @@ from ue_rl.testing import MemoryTransport
 
 N = 3
 CARRIERS = ("memory", "shared", "per_env", "upgraded", "shm")
+
+
+def memory_and_all_carriers(names: Iterable[str], mixed: str) -> pytest.MarkDecorator:
+    """The parameters opened and name: each over memory, and `mixed` over every carrier; the rest is exhaustive."""
+    cases = [
+        pytest.param(carrier, name, marks=() if carrier == "memory" or name == mixed else pytest.mark.exhaustive)
+        for name in names
+        for carrier in CARRIERS
+    ]
+    return pytest.mark.parametrize(("opened", "name"), cases, indirect=["opened"])
 
 
 @pytest.fixture(params=CARRIERS)

@@ -25,7 +25,7 @@ import ue_rl
 from ue_rl import errors
 from ue_rl.agents import AgentsEnv
 from ue_rl.bridges import GymnasiumBridge, run_in_thread, run_shm_in_thread
-from ue_rl.space_tree import LeafKind, box
+from ue_rl.spaces.tree import LeafKind, box
 from ue_rl.spec import AgentGroup, EnvSpec
 from ue_rl.testing import MemoryTransport
 
@@ -188,7 +188,7 @@ def test_an_env_of_agents_gives_pictures(monkeypatch: pytest.MonkeyPatch) -> Non
     pytest.importorskip("pettingzoo")
     group = AgentGroup("cart", 2, EnvSpec(2, 1))
     picture = np.zeros((4, 6, 3), np.uint8)
-    monkeypatch.setattr("ue_rl.engine_calls.EngineCalls.render", lambda self, env_id: picture)
+    monkeypatch.setattr("ue_rl.calls.asking.EngineCalls.render", lambda self, env_id: picture)
     for features, seen in (("RENDER", picture), ("SEED", None)):
         spec = EnvSpec(2, 1, groups=(group,), features=frozenset((features,)))
         env = ue_rl.UnrealParallelEnv(cast(Any, SimpleNamespace(connect=lambda spec=spec: spec)))

@@ -19,7 +19,7 @@ import ue_rl
 from tests.envs.conftest import CARRIERS
 from ue_rl import errors
 from ue_rl.bridges import GymnasiumBridge
-from ue_rl.randomize import Randomizer
+from ue_rl.calls.parameters import Randomizer
 from ue_rl.testing import MemoryTransport
 
 N = 3

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
+import pickle
 from typing import Any
 
 import numpy as np
 import pytest
 
+from tests.harness.exactness import N, bridge
 from ue_rl.envs import journal as journal_module
 from ue_rl.envs.journal import episode_seed
 from ue_rl.envs.vec_env import UnrealVecEnv
-from ue_rl.saving.packing import read_packed, write_packed
 from ue_rl.testing import MemoryTransport
-from ue_rl.testing.exactness import N, bridge
 
 
 class Noted(MemoryTransport):
@@ -103,8 +103,7 @@ def test_a_replay_and_what_was_given_out(tmp_path: Any, kind: str, marked: int) 
         env.journal.mark()  # type: ignore[union-attr]
     expected = play(whole, 50 - marked, seed=1) + play(whole, 30, seed=2)
     play(before, 50 - marked, seed=1)
-    write_packed(tmp_path, "state", before.journal_state())
-    after.resume_journal(read_packed(tmp_path, "state"))
+    after.resume_journal(pickle.loads(pickle.dumps(before.journal_state())))
     transport: Any = after.transport
     assert transport.steps < 50, "only the present episodes are played again"
     asked = transport.steps

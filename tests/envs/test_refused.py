@@ -7,18 +7,19 @@ from typing import Any
 
 import pytest
 
+from tests.harness.scripted_agents import World, lives, spec_of
+from tests.harness.several import Walk
 from ue_rl import errors
 from ue_rl.agents import GroupTransport, GroupVecEnv, SidesTransport, UnrealParallelEnv
 from ue_rl.agents.multi_agent_env import AgentsEnv
 from ue_rl.bridges import run_in_thread, run_shm_in_thread
+from ue_rl.carriers.base import BaseTransport
 from ue_rl.connecting import connect, make_env, make_vector_env, open_transport
 from ue_rl.envs.gym_env import UnrealEnv
 from ue_rl.envs.vec_env import UnrealVecEnv
 from ue_rl.envs.vector_env import UnrealVectorEnv
 from ue_rl.testing.memory import MemoryTransport
-from ue_rl.testing.scripted_agents import World, lives, spec_of
-from ue_rl.testing.several import Walk
-from ue_rl.transport import BaseTransport, Transport
+from ue_rl.transport import Transport
 
 
 def agents(num_envs: int = 1, **groups: int) -> BaseTransport:

@@ -19,14 +19,20 @@ from ue_rl.bridges import GymnasiumBridge, run_in_thread
 ROOT = Path(__file__).resolve().parents[2]
 
 
-@pytest.mark.parametrize(
-    "imports", ["import ue_rl, gymnasium", "import gymnasium, ue_rl", "import ue_rl.inference; import gymnasium.spaces"]
-)
+@pytest.mark.parametrize("imports", ["import ue_rl.envs, gymnasium", "import gymnasium, ue_rl"])
 def test_it_is_registered_whatever_comes_first(imports: str) -> None:
-    code = f"{imports}; import gymnasium; print('ue_rl/Engine-v0' in gymnasium.registry)"
+    code = f"{imports}; print('ue_rl/Engine-v0' in gymnasium.registry)"
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT)
     assert out.stdout.strip() == "True"
     assert not out.stderr
+
+
+def test_gymnasium_imports_it_where_the_id_says_so(url: str) -> None:
+    code = (
+        f"import gymnasium; print(gymnasium.make_vec('ue_rl.envs:ue_rl/Engine-v0', num_envs=2, url={url!r}).num_envs)"
+    )
+    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT)
+    assert out.stdout.strip() == "2"
 
 
 @pytest.fixture

@@ -29,7 +29,7 @@ from stable_baselines3.common.vec_env import (
 )
 
 import ue_rl
-from tests.envs.conftest import CARRIERS
+from tests.envs.conftest import CARRIERS, memory_and_all_carriers
 from ue_rl import errors
 from ue_rl.bridges import GymnasiumBridge
 from ue_rl.envs.vec_env import UnrealVecEnv
@@ -111,7 +111,7 @@ def assert_same_steps(left: VecEnv, right: VecEnv, shift: int = 0, steps: int = 
     return ended
 
 
-@pytest.mark.parametrize("name", ACTION_SPACES)
+@memory_and_all_carriers(ACTION_SPACES, "multi-discrete")
 def test_rollouts_equal_dummy_vec_env_for_every_action_space(opened: Any, name: str) -> None:
     env, reference = opened(maker(name)), DummyVecEnv([maker(name)] * N)
     env.seed(11)

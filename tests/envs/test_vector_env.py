@@ -15,13 +15,13 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from gymnasium.wrappers import PassiveEnvChecker
 
 import ue_rl
+from tests.harness.several import MaskedWalk
 from ue_rl import errors
 from ue_rl.bridges import GymnasiumBridge, run_in_thread
 from ue_rl.buffers import StepBuffers
 from ue_rl.connecting import open_transport
 from ue_rl.envs.vector_env import UnrealVectorEnv
 from ue_rl.testing import MemoryTransport
-from ue_rl.testing.several import MaskedWalk
 
 N = 3
 
@@ -135,17 +135,67 @@ def test_the_default_is_gymnasiums() -> None:
     assert named.autoreset_mode is AutoresetMode.SAME_STEP
 
 
-def test_lists_of_different_lengths_stay_lists_and_numbers_find_one_type() -> None:
+WIDE = 2**63
+
+
+@pytest.mark.parametrize(
+    ("sent", "want", "dtype"),
+    [
+        ([[1], [1, 2]], [[1], [1, 2], None], object),
+        ([1, 0.5], [1, 0.5, 0], np.float64),
+        ([[1, 2], [0.5, 1]], [[1, 2], [0.5, 1], [0, 0]], np.float64),
+        ([["x"]], [["x"], None, None], object),
+        ([1, "one"], [1, "one", None], object),
+        (["one", 1], ["one", 1, None], object),
+        ([[1], "one"], [[1], "one", None], object),
+        ([{"b": 1}, 2], [{"b": 1}, 2, None], object),
+        ([2, {"b": 1}], [2, {"b": 1}, None], object),
+        ([None, 2], [None, 2, None], object),
+        ([True, False], [True, False, False], np.bool_),
+        ([True, 5], [1, 5, 0], np.int64),
+        ([0.5, True], [0.5, 1, 0], np.float64),
+        ([WIDE, WIDE + 1], [WIDE, WIDE + 1, 0], np.uint64),
+        ([WIDE, 1], [WIDE, 1, None], object),
+        ([WIDE, -1], [WIDE, -1, None], object),
+        ([10**400, 0.5], [10**400, 0.5, None], object),
+        ([[WIDE + 1, -1]], [[WIDE + 1, -1], None, None], object),
+        ([1e300, -1.0], [1e300, -1, 0], np.float64),
+    ],
+)
+def test_an_info_is_what_was_sent_whatever_the_envs_sent_under_one_key(
+    sent: list[Any], want: list[Any], dtype: type[Any]
+) -> None:
     env, _ = pair(AutoresetMode.NEXT_STEP)
     buffers = StepBuffers.of(env.engine_spec)
-    buffers.infos[0] = {"a": [1], "b": 1, "c": [1, 2], "d": ["x"]}
-    buffers.infos[1] = {"a": [1, 2], "b": 0.5, "c": [0.5, 1]}
-    infos = env._infos(buffers, buffers.infos)
-    assert infos["a"].tolist() == [[1], [1, 2], None]
-    assert infos["b"].tolist() == [1, 0.5, 0]
-    assert infos["c"].tolist() == [[1, 2], [0.5, 1], [0, 0]]
-    assert infos["d"].tolist() == [["x"], None, None]
-    assert infos["_c"].tolist() == [True, True, False]
+    for inner in (False, True):
+        buffers.infos = {i: {"in": {"a": value}} if inner else {"a": value} for i, value in enumerate(sent)}
+        infos = env._infos(buffers, buffers.infos)
+        infos = infos["in"] if inner else infos
+        assert infos["a"].dtype == dtype
+        assert infos["a"].tolist() == want
+        assert infos["_a"].tolist() == [i < len(sent) for i in range(N)]
+
+
+@pytest.mark.parametrize("sent", [{"a": 1, "_a": 5}, {"_a": 5, "a": 1}])
+def test_an_info_with_the_name_of_a_mask_is_refused_by_name(sent: dict[str, int]) -> None:
+    env, _ = pair(AutoresetMode.NEXT_STEP)
+    buffers = StepBuffers.of(env.engine_spec)
+    buffers.infos = {1: {"a": 1}, 2: sent}
+    with pytest.raises(errors.ConfigurationError, match=r"env 2, field _a.*fault: engine.*[Rr]ename"):
+        env._infos(buffers, buffers.infos)
+
+
+def test_what_the_game_calls_final_info_is_no_ended_episode() -> None:
+    class Final(Walk):
+        def step(self, action: Any) -> Any:
+            return *super().step(action)[:4], {"final_info": {"a": 1}}
+
+    bridge = GymnasiumBridge([Walk, Final, Walk], send_info=True)
+    env = ue_rl.UnrealVectorEnv(MemoryTransport(bridge), autoreset_mode="SameStep")
+    env.reset(seed=1)
+    with pytest.raises(errors.ConfigurationError, match=r"env 1, field final_info"):
+        for _ in range(5):
+            env.step(np.zeros((N, 2), np.float32))
 
 
 def discrete(mode: AutoresetMode) -> tuple[ue_rl.UnrealVectorEnv, SyncVectorEnv]:

@@ -25,6 +25,7 @@ from stable_baselines3.common.vec_env import (
 )
 
 import ue_rl
+from tests.envs.conftest import memory_and_all_carriers
 from ue_rl.bridges import GymnasiumBridge
 from ue_rl.envs.hybrid_box import HybridBox
 from ue_rl.inference import OnnxInference, Sb3Inference, export_onnx
@@ -140,7 +141,7 @@ def hosted(space: spaces.Space[Any], action_space: spaces.Space[Any] | None = No
     return lambda: Any_(space, action_space)
 
 
-@pytest.mark.parametrize("name", OBSERVATIONS)
+@memory_and_all_carriers(OBSERVATIONS, "dict")
 def test_observations_equal_dummy_vec_env(opened: Any, name: str) -> None:
     make = hosted(OBSERVATIONS[name])
     env, reference = opened(make), DummyVecEnv([make] * N)
@@ -190,7 +191,7 @@ def trained_over_dummy_vec_env(name: str) -> list[Any]:
     return trained(algorithm, policy, DummyVecEnv([make] * N), **options)
 
 
-@pytest.mark.parametrize("name", RUNS)
+@memory_and_all_carriers(RUNS, "maskable-multi")
 def test_training_is_bit_equal_to_dummy_vec_env(opened: Any, name: str) -> None:
     algorithm, policy, make, options = RUNS[name]
     for mine, theirs in zip(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 
 import onnxruntime
 import pytest
@@ -21,3 +22,9 @@ def _graph_optimizations(monkeypatch: pytest.MonkeyPatch) -> None:
         return made
 
     monkeypatch.setattr(onnxruntime, "SessionOptions", options)
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    """Of the file that a test exports."""
+    return tmp_path / "policy.onnx"

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 
-import gymnasium as gym
 import numpy as np
 import onnx
 import pytest
@@ -13,56 +12,12 @@ import torch as th
 from gymnasium import spaces
 from sb3_contrib import QRDQN, TQC, TRPO, MaskablePPO, RecurrentPPO
 from stable_baselines3 import A2C, DDPG, DQN, PPO, SAC, TD3
-from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize
 
+from tests.support.models import BOX, SMALL, make, rows, vector
 from ue_rl.errors import ConfigurationError, ExportError, ModelMismatch
 from ue_rl.inference import OnnxInference, Sb3Inference, export_onnx, load_and_export
 from ue_rl.inference.export.models import on_cpu
 from ue_rl.inference.metadata import METADATA_KEY
-
-SMALL = {"net_arch": [16]}
-BOX = spaces.Box(np.array([-3, 0.5], np.float32), np.array([1, 7], np.float32))
-
-
-class RandomEnv(gym.Env):
-    def __init__(self, observation_space, action_space):
-        self.observation_space, self.action_space = observation_space, action_space
-
-    def reset(self, *, seed=None, options=None):
-        super().reset(seed=seed)
-        return self.observation_space.sample(), {}
-
-    def step(self, action):
-        return self.observation_space.sample(), float(np.sum(action)), False, False, {}
-
-
-def vector(n=4):
-    return spaces.Box(-np.inf, np.inf, (n,), np.float32)
-
-
-def make(algorithm=PPO, action=BOX, observation=None, policy="MlpPolicy", gain=1.0, normalize=False, **kwargs):
-    env = DummyVecEnv([lambda: RandomEnv(observation or vector(), action)])
-    if normalize is not False:
-        env = VecNormalize(env, **normalize)
-    if hasattr(algorithm, "collect_rollouts") and "OffPolicy" in str(algorithm.__mro__):
-        kwargs.setdefault("buffer_size", 64)
-    kwargs["policy_kwargs"] = dict(kwargs.get("policy_kwargs", SMALL))  # SB3 writes into it
-    model = algorithm(policy, env, device="cpu", seed=0, **kwargs)
-    generator = th.Generator().manual_seed(0)
-    for parameter in model.policy.parameters():
-        if parameter.requires_grad and parameter.dim() > 1:
-            parameter.data = th.randn(parameter.shape, generator=generator) * gain / parameter.shape[1] ** 0.5
-    return model
-
-
-@pytest.fixture
-def path(tmp_path):
-    return tmp_path / "policy.onnx"
-
-
-def rows(n=64, size=4, seed=0):
-    return np.random.default_rng(seed).normal(size=(n, size)).astype(np.float32)
-
 
 # -- what is in the file -------------------------------------------------------------------------------------------
 
@@ -377,6 +332,23 @@ def test_a_key_with_the_name_of_an_output_is_refused(path):
     with pytest.raises(ExportError, match=r"name of another input or output \(field actions\).*flat_input"):
         export_onnx(model, path)
     export_onnx(model, path, flat_input=True)
+
+
+@pytest.mark.parametrize("exporter", ["torchscript", "dynamo"])
+def test_keys_of_digits_alone(exporter, path):
+    """torch takes no such name for an input; whoever runs the file goes by the key."""
+    parts = {"0": vector(2), "1": spaces.Discrete(3), "obs_1": vector(3)}
+    model = make(observation=spaces.Dict(parts), policy="MultiInputPolicy")
+    report = export_onnx(model, path, exporter=exporter)
+    inputs = [(port.name, port.key) for port in report.metadata.inputs]
+    assert inputs == [("obs_0", "0"), ("obs_obs_1", "1"), ("obs_1", "obs_1")]
+    assert list(report.metadata.observation_space["spaces"]) == list(parts)
+    obs = {"0": rows(8, 2), "1": np.arange(8) % 3, "obs_1": rows(8, 3, seed=1)}
+    given = {key: part.reshape(8, -1) for key, part in obs.items()}
+    want = model.predict(obs, deterministic=True)[0]
+    np.testing.assert_allclose(OnnxInference(path).run_inference(given), want, atol=1e-5)
+    whole = np.concatenate(list(given.values()), axis=1, dtype=np.float32)
+    np.testing.assert_allclose(OnnxInference(path).run_inference(whole), want, atol=1e-5)
 
 
 def test_image_layouts(path, tmp_path):

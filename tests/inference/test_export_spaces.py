@@ -13,15 +13,15 @@ import onnxruntime
 import pytest
 import sb3_contrib
 import stable_baselines3
-import torch as th
 from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize
 
+from tests.support.models import RandomEnv, scramble
 from ue_rl.envs.actions import ActionWriter
 from ue_rl.envs.observations import Observations
 from ue_rl.envs.spaces import action_space, observation_space
 from ue_rl.errors import ExportError
 from ue_rl.inference import OnnxInference, Sb3Inference, export_onnx, load_and_export
-from ue_rl.space_tree import Branch, Leaf, LeafKind, bounds, box, leaves
+from ue_rl.spaces.tree import Branch, Leaf, LeafKind, bounds, box, leaves
 from ue_rl.spec import ActionSpec, EnvSpec
 
 DISCRETE = Leaf(LeafKind.DISCRETE, counts=(4,))
@@ -59,28 +59,12 @@ def spec_of(observation: str, action: str, **more) -> EnvSpec:
     return EnvSpec(tree.size, acted.size, obs_space=tree, action=acted, num_envs=N, **more)
 
 
-class SpecEnv(gym.Env):
-    """The spaces that UnrealVecEnv gives Stable-Baselines3; the observations are random."""
+class SpecEnv(RandomEnv):
+    """The spaces that UnrealVecEnv gives Stable-Baselines3."""
 
     def __init__(self, spec: EnvSpec) -> None:
+        super().__init__(observation_space(spec, zero_based=True), action_space(spec, zero_based=True))
         self.engine_spec = spec
-        self.observation_space = observation_space(spec, zero_based=True)
-        self.action_space = action_space(spec, zero_based=True)
-
-    def reset(self, *, seed=None, options=None):
-        super().reset(seed=seed)
-        return self.observation_space.sample(), {}
-
-    def step(self, action):
-        return self.observation_space.sample(), 0.0, False, False, {}
-
-
-def scramble(policy) -> None:
-    generator = th.Generator().manual_seed(0)
-    for parameter in policy.parameters():
-        if parameter.requires_grad:
-            fan_in = parameter[0].numel() if parameter.dim() > 1 else 25
-            parameter.data = th.randn(parameter.shape, generator=generator) * 1.5 / fan_in**0.5
 
 
 def make(spec: EnvSpec, algorithm: str = "PPO", normalized: tuple[str, ...] | None = None, **options):

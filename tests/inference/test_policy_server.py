@@ -26,7 +26,8 @@ from stable_baselines3 import PPO
 from tests.inference.test_reload import box_of, described, gun, parts
 from ue_rl import errors
 from ue_rl.inference import OnnxInference, ReloadingInference, export_onnx
-from ue_rl.inference.server.server import PolicyServer, _Engine
+from ue_rl.inference.server.engine import Engine
+from ue_rl.inference.server.server import PolicyServer
 
 Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
@@ -517,7 +518,7 @@ class FakeTransport(asyncio.Transport):
 async def test_who_comes_in_while_the_server_closes_does_not_stay(pendulum: Path) -> None:
     async with serving(pendulum) as server:
         await server.close()
-        late, transport = _Engine(server), FakeTransport()
+        late, transport = Engine(server), FakeTransport()
         late.connection_made(transport)
         assert transport.ended
         late.connection_lost(None)
@@ -681,13 +682,13 @@ async def test_connections_that_drip_do_not_crowd_out_an_engine_that_says_hello(
 
 async def test_a_turn_of_the_loop_accepts_a_few_engines_only(pendulum: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     made: list[int] = []
-    turn, original = 0, _Engine.connection_made
+    turn, original = 0, Engine.connection_made
 
-    def connection_made(engine: _Engine, transport: asyncio.BaseTransport) -> None:
+    def connection_made(engine: Engine, transport: asyncio.BaseTransport) -> None:
         made.append(turn)
         original(engine, transport)
 
-    monkeypatch.setattr(_Engine, "connection_made", connection_made)
+    monkeypatch.setattr(Engine, "connection_made", connection_made)
     async with serving(pendulum) as server:
         crowd = [socket.socket() for _ in range(100)]
         for sock in crowd:

@@ -13,7 +13,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from ue_rl.errors import ConfigurationError, ModelLoadError, ModelMismatch
 from ue_rl.inference import InferenceComponent, InferenceInterface, OnnxInference, ReloadingInference
-from ue_rl.inference.metadata import METADATA_KEY, PolicyMetadata, Port
+from ue_rl.inference.metadata import METADATA_KEY, UNSEALED, PolicyMetadata, Port, seal
 
 OBS = np.array([[1, 2, 3]], np.float32)
 
@@ -66,11 +66,16 @@ OTHERS = {
     "a part's kind": ("field observation_space.b)", {"observed": parts(a=box_of(2), b=gun(9))}),
     "no parts": ("field observation_space)", {"observed": box_of(3)}),
     "an input's name": ("the input is another one", {"inputs": (Port("state", (3,), "observation"),)}),
+    "a number's name": (
+        "the obs name is another one (field obs_name.1); expected speed; got height",
+        {"obs_names": ("x", "height", "z")},
+    ),
+    "an action's name": ("field act_name.0); expected turn; got lift", {"act_names": ("lift", "run", "gun")}),
     "determinism": ("the input is another one", {"inputs": (OBS_PORT, NOISE_PORT), "stochastic": True}),
 }
 
 
-def described(factor, observed=SEEN, acted=DONE, inputs=(OBS_PORT,), stochastic=False):
+def described(factor, observed=SEEN, acted=DONE, inputs=(OBS_PORT,), **more):
     """As `scaled`, with a description of three numbers each way."""
     model = onnx.load_from_string(scaled(factor))
     model.graph.node[0].input[0] = inputs[0].name
@@ -78,8 +83,7 @@ def described(factor, observed=SEEN, acted=DONE, inputs=(OBS_PORT,), stochastic=
     for port in inputs:
         model.graph.input.append(helper.make_tensor_value_info(port.name, TensorProto.FLOAT, ["b", 3]))
     metadata = PolicyMetadata(
-        "PPO", "Policy", observed, acted, inputs, (Port("actions", (3,), "actions"),), stochastic=stochastic,
-        flat_input=True,
+        "PPO", "Policy", observed, acted, inputs, (Port("actions", (3,), "actions"),), flat_input=True, **more,
     )  # fmt: skip
     helper.set_model_props(model, {METADATA_KEY: metadata.to_json()})
     return model.SerializeToString()
@@ -123,7 +127,7 @@ class TestReload:
 
     def test_a_file_whose_numbers_mean_something_else_is_refused(self, path, caplog):
         """No size shows it."""
-        put(path, described(2))
+        put(path, described(2, obs_names=("x", "speed", "z"), act_names=("turn", "run", "gun")))
         follower = ReloadingInference(path, interval=None)
         loaded = follower.loaded_at
         for change, (said, more) in OTHERS.items():
@@ -139,6 +143,17 @@ class TestReload:
         assert follower.poll(), "bounds and dtypes of observations say nothing of where a number stands"
         assert factor(follower) == 4
         assert follower.loaded_at > loaded
+
+    def test_a_file_without_a_digest_does_not_take_over_from_one_with_it(self, path, caplog):
+        put(path, seal(described(2, sha256=UNSEALED))[0])
+        follower = ReloadingInference(path, interval=None)
+        put(path, described(3))
+        assert not follower.poll()
+        assert "it has no sha256, and the one in use does" in caplog.text
+        put(path, seal(described(4, sha256=UNSEALED))[0])
+        assert follower.poll()
+        assert factor(follower) == 4
+        assert ReloadingInference(path, interval=None).current.metadata.sha256
 
     def test_a_file_that_says_what_its_numbers_mean_may_take_over_from_one_that_does_not(self, path):
         follower = ReloadingInference(path, interval=None)

@@ -11,7 +11,8 @@ import pytest
 import torch as th
 from torch import nn
 
-from ue_rl.inference.export.rounding import FUNCTION, UNIT, Bounded, Unbounded, evaluate, gamma
+from ue_rl.inference.export.bounds import FUNCTION, UNIT, Bounded, Unbounded, gamma
+from ue_rl.inference.export.rounding import evaluate
 
 X = th.randn(48, 12, generator=th.Generator().manual_seed(0))
 IMAGES = th.rand(4, 3, 20, 20, generator=th.Generator().manual_seed(0))

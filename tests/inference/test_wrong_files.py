@@ -9,7 +9,6 @@ from __future__ import annotations
 import copy
 from dataclasses import replace
 
-import gymnasium as gym
 import numpy as np
 import pytest
 import torch as th
@@ -19,26 +18,19 @@ from stable_baselines3 import DQN, PPO, SAC, TD3
 from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize
 from torch import nn
 
+from tests.support.models import RandomEnv
+from ue_rl.envs.hybrid_box import HybridBox
 from ue_rl.errors import ExportError
 from ue_rl.inference import export_onnx
 from ue_rl.inference.export import graph
+from ue_rl.spaces.tree import Branch, Leaf, LeafKind, box
 
 BOX = spaces.Box(-1, 1, (2,), np.float32)
 IMAGE = spaces.Box(0, 255, (36, 36, 3), np.uint8)
 VECTOR = spaces.Box(-np.inf, np.inf, (6,), np.float32)
+HYBRID = HybridBox(Branch((("move", box((2,), -1, 1)), ("weapon", Leaf(LeafKind.DISCRETE, counts=(8,))),
+                           ("buttons", Leaf(LeafKind.MULTI_BINARY, (2,))))))  # fmt: skip
 DICT = spaces.Dict({"vector": VECTOR, "levels": spaces.MultiDiscrete([2, 4]), "camera": IMAGE})
-
-
-class RandomEnv(gym.Env):
-    def __init__(self, observation_space, action_space):
-        self.observation_space, self.action_space = observation_space, action_space
-
-    def reset(self, *, seed=None, options=None):
-        super().reset(seed=seed)
-        return self.observation_space.sample(), {}
-
-    def step(self, action):
-        return self.observation_space.sample(), 0.0, False, False, {}
 
 
 def make(algorithm=PPO, action=BOX, observation=VECTOR, policy="MlpPolicy", arch=(32, 32), activation=nn.Tanh,
@@ -74,13 +66,23 @@ MODELS = {
     "image": lambda: make(observation=IMAGE, policy="CnnPolicy", gain=2.0),
     "dict": lambda: make(observation=DICT, policy="MultiInputPolicy", gain=1.5),
     "recurrent": lambda: make(RecurrentPPO, policy="MlpLstmPolicy", gain=0.6),
+    "hybrid": lambda: make(SAC, HYBRID, activation=nn.ReLU),
+    "drawn hybrid": lambda: make(SAC, HYBRID, activation=nn.ReLU),
+    "drawn hybrid ppo": lambda: make(action=HYBRID, gain=0.6),
+    "drawn numbers": lambda: make(SAC),
+    "drawn choices": lambda: make(action=spaces.MultiDiscrete([5, 3])),
+    "drawn flags": lambda: make(action=spaces.MultiBinary(4)),
 }
+
+
+def export(name, path):
+    return export_onnx(MODELS[name](), path, stochastic=name.startswith("drawn"))
 
 
 def with_offset(offset, **more):
     """A net whose hidden units hold a large number that the next layer takes away again: float32 has no digits left."""
     model = make(activation=nn.ReLU, **more)
-    net = model.policy.mlp_extractor.policy_net
+    net = model.actor.latent_pi if more.get("algorithm") is SAC else model.policy.mlp_extractor.policy_net
     with th.no_grad():
         net[0].bias += offset
         net[2].bias -= net[2].weight.double().sum(dim=1).float() * offset
@@ -169,14 +171,19 @@ def convert(monkeypatch, change):
     monkeypatch.setattr(graph, "to_onnx", to_onnx)
 
 
-@pytest.fixture
-def path(tmp_path):
-    return tmp_path / "policy.onnx"
-
-
 @pytest.mark.parametrize("name", MODELS)
 def test_a_right_file_is_accepted(name, path):
-    export_onnx(MODELS[name](), path)
+    export(name, path)
+
+
+@pytest.mark.parametrize("stochastic", [False, True])
+def test_a_choice_between_numbers_that_tanh_has_made_equal_is_no_wrong_file(stochastic, path):
+    """Far out nothing but the rounding of tanh chooses, in the file as in predict(); what goes into it is the same."""
+    for seed in range(5):
+        model = SAC("MlpPolicy", DummyVecEnv([lambda: RandomEnv(VECTOR, HYBRID)]), device="cpu", seed=seed,
+                    policy_kwargs={"net_arch": [64, 64]}, buffer_size=16)  # fmt: skip
+        report = export_onnx(model, path, stochastic=stochastic)
+        assert report.reason == ("rounding" if report.ties else "equal")
 
 
 @pytest.mark.parametrize("change", CHANGES, ids=lambda c: c.__name__)
@@ -186,16 +193,32 @@ def test_a_wrong_file_is_refused(name, change, path, monkeypatch):
         pytest.skip("its activations are the LSTM's own")
     convert(monkeypatch, change)
     with pytest.raises(ExportError, match=r"acts differently|too coarse"):
-        export_onnx(MODELS[name](), path)
+        export(name, path)
     assert not path.exists()
 
 
 @pytest.mark.parametrize("change", [dropped, half_precision, without_bias], ids=lambda c: c.__name__)
-@pytest.mark.parametrize("name", ["ppo", "discrete", "recurrent"])
+@pytest.mark.parametrize("name", ["ppo", "discrete", "recurrent", "drawn hybrid ppo", "drawn choices"])
 def test_a_wrong_file_of_a_net_that_float32_computes_well_is_no_rounding(name, change, path, monkeypatch):
     convert(monkeypatch, change)
     with pytest.raises(ExportError, match="acts differently"):
-        export_onnx(MODELS[name](), path)
+        export(name, path)
+
+
+@pytest.mark.parametrize("change", [half_precision, without_bias, scaled], ids=lambda c: c.__name__)
+def test_wrong_deviations_are_refused(change, path, monkeypatch):
+    """The noise is the same on both sides: what it is multiplied with is compared, too."""
+
+    def of_deviations(net):
+        layer = net.head.box.log_std_net
+        if change is without_bias:
+            layer.bias.zero_()
+        else:
+            change(layer)
+
+    convert(monkeypatch, of_deviations)
+    with pytest.raises(ExportError, match="acts differently"):
+        export("drawn hybrid", path)
 
 
 @pytest.mark.parametrize("change", [without_normalisation, clipped_elsewhere], ids=lambda c: c.__name__)
@@ -220,4 +243,18 @@ def test_in_a_net_of_which_float32_keeps_few_digits_no_wrong_file_hides(offset, 
             convert(context, change)
             with pytest.raises(ExportError):  # or NaN, where half precision overflows
                 export_onnx(with_offset(offset, action=action), path)
+        assert not path.exists()
+
+
+@pytest.mark.parametrize("stochastic", [False, True])
+@pytest.mark.parametrize("offset", [1e2, 1e4, 1e6, 1e7])
+def test_in_a_hybrid_policy_of_few_digits_no_wrong_file_hides(offset, stochastic, path, monkeypatch):
+    if offset > 1e5:
+        with pytest.raises(ExportError, match="too coarse"):
+            export_onnx(with_offset(offset, algorithm=SAC, action=HYBRID), path, stochastic=stochastic)
+    for change in (dropped, permuted, negated, half_precision, without_a_layer):
+        with monkeypatch.context() as context:
+            convert(context, change)
+            with pytest.raises(ExportError):  # or NaN, where half precision overflows
+                export_onnx(with_offset(offset, algorithm=SAC, action=HYBRID), path, stochastic=stochastic)
         assert not path.exists()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import socket
 import sys
-import time
 import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -14,6 +13,7 @@ from typing import Any, ClassVar
 import psutil
 import pytest
 
+from tests.support.waiting import eventually
 from ue_rl.engines.lifecycle import Change, Life, LifeState
 from ue_rl.launching.engine import LaunchedEngine
 
@@ -76,15 +76,6 @@ def processes_with(token: str) -> list[psutil.Process]:
         except psutil.Error:
             continue
     return [process for process in found if process.pid != os.getpid()]
-
-
-def eventually(condition: Callable[[], Any], seconds: float = 10.0) -> Any:
-    """The first true value of it."""
-    over = time.monotonic() + seconds
-    while not (value := condition()):
-        assert time.monotonic() < over, "it did not happen"
-        time.sleep(0.01)
-    return value
 
 
 def lock_of(keeper: psutil.Process) -> Path:

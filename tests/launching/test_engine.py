@@ -17,7 +17,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.launching.conftest import SERVES, Dialled, Listened, eventually, keepers, lock_of, processes_with, python
+from tests.launching.conftest import SERVES, Dialled, Listened, keepers, lock_of, processes_with, python
+from tests.support.waiting import eventually
 from ue_rl.engines.lifecycle import LifeState as S
 from ue_rl.errors import (
     ConfigurationError,

@@ -15,7 +15,8 @@ import psutil
 import pytest
 
 import ue_rl
-from tests.launching.conftest import eventually, keepers, processes_with
+from tests.launching.conftest import keepers, processes_with
+from tests.support.waiting import eventually
 from ue_rl.engines.lifecycle import Change, LifeState
 from ue_rl.errors import ConfigurationError, EngineNotStarted, RestartsSpent, TransportError
 from ue_rl.launching.engine import seed_of
@@ -26,7 +27,7 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="looks into /pro
 ENGINE = """
 import sys
 from ue_rl.bridges import ShmUpgrader, serve
-from ue_rl.testing.do_nothing import DoNothingBridge
+from ue_rl.cli.do_nothing import DoNothingBridge
 serve(DoNothingBridge(int(sys.argv[3])), port=int(sys.argv[2]), upgrader=ShmUpgrader(),
       ready=lambda host: print("ready", sys.argv[1:], flush=True))
 """

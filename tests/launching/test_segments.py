@@ -12,7 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.launching.conftest import Listened, eventually, keepers, processes_with
+from tests.launching.conftest import Listened, keepers, processes_with
+from tests.support.waiting import eventually
 from ue_rl.connecting import open_transport
 from ue_rl.engines.lifecycle import LifeState
 from ue_rl.errors import EngineDisconnected
@@ -24,7 +25,7 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="looks into /dev
 HEAD = """
 import os, sys
 from ue_rl.bridges import ShmHost, ShmUpgrader, serve, serve_shm
-from ue_rl.testing.do_nothing import DoNothingBridge
+from ue_rl.cli.do_nothing import DoNothingBridge
 def say(host): print(host.url, flush=True)
 """
 OVER_TCP = HEAD + "serve(DoNothingBridge(2), port={port}, ready=say, upgrader=ShmUpgrader())"

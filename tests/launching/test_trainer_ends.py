@@ -14,7 +14,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.launching.conftest import SERVES, eventually, keepers, lock_of, processes_with
+from tests.launching.conftest import SERVES, keepers, lock_of, processes_with
+from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
 

@@ -1,6 +1,6 @@
 """RLlink's client against a PPO server of RLlib, which checks every episode by its own module.
 
-python tests/rllib/rllink_against_ray.py [--client-python VENV/bin/python] [--num-envs 1 3 4 32] [--seconds 300]
+python -m tests.rllib.rllink_against_ray [--client-python VENV/bin/python] [--num-envs 1 3 4 32] [--seconds 300]
 
 Needs Ray in this interpreter; the client runs in `--client-python`, which may have none. For each number of envs a
 server learns CartPole until the return has risen by 100 (or `--seconds` are over), and one learns Pendulum for 20
@@ -27,10 +27,10 @@ from ray.rllib.algorithms.ppo import PPOConfig
 from ray.rllib.env.external.env_runner_server_for_external_inference import EnvRunnerServerForExternalInference
 from ray.rllib.env.external.rllink import RLlink
 
+from tests.harness.rllink_checks import SessionChecks
 from tests.rllib.equations import cart_pole, pendulum
-from ue_rl.action_spec import ActionSpec
 from ue_rl.bridges.gymnasium_spaces import tree_of
-from ue_rl.testing.rllink_checks import SessionChecks
+from ue_rl.spaces.actions import ActionSpec
 
 EQUATIONS = {"CartPole-v1": cart_pole, "Pendulum-v1": pendulum}
 _NO_RAY = "import sys; sys.modules['ray'] = None; from ue_rl.cli import cli; cli()"

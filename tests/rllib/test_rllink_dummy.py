@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pickle
 import threading
-import time
 
 import numpy as np
 import pytest
@@ -16,9 +15,10 @@ import torch
 from ray.rllib.algorithms.ppo import PPOConfig
 from ray.rllib.examples.envs.classes.utils.dummy_external_client import _dummy_external_client
 
+from tests.harness.rllink_server import RLlinkServer
 from tests.rllib.equations import cart_pole
-from ue_rl.action_spec import ActionSpec
-from ue_rl.testing.rllink_server import RLlinkServer
+from tests.support.waiting import eventually
+from ue_rl.spaces.actions import ActionSpec
 
 torch.set_num_threads(1)
 
@@ -42,10 +42,7 @@ def test_rays_dummy_client_makes_no_mistakes() -> None:
 
     with server:
         threading.Thread(target=play, daemon=True).start()
-        give_up = time.monotonic() + 30
-        while len(server.batches) < 4:
-            assert time.monotonic() < give_up
-            time.sleep(0.01)
+        eventually(lambda: len(server.batches) >= 4, 30)
     assert ended.wait(10)
     assert server.mistakes == []
     assert set(server.batches) == {150}

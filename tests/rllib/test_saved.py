@@ -23,10 +23,10 @@ from ray.rllib.core.rl_module.default_model_config import DefaultModelConfig
 from ray.rllib.core.rl_module.multi_rl_module import MultiRLModuleSpec
 from ray.rllib.utils.spaces.space_utils import clip_action
 
-from ue_rl.action_spec import ActionSpec
 from ue_rl.cli import cli
 from ue_rl.inference import OnnxInference
 from ue_rl.saving.checkpoints import CheckpointStore
+from ue_rl.spaces.actions import ActionSpec
 from ue_rl.spec import EnvSpec
 from ue_rl.wire.handshake import encode_handshake
 

@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ue_rl.action_spec import ActionSpec
+from tests.harness.rllink_server import RLlinkFault, RLlinkServer
+from tests.harness.several import Walk
 from ue_rl.errors import (
     ConfigurationError,
     LearnerDisconnected,
@@ -24,10 +25,9 @@ from ue_rl.errors import (
 from ue_rl.rllink.client import RLlinkClient
 from ue_rl.rllink.messages import ServerConfig
 from ue_rl.rllink.player import Sample
-from ue_rl.space_tree import Branch, Leaf, LeafKind
+from ue_rl.spaces.actions import ActionSpec
+from ue_rl.spaces.tree import Branch, Leaf, LeafKind
 from ue_rl.testing import MemoryTransport
-from ue_rl.testing.rllink_server import RLlinkFault, RLlinkServer
-from ue_rl.testing.several import Walk
 
 ACTIONS = {
     "discrete": ActionSpec.discrete(3), "multi_discrete": ActionSpec.multi_discrete((2, 3)),

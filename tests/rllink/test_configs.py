@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.harness.rllink_server import RLlinkServer
 from tests.rllink.test_client import ACTIONS, walk
 from ue_rl.errors import ConfigurationError, MalformedMessage, UnsupportedNetwork
 from ue_rl.rllink.client import RLlinkClient
@@ -16,7 +17,6 @@ from ue_rl.rllink.messages import ServerConfig, ServerState
 from ue_rl.rllink.pickles import read_pickle
 from ue_rl.rllink.policy import Policy
 from ue_rl.spec import EnvSpec
-from ue_rl.testing.rllink_server import RLlinkServer
 
 
 class Spec:

@@ -10,6 +10,8 @@ from contextlib import contextmanager
 import pytest
 from click.testing import CliRunner
 
+from tests.harness.rllink_server import RLlinkFault, RLlinkServer
+from tests.harness.several import Walk
 from tests.rllink.test_client import ACTIONS, walk
 from ue_rl.bridges.runners import run_in_thread
 from ue_rl.cli import cli
@@ -17,8 +19,6 @@ from ue_rl.errors import LearnerDisconnected, LearnerTimeout, LearnerUnreachable
 from ue_rl.rllink.client import RLlinkClient
 from ue_rl.rllink.frames import FrameReader, frame
 from ue_rl.rllink.msgpack_dialect import pack
-from ue_rl.testing.rllink_server import RLlinkFault, RLlinkServer
-from ue_rl.testing.several import Walk
 
 PONG = frame(pack({"type": "PONG"}))
 with RLlinkServer(4, ACTIONS["discrete"], steps_per_sample=30) as _server:

@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.harness.rllink_server import RLlinkServer
 from tests.rllink.wrong_clients import OBS, HandWrittenClient, walk
-from ue_rl.action_spec import ActionSpec
-from ue_rl.testing.rllink_server import RLlinkServer
+from ue_rl.spaces.actions import ActionSpec
 
 DISCRETE, BOX = ActionSpec.discrete(3), ActionSpec.box(2, -2, 2)
 

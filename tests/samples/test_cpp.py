@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import functools
 import json
 import os
-import random
 import re
 import secrets
 import shutil
-import socket
 import subprocess
 import sys
-import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -23,21 +19,19 @@ from urllib.parse import quote
 
 import numpy as np
 import pytest
-from numpy.typing import NDArray
 
 import ue_rl
+from tests.harness.warm_cli import WarmCli
 from tests.samples import building, programs
+from tests.samples.reach import Reach
 from ue_rl import compliance
-from ue_rl.bridges import VectorBridge, run_in_thread
+from ue_rl.bridges import run_in_thread
 from ue_rl.compliance import Report
 from ue_rl.compliance.memory_peer import MEMORY
 from ue_rl.compliance.text_peer import PER_ENV, SHARED
 from ue_rl.connecting import open_transport
 from ue_rl.errors import CommandFailed, EngineDisconnected
-from ue_rl.spec import EnvSpec, Parameter
-from ue_rl.testing import WarmCli
-from ue_rl.testing.fuzzing.corpus import corpus, mutate
-from ue_rl.testing.raw_client import RawClient
+from ue_rl.spec import EnvSpec
 from ue_rl.wire.handshake import decode_handshake
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -287,68 +281,6 @@ def same_handshake(got: str, expected: str) -> bool:
 # -- the demo is the same task as in Python, to the bit
 
 
-def split_mix(state: int) -> tuple[int, float]:
-    mask = 2**64 - 1
-    state = z = (state + 0x9E3779B97F4A7C15) & mask
-    z = ((z ^ (z >> 30)) * 0xBF58476D1CE4E5B9) & mask
-    z = ((z ^ (z >> 27)) * 0x94D049BB133111EB) & mask
-    return state, ((z ^ (z >> 31)) >> 40) / 8388608 - 1
-
-
-class Reach(VectorBridge):
-    """samples/cpp/reach_game.hpp in NumPy, in float32 throughout."""
-
-    def __init__(self, num_envs: int, obs_size: int) -> None:
-        features = frozenset({"SEED", "TRUNC"})
-        parameters = (Parameter("power", 1.0, 0.1, 10.0),)
-        super().__init__(EnvSpec(obs_size, 2, num_envs=num_envs, features=features, parameters=parameters))
-        self.x, self.v, self.target = np.zeros((3, num_envs, 2), np.float32)
-        self.steps = np.zeros(num_envs, np.int64)
-        self.random = list(range(num_envs))
-        self.power = np.ones((num_envs, 1), np.float32)
-
-    def list_parameters(self) -> dict[str, tuple[float, float, float]]:
-        return {"power": (float(self.power[0, 0]), 0.1, 10.0)}
-
-    def set_parameter(self, name: str, value: float, env_id: int) -> None:
-        self.power[slice(None) if env_id < 0 else env_id] = value
-
-    def get_parameter(self, name: str, env_id: int) -> float:
-        return float(self.power[env_id, 0])
-
-    def reset_envs(self, env_ids: Any, seeds: Any, options: Any) -> None:
-        for env, seed in zip(env_ids.tolist(), seeds, strict=True):
-            state, numbers = self.random[env] if seed is None else seed, []
-            for _ in range(4):
-                state, value = split_mix(state)
-                numbers.append(value)
-            self.random[env] = state
-            self.x[env], self.target[env] = numbers[:2], numbers[2:]
-        self.v[env_ids] = 0
-        self.steps[env_ids] = 0
-        self.observe()
-
-    def step_envs(self, actions: NDArray[np.float32], env_ids: Any) -> None:
-        f = np.float32
-        push = np.clip(actions[env_ids], -1, 1)
-        self.v[env_ids] = f(0.9) * self.v[env_ids] + push * f(0.2) * self.power[env_ids]
-        self.x[env_ids] = np.clip(self.x[env_ids] + self.v[env_ids] * f(0.1), f(-1.5), f(1.5))
-        self.steps[env_ids] += 1
-        away = self.target[env_ids] - self.x[env_ids]
-        distance = np.sqrt(away[:, 0] * away[:, 0] + away[:, 1] * away[:, 1])
-        near = distance < f(0.15)
-        self.outbox.rewards[env_ids] = np.where(near, f(5), distance * f(-0.1))
-        self.outbox.dones[env_ids] = near
-        self.outbox.truncated[env_ids] = ~near & (self.steps[env_ids] >= 60)
-        self.observe()
-
-    def observe(self) -> None:
-        out = self.outbox.obs
-        out[:, :6] = np.hstack([self.x, self.v, self.target - self.x])
-        for i in range(6, out.shape[1]):
-            out[:, i] = out[:, i - 6] * np.float32(0.5)
-
-
 def rollout(url: str, **options: Any) -> list[Any]:
     """150 steps of random actions, with seeds and a parameter set on the way: everything that came."""
     env = ue_rl.connect(url, timeout=20, wait=5, **options)
@@ -570,30 +502,6 @@ def test_an_exception_of_the_game_ends_the_session_with_its_sentence(
         env.close()
 
 
-def test_a_second_trainer_is_told_and_served_later(built: dict[str, Path]) -> None:
-    with reach(built) as port:
-        first = RawClient(("127.0.0.1", port))
-        assert first.line().startswith("CONFIG:")
-        first.send("\n")
-        first.ask("GET")
-        with RawClient(("127.0.0.1", port)) as second:
-            assert second.line().startswith("BUSY;SINCE=0")
-            first.close()
-            assert second.line().startswith("CONFIG:")
-            assert second.ask("ACT=RESET;ENV=0;SEED=1").startswith("OBS=")
-
-
-def test_each_answer_has_the_number_of_its_request(built: dict[str, Path]) -> None:
-    with lab(built, "plain") as port, RawClient(("127.0.0.1", port)) as client:
-        assert "SEQ" in client.line().partition("FEATURES=")[2].partition(";")[0].split(",")
-        programs.ask_with_numbers(client)
-
-
-def test_each_env_socket_has_numbers_of_its_own(built: dict[str, Path]) -> None:
-    with lab(built, "plain") as port:
-        programs.ask_env_sockets_with_numbers(port, 3)
-
-
 def test_the_plugin_s_trainer_may_start_for_long(built: dict[str, Path]) -> None:
     with lab(built, "plain", "0", "0.1", "30") as port:
         programs.start_for_long(port, 3)
@@ -605,110 +513,6 @@ def test_a_silent_stranger_gives_way(built: dict[str, Path], starting: str, sock
         programs.give_way(port, sockets)
     with lab(built, "plain", "0", "0.1", "30") as port:
         programs.give_up(port)
-
-
-@pytest.mark.parametrize(
-    ("said", "told"),
-    [
-        (b"ACT=1;ENV=0\n", "expected%202"), (b"ACT=1,nan;ENV=0\n", "not%20a%20finite"),
-        (b"ACT=1,2;ENV=9\n", "no%20such%20env"), (b"ACT=1,2;ENV=0||ACT=1,2;ENV=0\n", "asked%20again"),
-        (b"GET / HTTP/1.1\r\n\r\n", "without%20a%20value"), (b"\0\xff\xfe\n", "without%20a%20value"),
-        (b"x" * 2_000_000, "longer%20than"), (b"ACT=1,2;ENV=0;ENV=2\n", "twice"),
-        (b"ACT=RESET;ENV=0;SET=power:99\n", "out%20of%20range"),
-    ],
-    ids=lambda value: str(value)[:40],  # pytest puts the id into the environment, which has limits
-)  # fmt: skip
-def test_a_trainer_that_breaks_the_protocol_is_told_and_dropped(built: dict[str, Path], said: bytes, told: str) -> None:
-    with reach(built) as port:
-        with RawClient(("127.0.0.1", port)) as client:
-            client.line()
-            with contextlib.suppress(ConnectionError):
-                client.send(said)
-            heard = client.read_to_end().decode()
-            assert heard.startswith("ERROR="), heard
-            assert told in heard
-        with RawClient(("127.0.0.1", port)) as client:
-            client.line()
-            assert client.ask("ACT=RESET;ENV=3").endswith("ENV=3")
-
-
-@contextlib.contextmanager
-def greeted(port: int) -> Iterator[RawClient]:
-    """A trainer that has its handshake, though it may be refused at first, while too many wait."""
-    end = time.monotonic() + 20
-    while True:
-        with RawClient(("127.0.0.1", port), timeout=10) as client:
-            line = ""
-            with contextlib.suppress(ConnectionError):
-                while (line := client.line()).startswith("BUSY"):
-                    pass
-            if line.startswith("CONFIG:"):
-                yield client
-                return
-            assert time.monotonic() < end, line
-
-
-@pytest.mark.parametrize("kind", ["plain", "agents", "rlbase"])
-def test_hostile_lines_never_harm_the_engine(built: dict[str, Path], kind: str) -> None:
-    """Mutations of the golden lines against the sanitized engine, which then serves the next trainer."""
-    rng = random.Random(7)
-    lines = corpus(ROOT / "docs" / "protocol.md")
-    seeds = [line for name in ("request", "call", "handshake", "reply") for _, line in lines[name]]
-    seeds += [b"ACT=1;ENV=0||ACT=RESET;ENV=1;SEED=3||ACT=2;ENV=2", b"SHM=ACCEPT;PROOF=" + b"0" * 32]
-    with lab(built, kind) as port:
-        for _ in range(150):
-            with (
-                socket.create_connection(("127.0.0.1", port), timeout=10) as sock,
-                contextlib.suppress(ConnectionError),
-            ):
-                for _ in range(rng.randrange(1, 12)):
-                    sock.sendall(mutate(rng, rng.choice(seeds), seeds) + rng.choice([b"\n", b"\n", b"\r\n", b""]))
-                if rng.random() < 0.3:
-                    sock.setblocking(False)
-                    with contextlib.suppress(BlockingIOError):
-                        sock.recv(65536)
-        with greeted(port) as client:
-            answer = client.ask("RESET" if kind == "rlbase" else "ACT=RESET;ENV=0")
-            assert "1" in answer or "0" in answer
-            assert not answer.startswith("ERROR")
-
-
-@needs_shm
-def test_a_hostile_trainer_in_shared_memory(built: dict[str, Path]) -> None:
-    """Random bytes all over what a trainer may write: the session ends or goes on, and the next one is served."""
-    rng = random.Random(3)
-    with lab(built, "plain") as port:
-        for _ in range(25):
-            carrier: Any = open_transport(f"tcp://127.0.0.1:{port}", "shm", timeout=2)
-            memory = carrier.memory
-            view = memoryview(memory.buffer).cast("B")
-            header = memory.header
-            regions = [header.regions[name] for name in ("act", "ask", "resets", "seeds", "cmd_c2s", "cmd_s2c")]
-            for _ in range(rng.randrange(1, 6)):
-                at, size = rng.choice(regions)
-                start = at + (0 if rng.random() < 0.3 else rng.randrange(size))
-                end = min(start + rng.choice((1, 4, 8, 64)), at + size)
-                view[start:end] = rng.randbytes(end - start)
-            memory.words.increment_u64(memory.buffer, 40)  # action_seq
-            time.sleep(0.005)
-            view.release()
-            carrier.close()
-        env = ue_rl.connect(f"tcp://127.0.0.1:{port}", transport="shm", timeout=20)
-        assert env.reset().shape == (3, 2)
-        env.close()
-
-
-def test_an_engine_serves_on_after_trainers_that_vanish(built: dict[str, Path]) -> None:
-    with reach(built, "--num-envs", "3") as port:
-        for count in (1, 2, 4):  # after the handshake, with some env sockets, with all of them
-            socks = [socket.create_connection(("127.0.0.1", port)) for _ in range(count)]
-            for sock in socks[1:]:
-                sock.sendall(b"ACT=RESET\n")
-            for sock in socks:
-                sock.close()
-        env = ue_rl.connect(f"tcp://127.0.0.1:{port}", timeout=10, channel="per_env")
-        assert env.reset().shape == (3, 6)
-        env.close()
 
 
 def test_wrong_specs_and_taken_ports_are_named(built: dict[str, Path]) -> None:

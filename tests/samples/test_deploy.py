@@ -38,7 +38,7 @@ from tests.samples import building
 from ue_rl.envs.spaces import gymnasium_space
 from ue_rl.inference import OnnxInference, ReloadingInference, export_onnx
 from ue_rl.inference.server.server import PolicyServer
-from ue_rl.space_tree import Leaf, LeafKind
+from ue_rl.spaces.tree import Leaf, LeafKind
 
 ROOT = Path(__file__).resolve().parents[2]
 SAMPLE, STAND_INS = ROOT / "samples" / "deploy", Path(__file__).resolve().parent / "deploy"

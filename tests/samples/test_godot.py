@@ -14,7 +14,6 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from urllib.parse import unquote
 
 import numpy as np
 import pytest
@@ -22,8 +21,8 @@ import pytest
 from tests.samples.godot_engine import GODOT, PROJECT, Engine, godot_environment, needs_godot, read_line, running
 from ue_rl import UnrealVecEnv
 from ue_rl.buffers import ActionBatch
-from ue_rl.compiled import load
 from ue_rl.spec import Channel, EnvSpec, EnvType
+from ue_rl.system.compiled import load
 from ue_rl.wire import Codec
 
 TEXT = "res://addons/ue_rl/ue_rl_text.gd"
@@ -113,19 +112,6 @@ def test_same_seeds_and_actions_give_the_same_run_to_the_bit(engine: Engine, tmp
         np.testing.assert_array_equal(dones, runs[0][1])
 
 
-def test_a_seed_decides_the_first_observation_and_only_a_seed(engine: Engine) -> None:
-    with engine.dial() as sock:
-
-        def first(tail: str) -> str:
-            sock.sendall(f"ACT=RESET;ENV=1{tail}\n".encode())
-            return read_line(sock)
-
-        a, b, none, largest = first(";SEED=1"), first(";SEED=2"), first(""), first(f";SEED={2**63 - 1}")
-        assert len({a, b, none, largest}) == 4
-        assert first(";SEED=1") == a
-        assert first("") != none  # the generator was seeded with 1 this time
-
-
 @pytest.mark.parametrize("wiring", ["shared", "per_env"])
 def test_envs_that_are_not_asked_stand_still(engine: Engine, wiring: str) -> None:
     """Env 0 takes 20 ticks and a reset; env 1 then goes on exactly as if nothing had been."""
@@ -189,82 +175,6 @@ def test_a_balanced_pole_is_truncated_after_500_steps(engine: Engine) -> None:
     env.close()
     assert [info["TimeLimit.truncated"] for info in infos] == [True] * NUM_ENVS
     assert [info["episode"]["l"] for info in infos] == [500] * NUM_ENVS
-
-
-def test_the_next_trainer_can_come(engine: Engine) -> None:
-    """After a clean end, an end in mid-step, and an end with only some of the env sockets there."""
-    for channel in ("shared", "per_env", "per_env", "shared"):
-        env = engine.connect(channel)
-        env.reset()
-        env.step_async(np.zeros((NUM_ENVS, 1), np.float32))
-        env.close()
-    with engine.dial(), socket.create_connection(("127.0.0.1", engine.port), timeout=10):
-        pass
-    env = engine.connect("per_env")
-    assert env.reset().shape == (NUM_ENVS, 4)
-    env.close()
-
-
-@pytest.mark.parametrize(
-    ("line", "said"),
-    [
-        (b"ACT=1,2;ENV=0", "ACT holds 2 numbers, not 1"),
-        (b"ACT=;ENV=0", "not a finite number"),
-        (b"ACT=nan;ENV=0", "not a finite number"),
-        (b"ACT=1e39;ENV=0", "not a finite number"),
-        (b"ACT=-1e999;ENV=0", "not a finite number"),
-        (b"ACT=left;ENV=0", "not a finite number"),
-        (b"ACT=1e;ENV=0", "not a finite number"),
-        (b"ACT=1e+;ENV=0", "not a finite number"),
-        (b"ACT=e1;ENV=0", "not a finite number"),
-        (b"ACT=1e2147483648;ENV=0", "not a finite number"),
-        (b"ACT=1e4294967296;ENV=0", "not a finite number"),
-        (b"ACT=1\xff;ENV=0", "bytes that are no text"),
-        (b"ACT=1;ENV=4", "ENV is missing or not one of this socket's"),
-        (b"ACT=1", "ENV is missing or not one of this socket's"),
-        (b"ACT=1;ENV=-1", "ENV is not a number of 0 or more"),
-        (b"ACT=1;ENV=+1", "ENV is not a number of 0 or more"),
-        (b"ACT=1;ENV=18446744073709551617", "ENV is beyond 2^63 - 1"),
-        (b"ACT=RESET;ENV=0;SEED=x", "SEED is not a number of 0 or more"),
-        (b"ACT=RESET;ENV=0;SEED=+1", "SEED is not a number of 0 or more"),
-        (b"ACT=RESET;ENV=0;SEED=9223372036854775808", "SEED is beyond 2^63 - 1"),
-        (b"ACT=RESET;ENV=0;SEED=18446744073709551617", "SEED is beyond 2^63 - 1"),
-        (b"ACT=1;ENV=0||ACT=1;ENV=0", "an env asked twice"),
-        (b"ACT=1;ACT=1;ENV=0", "ACT given twice"),
-        (b"ACT=1;ENV=0||", "a field without key=value"),
-        (b"JUMP=1;ENV=0", "no ACT"),
-        (b"GET / HTTP/1.1", "a field without key=value"),
-        (b"ACT=1\x00;ENV=0", "bytes that are no text"),
-        (b"ACT=" + b"1" * 400_000, "no newline within"),
-    ],
-)
-def test_wrong_input_ends_the_session_and_is_said(engine: Engine, line: bytes, said: str) -> None:
-    before = len(engine.log.read_text())
-    with engine.dial() as sock:
-        with contextlib.suppress(ConnectionError):
-            sock.sendall(line if b"ACT=111" in line else line + b"\n")
-        with contextlib.suppress(ConnectionResetError):  # where it closed with our bytes still unread
-            error = read_line(sock)
-            assert error.startswith("ERROR=")
-            assert said in unquote(error)
-            assert read_line(sock) == ""
-    assert said in engine.log.read_text()[before:]
-    with engine.dial() as sock:
-        sock.sendall(b"ACT=RESET;ENV=3\n")
-        assert read_line(sock).startswith("OBS=")
-
-
-def test_every_spelling_of_a_valid_request_is_read(engine: Engine) -> None:
-    with engine.dial() as sock:
-        answers = []
-        for text in ("ACT=0.5;ENV=1\n", " act = +5e-1 ; env = 1 ; hint = left \r\n", "\n\r\nENV=1;ACT=.5\n"):
-            for request in ("ACT=RESET;ENV=1;SEED=9\n", text):
-                for byte in request.encode():
-                    sock.sendall(bytes([byte]))
-                answer = read_line(sock)
-            answers.append(answer)
-    assert len(set(answers)) == 1
-    assert "ENV=1" in answers[0]
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,7 @@ import subprocess
 import sys
 import textwrap
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -19,19 +20,20 @@ import numpy as np
 import pytest
 import torch
 from stable_baselines3 import A2C, DQN, PPO, SAC
-from stable_baselines3.common.callbacks import BaseCallback
+from stable_baselines3.common.callbacks import BaseCallback, CallbackList
 from stable_baselines3.common.logger import KVWriter
 from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize
 
 import ue_rl
-from ue_rl import durable, errors
+from tests.harness.exactness import CASES, At, Broken, Drift, Liar, bridge, broken, differ, learn, new
+from ue_rl import errors
+from ue_rl.calls.parameters import randomize
 from ue_rl.envs.vec_env import UnrealVecEnv
-from ue_rl.randomize import randomize
 from ue_rl.saving.autosave import AutoSave
 from ue_rl.saving.lock import RunLock
 from ue_rl.spec import EnvSpec
+from ue_rl.system import durable
 from ue_rl.testing import MemoryTransport
-from ue_rl.testing.exactness import CASES, At, Broken, Drift, Liar, bridge, broken, differ, learn, new
 from ue_rl.training import Curriculum
 
 needs_signals = pytest.mark.skipif(not hasattr(signal, "SIGHUP"), reason="POSIX signals")
@@ -108,9 +110,9 @@ def test_a_signal_while_it_is_saved_at_the_end(tmp_path: Path) -> None:
         model.learn(96, callback=autosave)
     assert autosave.last is not None
     assert autosave.last.env_steps == 96
-    with pytest.raises(Broken):
+    with pytest.raises(Broken):  # of an exception, however often Ctrl-C is pressed meanwhile
         model.learn(96, callback=[autosave, At(50, broken)])
-    assert autosave.rescue() is not None, "of an exception, however often Ctrl-C is pressed meanwhile"
+    assert "Broken" in autosave.last.facts["reason"]
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
@@ -169,11 +171,71 @@ def test_a_signal(tmp_path: Path, where: str, number: str, ends: type[BaseExcept
     assert differ(learn("ppo", env_of(), tmp_path / "parts"), whole) == []
 
 
+class Failing(BaseCallback):
+    """Raises when it is told of `when`."""
+
+    def __init__(self, when: str) -> None:
+        super().__init__()
+        setattr(self, when, broken)
+
+    def _on_step(self) -> bool:
+        return True
+
+
+@pytest.mark.parametrize(
+    ("when", "checkpoints"),
+    [
+        ("_on_training_start", 0), ("_on_rollout_start", 1), ("_on_step", 2), ("_on_rollout_end", 2),
+        ("_on_training_end", 2),
+    ],
+)  # fmt: skip
+def test_a_callback_that_fails_leaves_nothing_behind(tmp_path: Path, when: str, checkpoints: int) -> None:
+    """Nobody else would tell AutoSave: the run is saved, and its signals and its lock are given back."""
+    before = signal.getsignal(signal.SIGTERM)
+    env, failing = env_of(), Failing(when)
+    autosave = AutoSave(tmp_path)
+    model = autosave.resume(PPO, env) or new("ppo", env)
+    with pytest.raises(Broken):
+        model.learn(96, callback=CallbackList([CallbackList([autosave, failing]), Seen()]))
+    assert signal.getsignal(signal.SIGTERM) == before
+    assert env.on_failure is None
+    assert not any(name.startswith("on_") for name in vars(failing))
+    assert len(list((tmp_path / "checkpoints").glob("0*"))) == checkpoints
+    with RunLock(tmp_path) as lock:
+        assert lock.held
+
+
+@needs_signals
+@pytest.mark.parametrize("what", ["signal", "callback", "engine", "end"])
+def test_two_that_save_are_told_of_the_same_end(tmp_path: Path, what: str) -> None:
+    """Each has what an exact resume needs, though they share the env's journal."""
+    whole = learn("ppo", env_of(), tmp_path / "whole")
+    before = signal.getsignal(signal.SIGTERM)
+    env = env_of("ppo", Frail)
+    savers = [AutoSave(tmp_path / name, save_freq=1000) for name in ("one", "two")]
+    ends: dict[str, Callable[[], object]] = {
+        "signal": lambda: os.kill(os.getpid(), signal.SIGINT),
+        "callback": broken,
+        "engine": lambda: setattr(env.transport, "lasts", 3),
+        "end": lambda: None,
+    }
+    model = savers[0].resume(PPO, env) or new("ppo", env)
+    with ExitStack() as stack:
+        if what != "end":
+            stack.enter_context(pytest.raises((KeyboardInterrupt, Broken, errors.EngineDisconnected)))
+        model.learn(96 if what == "end" else 288, callback=[savers[0], At(50, ends[what]), savers[1]])
+    assert signal.getsignal(signal.SIGTERM) == before
+    for name in ("one", "two"):
+        found = AutoSave(tmp_path / name, signals=False).store.newest_first()
+        assert [checkpoint.env_steps > 0 for checkpoint in found] == [True, False]
+        assert differ(learn("ppo", env_of(), tmp_path / name), whole) == []
+
+
 SCRIPT = """
     import sys
     import torch
     from ue_rl.testing import MemoryTransport
-    from ue_rl.testing.exactness import *
+    from tests.harness.exactness import *
 
     torch.set_num_threads(1)
     env = UnrealVecEnv(MemoryTransport(bridge()))
@@ -212,7 +274,7 @@ FORKS = """
     import os, sys
     import torch
     from ue_rl.testing import MemoryTransport
-    from ue_rl.testing.exactness import *
+    from tests.harness.exactness import *
 
     torch.set_num_threads(1)
 
@@ -391,7 +453,7 @@ def test_a_killed_process_goes_on_from_the_last_checkpoint(tmp_path: Path) -> No
     with pytest.raises(Broken):
         model.learn(288, callback=[autosave, At(200, broken)])
     assert autosave.last is not None
-    (autosave.last.path / "state.npz").write_bytes(b"")
+    (autosave.last.path / "state.pkl").write_bytes(b"")
     assert differ(learn("ppo", env_of(), tmp_path / "parts"), whole) == []
 
 

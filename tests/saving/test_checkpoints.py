@@ -20,10 +20,10 @@ from typing import Any
 
 import pytest
 
-from ue_rl import durable
 from ue_rl.errors import ActionError, SaveFailed
 from ue_rl.saving import checkpoints
 from ue_rl.saving.checkpoints import CheckpointStore
+from ue_rl.system import durable
 
 POSIX = pytest.mark.skipif(not hasattr(os, "fork"), reason="kills forked processes")
 

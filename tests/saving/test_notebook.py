@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 import ue_rl
+from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="Ctrl-C is sent by kill")
 
@@ -21,7 +22,7 @@ SETUP = """
 import os, signal, sys, torch
 from stable_baselines3.common.callbacks import BaseCallback
 from ue_rl.testing import MemoryTransport
-from ue_rl.testing.exactness import *
+from tests.harness.exactness import *
 
 torch.set_num_threads(1)
 FOLDER = {folder!r}
@@ -154,9 +155,7 @@ def test_a_kernel_is_interrupted_twice_and_learns_on(tmp_path: Path) -> None:
 
     def interrupt() -> None:
         """As soon as the cell runs."""
-        until = time.monotonic() + 60
-        while not started.exists() and time.monotonic() < until:
-            time.sleep(0.05)
+        eventually(started.exists, 60)
         time.sleep(0.3)
         os.kill(int(started.read_text()), signal.SIGINT)
 
@@ -179,10 +178,10 @@ def test_a_kernel_is_interrupted_twice_and_learns_on(tmp_path: Path) -> None:
 
 def test_two_that_learn_at_the_same_time_are_refused(tmp_path: Path) -> None:
     """One that is learning, in another thread, does not give its lock up."""
+    from tests.harness.exactness import PPO, At, UnrealVecEnv, bridge, new
     from ue_rl.errors import ConfigurationError
     from ue_rl.saving.autosave import AutoSave
     from ue_rl.testing import MemoryTransport
-    from ue_rl.testing.exactness import PPO, At, UnrealVecEnv, bridge, new
 
     learning, over = threading.Event(), threading.Event()
 

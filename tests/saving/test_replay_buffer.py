@@ -18,13 +18,13 @@ from stable_baselines3.common import buffers
 from stable_baselines3.common.buffers import DictReplayBuffer, ReplayBuffer
 from stable_baselines3.common.save_util import load_from_pkl
 
+from tests.harness.exactness import CASES, At, Broken, bridge, broken, differ, learn, new
 from ue_rl.agents.buffers import ActiveReplayBuffer
 from ue_rl.bridges import GymnasiumBridge
 from ue_rl.envs.vec_env import UnrealVecEnv
 from ue_rl.saving.autosave import AutoSave
 from ue_rl.saving.replay_buffer import write_replay_buffer
 from ue_rl.testing import MemoryTransport
-from ue_rl.testing.exactness import CASES, At, Broken, bridge, broken, differ, learn, new
 
 N, ROWS = 2, 10
 BOX = spaces.Box(-1, 1, (3,), np.float32)

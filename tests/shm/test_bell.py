@@ -14,7 +14,7 @@ import time
 import numpy as np
 import pytest
 
-from ue_rl.compiled import load
+from ue_rl.system.compiled import load
 
 words = load("sync")
 OWN, PEER, OWN_FLAG, PEER_FLAG, RING = 0, 8, 16, 20, 24
@@ -192,7 +192,7 @@ def test_a_message_in_the_ring_wakes_the_sleeper(slack: float) -> None:
 @pytest.mark.skipif(os.name != "posix", reason="signals are POSIX's")
 def test_ctrl_c_gets_through_a_wait() -> None:
     code = (
-        "import signal\nfrom ue_rl.compiled import load\n"
+        "import signal\nfrom ue_rl.system.compiled import load\n"
         "signal.signal(signal.SIGINT, signal.default_int_handler)\n"  # started in the background it would be ignored
         "bell = load('sync').Bell(bytearray(64), 0, 8, 16, 20)\n"
         "print('waiting', flush=True)\n"

@@ -16,9 +16,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ue_rl import errors, processes
+from tests.support.waiting import eventually
+from ue_rl import errors
 from ue_rl.bridges import ShmHost, ShmUpgrader, VectorBridge, run_in_process, run_in_thread, run_shm_in_thread
-from ue_rl.compiled import load
 from ue_rl.connections import SharedMemoryConnection
 from ue_rl.connections.shm import attach
 from ue_rl.errors import ConfigurationError, ConnectionUnusable, EngineDisconnected, EngineUnreachable, UeRlError
@@ -28,6 +28,8 @@ from ue_rl.shm.memory import StepMemory, plan
 from ue_rl.shm.offer import accept_line, parse_offer
 from ue_rl.shm.segment import Segment
 from ue_rl.spec import EnvSpec
+from ue_rl.system import processes
+from ue_rl.system.compiled import load
 from ue_rl.wire.handshake import decode_handshake
 
 posix = pytest.mark.skipif(os.name != "posix", reason="files under a mapping and signals are POSIX's")
@@ -126,9 +128,7 @@ def test_a_trainer_that_breaks_a_ring_ends_its_session_and_nothing_else(ring: st
             connection.receive()
             raise EngineDisconnected("this position is not looked at", fault="engine")
         connection.close()
-        deadline = time.monotonic() + 3 * slack
-        while holder(host.host) != 0 and time.monotonic() < deadline:
-            time.sleep(0.005)
+        eventually(lambda: holder(host.host) == 0, 3 * slack)
         play(host.name).close()
 
 
@@ -192,9 +192,7 @@ def test_a_session_that_was_ended_does_not_disturb_the_next_of_the_same_process(
     with run_shm_in_thread(bridge) as host:
         earlier = play(host.name)
         bridge.disconnect()
-        deadline = time.monotonic() + 3 * slack
-        while holder(host.host) and time.monotonic() < deadline:
-            time.sleep(0.005)
+        eventually(lambda: not holder(host.host), 3 * slack)
         following = play(host.name)
         with pytest.raises(UeRlError, match=r"ended the session.*the game left training mode"):
             earlier.send_actions(ones())

@@ -13,11 +13,12 @@ from types import SimpleNamespace
 
 import pytest
 
-from ue_rl import errors, processes
+from ue_rl import errors
 from ue_rl.shm import segment
 from ue_rl.shm.header import Header
 from ue_rl.shm.memory import StepMemory, plan
 from ue_rl.shm.segment import Segment, reclaim_stale, unique_name
+from ue_rl.system import processes
 
 CONFIG = b"CONFIG:OBS=3;ACT=2;ENV_TYPE=MULTI;ENV_COUNT=4\n"
 posix = pytest.mark.skipif(os.name != "posix", reason="Windows has no files under its mappings")
@@ -46,7 +47,7 @@ def killed_engine() -> Iterator[tuple[str, int]]:
         [
             sys.executable, "-c",
             "import sys, time; sys.path.insert(0, sys.argv[1])\nimport test_segment as t\n"
-            "from ue_rl import processes\n"
+            "from ue_rl.system import processes\n"
             "made = t.engine(server_start=processes.start_time())\nprint(made.name, flush=True)\ntime.sleep(60)",
             str(Path(__file__).parent),
         ],

@@ -35,27 +35,29 @@ def rollout(url: str, steps: int = 60, **options: object) -> list[bytes]:
         env.close()
 
 
-def test_the_same_seeds_give_the_same_rows_over_every_carrier_and_in_every_life(chaos_engine: Chaos) -> None:
-    one = chaos_engine(shm=True)
+def test_the_same_seeds_give_the_same_rows_over_every_carrier_and_in_every_life(ue_rl_chaos_engine: Chaos) -> None:
+    one = ue_rl_chaos_engine(shm=True)
     text = rollout(one.url, transport="tcp", channel="shared")
     assert rollout(one.url, transport="tcp", channel="per_env") == text
     assert rollout(one.url, transport="shm") == text
-    assert rollout(chaos_engine(seed=9, wiring="per_env").url) == text
+    assert rollout(ue_rl_chaos_engine(seed=9, wiring="per_env").url) == text
 
 
-def test_an_engine_without_seeds_from_the_trainer_still_repeats_itself(chaos_engine: Chaos) -> None:
+def test_an_engine_without_seeds_from_the_trainer_still_repeats_itself(ue_rl_chaos_engine: Chaos) -> None:
     begun = []
     for seed in (1, 1, 2):
-        env = ue_rl.connect(chaos_engine(seed=seed).url)
+        env = ue_rl.connect(ue_rl_chaos_engine(seed=seed).url)
         begun.append(env.reset().tobytes())  # type: ignore[union-attr]
         env.close()
     assert begun[0] == begun[1] != begun[2]
 
 
 @pytest.mark.parametrize(("fault", "code"), [("crash", -9), ("exit", 3)])
-def test_it_dies_at_its_step_in_its_first_life_only(fault: str, code: int, chaos_engine: Chaos, tmp_path: Path) -> None:
+def test_it_dies_at_its_step_in_its_first_life_only(
+    fault: str, code: int, ue_rl_chaos_engine: Chaos, tmp_path: Path
+) -> None:
     options = {"fault": fault, "after": 40, "lives": 1, "record": tmp_path / "record", "exit_code": 3}
-    engine = chaos_engine(**options)
+    engine = ue_rl_chaos_engine(**options)
     env = ue_rl.connect(engine.url, timeout=5)
     env.reset()
     for _ in range(20):
@@ -67,13 +69,13 @@ def test_it_dies_at_its_step_in_its_first_life_only(fault: str, code: int, chaos
     record = Record(tmp_path / "record", 2)
     assert (record.lives[0], record.pid[0], record.total) == (1, engine.pid, 40)
     assert (record.resets >= 2).all()
-    rollout(chaos_engine(**options).url)
+    rollout(ue_rl_chaos_engine(**options).url)
     assert (record.lives[0], record.total) == (2, 160)
 
 
-def test_a_hang_and_a_stop_are_silence(chaos_engine: Chaos) -> None:
+def test_a_hang_and_a_stop_are_silence(ue_rl_chaos_engine: Chaos) -> None:
     for fault in ("hang", "stop"):
-        engine = chaos_engine(fault=fault, after=4)
+        engine = ue_rl_chaos_engine(fault=fault, after=4)
         env = ue_rl.connect(engine.url, timeout=0.2)
         env.reset()
         env.step(ONES)
@@ -87,13 +89,13 @@ def test_a_hang_and_a_stop_are_silence(chaos_engine: Chaos) -> None:
     rollout(engine.url)  # it goes on, and serves the next trainer
 
 
-def test_starts_that_fail_and_one_that_is_slow(chaos_engine: Chaos, tmp_path: Path) -> None:
+def test_starts_that_fail_and_one_that_is_slow(ue_rl_chaos_engine: Chaos, tmp_path: Path) -> None:
     options = {"fault": "exit", "exit_code": 5, "lives": 2, "record": tmp_path / "record"}
     for _ in range(2):
         with pytest.raises(RuntimeError, match=r"ended with 5.*could not be loaded"):
-            chaos_engine(**options)
+            ue_rl_chaos_engine(**options)
     begun = time.monotonic()
-    assert chaos_engine(listen_after=0.3, **options).url.startswith("tcp://127.0.0.1:")
+    assert ue_rl_chaos_engine(listen_after=0.3, **options).url.startswith("tcp://127.0.0.1:")
     assert time.monotonic() - begun >= 0.3
 
 
@@ -123,16 +125,16 @@ def test_the_command_line_keeps_the_placeholders() -> None:
     assert words[1:3] == ["-m", "ue_rl.testing.engines.chaos"]
 
 
-def test_the_bridge_alone(memory_transport: Callable[..., object]) -> None:
-    env = ue_rl.UnrealVecEnv(memory_transport(ChaosBridge(2)))  # type: ignore[arg-type]
+def test_the_bridge_alone(ue_rl_memory_transport: Callable[..., object]) -> None:
+    env = ue_rl.UnrealVecEnv(ue_rl_memory_transport(ChaosBridge(2)))  # type: ignore[arg-type]
     env.reset()
     ends = [env.step(ONES)[2] for _ in range(25)]
     assert np.array(ends).any(axis=0).all()
     env.close()
 
 
-def test_a_frozen_engine_leaves_no_segment(leftovers: object, chaos_engine: Chaos) -> None:
-    engine = chaos_engine(shm=True)
+def test_a_frozen_engine_leaves_no_segment(ue_rl_leftovers: object, ue_rl_chaos_engine: Chaos) -> None:
+    engine = ue_rl_chaos_engine(shm=True)
     env = ue_rl.connect(engine.url, transport="shm")
     env.reset()
     engine.freeze()

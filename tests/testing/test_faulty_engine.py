@@ -37,23 +37,23 @@ def per_env(engine: FaultyEngine, dial: Dial) -> list[RawClient]:
     return envs
 
 
-def test_follows_the_protocol_on_the_shared_channel(faulty_engine: Engine, dial: Dial) -> None:
-    engine = faulty_engine()
+def test_follows_the_protocol_on_the_shared_channel(ue_rl_faulty_engine: Engine, dial: Dial) -> None:
+    engine = ue_rl_faulty_engine()
     client = shared(engine, dial)
     assert client.ask(STEP) == f"{ROW0}||{ROW1}"
     assert client.ask("ACT=RESET;ENV=1") == ROW1.replace("1.25", "1.5").replace("REW=1", "REW=2")
     assert engine.requests[-1] == b"ACT=RESET;ENV=1"
 
 
-def test_follows_the_protocol_on_per_env_sockets(faulty_engine: Engine, dial: Dial) -> None:
-    envs = per_env(faulty_engine(), dial)
+def test_follows_the_protocol_on_per_env_sockets(ue_rl_faulty_engine: Engine, dial: Dial) -> None:
+    envs = per_env(ue_rl_faulty_engine(), dial)
     assert [env.ask("ACT=0.1,0.2") for env in envs] == [ROW0, ROW1]
 
 
-def test_speaks_single_and_rlbase(faulty_engine: Engine, dial: Dial) -> None:
-    (env,) = per_env_single(faulty_engine(env_type="SINGLE", num_envs=1), dial)
+def test_speaks_single_and_rlbase(ue_rl_faulty_engine: Engine, dial: Dial) -> None:
+    (env,) = per_env_single(ue_rl_faulty_engine(env_type="SINGLE", num_envs=1), dial)
     assert env.ask("ACT=0.1,0.2") == ROW0.removesuffix(";ENV=0")
-    client = dial(faulty_engine(env_type="RLBASE", num_envs=1))
+    client = dial(ue_rl_faulty_engine(env_type="RLBASE", num_envs=1))
     assert client.line() == "CONFIG:OBS=4;ACT=2;ENV_TYPE=RLBASE"
     assert client.line() == "0.0,0.0,0.0,0.0;0;0"  # nobody asked
     assert client.ask("RESET") == "0.0,0.0,0.0,0.0;0;0"
@@ -82,23 +82,23 @@ def per_env_single(engine: FaultyEngine, dial: Dial) -> list[RawClient]:
     ],
     ids=lambda value: value.kind.name if isinstance(value, Fault) else "",
 )
-def test_a_fault_changes_one_row_once(faulty_engine: Engine, dial: Dial, fault: Fault, row: str) -> None:
-    client = shared(faulty_engine(fault), dial)
+def test_a_fault_changes_one_row_once(ue_rl_faulty_engine: Engine, dial: Dial, fault: Fault, row: str) -> None:
+    client = shared(ue_rl_faulty_engine(fault), dial)
     assert client.ask(STEP) == f"{row}||{ROW1}"
     assert client.ask(STEP).startswith("OBS=0.5,0.5,0.5,0.5;REW=2;DONE=0;ENV=0||")
-    envs = per_env(faulty_engine(fault), dial)
+    envs = per_env(ue_rl_faulty_engine(fault), dial)
     assert [env.ask("ACT=0.1,0.2") for env in envs] == [row, ROW1]
 
 
-def test_twice_and_missing(faulty_engine: Engine, dial: Dial) -> None:
-    assert shared(faulty_engine(Fault(FaultKind.TWICE)), dial).ask(STEP) == f"{ROW0}||{ROW0}||{ROW1}"
-    assert shared(faulty_engine(Fault(FaultKind.MISSING)), dial).ask(STEP) == ROW1
-    env, _ = per_env(faulty_engine(Fault(FaultKind.TWICE)), dial)
+def test_twice_and_missing(ue_rl_faulty_engine: Engine, dial: Dial) -> None:
+    assert shared(ue_rl_faulty_engine(Fault(FaultKind.TWICE)), dial).ask(STEP) == f"{ROW0}||{ROW0}||{ROW1}"
+    assert shared(ue_rl_faulty_engine(Fault(FaultKind.MISSING)), dial).ask(STEP) == ROW1
+    env, _ = per_env(ue_rl_faulty_engine(Fault(FaultKind.TWICE)), dial)
     assert (env.ask("ACT=0.1,0.2"), env.line()) == (ROW0, ROW0)
 
 
-def test_silence_lasts(faulty_engine: Engine, dial: Dial) -> None:
-    engine = faulty_engine(Fault(FaultKind.SILENCE))
+def test_silence_lasts(ue_rl_faulty_engine: Engine, dial: Dial) -> None:
+    engine = ue_rl_faulty_engine(Fault(FaultKind.SILENCE))
     client = shared(engine, dial)
     client.send(f"{STEP}\n{STEP}\n")
     client.sock.shutdown(socket.SHUT_WR)
@@ -108,8 +108,8 @@ def test_silence_lasts(faulty_engine: Engine, dial: Dial) -> None:
 
 
 @pytest.mark.parametrize("kind", [FaultKind.DROP, FaultKind.CRASH, FaultKind.HALF_LINE])
-def test_a_dying_engine_closes_everything(faulty_engine: Engine, dial: Dial, kind: FaultKind) -> None:
-    engine = faulty_engine(Fault(kind))
+def test_a_dying_engine_closes_everything(ue_rl_faulty_engine: Engine, dial: Dial, kind: FaultKind) -> None:
+    engine = ue_rl_faulty_engine(Fault(kind))
     envs = per_env(engine, dial)
     envs[0].send("ACT=0.1,0.2\n")
     rest = envs[0].read_to_end()
@@ -119,8 +119,8 @@ def test_a_dying_engine_closes_everything(faulty_engine: Engine, dial: Dial, kin
         dial(engine)
 
 
-def test_a_line_without_an_end(faulty_engine: Engine, dial: Dial) -> None:
-    engine = faulty_engine(Fault(FaultKind.OVERSIZE))
+def test_a_line_without_an_end(ue_rl_faulty_engine: Engine, dial: Dial) -> None:
+    engine = ue_rl_faulty_engine(Fault(FaultKind.OVERSIZE))
     client = shared(engine, dial)
     client.send(STEP + "\n")
     got = 0
@@ -132,8 +132,8 @@ def test_a_line_without_an_end(faulty_engine: Engine, dial: Dial) -> None:
     assert dial(engine).line() == engine.handshake  # it noticed, and serves the next
 
 
-def test_garbage_is_one_line(faulty_engine: Engine, dial: Dial) -> None:
-    client = shared(faulty_engine(Fault(FaultKind.GARBAGE)), dial)
+def test_garbage_is_one_line(ue_rl_faulty_engine: Engine, dial: Dial) -> None:
+    client = shared(ue_rl_faulty_engine(Fault(FaultKind.GARBAGE)), dial)
     client.send(STEP + "\n")
     got = b""
     while not got.endswith(b"\n"):
@@ -143,19 +143,19 @@ def test_garbage_is_one_line(faulty_engine: Engine, dial: Dial) -> None:
     assert b"OBS" not in got
 
 
-def test_handshakes_as_told(faulty_engine: Engine, dial: Dial) -> None:
-    assert dial(faulty_engine(Script(handshake="HELLO"))).line() == "HELLO"
-    assert dial(faulty_engine(Script(channel="SHARED"))).line().endswith("VERSION=1;CHANNEL=SHARED")
-    closing = dial(faulty_engine(Script(close_after_handshake=True)))
+def test_handshakes_as_told(ue_rl_faulty_engine: Engine, dial: Dial) -> None:
+    assert dial(ue_rl_faulty_engine(Script(handshake="HELLO"))).line() == "HELLO"
+    assert dial(ue_rl_faulty_engine(Script(channel="SHARED"))).line().endswith("VERSION=1;CHANNEL=SHARED")
+    closing = dial(ue_rl_faulty_engine(Script(close_after_handshake=True)))
     assert closing.read_to_end() == b"CONFIG:OBS=4;ACT=2;ENV_TYPE=MULTI;ENV_COUNT=2\n"
-    unasked = dial(faulty_engine(Script(after_handshake=ROW0 + "\n")))
+    unasked = dial(ue_rl_faulty_engine(Script(after_handshake=ROW0 + "\n")))
     assert (unasked.line()[:7], unasked.line()) == ("CONFIG:", ROW0)
-    none = dial(faulty_engine(Script(handshake=None)))
+    none = dial(ue_rl_faulty_engine(Script(handshake=None)))
     assert none.ask(RESET).startswith("OBS=")  # the first thing it ever says
 
 
-def test_accepts_only_so_many_connections(faulty_engine: Engine, dial: Dial) -> None:
-    engine = faulty_engine(Script(accepts=1))
+def test_accepts_only_so_many_connections(ue_rl_faulty_engine: Engine, dial: Dial) -> None:
+    engine = ue_rl_faulty_engine(Script(accepts=1))
     client = dial(engine)
     client.line()
     with pytest.raises(ConnectionError):
@@ -163,21 +163,21 @@ def test_accepts_only_so_many_connections(faulty_engine: Engine, dial: Dial) -> 
     assert client.ask(RESET).count("||") == 1  # the shared channel still works
 
 
-def test_latency_and_fragments(faulty_engine: Engine, dial: Dial) -> None:
-    client = shared(faulty_engine(Script(latency=0.02)), dial)
+def test_latency_and_fragments(ue_rl_faulty_engine: Engine, dial: Dial) -> None:
+    client = shared(ue_rl_faulty_engine(Script(latency=0.02)), dial)
     start = time.monotonic()
     assert client.ask(STEP) == f"{ROW0}||{ROW1}"
     assert time.monotonic() - start >= 0.02
-    assert shared(faulty_engine(Script(fragment=1)), dial).ask(STEP) == f"{ROW0}||{ROW1}"
-    slow = shared(faulty_engine(Script(fragment=30, fragment_delay=0.01)), dial)
+    assert shared(ue_rl_faulty_engine(Script(fragment=1)), dial).ask(STEP) == f"{ROW0}||{ROW1}"
+    slow = shared(ue_rl_faulty_engine(Script(fragment=30, fragment_delay=0.01)), dial)
     slow.send(STEP + "\n")
     first = slow.sock.recv(65536)
     assert len(first) <= 60  # not the whole line at once
     assert (first + slow.line().encode()).decode() == f"{ROW0}||{ROW1}"
 
 
-def test_serves_one_client_after_the_other(faulty_engine: Engine, dial: Dial) -> None:
-    engine = faulty_engine(Fault(FaultKind.NAN))
+def test_serves_one_client_after_the_other(ue_rl_faulty_engine: Engine, dial: Dial) -> None:
+    engine = ue_rl_faulty_engine(Fault(FaultKind.NAN))
     for _ in range(3):
         client = shared(engine, dial)
         assert "nan" in client.ask(STEP)  # the counts start again

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from ue_rl.testing.fuzzing.run import run
-from ue_rl.testing.fuzzing.targets import targets
+from tests.harness.fuzzing.run import run
+from tests.harness.fuzzing.targets import targets
 
 SANITIZED = "ASAN_OPTIONS" in os.environ  # AddressSanitizer is slow, and keeps what was freed
 TARGETS = targets(Path(__file__).parents[2] / "docs" / "protocol.md")

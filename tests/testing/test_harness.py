@@ -157,11 +157,11 @@ class TinyBridge:
 
 @pytest.mark.parametrize("through_codec", [True, False])
 def test_memory_transport_moves_everything(
-    memory_transport: Callable[..., MemoryTransport], through_codec: bool
+    ue_rl_memory_transport: Callable[..., MemoryTransport], through_codec: bool
 ) -> None:
     features = frozenset({"INFO", "OPTIONS", "SEED"})
     bridge = TinyBridge(features=features)
-    transport = memory_transport(bridge, through_codec=through_codec)
+    transport = ue_rl_memory_transport(bridge, through_codec=through_codec)
     assert isinstance(transport, Transport)
     assert transport.spec.num_envs == 3
     assert transport.spec.features == features
@@ -283,8 +283,8 @@ def test_a_vec_env_in_memory_equals_dummy_vec_env(make: Callable[[], Any], throu
 
 
 @pytest.mark.parametrize("channel", ["shared", "per_env"])
-def test_the_bridge_server_fixture_serves_both_wirings(bridge_server: Callable[..., Any], channel: str) -> None:
-    server = bridge_server(TinyTasks())
+def test_the_bridge_server_fixture_serves_both_wirings(ue_rl_bridge_server: Callable[..., Any], channel: str) -> None:
+    server = ue_rl_bridge_server(TinyTasks())
     env = ue_rl.connect(server.url, channel=channel, timeout=5)
     assert env.reset().tolist() == [np.float32(TinyTask(i).reset()).tolist() for i in range(3)]
     env.close()
@@ -360,7 +360,7 @@ def test_the_plugin_is_cheap_to_load() -> None:
     packages, modules = done.stdout.splitlines()
     for heavy in ("torch", "stable_baselines3", "gymnasium", "numpy", "yaml"):
         assert f"'{heavy}'" not in packages
-    light = ["ue_rl", "ue_rl.lazy", "ue_rl.registering", "ue_rl.testing", "ue_rl.testing.plugin"]
+    light = ["ue_rl", "ue_rl.system", "ue_rl.system.lazy", "ue_rl.testing", "ue_rl.testing.plugin"]
     assert modules == str(light)
 
 

@@ -7,11 +7,11 @@ import socket
 import subprocess
 import sys
 import tempfile
-import time
 from pathlib import Path
 
 import pytest
 
+from tests.support.waiting import eventually
 from ue_rl.shm.segment import Segment
 from ue_rl.testing import ChaosEngine, Leftovers
 from ue_rl.testing.leftovers import MARK
@@ -62,9 +62,11 @@ def test_a_segment_of_a_process_that_has_died(tmp_path: Path, monkeypatch: pytes
     with Leftovers(within=0) as leftovers:
         code = (
             "import os, pathlib, sys; from ue_rl.shm import segment; segment.SHM_DIR = pathlib.Path(sys.argv[1]); "
-            "segment.Segment.create(4096); os._exit(1)"
+            "made = segment.Segment.create(4096); sys.stdin.read(); os._exit(1)"
         )
-        subprocess.run([sys.executable, "-c", code, str(tmp_path)], check=False)
+        process = subprocess.Popen([sys.executable, "-c", code, str(tmp_path)], stdin=subprocess.PIPE)
+        eventually(lambda: bool(leftovers._of_us))
+        process.communicate()
         (name,) = (path.name for path in tmp_path.iterdir())
         assert leftovers.found() == [f"segment {tmp_path / name}"]
         leftovers.end()
@@ -78,13 +80,20 @@ def test_a_segment_of_a_dead_process_of_another_test(tmp_path: Path, monkeypatch
     with Leftovers(within=0) as leftovers:
         segment = tmp_path / f"ue_rl_{other.pid}_0123abcd"
         segment.touch()
-        deadline = time.monotonic() + 10
-        while segment.name not in leftovers._others and time.monotonic() < deadline:
-            time.sleep(0.01)
+        eventually(lambda: segment.name in leftovers._of_us)
         other.kill()
         other.wait()
         assert leftovers.found() == []
     assert segment.exists()  # it is the other test's to delete
+
+
+def test_a_segment_whose_maker_nobody_has_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ue_rl.testing.leftovers._SEGMENTS", tmp_path)
+    dead = subprocess.Popen([sys.executable, "-S", "-c", ""])
+    dead.wait()
+    with Leftovers(within=0) as leftovers:
+        (tmp_path / f"ue_rl_{dead.pid}_0123abcd").touch()
+        assert leftovers.found() == []
 
 
 def test_a_temporary_file_fails_the_block(tmp_path: Path) -> None:

@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ue_rl.action_spec import ActionSpec
 from ue_rl.buffers import ActionBatch, StepBuffers
 from ue_rl.errors import ConfigurationError, MalformedMessage
+from ue_rl.spaces.actions import ActionSpec
 from ue_rl.spec import AgentGroup, EnvSpec, Parameter
 from ue_rl.testing import MemoryTransport
 

@@ -39,8 +39,8 @@ def echo() -> Iterator[str]:
 
 
 @pytest.fixture
-def network(echo: str, faulty_network: Callable[[str], FaultyNetwork]) -> FaultyNetwork:
-    return faulty_network(echo)
+def network(echo: str, ue_rl_faulty_network: Callable[[str], FaultyNetwork]) -> FaultyNetwork:
+    return ue_rl_faulty_network(echo)
 
 
 def test_bytes_come_whole_and_in_order(network: FaultyNetwork) -> None:
@@ -122,9 +122,9 @@ def test_a_host_that_is_down_resets() -> None:
         FaultyNetwork("shm://x")
 
 
-def test_who_goes_on_one_side_is_gone_on_the_other(faulty_network: Callable[[str], FaultyNetwork]) -> None:
+def test_who_goes_on_one_side_is_gone_on_the_other(ue_rl_faulty_network: Callable[[str], FaultyNetwork]) -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
-        network = faulty_network(f"tcp://127.0.0.1:{listener.getsockname()[1]}")
+        network = ue_rl_faulty_network(f"tcp://127.0.0.1:{listener.getsockname()[1]}")
         with RawClient(network.address) as client:
             engine, _ = listener.accept()
             client.send("last words")
@@ -138,9 +138,9 @@ def test_who_goes_on_one_side_is_gone_on_the_other(faulty_network: Callable[[str
 
 @pytest.mark.parametrize("shm", [False, True], ids=["text", "shm"])
 def test_a_trainer_trains_through_it_until_it_is_cut(
-    shm: bool, chaos_engine: Callable[..., ChaosEngine], faulty_network: Callable[[str], FaultyNetwork]
+    shm: bool, ue_rl_chaos_engine: Callable[..., ChaosEngine], ue_rl_faulty_network: Callable[[str], FaultyNetwork]
 ) -> None:
-    network = faulty_network(chaos_engine(shm=shm).url)
+    network = ue_rl_faulty_network(ue_rl_chaos_engine(shm=shm).url)
     env = ue_rl.connect(network.url, transport="shm" if shm else "tcp", timeout=5)
     try:
         env.reset()
@@ -155,9 +155,9 @@ def test_a_trainer_trains_through_it_until_it_is_cut(
 
 
 def test_garbage_in_mid_stream_is_told(
-    chaos_engine: Callable[..., ChaosEngine], faulty_network: Callable[[str], FaultyNetwork]
+    ue_rl_chaos_engine: Callable[..., ChaosEngine], ue_rl_faulty_network: Callable[[str], FaultyNetwork]
 ) -> None:
-    network = faulty_network(chaos_engine().url)
+    network = ue_rl_faulty_network(ue_rl_chaos_engine().url)
     env = ue_rl.connect(network.url, transport="tcp", channel="shared", timeout=5)
     try:
         env.reset()

@@ -49,9 +49,9 @@ def answer_after(game: PluginStandIn, client: RawClient) -> tuple[int, str]:
     ],
 )
 def test_the_first_connection_gets_the_handshake_at_once(
-    plugin_stand_in: Callable[..., PluginStandIn], dial: Dial, options: dict[str, Any], handshake: str
+    ue_rl_plugin_stand_in: Callable[..., PluginStandIn], dial: Dial, options: dict[str, Any], handshake: str
 ) -> None:
-    assert dial(plugin_stand_in(**options)).line() == handshake
+    assert dial(ue_rl_plugin_stand_in(**options)).line() == handshake
 
 
 def test_the_admin_socket_is_never_read(manual: Callable[..., PluginStandIn], dial: Dial) -> None:
@@ -90,9 +90,9 @@ def test_silence_until_all_env_sockets_are_there_then_early_commands_are_answere
 
 
 def test_env_sockets_are_numbered_in_the_order_of_accept(
-    plugin_stand_in: Callable[..., PluginStandIn], dial: Dial
+    ue_rl_plugin_stand_in: Callable[..., PluginStandIn], dial: Dial
 ) -> None:
-    _, envs = connect_all(plugin_stand_in(num_envs=4), dial)
+    _, envs = connect_all(ue_rl_plugin_stand_in(num_envs=4), dial)
     for env in reversed(envs):
         env.send("ACT=RESET\n")
     assert [env.line()[-6:] for env in envs] == [f";ENV={i}" for i in range(4)]
@@ -126,9 +126,9 @@ def test_each_accept_poll_takes_one_connection(manual: Callable[..., PluginStand
     assert not game.all_connected
 
 
-def test_accepts_at_the_plugins_pace(plugin_stand_in: Callable[..., PluginStandIn], dial: Dial) -> None:
+def test_accepts_at_the_plugins_pace(ue_rl_plugin_stand_in: Callable[..., PluginStandIn], dial: Dial) -> None:
     start = time.monotonic()
-    _, envs = connect_all(plugin_stand_in(num_envs=2, accept_interval=0.03), dial)
+    _, envs = connect_all(ue_rl_plugin_stand_in(num_envs=2, accept_interval=0.03), dial)
     assert envs[1].ask("ACT=RESET").endswith("ENV=1")
     assert time.monotonic() - start >= 0.06  # the admin at once, then one poll for each env
 
@@ -174,9 +174,9 @@ def test_after_all_have_gone_a_new_admin_gets_no_handshake(manual: Callable[...,
     assert not new_admin.has_data()
 
 
-def test_single_has_one_env_socket(plugin_stand_in: Callable[..., PluginStandIn], dial: Dial) -> None:
+def test_single_has_one_env_socket(ue_rl_plugin_stand_in: Callable[..., PluginStandIn], dial: Dial) -> None:
     task = TinyTask()
-    _, (env,) = connect_all(plugin_stand_in(env_type="SINGLE"), dial)
+    _, (env,) = connect_all(ue_rl_plugin_stand_in(env_type="SINGLE"), dial)
     assert env.ask("ACT=RESET") == spelled(task.reset(), task.reward, 0)
     obs, reward, done = task.step([0.5, -1.0])
     assert env.ask("ACT=0.5,-1;ENV=7") == spelled(obs, reward, done)  # SINGLE reads no ENV
@@ -216,8 +216,8 @@ def test_one_line_per_env_and_tick(manual: Callable[..., PluginStandIn], dial: D
     assert [zero.line() != "" for _ in range(3)] == [True] * 3
 
 
-def test_answers_have_no_size_limit(plugin_stand_in: Callable[..., PluginStandIn], dial: Dial) -> None:
-    _, (env,) = connect_all(plugin_stand_in(num_envs=1, obs_size=500), dial)
+def test_answers_have_no_size_limit(ue_rl_plugin_stand_in: Callable[..., PluginStandIn], dial: Dial) -> None:
+    _, (env,) = connect_all(ue_rl_plugin_stand_in(num_envs=1, obs_size=500), dial)
     answer = env.ask("ACT=RESET")
     assert len(answer) > 2048
     assert answer.endswith(";ENV=0")
@@ -228,10 +228,10 @@ def test_answers_have_no_size_limit(plugin_stand_in: Callable[..., PluginStandIn
     ["ACT=0.5,-0.5\r", "act=0.5,-0.5", "ACT= 0.5 , -0.5 ", "ACT=0.5,-0.5;HINT=left;SEED=3", "SEED=3;ACT=0.5,-0.5"],
 )
 def test_reads_crlf_lower_case_spaces_and_unknown_fields(
-    plugin_stand_in: Callable[..., PluginStandIn], dial: Dial, line: str
+    ue_rl_plugin_stand_in: Callable[..., PluginStandIn], dial: Dial, line: str
 ) -> None:
     task = TinyTask()
-    _, (env,) = connect_all(plugin_stand_in(num_envs=1), dial)
+    _, (env,) = connect_all(ue_rl_plugin_stand_in(num_envs=1), dial)
     env.ask("act=reset")
     task.reset()
     assert env.ask(line) == spelled(*task.step([0.5, -0.5])) + ";ENV=0"
@@ -250,10 +250,10 @@ def test_an_empty_line_gets_no_answer(manual: Callable[..., PluginStandIn], dial
 
 
 def test_a_line_without_act_is_an_empty_action_and_is_answered(
-    plugin_stand_in: Callable[..., PluginStandIn], dial: Dial
+    ue_rl_plugin_stand_in: Callable[..., PluginStandIn], dial: Dial
 ) -> None:
     task = TinyTask()
-    _, (env,) = connect_all(plugin_stand_in(num_envs=1), dial)
+    _, (env,) = connect_all(ue_rl_plugin_stand_in(num_envs=1), dial)
     env.ask("ACT=RESET")
     task.reset()
     for line in ("HELLO", "ACT=", "\r"):
@@ -273,10 +273,10 @@ def test_a_line_without_act_is_an_empty_action_and_is_answered(
     ],
 )
 def test_the_engine_never_complains_about_an_action(
-    plugin_stand_in: Callable[..., PluginStandIn], dial: Dial, text: str, values: list[float]
+    ue_rl_plugin_stand_in: Callable[..., PluginStandIn], dial: Dial, text: str, values: list[float]
 ) -> None:
     task = TinyTask()
-    _, (env,) = connect_all(plugin_stand_in(num_envs=1), dial)
+    _, (env,) = connect_all(ue_rl_plugin_stand_in(num_envs=1), dial)
     env.ask("ACT=RESET")
     task.reset()
     assert env.ask(f"ACT={text}") == spelled(*task.step(values)) + ";ENV=0"
@@ -284,10 +284,10 @@ def test_the_engine_never_complains_about_an_action(
 
 @pytest.mark.parametrize("line", ["ACT=RESET", "act=reset", "ACT=PLEASE RESET NOW"])
 def test_reset_is_recognised_anywhere_in_the_action(
-    plugin_stand_in: Callable[..., PluginStandIn], dial: Dial, line: str
+    ue_rl_plugin_stand_in: Callable[..., PluginStandIn], dial: Dial, line: str
 ) -> None:
     task = TinyTask()
-    _, (env,) = connect_all(plugin_stand_in(num_envs=1), dial)
+    _, (env,) = connect_all(ue_rl_plugin_stand_in(num_envs=1), dial)
     obs = ",".join(f"{x:.2f}" for x in task.reset())
     assert env.ask(line).startswith(f"OBS={obs};REW=")
 
@@ -295,25 +295,25 @@ def test_reset_is_recognised_anywhere_in_the_action(
 # -- routing
 
 
-def test_an_explicit_env_routes_the_message(plugin_stand_in: Callable[..., PluginStandIn], dial: Dial) -> None:
-    _, envs = connect_all(plugin_stand_in(num_envs=2), dial)
+def test_an_explicit_env_routes_the_message(ue_rl_plugin_stand_in: Callable[..., PluginStandIn], dial: Dial) -> None:
+    _, envs = connect_all(ue_rl_plugin_stand_in(num_envs=2), dial)
     envs[0].send("ACT=RESET;ENV=1\n")
     assert envs[1].line().endswith(";ENV=1")
 
 
 def test_a_batch_on_one_env_socket_is_answered_on_each_envs_own(
-    plugin_stand_in: Callable[..., PluginStandIn], dial: Dial
+    ue_rl_plugin_stand_in: Callable[..., PluginStandIn], dial: Dial
 ) -> None:
-    _, envs = connect_all(plugin_stand_in(num_envs=3), dial)
+    _, envs = connect_all(ue_rl_plugin_stand_in(num_envs=3), dial)
     envs[1].send("ACT=RESET;ENV=0||ACT=RESET;ENV=1||ACT=RESET;ENV=2\n")
     assert [env.line()[-6:] for env in envs] == [";ENV=0", ";ENV=1", ";ENV=2"]
 
 
 @pytest.mark.parametrize("env_id", ["2", "-1", "99"])
 def test_an_env_id_out_of_range_aborts_the_game(
-    plugin_stand_in: Callable[..., PluginStandIn], dial: Dial, env_id: str
+    ue_rl_plugin_stand_in: Callable[..., PluginStandIn], dial: Dial, env_id: str
 ) -> None:
-    game = plugin_stand_in(num_envs=2)
+    game = ue_rl_plugin_stand_in(num_envs=2)
     admin, envs = connect_all(game, dial)
     envs[0].send(f"ACT=0.1,0.1;ENV={env_id}\n")
     assert envs[0].read_to_end() == envs[1].read_to_end() == admin.read_to_end() == b""
@@ -323,8 +323,10 @@ def test_an_env_id_out_of_range_aborts_the_game(
         dial(game)
 
 
-def test_a_message_without_env_gets_a_stray_line(plugin_stand_in: Callable[..., PluginStandIn], dial: Dial) -> None:
-    _, envs = connect_all(plugin_stand_in(num_envs=2, tag_lines=False), dial)
+def test_a_message_without_env_gets_a_stray_line(
+    ue_rl_plugin_stand_in: Callable[..., PluginStandIn], dial: Dial
+) -> None:
+    _, envs = connect_all(ue_rl_plugin_stand_in(num_envs=2, tag_lines=False), dial)
     stray = envs[1].ask("ACT=0.1,0.1")
     assert "PROBLEM IS HERE" in stray
     assert "ENV=" not in stray
@@ -347,14 +349,14 @@ def test_a_message_without_env_gets_a_stray_line(plugin_stand_in: Callable[..., 
 )
 @pytest.mark.parametrize("env_type", ["MULTI", "SINGLE", "RLBASE"])
 def test_the_spellings_of_an_observation(
-    plugin_stand_in: Callable[..., PluginStandIn],
+    ue_rl_plugin_stand_in: Callable[..., PluginStandIn],
     dial: Dial,
     form: ObsFormat,
     decimals: int,
     spelling: str,
     env_type: str,
 ) -> None:
-    game = plugin_stand_in(env_type=env_type, num_envs=1, obs_format=form, decimals=decimals)
+    game = ue_rl_plugin_stand_in(env_type=env_type, num_envs=1, obs_format=form, decimals=decimals)
     task = TinyTask(decimals=decimals)
     if env_type == "RLBASE":
         client = dial(game)
@@ -373,8 +375,10 @@ def test_the_spellings_of_an_observation(
     assert env.ask("ACT=0.3,-0.7") == f"OBS={spelling.format(*obs)}REW={reward:.2f};DONE={int(done)}{tag}"
 
 
-def test_done_in_the_answer_to_a_reset_means_nothing(plugin_stand_in: Callable[..., PluginStandIn], dial: Dial) -> None:
-    _, envs = connect_all(plugin_stand_in(num_envs=2), dial)
+def test_done_in_the_answer_to_a_reset_means_nothing(
+    ue_rl_plugin_stand_in: Callable[..., PluginStandIn], dial: Dial
+) -> None:
+    _, envs = connect_all(ue_rl_plugin_stand_in(num_envs=2), dial)
     flags = {env.ask("ACT=RESET").split(";DONE=")[1][0] for env in envs}
     assert flags == {"0", "1"}
 
@@ -424,8 +428,8 @@ def test_a_reset_ends_the_running_action_and_is_answered_in_its_tick(
     assert not env.has_data()
 
 
-def test_answers_come_at_the_games_tick_rate(plugin_stand_in: Callable[..., PluginStandIn], dial: Dial) -> None:
-    _, (env,) = connect_all(plugin_stand_in(num_envs=1, tick_rate=100.0), dial)
+def test_answers_come_at_the_games_tick_rate(ue_rl_plugin_stand_in: Callable[..., PluginStandIn], dial: Dial) -> None:
+    _, (env,) = connect_all(ue_rl_plugin_stand_in(num_envs=1, tick_rate=100.0), dial)
     env.ask("ACT=RESET")
     start = time.monotonic()
     for _ in range(10):
@@ -433,8 +437,8 @@ def test_answers_come_at_the_games_tick_rate(plugin_stand_in: Callable[..., Plug
     assert time.monotonic() - start >= 0.08  # ten rounds at 100 ticks a second, whatever the client does
 
 
-def test_episodes_equal_the_task_in_process(plugin_stand_in: Callable[..., PluginStandIn], dial: Dial) -> None:
-    _, envs = connect_all(plugin_stand_in(num_envs=2, episode_length=3), dial)
+def test_episodes_equal_the_task_in_process(ue_rl_plugin_stand_in: Callable[..., PluginStandIn], dial: Dial) -> None:
+    _, envs = connect_all(ue_rl_plugin_stand_in(num_envs=2, episode_length=3), dial)
     tasks = [TinyTask(i, episode_length=3) for i in range(2)]
     for env, task in zip(envs, tasks, strict=True):
         env.ask("ACT=RESET")
@@ -455,8 +459,10 @@ def test_episodes_equal_the_task_in_process(plugin_stand_in: Callable[..., Plugi
 # -- RLBASE
 
 
-def test_rlbase_speaks_first_and_takes_bare_commands(plugin_stand_in: Callable[..., PluginStandIn], dial: Dial) -> None:
-    client = dial(plugin_stand_in(env_type="RLBASE"))
+def test_rlbase_speaks_first_and_takes_bare_commands(
+    ue_rl_plugin_stand_in: Callable[..., PluginStandIn], dial: Dial
+) -> None:
+    client = dial(ue_rl_plugin_stand_in(env_type="RLBASE"))
     assert client.line() == "CONFIG:OBS=4;ACT=2;ENV_TYPE=RLBASE;"
     assert client.line() == "0.00,0.00,0.00,0.00;-0.00;1"
     task = TinyTask()
@@ -467,16 +473,16 @@ def test_rlbase_speaks_first_and_takes_bare_commands(plugin_stand_in: Callable[.
     assert client.ask("0.10,-0.20") == expected
 
 
-def test_rlbase_training_complete_closes(plugin_stand_in: Callable[..., PluginStandIn], dial: Dial) -> None:
-    client = dial(plugin_stand_in(env_type="RLBASE"))
+def test_rlbase_training_complete_closes(ue_rl_plugin_stand_in: Callable[..., PluginStandIn], dial: Dial) -> None:
+    client = dial(ue_rl_plugin_stand_in(env_type="RLBASE"))
     client.line()
     client.line()
     client.send("TRAINING_COMPLETE\n")
     assert client.read_to_end() == b""
 
 
-def test_rlbase_takes_no_second_connection(plugin_stand_in: Callable[..., PluginStandIn], dial: Dial) -> None:
-    game = plugin_stand_in(env_type="RLBASE")
+def test_rlbase_takes_no_second_connection(ue_rl_plugin_stand_in: Callable[..., PluginStandIn], dial: Dial) -> None:
+    game = ue_rl_plugin_stand_in(env_type="RLBASE")
     first = dial(game)
     first.line()
     first.close()
@@ -487,8 +493,8 @@ def test_rlbase_takes_no_second_connection(plugin_stand_in: Callable[..., Plugin
 # -- the harness itself
 
 
-def test_closing_is_idempotent_and_frees_the_port(plugin_stand_in: Callable[..., PluginStandIn]) -> None:
-    game = plugin_stand_in()
+def test_closing_is_idempotent_and_frees_the_port(ue_rl_plugin_stand_in: Callable[..., PluginStandIn]) -> None:
+    game = ue_rl_plugin_stand_in()
     game.close()
     game.close()
     with pytest.raises(ConnectionError):

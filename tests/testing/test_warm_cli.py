@@ -11,12 +11,13 @@ from pathlib import Path
 import psutil
 import pytest
 
-from ue_rl.testing import Leftovers, WarmCli
+from tests.harness.warm_cli import WarmCli
+from ue_rl.testing import Leftovers
 
 if sys.platform == "win32":
     pytest.skip("WarmCli forks", allow_module_level=True)
 
-SERVE = ["serve", "--bridge", "ue_rl.testing.do_nothing:DoNothingBridge", "--port", "0"]
+SERVE = ["serve", "--bridge", "ue_rl.cli.do_nothing:DoNothingBridge", "--port", "0"]
 
 
 @pytest.fixture(scope="module")

@@ -19,18 +19,18 @@ from stable_baselines3.common.vec_env import VecNormalize
 
 import ue_rl
 from samples.curriculum.climb import HEIGHT, Climb
+from tests.harness.exactness import Drift
+from tests.harness.exactness import bridge as bridge_of
+from tests.harness.scripted_agents import ACTS, ENDS, GONE, World, spec_of
 from ue_rl import errors
 from ue_rl.agents import GroupVecEnv
 from ue_rl.bridges import ShmUpgrader, run_in_thread
+from ue_rl.calls.parameters import as_ranges, check_ranges
 from ue_rl.cli import cli
+from ue_rl.cli.do_nothing import DoNothingBridge
 from ue_rl.envs.vec_env import UnrealVecEnv
-from ue_rl.randomize import as_ranges, check_ranges
 from ue_rl.spec import Parameter
-from ue_rl.testing.do_nothing import DoNothingBridge
-from ue_rl.testing.exactness import Drift
-from ue_rl.testing.exactness import bridge as bridge_of
 from ue_rl.testing.memory import MemoryTransport
-from ue_rl.testing.scripted_agents import ACTS, ENDS, GONE, World, spec_of
 from ue_rl.training import Curriculum, EngineNumbers, TrainOptions, train
 from ue_rl.training.lessons import Course, parse_curriculum
 from ue_rl.training.options import resolve

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import logging
 import os
 import subprocess
 import sys
@@ -12,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from ue_rl.durable import write_whole
 from ue_rl.errors import ConfigurationError
 from ue_rl.saving.lock import RunLock
+from ue_rl.system.durable import write_whole
 from ue_rl.training.directory import RunDirectory
 from ue_rl.training.options import TrainOptions, resolve
 
@@ -68,7 +67,9 @@ def test_a_named_run_is_not_overwritten_unless_forced(tmp_path: Path) -> None:
     assert (caught.value.field, caught.value.fault) == ("run_id", "caller")
     assert (old / "model.zip").exists()
     run = RunDirectory.create(tmp_path, "mine", "walk", force=True)
-    assert [path.name for path in run.path.iterdir()] == ["checkpoints"]
+    assert sorted(path.name for path in run.path.iterdir()) == [
+        "checkpoints", "run.holder.json", "run.lock", "run.replaces",
+    ]  # fmt: skip
 
 
 def test_an_overwritten_run_stands_aside_until_it_is_removed_or_put_back(tmp_path: Path) -> None:
@@ -91,12 +92,49 @@ def test_runs_that_were_killed_before_they_saved_anything_leave_one_folder(tmp_p
     a_run(tmp_path, "mine")
     for _ in range(12):
         run = RunDirectory.create(tmp_path, "mine", "walk", force=True, options=TrainOptions(algo="a2c"))
-        assert run.replaced == tmp_path / "mine.1"  # and no more: the process is killed
+        assert run.replaced == tmp_path / "mine.1"
+        (run.checkpoints / "0001_0_steps").mkdir()  # saved as the run begins, and no more: the process is killed
+        run.lock.__exit__(None, None, None)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["mine", "mine.1"]
     assert (tmp_path / "mine.1" / "model.zip").exists()
     run.discard()
     assert [path.name for path in tmp_path.iterdir()] == ["mine"]
     assert (tmp_path / "mine" / "model.zip").exists()
+
+
+def test_a_resumed_run_deletes_what_it_was_to_overwrite_when_it_was_killed(tmp_path: Path) -> None:
+    a_run(tmp_path, "mine")
+    RunDirectory.create(tmp_path, "mine", "walk", force=True, options=TrainOptions(algo="a2c"))
+    run = RunDirectory.existing(tmp_path, "mine", "walk")
+    assert run.replaced == tmp_path / "mine.1"
+    run.remove_replaced()
+    assert [path.name for path in tmp_path.iterdir()] == ["mine"]
+    assert RunDirectory.existing(tmp_path, "mine", "walk").replaced is None
+
+
+def test_a_run_that_only_looks_set_aside_is_nobodys_to_delete(tmp_path: Path) -> None:
+    a_run(tmp_path, "mine", model=False)
+    a_run(tmp_path, "mine.1")  # --run-id mine.1
+    run = RunDirectory.create(tmp_path, "mine", "walk", force=True)
+    assert run.replaced == tmp_path / "mine.2"
+    run.remove_replaced()
+    assert (tmp_path / "mine.1" / "model.zip").exists()
+
+
+@pytest.mark.skipif(os.name == "nt", reason="Windows renames no folder with open files, so that the lock comes later")
+@pytest.mark.parametrize("force", [False, True])
+def test_a_run_is_locked_from_its_first_moment(tmp_path: Path, force: bool) -> None:
+    """Before its caller takes the lock, another process could rename it, and this one would lock that one's."""
+    if force:
+        a_run(tmp_path, "mine")
+    run = RunDirectory.create(tmp_path, "mine", "walk", force, TrainOptions())
+    with pytest.raises(ConfigurationError, match=f"being written by pid {os.getpid()}"):
+        RunDirectory.create(tmp_path, "mine", "walk", True, TrainOptions())
+    with run.lock:
+        assert run.lock.holder() is not None
+    assert run.lock.holder() is None
+    with run.lock:
+        assert (run.path / "run.holder.json").exists()
 
 
 def test_an_overwritten_run_is_back_where_the_new_folder_cannot_be_made(
@@ -134,6 +172,14 @@ def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path) -> None:
         RunDirectory.create(tmp_path / "file", "mine", "walk", force=False)
     assert (caught.value.field, caught.value.fault) == ("log_dir", "caller")
     assert caught.value.got
+
+
+def test_a_folder_of_runs_that_cannot_be_made_is_named_itself(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(ConfigurationError) as caught:
+        RunDirectory.create(tmp_path / "file", None, "walk", force=False)
+    assert caught.value.message == f"{tmp_path / 'file'} cannot be written"
+    assert "half" not in str(caught.value)
 
 
 def test_the_newest_run_of_the_task_is_continued(tmp_path: Path) -> None:
@@ -218,7 +264,6 @@ def test_a_run_that_was_killed_before_it_saved_is_resumed_with_its_config(tmp_pa
     run = RunDirectory.existing(tmp_path, "mine", "walk")
     assert resolve({}, None, base=run.read_config()) == options
     assert not run.saved_anything
-    assert run.old_models() == []
     with pytest.raises(ConfigurationError, match=r"--resume.*--force"):
         RunDirectory.create(tmp_path, "mine", "walk", force=False)
     assert RunDirectory.create(tmp_path, "mine", "walk", force=True).replaced == tmp_path / "mine.1"
@@ -304,29 +349,9 @@ def test_a_run_that_was_killed_while_it_overwrote_another_says_where_that_is(tmp
     assert RunDirectory.existing(tmp_path, "mine", "walk").set_aside() == [tmp_path / "mine.2"]
 
 
-def test_runs_of_a_version_without_checksums_are_continued(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    path = a_run(tmp_path, "old")
-    (path / "replay_buffer.pkl").write_bytes(b"")
-    a_model(path / "checkpoints" / "50_steps.zip", 50)
-    a_model(path / "checkpoints" / "150_steps.zip", 150)
-    a_model(path / "checkpoints" / "100_steps.zip", 100)
-    (path / "checkpoints" / "150_steps_vecnormalize.pkl").write_bytes(b"")
-    (path / "checkpoints" / "200_steps.zip").write_bytes(b"PK torn")
-    run = RunDirectory.existing(tmp_path, "old", "walk")
-    assert run.saved_anything
-    with caplog.at_level(logging.WARNING):
-        found = run.old_models()
-    assert "200_steps.zip is broken and passed over" in caplog.text
-    assert [(old.model.name, old.env_steps) for old in found] == [
-        ("150_steps.zip", 150), ("model.zip", 100), ("100_steps.zip", 100), ("50_steps.zip", 50),
-    ]  # fmt: skip
-    assert found[0].normalize == path / "checkpoints" / "150_steps_vecnormalize.pkl"
-    assert (found[0].replay, found[1].replay, found[1].normalize) == (None, path / "replay_buffer.pkl", None)
-
-
 def test_halves_are_swept(tmp_path: Path) -> None:
     path = a_run(tmp_path, "mine")
-    for half in ("half-model.zip", ".half-config.yaml"):
+    for half in (".half-model.zip", ".half-config.yaml"):
         (path / half).write_text("")
     (path / "checkpoints" / ".half-0001_5_steps").mkdir()
     RunDirectory(path).sweep()

@@ -28,7 +28,6 @@ from ue_rl.training.loading import (
     find_start,
     init_arguments,
     load_model,
-    load_replay_buffer,
     load_statistics,
 )
 from ue_rl.training.options import CLASS_NAMES, TrainOptions
@@ -207,24 +206,13 @@ def test_what_unpickling_raises_is_one_sentence(saved: Any, tmp_path: Path) -> N
         with pytest.raises(ConfigurationError, match="cannot be continued with ppo"):
             load_model(PPO, path, env, TrainOptions())
         (tmp_path / "v.pkl").write_bytes(b"\x80\x04 torn")
-        for call in (load_statistics, load_replay_buffer):
-            given: Any = (
-                (tmp_path / "v.pkl", env) if call is load_statistics else (DQN("MlpPolicy", env), tmp_path / "v.pkl")
-            )
-            with pytest.raises(ConfigurationError, match=r"v.pkl cannot be used"):
-                call(*given)
+        with pytest.raises(ConfigurationError, match=r"v.pkl cannot be used"):
+            load_statistics(tmp_path / "v.pkl", env)
         with pytest.raises(ConfigurationError, match="no such file"):
             load_statistics(tmp_path / "none.pkl", env)
     kind, path = saved("sac")
     with closing(make_env("ppo")) as env, pytest.raises(ConfigurationError, match="spaces do not match"):
         load_model(kind, path, env, TrainOptions(algo="sac"))
-
-
-def test_a_replay_buffer_of_another_number_of_envs_is_refused(tmp_path: Path) -> None:
-    with closing(make_env("dqn")) as env, closing(make_env("dqn", 3)) as wider:
-        DQN("MlpPolicy", env, buffer_size=60).save_replay_buffer(tmp_path / "r.pkl")
-        with pytest.raises(ConfigurationError, match=r"another number of envs.*expected 2; got 3"):
-            load_replay_buffer(DQN("MlpPolicy", wider, buffer_size=60), tmp_path / "r.pkl")
 
 
 def a_run(path: Path, model: Path, **options: Any) -> Path:

@@ -200,7 +200,7 @@ def test_an_engine_that_hangs_does_not_hold_up_a_stop(tmp_path: Path, monkeypatc
 DIES = """
 import sys, threading, os, time
 from ue_rl.bridges import serve
-from ue_rl.testing.lab import Lab
+from tests.harness.lab import Lab
 class Dying(Lab):
     def handle_response_actions_for_env(self, env_id, actions):
         super().handle_response_actions_for_env(env_id, actions)

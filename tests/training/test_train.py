@@ -20,12 +20,13 @@ from stable_baselines3 import PPO, SAC
 
 import ue_rl
 import ue_rl.training
+from tests.harness.warm_cli import WarmCli
 from ue_rl import errors
 from ue_rl.bridges import GymnasiumBridge, run_in_process, run_in_thread
 from ue_rl.cli import cli
-from ue_rl.durable import write_whole
 from ue_rl.inference import ExportReport
-from ue_rl.testing import Fault, FaultKind, FaultyEngine, Script, WarmCli
+from ue_rl.system.durable import write_whole
+from ue_rl.testing import Fault, FaultKind, FaultyEngine, Script
 from ue_rl.training import Report, TrainOptions, models
 from ue_rl.training.directory import RunDirectory
 from ue_rl.training.options import read_config, resolve, schedule, tuned_for
@@ -164,8 +165,10 @@ def test_a_config_of_a_newer_version_is_refused(tmp_path: Path) -> None:
     ok(*TINY, "--log-dir", str(tmp_path), "--run-id", "r", "--no-export")
     config = tmp_path / "r" / "config.yaml"
     config.write_text(config.read_text().replace("format: 1", "format: 2"))
-    assert "another version" in str(refused("--resume", "--log-dir", str(tmp_path), "--run-id", "r"))
-    assert "another version" in str(refused("--config", str(config), "--log-dir", str(tmp_path)))
+    for arguments in (["--resume", "--run-id", "r"], ["--config", str(config)], ["--force", "--run-id", "r"]):
+        said = str(refused(*arguments, "--log-dir", str(tmp_path)))
+        assert "a newer version of ue_rl (field format); expected 1; got 2" in said
+        assert "not a run" not in said
 
 
 def test_a_replay_buffer_may_be_left_out(tmp_path: Path) -> None:
@@ -222,7 +225,11 @@ def test_existing_runs_are_protected(tmp_path: Path) -> None:
         (["--set", "gamma"], "KEY=VALUE"),
         (["--net-arch", "64,x"], "not a list of layers"),
         (["--net-arch", "64", "--set", "policy_kwargs=3"], "not arguments of a policy"),
-        (["--set", "gamma=[1]", "--normalize"], "not a discount"),
+        (["--set", "gamma=[1]", "--normalize"], "PPO does not take this value (field hyperparameters.gamma)"),
+        (["--set", "gamma=null", "--normalize"], "expected a number; got None"),
+        # Before an engine is dialled, where nobody listens.
+        (["--set", "gamma=abc", "--port", "1"], "PPO does not take this value (field hyperparameters.gamma)"),
+        (["--set", "gama=0.9", "--port", "1"], "ppo does not take these arguments"),
         (["--env-kwargs", "[1]"], "not a JSON object"),
         (["--timesteps", "0"], "positive integer"),
         (["--env", "CartPole-v1", "--port", "9"], "exclude each other"),
@@ -354,6 +361,25 @@ def test_an_overwritten_run_is_as_it_was_if_the_new_one_saves_no_model(
     assert isinstance(train(*common, "--force").exception, errors.SaveFailed)
     assert {path: path.read_bytes() for path in sorted((tmp_path / "x").rglob("*")) if path.is_file()} == before
     assert [path.name for path in tmp_path.iterdir()] == ["x"]
+
+
+def test_a_run_with_a_checkpoint_is_kept_whatever_fails_at_its_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    common = ["--log-dir", str(tmp_path), "--run-id", "x", "--no-export", *TINY]
+    ok(*common)
+
+    def full(*_: Any) -> None:
+        raise OSError(28, "No space left on device")
+
+    def late(*_: Any) -> None:
+        raise errors.ExportError("not today")
+
+    monkeypatch.setattr("ue_rl.training.learner.shutil.copyfile", full)  # so that the run before is not deleted yet
+    monkeypatch.setattr("ue_rl.training.learner.Learner._evaluate", late)
+    assert isinstance(refused(*common, "--force"), errors.ExportError)
+    assert RunDirectory(tmp_path / "x").store().env_steps == 512
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["x", "x.1"]
 
 
 def test_an_engines_text_is_printed_as_it_is(tmp_path: Path) -> None:

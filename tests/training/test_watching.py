@@ -11,9 +11,9 @@ from stable_baselines3.common.callbacks import BaseCallback, CallbackList
 from stable_baselines3.common.env_util import make_vec_env
 
 import ue_rl
-from ue_rl import symptoms
+from tests.harness.lab import Lab
 from ue_rl.bridges import run_in_thread
-from ue_rl.testing.lab import Lab
+from ue_rl.compliance import symptoms
 from ue_rl.training.watching import Watching
 
 

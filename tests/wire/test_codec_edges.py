@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 
 from ue_rl import errors
-from ue_rl.action_spec import ActionSpec
 from ue_rl.buffers import ActionBatch, StepBuffers
 from ue_rl.errors import HandshakeError, LineTooLong
+from ue_rl.spaces.actions import ActionSpec
 from ue_rl.spec import AgentGroup, EnvSpec, EnvType, Parameter
 from ue_rl.wire import Codec, decode_handshake, line_limit
-from ue_rl.wire.codec import require_lines
+from ue_rl.wire.limits import require_lines
 from ue_rl.wire.lines import LineBuffer
 
 _MASK = frozenset({"MASK"})

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 from ue_rl import errors
-from ue_rl.action_spec import ActionKind
 from ue_rl.buffers import ActionBatch, Resets, StepBuffers
 from ue_rl.connections.tcp.numbers import Numbers
+from ue_rl.spaces.actions import ActionKind
 from ue_rl.spec import AgentGroup, EnvSpec, ImageSpec
 from ue_rl.testing import GoldenVector, find_protocol, load_golden
 from ue_rl.testing.golden import Ask, StateRow, golden_json
@@ -139,9 +139,12 @@ def fresh(vector: GoldenVector, compiled: bool) -> tuple[Codec, StepBuffers]:
     return Codec(spec, compiled=compiled), buffers
 
 
-def cut(codec: Codec, vector: GoldenVector, data: Any, start: int, end: int) -> int:
-    """Where the rows of a reply end; the number behind them must be the vector's."""
-    return end if vector.seq is None else Numbers(codec).end_of_rows(data, start, end, vector.seq)
+def decoded(codec: Codec, vector: GoldenVector, buffers: StepBuffers, data: Any, start: int, end: int) -> int:
+    """The rows of a reply; the number behind them must be the vector's."""
+    rows, number = codec.decode_states(data, buffers, None, start, end, vector.seq or 0), vector.seq
+    if not rows and number is not None:
+        Numbers(codec).end_of_rows(data, start, end, number)  # raises
+    return rows
 
 
 @of("reply")
@@ -152,11 +155,10 @@ def test_reply_decodes(vector: GoldenVector, form: str, compiled: bool) -> None:
     line = vector.reply.encode()
     if form == "whole":
         line = line.rstrip(b"\r")
-        rows = codec.decode_states(line, buffers, None, 0, cut(codec, vector, line, 0, len(line)))
+        rows = decoded(codec, vector, buffers, line, 0, len(line))
     elif form == "newline":
         line += b"\n"
-        end = len(line) if vector.seq is None else cut(codec, vector, line, 0, len(line) - 1)
-        rows = codec.decode_states(line, buffers, None, 0, end)
+        rows = decoded(codec, vector, buffers, line, 0, len(line))
     else:
         lines = LineBuffer(codec.max_line)
         data = b"\r\n\n" + line + b"\n" + (b"OBS=half a li" if form == "trailing" else b"")
@@ -165,7 +167,7 @@ def test_reply_decodes(vector: GoldenVector, form: str, compiled: bool) -> None:
             lines.feed(data[at : at + (1 if form == "bytewise" else len(data))])
         span = lines.next_span()
         assert span is not None
-        rows = codec.decode_states(lines.data, buffers, None, span[0], cut(codec, vector, lines.data, *span))
+        rows = decoded(codec, vector, buffers, lines.data, *span)
         assert lines.next_span() is None
         assert len(lines) == (13 if form == "trailing" else 0)
     assert rows == envs_of(vector)
@@ -195,7 +197,7 @@ def test_reply_encodes(vector: GoldenVector, compiled: bool) -> None:
         assert vector.reply is not None
         assert line == vector.reply.encode() + b"\n"
     again = fresh(vector, compiled)[1]
-    assert codec.decode_states(line, again) == envs_of(vector)
+    assert codec.decode_states(line, again, number=vector.seq or 0) == envs_of(vector)
     check_states(vector, codec.spec, again)
 
 
@@ -205,9 +207,7 @@ def test_request_decodes_and_encodes(vector: GoldenVector, compiled: bool) -> No
     spec = codec.spec
     batch, per_env = ActionBatch.of(spec), spec.agents_per_env
     assert vector.request is not None
-    end, number = codec.find_number(vector.request.encode(), 0, len(vector.request))
-    assert number == (vector.seq or 0)
-    assert codec.decode_requests(vector.request.encode(), batch, None, 0, end) == len(vector.asks)
+    assert codec.decode_requests(vector.request.encode(), batch, number=vector.seq or 0) == len(vector.asks)
     asked = {row_of(spec, ask): ask for ask in vector.asks}
     resets = {ask.env for ask in vector.asks if ask.reset}
     for row in range(spec.num_rows):
@@ -253,10 +253,10 @@ def test_message_is_refused(vector: GoldenVector, compiled: bool) -> None:
     with pytest.raises(kind) as caught:
         if vector.reply is not None:
             line = vector.reply.encode()
-            codec.decode_states(line, buffers, None, 0, cut(codec, vector, line, 0, len(line)))
+            decoded(codec, vector, buffers, line, 0, len(line))
         else:
             assert vector.request is not None
-            codec.decode_requests(vector.request.encode(), ActionBatch.of(codec.spec))
+            codec.decode_requests(vector.request.encode(), ActionBatch.of(codec.spec), number=vector.seq or 0)
     assert type(caught.value) is kind
     assert "got" in str(caught.value)
 

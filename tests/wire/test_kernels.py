@@ -14,7 +14,6 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from ue_rl.action_spec import ActionSpec
 from ue_rl.buffers import ActionBatch, StepBuffers
 from ue_rl.errors import (
     EngineDisconnected,
@@ -25,8 +24,9 @@ from ue_rl.errors import (
     UnknownEnv,
     WrongCount,
 )
+from ue_rl.spaces.actions import ActionSpec
 from ue_rl.spec import AgentGroup, EnvSpec, EnvType, Parameter
-from ue_rl.wire import Codec, kernels_pure
+from ue_rl.wire import Codec, kernel_forms, kernels_pure
 
 compiled = pytest.importorskip("ue_rl.wire._kernels", reason="no C compiler built the kernels in this installation")
 
@@ -39,7 +39,7 @@ EDGES = np.array(
 
 
 def texts(module: Any, values: np.ndarray) -> list[bytes]:
-    line = module.encode_actions(np.zeros(1, np.int32), values.reshape(1, -1), None, kernels_pure.FORM_SINGLE, False)
+    line = module.encode_actions(np.zeros(1, np.int32), values.reshape(1, -1), None, kernel_forms.FORM_SINGLE, False)
     return line[4:-1].split(b",")
 
 
@@ -47,7 +47,7 @@ def read_back(module: Any, line: bytes, size: int) -> np.ndarray:
     batch = ActionBatch(1, size)
     spans = np.zeros((1, 4), np.int32)
     rows = module.decode_requests(
-        line, batch.actions, batch.command, batch.seeds, spans, None, 0, len(line), kernels_pure.FORM_SINGLE, -1
+        line, batch.actions, batch.command, batch.seeds, spans, None, 0, len(line), kernel_forms.FORM_SINGLE, -1
     )
     assert rows == 1, rows
     return batch.actions[0]
@@ -86,14 +86,14 @@ def test_any_decimal_is_read_as_python_reads_it(text: str) -> None:
         batch.clear()
         rows = module.decode_requests(
             f"ACT={text}".encode(), batch.actions, batch.command, batch.seeds, np.zeros((1, 4), np.int32),
-            None, 0, 4 + len(text), kernels_pure.FORM_SINGLE, -1,
+            None, 0, 4 + len(text), kernel_forms.FORM_SINGLE, -1,
         )  # fmt: skip
         if np.isfinite(value):
             assert rows == 1
             assert batch.actions[0, 0] == value
             assert math.copysign(1, batch.actions[0, 0]) == math.copysign(1, value)
         else:
-            assert rows[0] == kernels_pure.NON_FINITE
+            assert rows[0] == kernel_forms.NON_FINITE
 
 
 @pytest.mark.parametrize("use_compiled", [True, False])
@@ -335,15 +335,15 @@ def test_encoders_refuse_nan_and_unknown_envs(module: Any) -> None:
     actions = np.array([[1, 2], [3, np.nan]], np.float32)
     ids = np.arange(2, dtype=np.int32)
     for separate in (False, True):
-        failure = module.encode_actions(ids, actions, None, kernels_pure.FORM_MULTI, separate)
+        failure = module.encode_actions(ids, actions, None, kernel_forms.FORM_MULTI, separate)
         assert (failure[0], failure[1], failure[2], failure[4]) == (
-            kernels_pure.NON_FINITE,
+            kernel_forms.NON_FINITE,
             1,
-            kernels_pure.F_ACT,
+            kernel_forms.F_ACT,
             1,
         )
     with pytest.raises(IndexError):
-        module.encode_actions(np.array([2], np.int32), actions, None, kernels_pure.FORM_MULTI, False)
+        module.encode_actions(np.array([2], np.int32), actions, None, kernel_forms.FORM_MULTI, False)
 
 
 @pytest.mark.parametrize("number", [b"1#", b"1.#INF", b"-1.#QNAN", b"1e-2#", b"2.5e3#IND"])
@@ -455,7 +455,7 @@ WRONG: dict[int, list[Any]] = {  # argument of decode_states: values that it mus
     6: [np.zeros((2, 2), np.float32), np.zeros((2, 2), np.int64), np.zeros((1, 2), np.int32)],
     7: [np.zeros((2, 2), np.int8), np.zeros((2, 1), np.uint8), np.zeros(3, np.uint8), "masks"],
     8: [np.zeros((1, 2), np.int64), np.zeros(2, np.int32), "layout"],
-    9: [-1, 2, 2**70], 10: [99, -1], 11: ["MULTI", kernels_pure.AGENTS], 12: [2, 2**70],
+    9: [-1, 2, 2**70], 10: [99, -1], 11: ["MULTI", kernel_forms.AGENTS], 12: [2, 2**70],
 }  # fmt: skip
 
 
@@ -465,7 +465,7 @@ def test_decoders_check_what_python_gives_them(at: int, value: Any) -> None:
     spans = np.zeros((2, 2), np.int32)
     args: list[Any] = [b"x", buffers.obs, buffers.rewards, buffers.dones, buffers.truncated, buffers.pending, spans,
                        None, None, 0, 1, 0, -1]  # fmt: skip
-    assert compiled.decode_states(*args)[0] == kernels_pure.NOT_A_FIELD
+    assert compiled.decode_states(*args)[0] == kernel_forms.NOT_A_FIELD
     args[at] = value
     with pytest.raises((TypeError, ValueError, BufferError, OverflowError)):
         compiled.decode_states(*args)
@@ -513,6 +513,7 @@ def test_every_failed_allocation_is_a_memory_error() -> None:
         (compiled.encode_states, (ids, obs, zeros, flags, flags, None, None, 0)),
         (compiled.decode_states, (line, *state, 0, len(line), 0, -1)),
         (compiled.decode_requests, (request, *asked, 0, len(request), 0, -1)),
+        (compiled.own_dicts, ([{}] * 300, "a", 1)),  # more than Python keeps for later
     ]
     for call, args in calls:
         buffers.pending[:] = 1
@@ -533,6 +534,45 @@ def test_every_failed_allocation_is_a_memory_error() -> None:
                 _testcapi.remove_mem_hooks()
             assert outcome in (None, right)
         assert refused > 0, call
+
+
+@pytest.mark.parametrize("module", [compiled, kernels_pure], ids=["compiled", "pure"])
+def test_each_dict_is_its_owners(module: Any) -> None:
+    """Whatever was given out before, and is held, changed, or came back changed."""
+    kept: list[dict[str, Any]] = [{}] * 6
+    held: Any = None
+    for _ in range(4):
+        given = module.own_dicts(kept, "a", False)
+        assert given == [{"a": False}] * 6
+        assert len(set(map(id, given))) == 6
+        assert held is None or not {*map(id, held)} & {*map(id, given)}
+        held = given[1:3]
+        given[2]["a"], held[0]["b"] = True, 1
+        given[3]["b"] = 1
+        given[4].clear()
+        given[5]["a"] = 0  # equal, and not the same
+        changed = list(map(dict.copy, held))
+        del given
+        assert module.own_dicts(kept, "a", False) == [{"a": False}] * 6
+        assert held == changed
+    with pytest.raises(TypeError):
+        compiled.own_dicts((), "a", False)
+    with pytest.raises(TypeError):
+        compiled.own_dicts(kept, [], False)
+    with pytest.raises(TypeError):
+        compiled.own_dicts(kept, "a")
+
+
+def test_dicts_that_nobody_holds_are_given_out_again() -> None:
+    kept: list[dict[str, Any]] = [{}] * 3
+    value = object()
+    first = {*map(id, compiled.own_dicts(kept, "a", value))}
+    held = compiled.own_dicts(kept, "a", value)
+    assert {*map(id, held)} == first
+    assert not first & {*map(id, compiled.own_dicts(kept, "a", value))}
+    del held
+    kept.clear()
+    assert sys.getrefcount(value) == 2
 
 
 @pytest.mark.parametrize("module", [compiled, kernels_pure], ids=["compiled", "pure"])

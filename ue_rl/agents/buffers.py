@@ -62,7 +62,7 @@ class ActiveRollout:
         """
         if self.next_active is None:
             raise ConfigurationError(
-                "nobody tells the rollout buffer which rows are active", fault="caller", field="callback",
+                "nobody tells the rollout buffer which rows are active", field="callback",
                 cure="call learn(.., callback=ue_rl.agents.ActiveRows()), beside your own in a list",
             )  # fmt: skip
         self.active[self.pos] = self.next_active

@@ -17,12 +17,14 @@ from numpy.typing import NDArray
 from ue_rl.agents.part import Part, agents_of, group_of
 from ue_rl.agents.players import Player, as_player
 from ue_rl.buffers import StepBuffers
+from ue_rl.carriers.checks import check_actions, check_finite
+from ue_rl.carriers.pending import live_agents
 from ue_rl.errors import ConfigurationError
 from ue_rl.spec import EnvSpec
-from ue_rl.transport import Options, Seeds, Transport, check_actions, check_finite, live_agents, owns_transport
+from ue_rl.transport import Draw, Options, Seeds, Transport, owns_transport
 
 
-class GroupTransport:
+class GroupTransport(Transport):
     """A Transport (ue_rl/transport.py) whose spec has no agents any more: each is an env of its own.
 
     Args:
@@ -34,6 +36,7 @@ class GroupTransport:
     Attributes:
         spec: group_spec(group) of the engine's spec. engine_spec: the engine's own.
         group: the learner's.
+        buffers: the learner's arrays; what `receive` returns.
         part: the learner's rows. `part.acted` is False for those that were inactive in the last step.
 
     Raises:
@@ -47,7 +50,7 @@ class GroupTransport:
         names = [g.name for g in self.engine_spec.groups]
         if group is None and len(names) != 1:
             raise ConfigurationError(
-                "which group learns?", fault="caller", field="group", expected=", ".join(names),
+                "which group learns?", field="group", expected=", ".join(names),
                 cure=f"name it: group={names[0]!r}, or --group {names[0]}",
             )  # fmt: skip
         self.group: str | None = names[0] if group is None else group
@@ -58,6 +61,7 @@ class GroupTransport:
     def _adopt(self, transport: Transport) -> None:
         self.transport = transport
         self.engine_spec = engine = transport.connect()
+        self.handshake = transport.handshake
         if not engine.groups:
             raise ConfigurationError(
                 "the engine has no agents: each of its envs is one", field="AGENTS", cure="use UnrealVecEnv"
@@ -75,6 +79,7 @@ class GroupTransport:
 
     def _learns(self, agents: Sequence[int]) -> None:
         self.part = Part(self.engine_spec, agents)
+        self.buffers = self.part.buffers
 
     # -- who plays
 
@@ -90,7 +95,7 @@ class GroupTransport:
         agents = agents_of(self.engine_spec, group)
         mine = {group_of(self.engine_spec, row % self.engine_spec.agents_per_env) for row in self.part.rows.tolist()}
         if group in mine:
-            raise ConfigurationError("this group is the learner's own", fault="caller", field="others", got=group)
+            raise ConfigurationError("this group is the learner's own", field="others", got=group)
         part = Part(self.engine_spec, agents)
         if group in self._players:
             part = self._players[group][0]  # the observations stay
@@ -110,7 +115,7 @@ class GroupTransport:
         if missing:
             group = group_of(self.engine_spec, missing[0] % self.engine_spec.agents_per_env)
             raise ConfigurationError(
-                "nobody acts for the agents of this group", fault="caller", field="others", got=group,
+                "nobody acts for the agents of this group", field="others", got=group,
                 cure=f'pass others={{"{group}": policy}}, or "random" for the policy',
             )  # fmt: skip
         self._everybody_plays = True
@@ -124,18 +129,13 @@ class GroupTransport:
         return self.part.spec
 
     @property
-    def buffers(self) -> StepBuffers:
-        """The learner's arrays; what `receive` returns."""
-        return self.part.buffers
-
-    @property
-    def draw_parameters(self) -> Any:
-        """See BaseTransport.draw_parameters; asked with the engine's env ids."""
-        return getattr(self.transport, "draw_parameters", None)
+    def draw_parameters(self) -> Draw | None:
+        """See Transport.draw_parameters; asked with the engine's env ids."""
+        return self.transport.draw_parameters
 
     @draw_parameters.setter
-    def draw_parameters(self, draw: Any) -> None:
-        self.transport.draw_parameters = draw  # type: ignore[attr-defined]
+    def draw_parameters(self, draw: Draw | None) -> None:
+        self.transport.draw_parameters = draw
 
     def connect(self) -> EnvSpec:
         """See Transport.connect."""
@@ -152,7 +152,7 @@ class GroupTransport:
             ConfigurationError: resets, or nobody acts for a group. Also what Transport.send_actions raises.
         """
         if resets is not None and len(resets):
-            raise ConfigurationError("an agent has no reset of its own", fault="caller", field="resets", got=resets)
+            raise ConfigurationError("an agent has no reset of its own", field="resets", got=resets)
         others = self._others()
         if self.part.whole and actions.shape == self._actions.shape:
             everything = actions
@@ -213,6 +213,7 @@ class GroupTransport:
                 part.take_step(buffers, self._asked, live)
             else:
                 part.take_start(buffers, self._begun, live)
+        self.buffers = self.part.buffers  # its own, or the transport's
         if self._players:
             begun = self._begun | (live & ~self._asked & self._stepping)  # those that come back, too
             for part, player in self._players.values():
@@ -248,8 +249,12 @@ class GroupTransport:
 
     @property
     def commands(self) -> Any:
-        """See BaseTransport.commands."""
-        return self.transport.commands  # type: ignore[attr-defined]
+        """See Transport.commands."""
+        return self.transport.commands
+
+    def fail(self, reason: object) -> None:
+        """See Transport.fail."""
+        self.transport.fail(reason)
 
     # -- helpers
 

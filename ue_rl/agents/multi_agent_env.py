@@ -12,13 +12,14 @@ from numpy.typing import NDArray
 
 from ue_rl.agents.part import Part, agents_of
 from ue_rl.buffers import StepBuffers
+from ue_rl.carriers.pending import live_agents
 from ue_rl.envs.controls import connected, not_pickled
 from ue_rl.envs.episodes import start_episodes
 from ue_rl.envs.infos import put_arrays
 from ue_rl.envs.observations import Observations
 from ue_rl.envs.spaces import ActionWriter, action_space, observation_space
 from ue_rl.errors import ActionError, ConfigurationError, UnexpectedMessage
-from ue_rl.transport import Transport, live_agents, owns_transport
+from ue_rl.transport import Transport, owns_transport
 
 
 @dataclass
@@ -111,7 +112,7 @@ class AgentsEnv:
             raise UnexpectedMessage("nobody in this env can act", fault="caller", cure="call reset() first")
         if set(actions) != set(self.agents):
             raise ActionError(
-                "there must be one action for each agent that can act", fault="policy", field="ACT",
+                "there must be one action for each agent that can act", field="ACT",
                 expected=sorted(self.agents), got=sorted(map(str, actions)),
             )  # fmt: skip
         for name, action in actions.items():

@@ -10,7 +10,7 @@ from gymnasium import spaces
 from numpy.typing import NDArray
 
 from ue_rl.agents.multi_agent_env import AgentsEnv
-from ue_rl.engine_calls import EngineCalls
+from ue_rl.calls.asking import EngineCalls
 from ue_rl.envs.controls import render_mode_of, render_modes
 from ue_rl.transport import Transport
 

@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from ue_rl.agents.players import NormalizedPolicy
-from ue_rl.durable import write_whole
 from ue_rl.errors import ConfigurationError
+from ue_rl.system.durable import write_whole
 
 K = 16.0  # how far one game moves a rating, at most
 

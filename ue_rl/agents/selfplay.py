@@ -52,7 +52,7 @@ class SelfPlay(BaseCallback):
         super().__init__()
         if not isinstance(env.transport, SidesTransport):
             raise ConfigurationError(
-                "self-play needs an env with sides", fault="caller", field="env", got=type(env.transport).__name__,
+                "self-play needs an env with sides", field="env", got=type(env.transport).__name__,
                 cure="make it with GroupVecEnv(SidesTransport(transport))",
             )  # fmt: skip
         self._transport, self._folder = env.transport, folder
@@ -66,7 +66,7 @@ class SelfPlay(BaseCallback):
         seen = self.model.observation_space
         if seen != self._transport_space():
             raise ConfigurationError(
-                "the learner sees other observations than the opponents would", fault="caller", field="env",
+                "the learner sees other observations than the opponents would", field="env",
                 got=str(seen), expected=f"{self._transport_space()}, in VecNormalize or VecMonitor, or in none",
             )  # fmt: skip
         self._file = (self._folder / "self_play.csv").open("a", buffering=1, newline="")

@@ -49,12 +49,9 @@ def _group_env(group: str, model: Any) -> GroupVecEnv:
     env = model.get_env()
     unwrapped = getattr(env, "unwrapped", env)
     if not isinstance(unwrapped, GroupVecEnv):
-        raise ConfigurationError(
-            "the model's env is not a GroupVecEnv", fault="caller", field="models", got=type(unwrapped).__name__
-        )
+        raise ConfigurationError("the model's env is not a GroupVecEnv", field="models", got=type(unwrapped).__name__)
     if unwrapped.transport.group != group:
         raise ConfigurationError(
-            "the model's env is another group's", fault="caller", field="models", expected=group,
-            got=unwrapped.transport.group,
-        )  # fmt: skip
+            "the model's env is another group's", field="models", expected=group, got=unwrapped.transport.group
+        )
     return unwrapped

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from stable_baselines3.common.vec_env.base_vec_env import VecEnvStepReturn
 
 from ue_rl.agents.group import GroupTransport
-from ue_rl.engine_calls import EngineCalls
+from ue_rl.calls.asking import EngineCalls
 from ue_rl.envs.vec_env import UnrealVecEnv
 from ue_rl.transport import Transport
 

@@ -27,8 +27,8 @@ def bench(num_envs: int, repeats: int, subproc: bool) -> None:
 
     import ue_rl
     from ue_rl.bridges import run_in_process, run_shm_in_process
-    from ue_rl.processes import out_of_ctrl_c
-    from ue_rl.testing.do_nothing import ACT, DoNothing, DoNothingBridge
+    from ue_rl.cli.do_nothing import ACT, DoNothing, DoNothingBridge
+    from ue_rl.system.processes import out_of_ctrl_c
 
     console = Console()
     packages = ("numpy", "stable-baselines3", "gymnasium")
@@ -73,9 +73,9 @@ def _codec_table(console: Any, repeats: int) -> None:
     from rich.table import Table
 
     from ue_rl.buffers import StepBuffers
-    from ue_rl.compiled import load, name_of
+    from ue_rl.cli.do_nothing import ACT, OBS
     from ue_rl.spec import EnvSpec
-    from ue_rl.testing.do_nothing import ACT, OBS
+    from ue_rl.system.compiled import load, name_of
     from ue_rl.wire import Codec
 
     n = 64
@@ -97,7 +97,7 @@ def _codec_table(console: Any, repeats: int) -> None:
 
         return once
 
-    us = side_by_side({k: use(c) for k, c in codecs.items()}, dict.fromkeys(codecs, 100), repeats)
+    us = side_by_side({k: use(c) for k, c in codecs.items()}, {"pure": 10, "compiled": 100}, repeats)
     table = Table(title=f"codec, {n} envs x {OBS} observations in, {ACT} actions out", title_justify="left")
     for column in ("loops", "us a step", "ns a number"):
         table.add_column(column, justify="left" if column == "loops" else "right")

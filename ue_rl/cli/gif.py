@@ -30,9 +30,7 @@ class GifFile:
         try:
             from PIL import Image
         except ImportError as error:
-            raise ConfigurationError(
-                "a GIF needs Pillow", fault="caller", field="gif", cure="pip install pillow"
-            ) from error
+            raise ConfigurationError("a GIF needs Pillow", field="gif", cure="pip install pillow") from error
         self._image = Image
         self._path, self._part = path, path.with_name(path.name + ".part")
         self._pictures: list[Any] = []
@@ -55,9 +53,8 @@ class GifFile:
         image = self._image.fromarray(picture).convert("RGB")
         if self._pictures and image.size != self._size:
             raise ConfigurationError(
-                "the env changed the size of its picture", fault="caller", field="gif", expected=self._size,
-                got=image.size,
-            )  # fmt: skip
+                "the env changed the size of its picture", field="gif", expected=self._size, got=image.size
+            )
         self._size = image.size
         self._pictures.append(image.convert("P", palette=self._image.Palette.ADAPTIVE))
 
@@ -68,9 +65,7 @@ class GifFile:
         if kind is not None:
             return
         if not self._pictures:
-            raise ConfigurationError(
-                "the env drew nothing", fault="caller", field="gif", cure="choose an env that renders"
-            )
+            raise ConfigurationError("the env drew nothing", field="gif", cure="choose an env that renders")
         first, *others = self._pictures
         try:
             first.save(self._part, "GIF", save_all=True, append_images=others, duration=_MILLISECONDS, loop=0)

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from ue_rl.errors import nearest
-from ue_rl.space_tree import Branch, Leaf, LeafKind, Space, bounds, box
+from ue_rl.spaces.tree import Branch, Leaf, LeafKind, Space, bounds, box
 from ue_rl.spec import FEATURES, ActionKind, EnvSpec
 from ue_rl.wire.handshake import KNOWN_KEYS
 

@@ -85,7 +85,7 @@ def _engines(seed: int | None, flags: dict[str, Any]) -> EnginesTransport:
     from ue_rl.connecting import launched, url_engines
     from ue_rl.engines.restarts import Restarts
     from ue_rl.engines.transport import EnginesTransport
-    from ue_rl.launching.presets import template
+    from ue_rl.launching.presets import used
     from ue_rl.training.embedded import serve_command
 
     given = [name for name in ("env", "engine", "connect") if flags[name]]
@@ -98,12 +98,8 @@ def _engines(seed: int | None, flags: dict[str, Any]) -> EnginesTransport:
     if flags["connect"]:
         return EnginesTransport(url_engines(flags["connect"], reconnect=flags["reconnect"]), restarts=restarts)
     command = flags["engine"] or serve_command(flags["env"], json_object(flags["env_kwargs"], "env_kwargs"))
-    words = template(command)
-    sources = launched(
-        command, num_engines=flags["num_engines"], num_envs=flags["num_envs"] if words.uses("num_envs") else None,
-        seed=seed or 0 if words.uses("seed") else None,
-    )  # fmt: skip
-    return EnginesTransport(sources, restarts=restarts)
+    numbers = used(command, num_envs=flags["num_envs"], seed=seed or 0)
+    return EnginesTransport(launched(command, num_engines=flags["num_engines"], **numbers), restarts=restarts)
 
 
 class _Told:

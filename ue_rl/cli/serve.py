@@ -57,7 +57,7 @@ def serve(
     from ue_rl.bridges import serve as serve_tcp
     from ue_rl.bridges.signals import ends_in_order, signal_of
     from ue_rl.cli.inspect_spaces import rows
-    from ue_rl.compiled import load
+    from ue_rl.system.compiled import load
 
     if shm or shm_name is not None:
         try:
@@ -124,7 +124,7 @@ def _mujoco(model: str, task: str | None, num_envs: int, arguments: dict[str, An
         from ue_rl.bridges import MujocoBridge
     except ImportError as error:
         raise ConfigurationError(
-            "the package mujoco is needed", fault="caller", got=str(error), cure="pip install 'ue_rl[mujoco]'"
+            "the package mujoco is needed", got=str(error), cure="pip install 'ue_rl[mujoco]'"
         ) from error
     given = None if task is None else _loaded(task, "task")
     try:

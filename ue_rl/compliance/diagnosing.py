@@ -19,6 +19,7 @@ from ue_rl.errors import (
     shorten,
 )
 from ue_rl.spec import EnvSpec
+from ue_rl.wire.refusals import NUMBER_FIELD
 
 _IDS = re.compile(rb"[;|]\s*ENV\s*=\s*(\d{1,9})\s*(?=[;|]|$)", re.IGNORECASE)
 _AGENTS = re.compile(rb";\s*AGENT\s*=\s*(\d{1,9})", re.IGNORECASE)
@@ -30,7 +31,6 @@ _REWARD = re.compile(rb"REW\s*=\s*([^;|]*)", re.IGNORECASE)
 _NUMBER = re.compile(rb"[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?\s*", re.IGNORECASE)
 _BEFORE_TEXT = re.compile(rb"(.{2,8}?)(CONFIG:|OBS[ \t]*=)", re.DOTALL)
 _COMMA_FIELD = re.compile(rb",[ \t]*(REW|DONE|TRUNC|ENV|AGENT|INFO|MASK)[ \t]*=", re.IGNORECASE)
-_SEQ = re.compile(rb";[ \t]*SEQ[ \t]*=", re.IGNORECASE)
 _SINGLE_BAR = re.compile(rb"(?<!\|)\|(?!\|)")
 _OF_FIELD = {
     "INFO": "bad-info",
@@ -102,7 +102,7 @@ def of_number(line: bytes, number: int, expected: Collection[int], seen: str, *,
         if again:
             return Wrong("two-answers", f"an answer came again instead of that to request {wanted}", seen)
         return Wrong("number-wrong", f"request {wanted} was answered with the number {number}", seen)
-    if number == 0 and _SEQ.search(line):
+    if number == 0 and NUMBER_FIELD.search(line):
         return Wrong("number-not-last", f"number {wanted} was asked for", seen)
     if number == 0:
         return Wrong("number-missing-in-calls" if call else "number-missing", f"SEQ={wanted} was asked for", seen)
@@ -138,6 +138,8 @@ def _name(error: UeRlError, line: bytes, spec: EnvSpec, asked: set[int], answere
         return "ends-session"
     if line.lstrip()[:7].upper() == b"CONFIG:":
         return "handshake-again"
+    if error.field == "SEQ":
+        return "number-not-last"
     if isinstance(error, LineTooLong):
         return "no-newline"
     if isinstance(error, NonFiniteValue):

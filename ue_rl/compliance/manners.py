@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from ue_rl.compliance.bench import PER_ENV, Bench
 from ue_rl.compliance.peer import SILENT, Skip, States, Wrong
 from ue_rl.compliance.sampling import Sampler, limits, one_specs
-from ue_rl.compliance.text_peer import Spelling, plain
+from ue_rl.compliance.spelling import Spelling, plain
 from ue_rl.spec import EnvSpec
 
 T = TypeVar("T")

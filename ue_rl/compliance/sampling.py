@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from ue_rl.action_spec import ActionKind, ActionSpec
 from ue_rl.compliance.peer import States
-from ue_rl.space_tree import bounds
+from ue_rl.spaces.actions import ActionKind, ActionSpec
+from ue_rl.spaces.tree import bounds
 from ue_rl.spec import EnvSpec
 
 _FAR = 1e3  # what stands for an infinite bound

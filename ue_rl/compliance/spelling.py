@@ -1,13 +1,63 @@
-"""Other spellings of a request that the grammar allows. No I/O; see ue_rl.compliance.text_peer.Spelling."""
+"""The rows of requests, and every spelling of a line that the grammar allows. No I/O."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+from urllib.parse import quote
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ue_rl.buffers import StepBuffers
+from ue_rl.spec import EnvSpec, EnvType
+from ue_rl.wire.agent_rows import live_rows
+from ue_rl.wire.json_text import json_text
+
+Spelling = Callable[[str], Sequence[bytes]]  # how a request's text becomes the pieces that are sent
 
 _SEQ = re.compile(r"(;SEQ=\d+)?$")  # stands last, whatever else is spelt otherwise
 _NUMBER = re.compile(r"(?<=[=,])[+-]?[0-9][^,;|]*")
 _BYTEWISE = 2000  # bytes that are sent one by one; the rest of a longer line in one piece
+
+
+def reset_row(spec: EnvSpec, env: int, seed: int | None = None, options: Mapping[str, Any] | None = None) -> str:
+    """What asks for a reset of `env`."""
+    if spec.env_type is EnvType.RLBASE:
+        return "RESET"
+    text = f"ACT=RESET;ENV={env}"
+    if seed is not None:
+        text += f";SEED={seed}"
+    if options is not None:
+        text += f";OPTIONS={quote(json_text(options, 'OPTIONS', env), safe='')}"
+    return text
+
+
+def action_rows(spec: EnvSpec, buffers: StepBuffers, env: int, actions: NDArray[np.float32]) -> list[str]:
+    """What asks for a step of `env`: a row, or one for each agent that `buffers` says is there."""
+    if spec.env_type is EnvType.RLBASE:
+        return [numbers(actions[env])]
+    if not spec.groups:
+        return [f"ACT={numbers(actions[env])};ENV={env}"]
+    per_env, rows = spec.agents_per_env, live_rows(buffers, spec)
+    live = range(spec.num_rows) if rows is None else rows.tolist()
+    sizes = [group.spec.act_size for group in spec.groups for _ in range(group.count)]
+    return [
+        f"ACT={numbers(actions[row][: sizes[row % per_env]])};ENV={env};AGENT={row % per_env}"
+        for row in live
+        if row // per_env == env
+    ]
+
+
+def numbers(row: NDArray[np.float32]) -> str:
+    """`0.5,-1,0.00001`: the shortest text that reads back to the same float32, without an exponent."""
+    return ",".join(np.format_float_positional(x, trim="-") for x in row)
+
+
+def plain(line: str) -> Sequence[bytes]:
+    """A request as everybody writes it: one piece, with a line feed."""
+    return (line.encode() + b"\n",)
 
 
 def two_pieces(line: str) -> Sequence[bytes]:

@@ -10,9 +10,9 @@ from numpy.typing import NDArray
 
 from ue_rl.compliance.peer import States
 from ue_rl.compliance.sampling import one_specs
-from ue_rl.space_tree import choices
+from ue_rl.compliance.symptoms import slack
+from ue_rl.spaces.tree import choices
 from ue_rl.spec import EnvSpec
-from ue_rl.symptoms import slack
 
 NOTHING, STEP, RESET = 0, 1, 2
 _MOST_ENVS = 16

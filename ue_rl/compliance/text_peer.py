@@ -8,9 +8,8 @@ from __future__ import annotations
 import re
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
-from urllib.parse import quote
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,14 +18,14 @@ from ue_rl.buffers import StepBuffers
 from ue_rl.compliance.diagnosing import joined_fields, of_number, of_row, of_stray
 from ue_rl.compliance.greeting import closes_in_silence, greet
 from ue_rl.compliance.peer import States, Wrong
+from ue_rl.compliance.spelling import Spelling, action_rows, plain, reset_row
 from ue_rl.compliance.wire import Ended, Line, Silent, Wire
 from ue_rl.connections.tcp.wirings import needs_nuls
 from ue_rl.errors import UeRlError, shorten
-from ue_rl.json_text import json_text
 from ue_rl.spec import Channel, EnvSpec, EnvType
 from ue_rl.wire import Codec
-from ue_rl.wire.agent_rows import live_rows
 from ue_rl.wire.notices import notice_of
+from ue_rl.wire.refusals import NUMBER_FIELD
 
 SHARED, PER_ENV = "text, shared channel", "text, env sockets"
 _SHOWN, _REQUESTS_SHOWN = 400, 3
@@ -37,13 +36,6 @@ _KEY = re.compile(rb"(?:^|[;|])[ \t]*([A-Za-z_]\w*)[ \t]*=")
 _KNOWN = frozenset((b"OBS", b"REW", b"DONE", b"ENV", b"AGENT", b"TRUNC", b"MASK", b"INFO"))
 
 _ESCAPES = {code: repr(chr(code))[1:-1] for code in range(32)}
-
-Spelling = Callable[[str], Sequence[bytes]]
-
-
-def plain(line: str) -> Sequence[bytes]:
-    """A request as everybody writes it: one piece, with a line feed."""
-    return (line.encode() + b"\n",)
 
 
 def first_carrier(spec: EnvSpec) -> str:
@@ -154,10 +146,9 @@ class TextPeer:
     ) -> States:  # fmt: skip
         """See Peer."""
         ids = list(range(self.spec.num_envs) if envs is None else envs)
-        rows = {
-            env: [self._reset_row(env, None if seeds is None else seeds[n], None if options is None else options[n])]
-            for n, env in enumerate(ids)
-        }
+        none = [None] * len(ids)
+        given = zip(ids, seeds or none, options or none, strict=True)
+        rows = {env: [reset_row(self.spec, env, seed, told)] for env, seed, told in given}
         return self.exchange(rows)
 
     def step(
@@ -165,8 +156,8 @@ class TextPeer:
     ) -> States:
         """See Peer. The rows stand in the order of `envs`, those of `resets` behind them."""
         ids = [e for e in range(self.spec.num_envs) if e not in set(resets)] if envs is None else list(envs)
-        rows = {env: self._action_rows(env, actions) for env in ids}
-        return self.exchange(rows | {env: [self._reset_row(env, None, None)] for env in resets})
+        rows = {env: action_rows(self.spec, self._buffers, env, actions) for env in ids}
+        return self.exchange(rows | {env: [reset_row(self.spec, env)] for env in resets})
 
     def stray(self, seconds: float) -> bytes:
         """See Peer."""
@@ -274,6 +265,8 @@ class TextPeer:
         if not self._numbered or notice_of(answer) is not None:
             return answer
         end, number = self._codec.find_number(answer, 0, len(answer))
+        if NUMBER_FIELD.search(answer, 0, end):
+            number = 0  # there is one that does not stand at the end
         if number != self._counts[self.wires[0]]:
             raise of_number(answer, number, {self._counts[self.wires[0]]}, self.seen, call=True)
         return answer[:end]
@@ -285,11 +278,11 @@ class TextPeer:
 
     def reset_rows(self, envs: Sequence[int], seeds: Sequence[int | None] | None = None) -> dict[int, list[str]]:
         """What `reset` asks: env -> its rows."""
-        return {env: [self._reset_row(env, None if seeds is None else seeds[n], None)] for n, env in enumerate(envs)}
+        return {env: [reset_row(self.spec, env, None if seeds is None else seeds[n])] for n, env in enumerate(envs)}
 
     def step_rows(self, actions: NDArray[np.float32], envs: Sequence[int]) -> dict[int, list[str]]:
         """What `step` asks: env -> its rows."""
-        return {env: self._action_rows(env, actions) for env in envs}
+        return {env: action_rows(self.spec, self._buffers, env, actions) for env in envs}
 
     def send_raw(self, *pieces: bytes, pause: float = 0.0) -> None:
         """Sends bytes on the first wire that carries requests."""
@@ -345,7 +338,7 @@ class TextPeer:
                 if key.upper() not in _KNOWN or (key.upper() == b"INFO" and _RAW_INFO.search(line.data)):
                     self.unknown.setdefault(key.decode().upper(), line.data)
         try:
-            self._codec.decode_states(data, self._buffers, env)
+            self._codec.decode_states(line.data, self._buffers, env, number=number)
         except UeRlError as error:
             wrong = of_row(error, data, self.spec, asked, asked - waiting)
             if wrong.mistake == "ends-session":  # what was asked says more than the engine's sentence
@@ -390,37 +383,6 @@ class TextPeer:
         if reason is not None and reason[0] == "ERROR":
             text = f"it says why: {reason[1]}"
         return Wrong("ends-session", text, self.seen, min(waiting, default=None))
-
-    # -- rows
-
-    def _reset_row(self, env: int, seed: int | None, options: Mapping[str, Any] | None) -> str:
-        if self._rlbase:
-            return "RESET"
-        text = f"ACT=RESET;ENV={env}"
-        if seed is not None:
-            text += f";SEED={seed}"
-        if options is not None:
-            text += f";OPTIONS={quote(json_text(options, 'OPTIONS', env), safe='')}"
-        return text
-
-    def _action_rows(self, env: int, actions: NDArray[np.float32]) -> list[str]:
-        if self._rlbase:
-            return [numbers(actions[env])]
-        if not self.spec.groups:
-            return [f"ACT={numbers(actions[env])};ENV={env}"]
-        per_env, rows = self.spec.agents_per_env, live_rows(self._buffers, self.spec)
-        live = range(self.spec.num_rows) if rows is None else rows.tolist()
-        sizes = [group.spec.act_size for group in self.spec.groups for _ in range(group.count)]
-        return [
-            f"ACT={numbers(actions[row][: sizes[row % per_env]])};ENV={env};AGENT={row % per_env}"
-            for row in live
-            if row // per_env == env
-        ]
-
-
-def numbers(row: NDArray[np.float32]) -> str:
-    """`0.5,-1,0.00001`: the shortest text that reads back to the same float32, without an exponent."""
-    return ",".join(np.format_float_positional(x, trim="-") for x in row)
 
 
 def _shown(data: bytes) -> str:

@@ -128,6 +128,5 @@ def _ask(part: EnginePart, line: str, lose: Callable[[EnginePart, UeRlError], No
 
 def _away(message: str, got: str | None = None) -> CommandFailed:
     return CommandFailed(
-        message, fault="engine", got=got,
-        cure="it is started again when its envs are reset: step or reset, then ask again",
-    )  # fmt: skip
+        message, got=got, cure="it is started again when its envs are reset: step or reset, then ask again"
+    )

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ue_rl.buffers import StepBuffers
+from ue_rl.carriers.base import BaseTransport
 from ue_rl.engines.lifecycle import Life, LifeState, Listener
 from ue_rl.engines.merging import check_alike
 from ue_rl.engines.restarts import Restarts
@@ -27,7 +28,7 @@ from ue_rl.errors import (
     UeRlError,
 )
 from ue_rl.spec import EnvSpec
-from ue_rl.transport import Draw, Transport
+from ue_rl.transport import Draw
 
 _log = logging.getLogger("ue_rl.engines")
 
@@ -76,7 +77,7 @@ class EnginePart:
     ) -> None:
         self.number, self.source, self._restarts, self._alone = number, source, restarts, alone
         self.life = Life(number, listener)
-        self.transport: Transport | None = None
+        self.transport: BaseTransport | None = None
         self.news: str | None = None
         self.comes_back = ""
         self.asked: Sequence[int] | None = None
@@ -158,13 +159,12 @@ class EnginePart:
 
     def receive(self, patience: float | None = None) -> StepBuffers:
         """The answer to a request; `patience`: within so many seconds instead of the connection's own deadline."""
-        transport: Any = self.transport
-        if patience is None:
-            return transport.receive()  # type: ignore[no-any-return]
-        own = getattr(transport, "timeout", patience)
-        transport.timeout = min(own, patience)
+        transport = self.transport
+        assert transport is not None
+        own = transport.timeout
+        transport.timeout = own if patience is None else min(own, patience)
         try:
-            return transport.receive()  # type: ignore[no-any-return]
+            return transport.receive()
         finally:
             transport.timeout = own
 
@@ -210,12 +210,12 @@ class EnginePart:
                 if not hasattr(self.source, "start"):  # the same process, which may still be busy with old requests
                     self._replace(transport)
             self.spec = spec
-            self._buffers = transport.buffers  # type: ignore[attr-defined]
-            transport.draw_parameters = self.draw  # type: ignore[attr-defined]
+            self._buffers = transport.buffers
+            transport.draw_parameters = self.draw
             for line in self._settings.values():
                 transport.call(line)
         except BaseException:
-            self._last_number = max(self._last_number, transport.last_number)  # type: ignore[attr-defined]
+            self._last_number = max(self._last_number, transport.last_number)
             transport.close()
             raise
         self.transport, self._connected_at = transport, time.monotonic()
@@ -226,8 +226,8 @@ class EnginePart:
             self._bind()
         self._lives += 1
 
-    def _replace(self, transport: Transport) -> None:
-        doubt = transport.replace(self._last_number)  # type: ignore[attr-defined]
+    def _replace(self, transport: BaseTransport) -> None:
+        doubt = transport.replace(self._last_number)
         if doubt and not self._doubted:
             self._doubted = True
             _log.warning("%s does not number its answers (no FEATURES=SEQ): %s", self.name, doubt)
@@ -261,10 +261,10 @@ class EnginePart:
             self.life.to(LifeState.TIMEOUT if late else LifeState.CONNECTION_LOST, error.plain())
         played = 0.0
         if self.transport is not None:
-            waited = getattr(self.transport, "timeout", 0.0) if isinstance(error, TimeoutError) else 0.0
+            waited = self.transport.timeout if isinstance(error, TimeoutError) else 0.0
             played = max(time.monotonic() - self._connected_at - waited, 0.0)
             self._forget()
-            self._last_number = max(self._last_number, self.transport.last_number)  # type: ignore[attr-defined]
+            self._last_number = max(self._last_number, self.transport.last_number)
             self.transport.close()
             self.transport = None
         error = self.source.lost(error)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Protocol
 
+from ue_rl.carriers.base import BaseTransport
 from ue_rl.engines.lifecycle import Life
 from ue_rl.errors import UeRlError
-from ue_rl.transport import Transport
 
 
 class EngineSource(Protocol):
@@ -21,7 +21,7 @@ class EngineSource(Protocol):
     # def start(self, life: Life) -> None: optional. Called just before `open`, of all engines that are to be opened
     # before the first of those `open`s, and returns at once: begin with the start here, and wait for it in `open`.
 
-    def open(self, life: Life) -> Transport:
+    def open(self, life: Life) -> BaseTransport:
         """A connected transport. It is called again after `lost`, for the next life of the same engine.
 
         Args:

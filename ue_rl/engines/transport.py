@@ -18,8 +18,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ue_rl.buffers import Resets, StepBuffers
+from ue_rl.carriers.base import BaseTransport
+from ue_rl.carriers.checks import check_actions, check_finite
 from ue_rl.engines.asking import check_owed, split_resets, too_late
-from ue_rl.engines.calling import REFUSALS, Asked, answer_of
+from ue_rl.engines.calling import Asked, answer_of
 from ue_rl.engines.lifecycle import Life, Listener
 from ue_rl.engines.merging import merged, merged_facts
 from ue_rl.engines.opening import open_together
@@ -27,10 +29,9 @@ from ue_rl.engines.part import SURVIVABLE, Engine, EnginePart
 from ue_rl.engines.restarts import Restarts
 from ue_rl.engines.source import EngineSource
 from ue_rl.errors import ConfigurationError, ConnectionUnusable, EngineTimeout, UeRlError
-from ue_rl.session import Event, State
+from ue_rl.session import State
 from ue_rl.spec import EnvSpec
-from ue_rl.transport import BaseTransport, Draw, Options, Seeds, check_actions, check_finite
-from ue_rl.wire.calls import check_call
+from ue_rl.transport import Draw, Options, Seeds
 
 _log = logging.getLogger("ue_rl.engines")
 
@@ -65,7 +66,6 @@ class EnginesTransport(BaseTransport):
         ]
         self._owed: set[int] = set()  # envs that were lost and have not begun an episode since
         self._drawn: dict[int, Mapping[str, float] | None] = {}  # for resets that were not answered yet
-        self._draw: Draw | None = None
         self._asked: list[EnginePart] = []
         self._stepping = self._whole = self._some_lost = self._some_over = False
         self.restarts = restarts
@@ -88,11 +88,11 @@ class EnginesTransport(BaseTransport):
 
     @property
     def draw_parameters(self) -> Draw | None:
-        """See BaseTransport.draw_parameters. A reset that is asked again after a loss has the values of the first."""
+        """See Transport.draw_parameters. A reset that is asked again after a loss has the values of the first."""
         return self._draw
 
     @draw_parameters.setter
-    def draw_parameters(self, draw: Draw | None) -> None:  # type: ignore[override, unused-ignore]
+    def draw_parameters(self, draw: Draw | None) -> None:
         self._draw = draw
         self._drawn.clear()
         for part in self._parts:
@@ -125,7 +125,7 @@ class EnginesTransport(BaseTransport):
             first = part.envs.start
             part.draw = lambda env: self._drawn_for(env + first)
         if part.transport is not None:
-            part.transport.draw_parameters = part.draw  # type: ignore[attr-defined]
+            part.transport.draw_parameters = part.draw
 
     def _drawn_for(self, env: int) -> Mapping[str, float] | None:
         if env not in self._drawn:
@@ -339,36 +339,21 @@ class EnginesTransport(BaseTransport):
 
     # -- calls
 
-    def call(self, line: str) -> str:
-        """See Transport.call. One that names no env goes to every engine, but for what env 0 or any engine can answer.
+    def _answer(self, line: str) -> str:
+        """One that names no env goes to every engine, but for what env 0 or any engine can answer.
 
         What was set so (parameters, time scale, pause) is set again in an engine that is started again.
 
         Raises:
             CommandFailed: also where the engine that is asked was lost, or is lost now; the connection goes on.
         """
-        check_call(line)
-        asked = Asked.of(line, self.spec.num_envs)
-        self._session.on(Event.ASK)
-        try:
-            answer = answer_of(asked, self._parts, self._lose)
-        except (*REFUSALS, *SURVIVABLE) as error:
-            if isinstance(error, SURVIVABLE):
-                self._died(error)
-            else:
-                self._session.on(Event.WITHDRAW)
-            raise
-        except BaseException as error:
-            self._died(error)
-            raise
-        self._session.on(Event.ANSWERED)
-        return answer
+        return answer_of(Asked.of(line, self.spec.num_envs), self._parts, self._lose)
 
     @property
     def commands(self) -> Any:
-        """See BaseTransport.commands; of one engine alone."""
+        """See Transport.commands; of one engine alone."""
         if len(self._parts) == 1 and self._parts[0].transport is not None:
-            return self._parts[0].transport.commands  # type: ignore[attr-defined]
+            return self._parts[0].transport.commands
         return super().commands
 
     # -- the end

@@ -6,9 +6,9 @@ import logging
 import time
 from collections.abc import Callable
 
+from ue_rl.carriers.base import BaseTransport
 from ue_rl.engines.lifecycle import Life, LifeState
 from ue_rl.errors import ConfigurationError, ProtocolError, RestartsSpent, TransportError, UeRlError
-from ue_rl.transport import Transport
 
 _log = logging.getLogger("ue_rl.engines")
 
@@ -33,7 +33,7 @@ class UrlEngine:
     """
 
     def __init__(
-        self, url: str, dial: Callable[[float | None, float | None], Transport], reconnect: float = 0.0
+        self, url: str, dial: Callable[[float | None, float | None], BaseTransport], reconnect: float = 0.0
     ) -> None:
         if not 0 <= reconnect < float("inf"):
             raise ConfigurationError(
@@ -42,7 +42,7 @@ class UrlEngine:
         self.name, self._dial, self._reconnect = url, dial, reconnect
         self._version: int | None = None  # of its protocol, once it was connected
 
-    def open(self, life: Life) -> Transport:
+    def open(self, life: Life) -> BaseTransport:
         """See EngineSource.open; of a further life it dials until `reconnect` seconds have passed.
 
         Raises:
@@ -63,7 +63,7 @@ class UrlEngine:
             raise
         return transport
 
-    def _dial_again(self, plugin: bool) -> Transport:
+    def _dial_again(self, plugin: bool) -> BaseTransport:
         deadline = time.monotonic() + self._reconnect
         cure = _PLUGIN if plugin else "start the engine again, or allow more time with reconnect= (--reconnect)"
         _log.warning("%s is dialled for %g s%s", self.name, self._reconnect, f": {_PLUGIN}" if plugin else "")

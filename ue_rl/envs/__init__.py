@@ -1,1 +1,14 @@
-"""What a user trains on: a Transport as an SB3 VecEnv, a Gymnasium Env or a Gymnasium VectorEnv."""
+"""Envs that Stable-Baselines3 and Gymnasium step. Importing it registers `ue_rl/Engine-v0` with Gymnasium.
+
+import ue_rl.envs
+env = gymnasium.make("ue_rl/Engine-v0", url="tcp://127.0.0.1:7777")
+envs = gymnasium.make_vec("ue_rl/Engine-v0", num_envs=16, url="tcp://127.0.0.1:7777")
+"""
+
+from gymnasium.envs.registration import register
+
+register(
+    "ue_rl/Engine-v0",
+    entry_point="ue_rl.connecting:make_env",
+    vector_entry_point="ue_rl.connecting:make_vector_env",
+)

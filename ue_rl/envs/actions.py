@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from ue_rl.envs.hybrid_box import HybridBox, part_of
 from ue_rl.errors import ActionError
-from ue_rl.space_tree import MAX_EXACT, Leaf, LeafKind, beyond_exact, leaves
+from ue_rl.spaces.tree import MAX_EXACT, Leaf, LeafKind, beyond_exact, leaves
 from ue_rl.spec import ActionKind, EnvSpec
 
 

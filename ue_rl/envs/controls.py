@@ -12,11 +12,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ue_rl.engine_calls import EngineCalls
+from ue_rl.calls.asking import EngineCalls
+from ue_rl.calls.parameters import Randomizer, Ranges, randomize
 from ue_rl.envs.spaces import observation_tree
 from ue_rl.errors import CommandFailed, ConfigurationError, UnsupportedByEngine
-from ue_rl.randomize import Randomizer, Ranges, randomize
-from ue_rl.space_tree import Branch, Leaf
+from ue_rl.spaces.tree import Branch, Leaf
 from ue_rl.spec import EnvSpec, Parameter
 from ue_rl.transport import Transport
 
@@ -47,7 +47,7 @@ class EngineControls:
         return EngineCalls(self.transport).set_parameters(values, env_id)
 
     def randomize(self, ranges: Ranges | None, seed: int | None = None) -> Randomizer | None:
-        """Draws parameters anew for each episode; see ue_rl.randomize."""
+        """Draws parameters anew for each episode; see ue_rl.calls.parameters."""
         return randomize(self.transport, ranges, seed)
 
     def set_time_scale(self, scale: float) -> None:

@@ -1,12 +1,12 @@
-"""Who draws the parameters of a transport's resets (BaseTransport.draw_parameters): replaced, saved, restored."""
+"""Who draws the parameters of a transport's resets (Transport.draw_parameters): saved, restored."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any
 
-from ue_rl.randomize import drawer_of
-from ue_rl.transport import Draw, Transport
+from ue_rl.calls.parameters import drawer_of
+from ue_rl.transport import Transport
 
 
 def draws_of(transport: Transport) -> Any:
@@ -27,8 +27,3 @@ def show_drawn(transport: Transport, values: Mapping[int, Mapping[str, float]]) 
     show = getattr(drawer_of(transport), "show_drawn", None)
     if show is not None:
         show(values)
-
-
-def set_draw(transport: Transport, draw: Draw | None) -> None:
-    """From now on `draw` draws the parameters of every env that is reset, see BaseTransport.draw_parameters."""
-    transport.draw_parameters = draw  # type: ignore[attr-defined]

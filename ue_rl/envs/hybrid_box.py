@@ -21,7 +21,7 @@ from gymnasium import spaces
 from numpy.typing import NDArray
 
 from ue_rl.errors import ActionError, ConfigurationError
-from ue_rl.space_tree import LeafKind, Space, leaves
+from ue_rl.spaces.tree import LeafKind, Space, leaves
 
 CHOICE_BOUND = 10.0  # ten standard deviations of a policy that has not learnt; finite, as SAC and TD3 need it
 _RANGE = f"{-CHOICE_BOUND:g}..{CHOICE_BOUND:g}"

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ue_rl.buffers import StepBuffers
-from ue_rl.space_tree import leaves
+from ue_rl.spaces.tree import leaves
 from ue_rl.spec import EnvSpec
 
 

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ue_rl.buffers import StepBuffers
-from ue_rl.envs.draws import set_draw, show_drawn
+from ue_rl.envs.draws import show_drawn
 from ue_rl.envs.journal import Journal
 from ue_rl.envs.masks import Masks
 from ue_rl.envs.observations import Observations
@@ -58,7 +58,7 @@ def replay(
         return lost
     first, end = min(turns), len(journal.rows)
     _log.info("replaying %d steps of the present episodes", end - first)
-    draw = getattr(transport, "draw_parameters", None)
+    draw = transport.draw_parameters
     try:
         own = _Replay(transport, journal, masks, lost)
         own.reset(turns[first], everybody=True)
@@ -69,7 +69,7 @@ def replay(
         if first < end in turns:
             own.reset(turns[end])
     finally:
-        set_draw(transport, draw)
+        transport.draw_parameters = draw
     buffers = own.buffers
     if masks is not None:
         masks.take(buffers)
@@ -102,14 +102,14 @@ class _Replay:
         """These begin their recorded episodes; with everybody the others any other one."""
         journal, recorded = self._journal, set(envs)
         ids = list(range(len(journal.known))) if everybody else envs
-        set_draw(self._transport, lambda env: journal.parameters[env] if env in recorded else None)
+        self._transport.draw_parameters = lambda env: journal.parameters[env] if env in recorded else None
         options = [journal.options[env] if env in recorded else None for env in ids]
         self._transport.reset(
             None if everybody else ids,
             [journal.seeds[env] if env in recorded else None for env in ids],
             options if any(options) else None,
         )
-        set_draw(self._transport, None)
+        self._transport.draw_parameters = None
         self.buffers = self._transport.receive()
         self._began[envs] = True
         self.returns[ids] = 0

@@ -56,10 +56,8 @@ class Resumable:
         """
         if self.journal is None:
             journal = Journal(self.engine_spec, seed)
-            buffers = getattr(self.transport, "buffers", None)
-            if buffers is not None:  # as it was given out last
-                journal.obs = self._observations.read(buffers)
-                journal.masks = None if self._masks is None else self._masks.current
+            journal.obs = self._observations.read(self.transport.buffers)  # as it was given out last
+            journal.masks = None if self._masks is None else self._masks.current
             self._keep(journal)
         return True
 

@@ -6,7 +6,6 @@ import functools
 from collections.abc import Sequence
 from typing import cast
 
-from ue_rl.envs.draws import set_draw
 from ue_rl.envs.journal import Journal
 from ue_rl.transport import Options, Seeds, Transport
 
@@ -27,12 +26,12 @@ class _SeededResets:
         journal, transport = self._journal, self._transport
         envs = range(self.spec.num_envs) if env_ids is None else env_ids
         seeds = journal.seeds_of(envs, seeds)
-        draw = getattr(transport, "draw_parameters", None)
+        draw = transport.draw_parameters
         if draw is not None:
-            set_draw(transport, functools.partial(journal.draw, draw))
+            transport.draw_parameters = functools.partial(journal.draw, draw)
         try:
             transport.reset(env_ids, seeds, options)
         finally:
             if draw is not None:
-                set_draw(transport, draw)
+                transport.draw_parameters = draw
         journal.reset_asked(envs, seeds, options)

@@ -16,7 +16,7 @@ from gymnasium.vector.utils import batch_space
 
 from ue_rl.envs.actions import ActionWriter
 from ue_rl.envs.hybrid_box import HybridBox
-from ue_rl.space_tree import Branch, Leaf, LeafKind, Space, box
+from ue_rl.spaces.tree import Branch, Leaf, LeafKind, Space, box
 from ue_rl.spec import ActionKind, EnvSpec, ImageSpec
 
 __all__ = ["ActionWriter", "action_space", "batched", "gymnasium_space", "observation_space", "observation_tree"]

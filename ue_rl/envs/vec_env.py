@@ -12,7 +12,6 @@ import functools
 import time
 import warnings
 from collections.abc import Callable, Sequence
-from itertools import repeat
 from typing import Any
 
 import gymnasium as gym
@@ -33,13 +32,13 @@ from ue_rl.envs.resumable import Resumable
 from ue_rl.envs.spaces import action_space, observation_space
 from ue_rl.errors import ConfigurationError, UnsupportedByEngine
 from ue_rl.spec import EnvSpec
+from ue_rl.system.compiled import load
 from ue_rl.transport import Transport, owns_transport
 
 _KNOWN = (
     "render_mode", "spec", "metadata", "observation_space", "action_space", "engine_spec", "max_episode_steps",
 )  # fmt: skip
 _METHODS = ("action_masks", "compute_reward", "render", "get_params", "set_params", "list_params")
-_GOES_ON: dict[str, Any] = {"TimeLimit.truncated": False}  # an info; a copy costs less than a new one
 _RESERVED = frozenset(("episode", "terminal_observation", "TimeLimit.truncated", "engine_lost"))
 
 
@@ -107,6 +106,9 @@ class UnrealVecEnv(EngineControls, Resumable, VecEnv):
         self._masks = Masks.of(self.engine_spec)
         self._monitor = monitor
         self._begun = time.time()
+        self._own_dicts = load("kernels").own_dicts
+        # Of the next step and of the one after it: by then a loop has dropped what it was given two steps before.
+        self._next_infos: tuple[list[dict[str, Any]], list[dict[str, Any]]] = [{}] * n, [{}] * n
         self._returns = np.zeros(n, np.float64)
         self._steps = 0
         self._started = np.zeros(n, np.int64)  # the step at which each env's episode began
@@ -182,7 +184,9 @@ class UnrealVecEnv(EngineControls, Resumable, VecEnv):
         obs = self._observations.read(buffers)
         rewards = buffers.rewards.copy()
         dones = buffers.dones.astype(np.bool_)
-        infos: list[dict[str, Any]] = [*map(dict.copy, repeat(_GOES_ON, self.num_envs))]
+        kept, later = self._next_infos
+        infos: list[dict[str, Any]] = self._own_dicts(kept, "TimeLimit.truncated", False)
+        self._next_infos = later, kept
         if buffers.infos:
             for env, sent in buffers.infos.items():
                 info = infos[env]

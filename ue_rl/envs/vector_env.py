@@ -14,7 +14,7 @@ from ue_rl.buffers import StepBuffers
 from ue_rl.envs.actions import ActionWriter
 from ue_rl.envs.controls import EngineControls, check_render_mode, connected, render_modes
 from ue_rl.envs.episodes import CutOff, begin_episodes, start_episodes
-from ue_rl.envs.infos import with_arrays
+from ue_rl.envs.infos import stacked, taken
 from ue_rl.envs.masks import Masks
 from ue_rl.envs.observations import Observation, Observations
 from ue_rl.envs.spaces import action_space, batched, observation_space
@@ -243,29 +243,28 @@ class UnrealVectorEnv(EngineControls, gym.vector.VectorEnv[Any, Any, NDArray[Any
     ) -> dict[str, Any]:
         """SAME_STEP: resets what ended in one round trip, and writes the first observations into `obs`; the infos."""
         finished = np.flatnonzero(dones).tolist()
-        infos: dict[str, Any] = {}
-        last_infos = with_arrays({env: buffers.infos.get(env, {}) for env in finished})
-        for env in finished:
-            infos = self._add_final(infos, obs, env, last_infos[env])
+        last = {env: buffers.infos.get(env, {}) for env in finished}
+        last_obs = {env: self._observations.row(obs, env) for env in finished}
         current = {env: info for env, info in buffers.infos.items() if not dones[env]}
         for new, begun, cut in begin_episodes(self.transport, finished, also_cut=True):
             for env in cut:  # their engine was lost as others of its envs were reset: they end with this step, too
-                infos = self._add_final(infos, obs, env, {**current.pop(env, {}), **new.infos[env]})
+                last[env] = {**current.pop(env, {}), **new.infos[env]}
+                last_obs[env] = self._observations.row(obs, env)
             dones[cut] = truncations[cut] = True
             self._observations.put(obs, new, begun)
             current.update({env: info for env, info in new.infos.items() if env in begun})
-        return self._infos(buffers, current, infos)
+        infos = self._infos(buffers, current)
+        infos["final_obs"], infos["final_info"] = np.full(self.num_envs, None, object), stacked(last, self.num_envs)
+        for env, row in last_obs.items():
+            infos["final_obs"][env] = row
+        infos["_final_obs"], infos["_final_info"] = dones.copy(), dones.copy()
+        return infos
 
-    def _add_final(self, infos: dict[str, Any], obs: Observation, env: int, info: dict[str, Any]) -> dict[str, Any]:
-        return self._add_info(infos, {"final_obs": self._observations.row(obs, env), "final_info": info}, env)
-
-    def _infos(
-        self, buffers: StepBuffers, per_env: Mapping[int, Mapping[str, Any]], into: dict[str, Any] | None = None
-    ) -> dict[str, Any]:
-        infos = {} if into is None else into
-        if per_env:
-            for env, info in with_arrays(per_env).items():
-                infos = self._add_info(infos, info, env)
+    def _infos(self, buffers: StepBuffers, per_env: Mapping[int, Mapping[str, Any]]) -> dict[str, Any]:
+        infos = stacked(per_env, self.num_envs) if per_env else {}
+        if self.autoreset_mode == AutoresetMode.SAME_STEP:
+            for key in infos.keys() & {"final_obs", "final_info"}:
+                raise taken(key, int(infos[f"_{key}"].argmax()))
         if self._masks is not None:  # those of envs that were not reset are still in the buffers
             self._masks.take(buffers)
             infos["action_mask"], infos["_action_mask"] = self._masks.current, np.ones(self.num_envs, np.bool_)

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
+from ue_rl.carriers.base import BaseTransport
 from ue_rl.engines.lifecycle import Life, LifeState
 from ue_rl.errors import (
     ConfigurationError,
@@ -27,7 +28,7 @@ from ue_rl.launching.output import Output
 from ue_rl.launching.process import EngineProcess, exit_words
 from ue_rl.launching.template import Template
 from ue_rl.shm.segment import reclaim_stale
-from ue_rl.transport import Transport, closed_if_it_fails
+from ue_rl.transport import closed_if_it_fails
 
 _log = logging.getLogger("ue_rl.launching")
 
@@ -63,7 +64,7 @@ class LaunchedEngine:
         seed: int | None,
         engine: int,
         output: Path | None,
-        open: Callable[[str], Transport],
+        open: Callable[[str], BaseTransport],
         start_timeout: float = 120.0,
     ) -> None:
         self._template = command if isinstance(command, Template) else Template(command)
@@ -98,7 +99,7 @@ class LaunchedEngine:
             seed = None if self._seed is None else seed_of(self._seed, self._engine, self._lives)
             command = self._template.fill(
                 port=self._port.number, num_envs=self._num_envs, seed=seed, engine=self._engine
-            )  # fmt: skip
+            )
             self.name = _short(command)
             self._output = self._output or Output(self._output_path)
             self._output.begin(f"engine {self._engine}, start {self._starts}: {shlex.join(command)}")
@@ -110,7 +111,7 @@ class LaunchedEngine:
         self._deadline = time.monotonic() + self._start_timeout
         life.to(LifeState.LOADING, f"{self.name} (process {self._process.pid})")
 
-    def open(self, life: Life) -> Transport:
+    def open(self, life: Life) -> BaseTransport:
         """See EngineSource.open.
 
         Raises:
@@ -237,7 +238,7 @@ class LaunchedEngine:
             raise _PortTaken(f"another program has taken port {port.number}")
         raise self._ended("before it listened")
 
-    def _connect(self, url: str) -> Transport:
+    def _connect(self, url: str) -> BaseTransport:
         process = self._process
         assert process is not None
         try:
@@ -254,7 +255,7 @@ class LaunchedEngine:
             announced = transport.connect().num_envs
             if self._num_envs is not None and announced != self._num_envs:
                 raise ConfigurationError(
-                    f"{self._who()} has another number of envs than was asked for", fault="caller", field="num_envs",
+                    f"{self._who()} has another number of envs than was asked for", field="num_envs",
                     expected=self._num_envs, got=announced,
                     cure=None if self._template.uses("num_envs") else "put {num_envs} into the command, or ask for "
                     f"{announced}",

@@ -15,9 +15,9 @@ POSIX: the trainer's child only stands for the keeper, which is its fork. Whoeve
 Ray's workers do at their end, so leaves the keeper time to end the tree in order. Linux: the keeper is a subreaper, so
 daemons that the engine makes stay its descendants; if somebody kills the keeper itself, the kernel kills the engine
 (PR_SET_PDEATHSIG), and what the engine had started falls to the keeper's parent, a subreaper too, which kills it. If
-keeper, parent and trainer are killed at one moment, only the engine's own process goes with them. Windows: a job
-object, which ends its processes with its last handle; written from Microsoft's documentation and not run. Elsewhere:
-psutil finds descendants and, by the environment variable UE_RL_MARK, those that have left their parents.
+keeper, parent and trainer are killed at one moment, only the engine's own process goes with them. Elsewhere: psutil
+finds descendants and, by the environment variable UE_RL_MARK, those that have left their parents. Windows has no
+SIGTERM: there is no grace. Windows and macOS were not run.
 """
 
 from __future__ import annotations
@@ -30,7 +30,6 @@ import subprocess
 import sys
 import threading
 import time
-from typing import Any
 
 MARK = "UE_RL_MARK"  # an environment variable that every process of the tree inherits
 GRACE = 3.0  # seconds between SIGTERM and SIGKILL when the trainer has gone without a word
@@ -40,6 +39,7 @@ MOST, KEPT = 64 * 2**20, 8 * 2**20  # bytes of the engine's output: a night of w
 
 LINUX, WINDOWS = sys.platform.startswith("linux"), sys.platform == "win32"
 _SET_PDEATHSIG, _SET_CHILD_SUBREAPER = 1, 36
+_KILL: int = signal.SIGTERM if WINDOWS else signal.SIGKILL
 
 
 def main(words: list[str]) -> None:
@@ -54,7 +54,7 @@ def main(words: list[str]) -> None:
     if hasattr(signal, "pthread_sigmask"):
         signal.pthread_sigmask(signal.SIG_SETMASK, [])  # a trainer may start us while it holds signals back
     try:
-        tree = _Job() if WINDOWS else _Tree(mark)
+        tree = _Tree(mark)
         engine = tree.start(words[4:])
     except OSError as error:
         _say(f"failed {error.strerror or error}{f': {error.filename}' if error.filename else ''}")
@@ -156,10 +156,11 @@ def _listen(news: queue.SimpleQueue[tuple[str, float]]) -> None:
     news.put(("end", GRACE))
 
 
-def _reap(engine: subprocess.Popen[bytes], tree: Any, news: queue.SimpleQueue[tuple[str, float]]) -> None:
+def _reap(engine: subprocess.Popen[bytes], tree: _Tree, news: queue.SimpleQueue[tuple[str, float]]) -> None:
     """Reports the engine's end, and takes in every orphan of it until there is none."""
     if WINDOWS:
         news.put(("exit", engine.wait()))
+        tree.empty.set()
         return
     while True:
         try:
@@ -180,7 +181,7 @@ def _unlock(lock_fd: int, lock: str) -> None:
 
 
 class _Tree:
-    """The engine and all its descendants, on POSIX systems.
+    """The engine and all its descendants.
 
     Attributes:
         empty: set once this process has no children left; where it is a subreaper, that means no descendants.
@@ -196,7 +197,7 @@ class _Tree:
         keeper = os.getpid()
 
         def die_with_us() -> None:
-            _prctl(_SET_PDEATHSIG, signal.SIGKILL)
+            _prctl(_SET_PDEATHSIG, _KILL)
             if os.getppid() != keeper:
                 os._exit(1)
 
@@ -210,12 +211,13 @@ class _Tree:
         over = time.monotonic() + grace
         if grace > 0:
             self._signal(signal.SIGTERM)
-            self._signal(signal.SIGCONT)  # who was stopped gets it now
+            if not WINDOWS:
+                self._signal(signal.SIGCONT)  # who was stopped gets it now
             while time.monotonic() < over and not self._gone(0.02):
                 over = min(over, time.monotonic() + _say_exits(news))
         given_up = time.monotonic() + 10.0
         while not self._gone(0.0) and time.monotonic() < given_up:  # a process of another user's cannot be killed
-            self._signal(signal.SIGKILL)
+            self._signal(_KILL)
             self._gone(0.01)
         _say_exits(news)
 
@@ -223,7 +225,7 @@ class _Tree:
         """SIGKILL, until nobody is left; for whoever does not reap beside it."""
         given_up = time.monotonic() + 10.0
         while self._members() and time.monotonic() < given_up:
-            self._signal(signal.SIGKILL)
+            self._signal(_KILL)
             with contextlib.suppress(ChildProcessError):
                 while os.waitpid(-1, os.WNOHANG)[0]:
                     pass
@@ -274,56 +276,6 @@ def _prctl(option: int, value: int) -> None:
     import ctypes
 
     ctypes.CDLL(None, use_errno=True).prctl(option, value, 0, 0, 0)
-
-
-class _Job:
-    """The engine and all its descendants on Windows: a job that this process is in, too, and that dies with it."""
-
-    def __init__(self) -> None:
-        import ctypes
-        from ctypes import wintypes
-
-        class Basic(ctypes.Structure):
-            _fields_ = [
-                ("PerProcessUserTimeLimit", ctypes.c_int64), ("PerJobUserTimeLimit", ctypes.c_int64),
-                ("LimitFlags", wintypes.DWORD), ("MinimumWorkingSetSize", ctypes.c_size_t),
-                ("MaximumWorkingSetSize", ctypes.c_size_t), ("ActiveProcessLimit", wintypes.DWORD),
-                ("Affinity", ctypes.c_size_t), ("PriorityClass", wintypes.DWORD), ("SchedulingClass", wintypes.DWORD),
-            ]  # fmt: skip
-
-        class Extended(ctypes.Structure):
-            _fields_ = [
-                ("Basic", Basic), ("IoInfo", ctypes.c_uint64 * 6), ("ProcessMemoryLimit", ctypes.c_size_t),
-                ("JobMemoryLimit", ctypes.c_size_t), ("PeakProcessMemoryUsed", ctypes.c_size_t),
-                ("PeakJobMemoryUsed", ctypes.c_size_t),
-            ]  # fmt: skip
-
-        kernel: Any = ctypes.WinDLL("kernel32", use_last_error=True)  # type: ignore[attr-defined, unused-ignore]
-        kernel.CreateJobObjectW.restype = kernel.GetCurrentProcess.restype = wintypes.HANDLE
-        kernel.SetInformationJobObject.argtypes = [wintypes.HANDLE, ctypes.c_int, ctypes.c_void_p, wintypes.DWORD]
-        kernel.AssignProcessToJobObject.argtypes = [wintypes.HANDLE, wintypes.HANDLE]
-        self._handle = kernel.CreateJobObjectW(None, None)  # it is closed by the end of this process
-        limits = Extended()
-        limits.Basic.LimitFlags = 0x2000  # JOB_OBJECT_LIMIT_KILL_ON_JOB_CLOSE
-        extended_information = 9
-        done = kernel.SetInformationJobObject(
-            self._handle, extended_information, ctypes.byref(limits), ctypes.sizeof(limits)
-        ) and kernel.AssignProcessToJobObject(self._handle, kernel.GetCurrentProcess())
-        if not done:
-            raise OSError(f"no job object: error {ctypes.get_last_error()}")  # type: ignore[attr-defined, unused-ignore]
-
-    def start(self, command: list[str]) -> subprocess.Popen[bytes]:
-        self._engine = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=2, stderr=2)
-        return self._engine
-
-    def end(self, grace: float, news: queue.SimpleQueue[tuple[str, float]]) -> None:
-        """An exit is still reported; the tree ends with this process. Windows has no SIGTERM: there is no grace."""
-        with contextlib.suppress(OSError, subprocess.TimeoutExpired):
-            if self._engine.poll() is None:
-                self._engine.kill()
-            self._engine.wait(1.0)
-        time.sleep(0.05)  # the thread that waits for it reports it
-        _say_exits(news)
 
 
 if __name__ == "__main__":

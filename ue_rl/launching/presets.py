@@ -15,6 +15,7 @@ import os
 import shutil
 from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
+from typing import Any
 
 from ue_rl.errors import ConfigurationError
 from ue_rl.launching.template import Template
@@ -52,6 +53,12 @@ def template(command: str | Sequence[str], without: Collection[str] = ()) -> Tem
     program, options = PRESETS[name](os.path.abspath(path))
     options = [word for word in options if not any(f"{{{gone}}}" in word for gone in without)]
     return Template([*program, *plain.words[1:], *options])
+
+
+def used(command: str | Sequence[str], **values: int) -> dict[str, Any]:
+    """Those of `values` whose placeholders the command has, and None for the others; errors as `template`."""
+    uses = template(command).uses
+    return {name: value if uses(name) else None for name, value in values.items()}
 
 
 def _godot(path: str) -> tuple[list[str], list[str]]:

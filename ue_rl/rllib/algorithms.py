@@ -46,7 +46,7 @@ def check_actions(options: TrainOptions, space: spaces.Space[Any]) -> None:
     kinds = _ACTIONS.get(options.algo)
     if kinds is not None and not isinstance(space, kinds):
         raise ConfigurationError(
-            f"{options.algo} does not learn with the actions of this engine", fault="caller", field="ACT_SPACE",
+            f"{options.algo} does not learn with the actions of this engine", field="ACT_SPACE",
             expected=" or ".join(kind.__name__ for kind in kinds), got=space, cure="train with --algo ppo",
         )  # fmt: skip
 

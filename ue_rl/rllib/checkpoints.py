@@ -105,8 +105,8 @@ def restore(store: CheckpointStore, algorithm: Any) -> Checkpoint | None:
     Raises:
         ConfigurationError: it is of another backend or algorithm, or none loads.
     """
-    broken: Exception | None = None
-    for checkpoint in store.newest_first():
+
+    def load(checkpoint: Checkpoint) -> None:
         facts, name = checkpoint.facts, type(algorithm).__name__
         if facts.get("backend") != "rllib" or facts.get("algorithm") != name:
             raise ConfigurationError(
@@ -114,22 +114,13 @@ def restore(store: CheckpointStore, algorithm: Any) -> Checkpoint | None:
                 expected=f"{facts.get('algorithm')} of {facts.get('backend', 'sb3')}", got=f"{name} of rllib",
                 cure="go on with that one, or begin a new run",
             )  # fmt: skip
-        try:
-            algorithm.restore_from_path((checkpoint.path / FOLDER).absolute())
-            replay = checkpoint.file(REPLAY)
-            if replay is not None and algorithm.local_replay_buffer is not None:
-                algorithm.local_replay_buffer.set_state(pickle.loads(replay.read_bytes()))
-        except Exception as error:  # noqa: BLE001 - pickles raise anything
-            broken = error
-            _log.warning("checkpoint %s does not load (%s: %s)", checkpoint, type(error).__name__, error)
-            continue
-        return checkpoint
-    if broken is not None or store:
-        raise ConfigurationError(
-            f"none of the checkpoints in {store.folder} loads", got=broken,
-            cure="move them away to begin anew, or go back to the versions that they were saved with",
-        ) from broken  # fmt: skip
-    return None
+        algorithm.restore_from_path((checkpoint.path / FOLDER).absolute())
+        replay = checkpoint.file(REPLAY)
+        if replay is not None and algorithm.local_replay_buffer is not None:
+            algorithm.local_replay_buffer.set_state(pickle.loads(replay.read_bytes()))
+
+    found = store.newest_that_loads(load)
+    return None if found is None else found[0]
 
 
 def is_finite(weights: Any) -> bool:

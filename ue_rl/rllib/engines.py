@@ -17,15 +17,15 @@ from numbers import Integral, Real
 from pathlib import Path
 from typing import Any
 
+from ue_rl.calls.asking import EngineCalls
+from ue_rl.calls.parameters import as_ranges, check_ranges, randomize
 from ue_rl.connecting import launched, url_engines
-from ue_rl.engine_calls import EngineCalls
 from ue_rl.engines.lifecycle import Listener
 from ue_rl.engines.restarts import Restarts
 from ue_rl.engines.source import EngineSource
 from ue_rl.engines.transport import EnginesTransport
 from ue_rl.errors import ConfigurationError, nearest
-from ue_rl.launching.presets import template
-from ue_rl.randomize import as_ranges, check_ranges, randomize
+from ue_rl.launching.presets import used
 from ue_rl.training.embedded import serve_command
 
 _log = logging.getLogger("ue_rl.rllib")
@@ -132,13 +132,11 @@ def _sources(said: Mapping[str, Any], kind: str, num_envs: int, worker_index: in
         command: Any = [*words, "--num-envs", "{num_envs}", "--port", "{port}"]
     else:
         command = said["engine"] if kind == "engine" else serve_command(said["env"], said["env_kwargs"])
-    uses = template(command).uses
     output_dir = None if said["output_dir"] is None else _own_folder(Path(said["output_dir"]), worker_index)
-    return list(launched(
-        command, num_engines=count, num_envs=num_envs // count if uses("num_envs") else None,
-        seed=said["seed"] + worker_index * SEEDS if uses("seed") else None, output_dir=output_dir,
-        start_timeout=said["start_timeout"], **connection,
-    ))  # fmt: skip
+    connection |= used(command, num_envs=num_envs // count, seed=said["seed"] + worker_index * SEEDS)
+    return list(
+        launched(command, num_engines=count, output_dir=output_dir, start_timeout=said["start_timeout"], **connection)
+    )
 
 
 def _own_folder(folder: Path, worker_index: int) -> Path:

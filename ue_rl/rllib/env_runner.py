@@ -165,7 +165,7 @@ class UnrealEnvRunner(NamedFailures, SingleAgentEnvRunner):  # type: ignore[misc
             raise InferenceError(
                 f"the policy or the env failed: {type(error).__name__}: {str(error).partition(chr(10))[0]}",
                 cure="look for losses that are not numbers in progress.csv, and in Ray's logs in /tmp/ray",
-            ) from error  # fmt: skip
+            ) from error
         return episodes
 
     def tell_played(self) -> None:

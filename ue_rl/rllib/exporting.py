@@ -37,7 +37,7 @@ from ue_rl.inference.export.file import (
     describe,
     make,
     write,
-)  # fmt: skip
+)
 from ue_rl.inference.export.graph import Plan, PolicyGraph, observation_ports
 from ue_rl.inference.export.observations import Leaf, ObservationNet, starts_of
 from ue_rl.inference.export.policies import CountedHead

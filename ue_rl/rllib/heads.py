@@ -90,13 +90,13 @@ class ChoiceHead(nn.Module):
         self.net = nn.Identity()
         self.counts = [int(count) for count in counts]
 
-    def scores(self, raw: th.Tensor, masks: th.Tensor | None) -> list[th.Tensor]:
+    def scores(self, raw: th.Tensor, noise: th.Tensor | None, masks: th.Tensor | None) -> list[th.Tensor]:
         """The numbers, one [N, count] for each choice."""
         return list(th.split(raw, self.counts, dim=1))
 
-    def forward(self, raw: th.Tensor, latent: th.Tensor, noise: th.Tensor | None, masks: th.Tensor | None) -> th.Tensor:
+    def forward(self, raw: th.Tensor, noise: th.Tensor | None, masks: th.Tensor | None) -> th.Tensor:
         """float32 [N, choices]."""
-        return th.stack([part.argmax(dim=1) for part in self.scores(raw, masks)], dim=1).float()
+        return th.stack([part.argmax(dim=1) for part in self.scores(raw, noise, masks)], dim=1).float()
 
 
 class ChosenHead(nn.Module):
@@ -107,11 +107,11 @@ class ChosenHead(nn.Module):
         self.net = nn.Identity()
         self.counts = [int(count) for count in counts]
 
-    def scores(self, raw: th.Tensor, masks: th.Tensor | None) -> list[th.Tensor]:
+    def scores(self, raw: th.Tensor, noise: th.Tensor | None, masks: th.Tensor | None) -> list[th.Tensor]:
         """1 for what was chosen, so that no two choices are equally good."""
         return [nn.functional.one_hot(raw[:, i].long(), count).to(raw.dtype) for i, count in enumerate(self.counts)]
 
-    def forward(self, raw: th.Tensor, latent: th.Tensor, noise: th.Tensor | None, masks: th.Tensor | None) -> th.Tensor:
+    def forward(self, raw: th.Tensor, noise: th.Tensor | None, masks: th.Tensor | None) -> th.Tensor:
         """float32 [N, choices]."""
         return raw.float()
 
@@ -137,7 +137,7 @@ class NumberHead(nn.Module):
         self.register_buffer("low", th.as_tensor(space.low.ravel().copy()))
         self.register_buffer("high", th.as_tensor(space.high.ravel().copy()))
 
-    def forward(self, raw: th.Tensor, latent: th.Tensor, noise: th.Tensor | None, masks: th.Tensor | None) -> th.Tensor:
+    def forward(self, raw: th.Tensor, noise: th.Tensor | None, masks: th.Tensor | None) -> th.Tensor:
         """float32 [N, size]."""
         action = raw[:, : self.low.numel()]
         if self.tanh:

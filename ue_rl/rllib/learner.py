@@ -20,7 +20,6 @@ import numpy as np
 import torch
 from ray.exceptions import RayError
 
-from ue_rl.durable import write_whole
 from ue_rl.envs.spaces import action_space, observation_space
 from ue_rl.errors import EngineDisconnected, ExportError, SaveFailed, UeRlError, printable
 from ue_rl.rllib.algorithms import algorithm_config, check_actions, num_env_runners, resources
@@ -33,6 +32,7 @@ from ue_rl.saving.checkpoints import Checkpoint
 from ue_rl.saving.stop_callback import LEARNING
 from ue_rl.saving.stopping import Stopping
 from ue_rl.spec import EnvSpec
+from ue_rl.system.durable import write_whole
 from ue_rl.training.comparison import check_spaces, check_unfinished
 from ue_rl.training.curves import draw_curves
 from ue_rl.training.directory import RunDirectory

@@ -123,7 +123,7 @@ class Link:
             "GET_STATE": "does RLlib still build its algorithm?",
         }
         return LearnerTimeout(
-            f"RLlib did not answer {what} within {seconds:g} s", fault="server", got=self._frames.said(),
+            f"RLlib did not answer {what} within {seconds:g} s", got=self._frames.said(),
             cure=cures.get(what, "its update takes longer (--timeout), it waits for more steps than were sent "
             "(--steps-per-sample), for another env runner's client, or its listener died of what it was sent: see "
             "its log"),
@@ -131,7 +131,7 @@ class Link:
 
     def _gone(self, what: str, got: str) -> LearnerDisconnected:
         return LearnerDisconnected(
-            f"RLlib closed the connection instead of answering {what}", fault="server", got=got,
+            f"RLlib closed the connection instead of answering {what}", got=got,
             cure="its log says why; another dialect is another reason (--dialect msgpack for Ray 2.49 and later, json "
             "for 2.41 to 2.48)",
         )  # fmt: skip
@@ -151,8 +151,8 @@ def open_link(host: str, port: int, *, timeout: float = 60.0, dialect: str = "au
     """
     if dialect not in ("auto", *DIALECTS):
         raise ConfigurationError(
-            "no such dialect", field="dialect", expected=f"auto, {', '.join(DIALECTS)}", got=dialect,
-        )  # fmt: skip
+            "no such dialect", field="dialect", expected=f"auto, {', '.join(DIALECTS)}", got=dialect
+        )
     if dialect != "auto":
         return _greeted(host, port, timeout, dialect, wait)
     try:

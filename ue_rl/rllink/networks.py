@@ -69,9 +69,8 @@ def activation(name: str | None) -> Callable[[Array], Array]:
     found = ACTIVATIONS.get((name or "linear").lower())
     if found is None:
         raise UnsupportedNetwork(
-            "this activation is not known here", fault="server", field="activation",
-            expected=", ".join(ACTIVATIONS), got=name,
-        )  # fmt: skip
+            "this activation is not known here", field="activation", expected=", ".join(ACTIVATIONS), got=name
+        )
     return found
 
 
@@ -156,7 +155,7 @@ def network(
     if strange or _HEAD not in nets:
         raise UnsupportedNetwork(
             "this policy is none of RLlib's default MLPs" if strange else "there is no policy head among the weights",
-            fault="server", field="weights", expected="ENCODER.net.mlp.N.weight and pi.net.mlp.N.weight",
+            field="weights", expected="ENCODER.net.mlp.N.weight and pi.net.mlp.N.weight",
             got=", ".join(sorted(strange or weights)),
             cure="RLlink clients here run MLPs: no convolutions, LSTM, layer norms or modules of one's own",
         )  # fmt: skip
@@ -184,7 +183,7 @@ def _layers(found: dict[int, dict[str, Array]], net: str) -> list[tuple[Array, A
         weight, bias = found[at].get("weight"), found[at].get("bias")
         if weight is None or (bias is not None and len(bias) != len(weight)):
             raise UnsupportedNetwork(
-                "a layer is not linear", fault="server", field="weights", got=f"{net}.net.mlp.{at}",
+                "a layer is not linear", field="weights", got=f"{net}.net.mlp.{at}",
                 expected="a weight [out, in] and a bias [out]",
             )  # fmt: skip
         layers.append((np.ascontiguousarray(weight.T), np.zeros(len(weight), np.float32) if bias is None else bias))
@@ -196,12 +195,12 @@ def _check(made: Network) -> None:
     layers = [*made.encoder, *made.head]
     if made.log_std is not None and len(made.log_std) != layers[-1][0].shape[1]:
         raise UnsupportedNetwork(
-            "the standard deviations do not fit the means", fault="server", field=_LOG_STD,
+            "the standard deviations do not fit the means", field=_LOG_STD,
             expected=f"{layers[-1][0].shape[1]} numbers", got=len(made.log_std),
         )  # fmt: skip
     for (before, _), (after, _) in pairwise(layers):
         if before.shape[1] != after.shape[0]:
             raise UnsupportedNetwork(
-                "the layers do not fit together", fault="server", field="weights", expected=f"{before.shape[1]} inputs",
+                "the layers do not fit together", field="weights", expected=f"{before.shape[1]} inputs",
                 got=f"{after.shape[0]}",
             )  # fmt: skip

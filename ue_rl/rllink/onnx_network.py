@@ -116,6 +116,5 @@ def _judge(onnx: Any, model: Any) -> None:
 
 def _refused(expected: str, got: str) -> UnsupportedNetwork:
     return UnsupportedNetwork(
-        "the server's ONNX file is not a policy that can be run here", fault="server", field="onnx_file",
-        expected=expected, got=got,
-    )  # fmt: skip
+        "the server's ONNX file is not a policy that can be run here", field="onnx_file", expected=expected, got=got
+    )

@@ -45,7 +45,7 @@ class Policy:
         weights = state.weights or {}
         if config.own_code:
             raise UnsupportedNetwork(
-                "RLlib's config has classes or connectors of its own, which do not run here", fault="server",
+                "RLlib's config has classes or connectors of its own, which do not run here",
                 field="config", expected="RLlib's default module and connectors", got="; ".join(config.own_code),
                 cure="take them out of the config; where they change neither network nor observations nor actions, "
                 "say so: --default-network",
@@ -94,7 +94,7 @@ def _network(state: ServerState, config: ServerConfig, *, gaussian: bool) -> Net
         return OnnxNetwork(state.onnx)
     if config.activation is None:
         raise UnsupportedNetwork(
-            "the server does not say which activation its network has, and weights do not either", fault="server",
+            "the server does not say which activation its network has, and weights do not either",
             field="activation", cure="say it: --activation tanh (RLlib's default)",
         )  # fmt: skip
     return network(state.weights or {}, config.activation, config.head_activation, gaussian=gaussian)

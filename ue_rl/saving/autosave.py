@@ -15,12 +15,13 @@ import json
 import logging
 import math
 import os
+import pickle
 import secrets
 import shutil
 import threading
 import time
 import weakref
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, TypeVar
@@ -29,16 +30,16 @@ from stable_baselines3.common.base_class import BaseAlgorithm
 from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.vec_env import VecEnv
 
-from ue_rl.durable import write_whole
 from ue_rl.envs.vec_env import UnrealVecEnv
 from ue_rl.errors import UeRlError
 from ue_rl.saving import snapshot
 from ue_rl.saving.checkpoints import Checkpoint, CheckpointStore
+from ue_rl.saving.guarding import guarded, leaves
 from ue_rl.saving.lock import RunLock
-from ue_rl.saving.packing import write_packed
-from ue_rl.saving.resuming import FORMAT, REPLAY, Part, Resumed, resume, write_model
+from ue_rl.saving.resuming import FORMAT, REPLAY, STATE, Part, Resumed, resume, write_model
 from ue_rl.saving.stop_callback import LEARNING, WAITING
 from ue_rl.saving.stopping import Stopped, Stopping, as_python_does
+from ue_rl.system.durable import write_whole
 
 CHECKPOINTS = "checkpoints"  # the folder's name
 
@@ -53,8 +54,8 @@ class AutoSave(BaseCallback):
     """Saves checkpoints into FOLDER/checkpoints, see docs/saving.md for what they hold.
 
     One is saved when learning begins, every `save_freq` env-steps or `save_minutes`, whatever comes first, and when it
-    ends: by itself, by SIGINT, SIGTERM or SIGHUP, because the engine failed, or, at the latest, when Python exits. A
-    save that fails is logged, and the run goes on.
+    ends: by itself, by SIGINT, SIGTERM or SIGHUP, because the engine or a callback failed, or, at the latest, when
+    Python exits. A save that fails is logged, and the run goes on.
 
     A checkpoint is the run as it was at the last rollout's start, and what the envs have answered since. A run that
     is resumed collects that rollout again, without asking the engine, and goes on with the weights, bit by bit, that
@@ -116,6 +117,8 @@ class AutoSave(BaseCallback):
         self._stops = Stopping(error=as_python_does)
         # While learning: the signals; within that, but for what is saved at the end: being stopped by them.
         self._running, self._stoppable = ExitStack(), ExitStack()
+        self._savers: Sequence[AutoSave] = ()  # of this learn(), while it learns: they are told of its end together
+        self._guards = ExitStack()  # of the first of them: the callbacks that tell them
         self._learning_in: int | None = None  # the thread that learns, or has left learn() without a word
         self._process = os.getpid()  # that learns: a forked child saves nothing
         self._to_restore: Resumed | None = None  # until the first rollout of a resumed run
@@ -207,6 +210,11 @@ class AutoSave(BaseCallback):
             except BaseException:
                 self._leave()
                 raise
+            callbacks = [*leaves(self.locals.get("callback", self))]
+            savers = [each for each in callbacks if isinstance(each, AutoSave) and each._signals]
+            self._savers = savers if self in savers else [self]
+            if self._savers[0] is self:
+                self._guards.enter_context(guarded(callbacks, functools.partial(_rescue, self._savers)))
             if self._env is not None:
                 self._env.on_failure = self.rescue
             atexit.register(self.rescue)
@@ -279,6 +287,10 @@ class AutoSave(BaseCallback):
         atexit.unregister(self.rescue)
         if self._lock is not None:
             self._lock.__exit__(None, None, None)
+        if all(each._learning_in is None for each in self._savers):
+            for each in self._savers:
+                each._guards.close()
+        self._savers = ()
 
     # -- saving
 
@@ -325,8 +337,9 @@ class AutoSave(BaseCallback):
 
     def rescue(self, error: BaseException | None = None) -> Checkpoint | None:
         """learn() was left, by `error`: saves what no checkpoint has yet. Nothing is done twice, nothing is raised."""
-        if os.getpid() != self._process:
-            return None
+        return _rescue(self._savers or [self], error).get(self)
+
+    def _save_rest(self, error: BaseException | None) -> Checkpoint | None:
         self._stoppable.close()
         saved = None
         if self._unsaved:
@@ -339,16 +352,15 @@ class AutoSave(BaseCallback):
             # Whoever takes the signals says it, too.
             level = logging.WARNING if self._signals else logging.INFO
             _log.log(level, "the run is saved up to env-step %d; start it again to go on", saved.env_steps)
-        self._leave()
         return saved
 
     def _write(self, reason: str, exact: bool, ahead: int, folder: Path) -> dict[str, object]:
         model = self.model
         write_model(model, folder, self._with_replay_buffer)
         env = self._env
-        state: dict[str, Any] = {"format": FORMAT, "snapshot": snapshot.plain(self._snapshot), "ahead": ahead}
+        state: dict[str, Any] = {"format": FORMAT, "snapshot": snapshot.without_model(self._snapshot), "ahead": ahead}
         state["env"] = None if env is None or env.journal is None else env.journal_state()
-        write_packed(folder, "state", state)
+        (folder / STATE).write_bytes(pickle.dumps(state, pickle.HIGHEST_PROTOCOL))
         for name, part in self._part_states.items():
             (folder / f"{name}.json").write_text(json.dumps(part, indent=2), "utf-8")
         if self._extra is not None:
@@ -373,3 +385,12 @@ class AutoSave(BaseCallback):
             source = checkpoint.file(name)
             if source is not None:
                 write_whole(self.folder / name, functools.partial(shutil.copyfile, source))
+
+
+def _rescue(savers: Sequence[AutoSave], error: BaseException | None) -> dict[AutoSave, Checkpoint | None]:
+    """What AutoSave.rescue says, for those of one learn(): the journal that they share is kept until all have saved."""
+    savers = [each for each in savers if each._process == os.getpid()]
+    saved = {each: each._save_rest(error) for each in savers}
+    for each in savers:
+        each._leave()
+    return saved

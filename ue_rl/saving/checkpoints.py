@@ -22,11 +22,11 @@ from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from importlib import metadata
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
-from ue_rl.durable import HALF, amount, free_space, rename, sync_file, sync_folder, write_whole
-from ue_rl.errors import SaveFailed, UeRlError
-from ue_rl.files import require_file
+from ue_rl.errors import ConfigurationError, SaveFailed, UeRlError
+from ue_rl.system.durable import HALF, amount, free_space, rename, sync_file, sync_folder, write_whole
+from ue_rl.system.files import require_file
 
 MANIFEST = "manifest.json"
 LAST = "last"
@@ -34,6 +34,7 @@ _MOST_BYTES = 16 << 20  # of a manifest
 _NAME = re.compile(r"(\d{4,})_(\d+)_steps")
 _LIBRARIES = ("ue_rl", "numpy", "torch", "stable_baselines3", "sb3_contrib", "gymnasium")
 
+T = TypeVar("T")
 _log = logging.getLogger(__name__)
 
 
@@ -134,6 +135,29 @@ class CheckpointStore:
                     _log.warning("checkpoint %s is broken and passed over: %s", path, error)
                 continue
             yield Checkpoint(path, number, env_steps, _facts(manifest))
+
+    def newest_that_loads(self, load: Callable[[Checkpoint], T]) -> tuple[Checkpoint, T] | None:
+        """The newest checkpoint that `load` does not fail for, and what it returned; None where there is none at all.
+
+        Raises:
+            ConfigurationError: none loads. Also what `load` raises as such.
+        """
+        broken: Exception | None = None
+        for checkpoint in self.newest_first():
+            try:
+                return checkpoint, load(checkpoint)
+            except ConfigurationError:
+                raise
+            except Exception as error:  # noqa: BLE001 - pickles raise anything
+                broken = error
+                _log.warning("checkpoint %s does not load (%s: %s)", checkpoint, type(error).__name__, error)
+        if not self:
+            return None
+        raise ConfigurationError(
+            f"none of the checkpoints in {self.folder} loads",
+            got=broken,
+            cure="move them away to begin anew, or go back to the versions that they were saved with",
+        ) from broken
 
     @property
     def last(self) -> Checkpoint | None:

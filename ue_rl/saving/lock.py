@@ -15,9 +15,9 @@ from typing import Any
 import psutil
 from filelock import FileLock, Timeout
 
-from ue_rl.durable import write_whole
 from ue_rl.errors import ConfigurationError
-from ue_rl.forks import notify_of_forks
+from ue_rl.system.durable import write_whole
+from ue_rl.system.forks import notify_of_forks
 
 LOCK = "run.lock"
 HOLDER = "run.holder.json"  # a file of its own: on Windows nobody can read a file that is locked
@@ -57,6 +57,7 @@ class RunLock:
         if self.held:
             return self
         before = self.holder()
+        self._lock = self._made()  # its folder may have been renamed
         try:
             self._lock.acquire(timeout=0)
         except Timeout:

@@ -1,4 +1,4 @@
-"""From an algorithm to a checkpoint's files and back: model.zip, vecnormalize.pkl, replay_buffer.pkl, state.*"""
+"""From an algorithm to a checkpoint's files and back: model.zip, vecnormalize.pkl, replay_buffer.pkl, state.pkl"""
 
 from __future__ import annotations
 
@@ -23,11 +23,10 @@ from ue_rl.envs.vec_env import UnrealVecEnv
 from ue_rl.errors import ConfigurationError
 from ue_rl.saving import snapshot
 from ue_rl.saving.checkpoints import Checkpoint, CheckpointStore
-from ue_rl.saving.packing import read_packed
 from ue_rl.saving.replay_buffer import write_replay_buffer
 
-MODEL, NORMALIZE, REPLAY = "model.zip", "vecnormalize.pkl", "replay_buffer.pkl"
-FORMAT = 1  # of state.json
+MODEL, NORMALIZE, REPLAY, STATE = "model.zip", "vecnormalize.pkl", "replay_buffer.pkl", "state.pkl"
+FORMAT = 1  # of state.pkl
 
 _log = logging.getLogger(__name__)
 
@@ -86,24 +85,13 @@ def write_model(model: BaseAlgorithm, folder: Path, replay_buffer: bool = True) 
 
 def resume(store: CheckpointStore, kind: Any, env: VecEnv, load: Mapping[str, Any]) -> Resumed | None:
     """See AutoSave.resume."""
-    broken: Exception | None = None
-    for checkpoint in store.newest_first():
+
+    def loaded(checkpoint: Checkpoint) -> tuple[Any, Any]:
         _check(checkpoint, kind, env)
-        try:
-            model, state = _loaded(checkpoint, kind, env, load)
-        except ConfigurationError:
-            raise
-        except Exception as error:  # noqa: BLE001 - pickles raise anything
-            broken = error
-            _log.warning("checkpoint %s does not load (%s: %s)", checkpoint, type(error).__name__, error)
-            continue
-        return _resumed(checkpoint, model, state, env)
-    if broken is not None or store:
-        raise ConfigurationError(
-            f"none of the checkpoints in {store.folder} loads", got=broken,
-            cure="move them away to begin anew, or go back to the versions that they were saved with",
-        ) from broken  # fmt: skip
-    return None
+        return _loaded(checkpoint, kind, env, load)
+
+    found = store.newest_that_loads(loaded)
+    return None if found is None else _resumed(found[0], *found[1], env)
 
 
 def _check(checkpoint: Checkpoint, kind: Any, env: VecEnv) -> None:
@@ -137,8 +125,8 @@ def _loaded(checkpoint: Checkpoint, kind: Any, env: VecEnv, load: Mapping[str, A
             f"the checkpoint {checkpoint.path} is of another engine", got=str(error),
             cure="connect to the engine that it was trained with, or begin a new run in another folder",
         ) from error  # fmt: skip
-    file = checkpoint.file("state.json")
-    state = None if file is None else read_packed(checkpoint.path, "state")
+    file = checkpoint.file(STATE)
+    state = None if file is None else pickle.loads(file.read_bytes())
     if state is not None and state["format"] != FORMAT:
         state = None
     replay = checkpoint.file(REPLAY)
@@ -188,6 +176,6 @@ def _resumed(checkpoint: Checkpoint, model: Any, state: Any, env: VecEnv) -> Res
     if isinstance(buffer, HerReplayBuffer):
         _forget_ends(buffer, state["ahead"])
     done = None if buffer is None else buffer.dones[(buffer.pos - 1) % buffer.buffer_size].copy()
-    given = snapshot.from_plain(state["snapshot"], model)
+    given = snapshot.with_model(state["snapshot"], model)
     draws = state["env"]["draws"] if envs else None
     return Resumed(checkpoint, model, int(given["plain"]["num_timesteps"]), given, envs, draws, done)

@@ -114,8 +114,8 @@ def is_finite(model: BaseAlgorithm) -> bool:
     return all(bool(torch.isfinite(value).all()) for value in model.policy.parameters())
 
 
-def plain(state: State) -> State:
-    """A snapshot as what ue_rl.saving.packing can write; what model.zip holds of it is left out."""
+def without_model(state: State) -> State:
+    """A snapshot without what model.zip holds of it, and with numbers for tensors, whatever device they are on."""
     given: State = {name: state[name] for name in ("plain", "seen", "buffer", "wrappers") if name in state}
     for name in ("lstm", "targets"):
         if name in state:
@@ -128,34 +128,20 @@ def plain(state: State) -> State:
             numbers,
             *({name: kept[name] for name in numbers if name in kept} for kept in state["logged"][1:]),
         ]
-    python, numpy_state, cpu, cuda, generators = state["random"]
-    given["random"] = (
-        list(python[1]), python[0], python[2], list(numpy_state[1:]), cpu.numpy(), [one.numpy() for one in cuda],
-        generators,
-    )  # fmt: skip
+    *others, cpu, cuda, generators = state["random"]
+    given["random"] = (*others, cpu.numpy(), [one.numpy() for one in cuda], generators)
     return given
 
 
-def from_plain(given: State, model: BaseAlgorithm) -> State:
-    """The reverse of `plain`; `model`: as it was just loaded from its zip."""
-    words, version, gauss, numpy_state, cpu, cuda, generators = given["random"]
+def with_model(given: State, model: BaseAlgorithm) -> State:
+    """The reverse of `without_model`; `model`: as it was just loaded from its zip."""
+    *others, cpu, cuda, generators = given["random"]
     loaded = take(model)
-    if "logged" in given:
-        values, *others = given["logged"]  # a number of NumPy has come back as an array without a shape
-        given = {
-            **given,
-            "logged": [
-                {name: value[()] if isinstance(value, np.ndarray) else value for name, value in values.items()},
-                *others,
-            ],
-        }
     return {
-        **{name: loaded[name] for name in ("deques", "noise") if name in loaded}, **given,
-        "random": (
-            (version, tuple(words), gauss), ("MT19937", *numpy_state), torch.from_numpy(cpu),
-            [torch.from_numpy(one) for one in cuda], generators,
-        ),
-    }  # fmt: skip
+        **{name: loaded[name] for name in ("deques", "noise") if name in loaded},
+        **given,
+        "random": (*others, torch.from_numpy(cpu), [torch.from_numpy(one) for one in cuda], generators),
+    }
 
 
 def rows_ahead(live: State, state: State) -> int:

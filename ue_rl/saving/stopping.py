@@ -18,7 +18,7 @@ from contextlib import contextmanager, suppress
 from types import FrameType, TracebackType
 from typing import Any
 
-from ue_rl.forks import notify_of_forks
+from ue_rl.system.forks import notify_of_forks
 
 _UNWINDING = 1.0  # seconds after a stop in which another one would only break what is being closed
 
@@ -111,10 +111,12 @@ class Stopping:
 
     def _give_back(self) -> None:
         self._left = True
-        for number, handler in [*self._before.items()]:
+        for number in [*self._before]:
             if signal.getsignal(number) == self._on_signal:  # else somebody has taken it, and may give it back later
+                handler = self._before.pop(number)
+                while isinstance(other := getattr(handler, "__self__", None), Stopping) and other._left:
+                    handler = other._before.pop(number, signal.SIG_DFL)  # was left before this one
                 signal.signal(number, handler)
-                del self._before[number]
 
     def forked(self) -> None:
         """In a forked child: its signals are its own, and there is no thread that would end a grace."""

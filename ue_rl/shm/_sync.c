@@ -18,8 +18,8 @@
 #include <unistd.h>
 #endif
 
-#include "../_arrays.h"
-#include "../_platform.h"
+#include "../system/_arrays.h"
+#include "../system/_platform.h"
 #include "_checks.h"
 
 /* What a flag says to whoever publishes. Its owner writes it; the other side only takes ON_FUTEX back to AWAKE, so that

@@ -315,7 +315,7 @@ def plan(
         return Header.parse(header.pack(), total), total
     except SegmentInvalid as error:
         raise ConfigurationError(
-            f"no segment can have this layout: {error.message}", fault="caller", field=error.field,
+            f"no segment can have this layout: {error.message}", field=error.field,
             expected=error.expected, got=error.got,
         ) from error  # fmt: skip
 
@@ -326,4 +326,4 @@ def _within(name: str, value: int, low: int, high: int) -> None:
 
 
 def _bad(name: str, what: str, expected: Any, got: Any) -> SegmentInvalid:
-    return SegmentInvalid(what, fault="engine", field=name, expected=expected, got=got, cure=_CURE)
+    return SegmentInvalid(what, field=name, expected=expected, got=got, cure=_CURE)

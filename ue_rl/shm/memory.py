@@ -17,7 +17,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ue_rl.compiled import load
 from ue_rl.errors import SegmentInvalid
 from ue_rl.shm.bell import Bell
 from ue_rl.shm.header import (
@@ -35,7 +34,8 @@ from ue_rl.shm.header import (
 )
 from ue_rl.shm.ring import Ring
 from ue_rl.spec import EnvSpec, ImageSpec
-from ue_rl.spin import ENGINE_SPIN_US, TRAINER_SPIN_US
+from ue_rl.system.compiled import load
+from ue_rl.system.spin import ENGINE_SPIN_US, TRAINER_SPIN_US
 from ue_rl.wire.handshake import decode_handshake
 
 __all__ = ["HEADER_SIZE", "Header", "Ring", "StepMemory", "plan"]
@@ -134,9 +134,7 @@ class StepMemory:
         fields.append(("present_offset", header.present_offset > 0, bool(spec.groups)))
         for name, expected, got in [*fields, ("IMAGE", ImageSpec.of(header), spec.image)]:
             if got != expected:
-                raise SegmentInvalid(
-                    "the CONFIG line and the header disagree", fault="engine", field=name, expected=expected, got=got
-                )
+                raise SegmentInvalid("the CONFIG line and the header disagree", field=name, expected=expected, got=got)
         return spec
 
     def bell(self, engine: bool, sock: Any = None, spin_us: float | None = None) -> Bell:
@@ -145,7 +143,7 @@ class StepMemory:
         Args:
             engine: the engine's side, or the trainer's.
             sock: a connected socket that carries doorbells and shows the other side's death; None: futex or naps.
-            spin_us: microseconds to spin before blocking; None: see ue_rl/spin.py.
+            spin_us: microseconds to spin before blocking; None: see ue_rl/system/spin.py.
         """
         own, peer = (FRAME_SEQ, ACTION_SEQ) if engine else (ACTION_SEQ, FRAME_SEQ)
         own_flag, peer_flag = (ENGINE_FLAG, CLIENT_FLAG) if engine else (CLIENT_FLAG, ENGINE_FLAG)

@@ -32,10 +32,7 @@ def parse_offer(text: str) -> tuple[str, bytes]:
     name, colon, digits = text.partition(":")
     token = _hex(digits.partition(":")[0])
     if not colon or not name or token is None:
-        raise HandshakeError(
-            "malformed offer of shared memory", fault="engine", field="SHM", expected="name:32 hex digits",
-            got=text,
-        )  # fmt: skip
+        raise HandshakeError("malformed offer of shared memory", field="SHM", expected="name:32 hex digits", got=text)
     return unquote(name), token
 
 
@@ -71,10 +68,7 @@ def refusal(line: bytes) -> str | None:
         return None
     if text.upper().startswith("SHM=REFUSED"):
         return unquote(text.partition("WHY=")[2]) or "no reason given"
-    raise HandshakeError(
-        "malformed answer to SHM=ACCEPT", fault="engine", field="SHM",
-        expected="SHM=READY or SHM=REFUSED", got=line,
-    )  # fmt: skip
+    raise HandshakeError("malformed answer to SHM=ACCEPT", field="SHM", expected="SHM=READY or SHM=REFUSED", got=line)
 
 
 def _hex(digits: str) -> bytes | None:

@@ -11,8 +11,8 @@ from __future__ import annotations
 import struct
 from typing import Any
 
-from ue_rl.compiled import load
 from ue_rl.errors import ConfigurationError, SegmentInvalid
+from ue_rl.system.compiled import load
 
 WRITE_POS, READ_POS, DATA = 0, 4, 8
 _WRAP = 0xFFFFFFFF
@@ -36,7 +36,7 @@ class Ring:
         self.name = name
         self.capacity = len(self._view) - DATA
         if self.capacity < 16 or self.capacity % 8:
-            raise ConfigurationError("a ring is a multiple of 8 bytes, 24 or more", fault="caller", got=len(self._view))
+            raise ConfigurationError("a ring is a multiple of 8 bytes, 24 or more", got=len(self._view))
         self._data = self._view[DATA:]
         self._positions = self._view[:DATA].cast("I")
         self._write = self._position(WRITE_POS)
@@ -61,7 +61,7 @@ class Ring:
         size = len(payload)
         if size > self.max_payload:
             raise ConfigurationError(
-                "a message is longer than its ring takes", fault="caller", field=self.name,
+                "a message is longer than its ring takes", field=self.name,
                 expected=f"at most {self.max_payload} bytes", got=size, cure="make cmd_ring_size larger",
             )  # fmt: skip
         need = (4 + size + 7) // 8 * 8
@@ -144,6 +144,6 @@ class Ring:
 
     def _invalid(self, what: str, expected: Any, got: Any, position: str = "entry") -> SegmentInvalid:
         return SegmentInvalid(
-            f"a command ring is broken: {what}", fault="engine", field=f"{self.name}.{position}", expected=expected,
+            f"a command ring is broken: {what}", field=f"{self.name}.{position}", expected=expected,
             got=got, cure="the other side does not keep to docs/shared-memory.md, section 4",
         )  # fmt: skip

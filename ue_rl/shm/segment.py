@@ -25,9 +25,9 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from ue_rl import processes
 from ue_rl.errors import ConfigurationError, EngineUnreachable, SegmentInvalid, UeRlError
 from ue_rl.shm.header import HEADER_SIZE, MAGIC, Header
+from ue_rl.system import processes
 
 _log = logging.getLogger("ue_rl.shm.segment")
 
@@ -84,12 +84,12 @@ class Segment:
                 memory = _create(name, size)
         except FileExistsError as error:
             raise ConfigurationError(
-                f"there is a segment named {name!r} already", fault="caller", field="name", got=str(error),
+                f"there is a segment named {name!r} already", field="name", got=str(error),
                 cure="another engine runs under this name, or the file is not an old segment: choose another name",
             ) from error  # fmt: skip
         except OSError as error:
             raise ConfigurationError(
-                f"cannot create a segment of {size} bytes", fault="caller", field="name", got=str(error),
+                f"cannot create a segment of {size} bytes", field="name", got=str(error),
                 cure="is there enough shared memory (df /dev/shm; docker: --shm-size)?"
                 if error.errno in (errno.ENOSPC, errno.ENOMEM, errno.EFBIG)
                 else "does the folder exist, and may this user write there?",
@@ -106,9 +106,7 @@ class Segment:
         """
         name = name or os.environ.get(ENV_NAME)
         if not name:
-            raise ConfigurationError(
-                "no segment was named", fault="caller", field="name", cure=f"give shm://NAME, or set {ENV_NAME}"
-            )
+            raise ConfigurationError("no segment was named", field="name", cure=f"give shm://NAME, or set {ENV_NAME}")
         try:
             memory, size = _open(_checked(name))
         except FileNotFoundError as error:
@@ -219,11 +217,11 @@ def _checked(name: str) -> str:
     plain = all(c.isascii() and (c.isalnum() or c in "_-.") for c in name)
     if is_path(name) and ("\0" in name or not name.isprintable()):
         raise ConfigurationError(
-            "not the path of a file", fault="caller", field="name", expected="printable characters", got=ascii(name)
+            "not the path of a file", field="name", expected="printable characters", got=ascii(name)
         )
     if not is_path(name) and (not plain or not 0 < len(name) <= 255 or name.strip(".") == ""):
         raise ConfigurationError(
-            "not a name of shared memory", fault="caller", field="name",
+            "not a name of shared memory", field="name",
             expected="letters, digits, '_', '-' and '.', or the path of a file", got=name,
         )  # fmt: skip
     return name
@@ -270,9 +268,8 @@ def _open(name: str) -> tuple[mmap.mmap, int]:
         facts = os.fstat(fd)
         if hasattr(os, "getuid") and facts.st_uid != os.getuid():
             raise SegmentInvalid(
-                f"the segment {name!r} belongs to another user", fault="engine", field="owner",
-                expected=os.getuid(), got=facts.st_uid,
-            )  # fmt: skip
+                f"the segment {name!r} belongs to another user", field="owner", expected=os.getuid(), got=facts.st_uid
+            )
         if is_path(name) and not stat.S_ISREG(facts.st_mode):
             raise SegmentInvalid(
                 f"{name!r} is not a regular file",
@@ -282,7 +279,7 @@ def _open(name: str) -> tuple[mmap.mmap, int]:
             )
         if facts.st_size < HEADER_SIZE:
             raise SegmentInvalid(
-                f"the segment {name!r} is smaller than its header", fault="engine", field="size",
+                f"the segment {name!r} is smaller than its header", field="size",
                 expected=f"at least {HEADER_SIZE} bytes", got=facts.st_size,
             )  # fmt: skip
         return mmap.mmap(fd, facts.st_size), facts.st_size

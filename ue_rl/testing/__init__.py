@@ -2,16 +2,12 @@
 
     TinyTask, make_tiny_env   a deterministic task, and the same task in process as the reference
     PluginStandIn             the deployed Unreal plugin's behaviour on the wire, quirk by quirk
-    MistakenEngine            an engine that makes one mistake of those that engines' authors make, or none
     FaultyEngine              an engine that follows the protocol and then fails as its Script says
-    Lab                       a bridge with everything that a game may offer beside its callbacks
     MemoryTransport           a Transport over a bridge in the same process, without a socket
     FaultyNetwork             a TCP proxy between a trainer and an engine, which delays, cuts, holds and garbles
     ChaosEngine               an engine as a process of its own, which crashes, ends, hangs or starts late as it is told
     Leftovers                 is a process, a port, a segment or a temporary file left behind?
-    WarmCli                   `ue-rl` as real processes that start at once
     RawClient                 a bare line socket with deadlines
-    RLlinkServer              an RLlink server as RLlib's, without Ray, that names what a client does wrong
     load_golden               the golden vectors of docs/protocol.md
 
 `ue_rl.testing.plugin` offers them as pytest fixtures. Names are imported when they are first used,
@@ -22,7 +18,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ue_rl.lazy import lazy
+from ue_rl.system.lazy import lazy
 
 if TYPE_CHECKING:
     from ue_rl.testing.chaos_engine import ChaosEngine as ChaosEngine
@@ -32,24 +28,18 @@ if TYPE_CHECKING:
     from ue_rl.testing.engines.faulty import FaultKind as FaultKind
     from ue_rl.testing.engines.faulty import FaultyEngine as FaultyEngine
     from ue_rl.testing.engines.faulty import Script as Script
-    from ue_rl.testing.engines.mistaken import MistakenEngine as MistakenEngine
     from ue_rl.testing.engines.plugin_stand_in import ObsFormat as ObsFormat
     from ue_rl.testing.engines.plugin_stand_in import PluginStandIn as PluginStandIn
     from ue_rl.testing.engines.shm_faulty import ShmFaultyEngine as ShmFaultyEngine
     from ue_rl.testing.golden import GoldenVector as GoldenVector
     from ue_rl.testing.golden import find_protocol as find_protocol
     from ue_rl.testing.golden import load_golden as load_golden
-    from ue_rl.testing.lab import Lab as Lab
     from ue_rl.testing.leftovers import Leftovers as Leftovers
     from ue_rl.testing.memory import MemoryTransport as MemoryTransport
     from ue_rl.testing.network import FaultyNetwork as FaultyNetwork
     from ue_rl.testing.raw_client import RawClient as RawClient
-    from ue_rl.testing.rllink_server import RLlinkFault as RLlinkFault
-    from ue_rl.testing.rllink_server import RLlinkServer as RLlinkServer
     from ue_rl.testing.task import TinyTask as TinyTask
     from ue_rl.testing.task import make_tiny_env as make_tiny_env
-    from ue_rl.testing.warm_cli import WarmCli as WarmCli
-    from ue_rl.testing.warm_cli import WarmProcess as WarmProcess
 
 __getattr__, __dir__, __all__ = lazy(
     __name__,
@@ -57,17 +47,13 @@ __getattr__, __dir__, __all__ = lazy(
         "chaos_engine": "ChaosEngine chaos_command",
         "engines.chaos": "Record",
         "engines.faulty": "Fault FaultKind FaultyEngine Script",
-        "engines.mistaken": "MistakenEngine",
         "engines.plugin_stand_in": "ObsFormat PluginStandIn",
         "engines.shm_faulty": "ShmFaultyEngine",
         "golden": "GoldenVector find_protocol load_golden",
-        "lab": "Lab",
         "leftovers": "Leftovers",
         "memory": "MemoryTransport",
         "network": "FaultyNetwork",
         "raw_client": "RawClient",
-        "rllink_server": "RLlinkFault RLlinkServer",
         "task": "TinyTask make_tiny_env",
-        "warm_cli": "WarmCli WarmProcess",
     },
 )

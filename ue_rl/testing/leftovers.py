@@ -7,7 +7,7 @@
 Needs psutil. What a process does is told by an environment variable that all its children inherit, so that tests
 of other workers on the same machine do not disturb; os.environ is changed while the block runs. A segment is told by
 the process that made it. A dead process has no environment, so a thread looks at each new segment while its maker
-lives: a neighbouring test that kills its engines leaves segments for a while, which are not ours.
+lives. One whose maker died before that is nobody's: neighbouring tests kill engines that have just begun, too.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING
 
 import psutil
 
-from ue_rl import processes
+from ue_rl.system import processes
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -58,7 +58,7 @@ class Leftovers:
         self._ports = _listening(psutil.Process())
         self._segments, self._locks = set(_segments()), set(_locks())
         self._zombies = set(_zombies())
-        self._others: set[str] = set()  # segments that were made by processes without our mark
+        self._of_us: dict[str, bool] = {}  # new segments whose maker was seen alive: had it our mark?
         self._over = threading.Event()
         self._watcher = threading.Thread(target=self._watch, name="ue_rl_leftovers", daemon=True)
 
@@ -137,13 +137,15 @@ class Leftovers:
             self._look_at_segments()
 
     def _look_at_segments(self) -> None:
-        for name in self._left_segments():
+        for name in set(_segments()) - self._segments - self._of_us.keys():
             pid = _maker(name)
-            if pid != os.getpid() and (mark := _mark(pid)) is not None and mark != self.mark:
-                self._others.add(name)
+            if pid == os.getpid():
+                self._of_us[name] = True
+            elif (mark := _mark(pid)) is not None:
+                self._of_us[name] = mark == self.mark
 
     def _left_segments(self) -> set[str]:
-        return set(_segments()) - self._segments - self._others
+        return {name for name in _segments() if self._of_us.get(name)}
 
     def _ours(self, process: psutil.Process) -> bool:
         try:

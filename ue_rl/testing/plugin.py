@@ -1,12 +1,12 @@
 """The pytest plugin: the harness as fixtures, each a factory whose products are closed when the test ends.
 
-    plugin_stand_in(**options)          a started PluginStandIn
-    faulty_engine(script, **options)    a started FaultyEngine
-    bridge_server(bridge, **options)    a bridge hosted over TCP on a free port, in a thread: its ThreadHandle
-    memory_transport(bridge, **options) a connected MemoryTransport
-    faulty_network(url)                 a started FaultyNetwork
-    chaos_engine(**options)             a ChaosEngine, an engine in a process of its own
-    leftovers                           fails the test where a process, port, segment or temporary file is left behind
+    ue_rl_plugin_stand_in(**options)          a started PluginStandIn
+    ue_rl_faulty_engine(script, **options)    a started FaultyEngine
+    ue_rl_bridge_server(bridge, **options)    a bridge hosted over TCP on a free port, in a thread: its ThreadHandle
+    ue_rl_memory_transport(bridge, **options) a connected MemoryTransport
+    ue_rl_faulty_network(url)                 a started FaultyNetwork
+    ue_rl_chaos_engine(**options)             a ChaosEngine, an engine in a process of its own
+    ue_rl_leftovers                           fails the test that leaves a process, port, segment or file behind
 
 Registered as the entry point `ue_rl`. ue_rl is imported when a fixture is first used, so that the plugin
 costs other test runs nothing.
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 
 @pytest.fixture
-def plugin_stand_in() -> Iterator[Callable[..., PluginStandIn]]:
+def ue_rl_plugin_stand_in() -> Iterator[Callable[..., PluginStandIn]]:
     """A factory of started stand-ins for the deployed plugin; takes PluginStandIn's options."""
     from ue_rl.testing.engines.plugin_stand_in import PluginStandIn
 
@@ -43,7 +43,7 @@ def plugin_stand_in() -> Iterator[Callable[..., PluginStandIn]]:
 
 
 @pytest.fixture
-def faulty_engine() -> Iterator[Callable[..., FaultyEngine]]:
+def ue_rl_faulty_engine() -> Iterator[Callable[..., FaultyEngine]]:
     """A factory of started faulty engines; takes a Script or a Fault, and FaultyEngine's options."""
     from ue_rl.testing.engines.faulty import FaultyEngine
 
@@ -52,7 +52,7 @@ def faulty_engine() -> Iterator[Callable[..., FaultyEngine]]:
 
 
 @pytest.fixture
-def bridge_server() -> Iterator[Callable[..., ThreadHandle[BridgeServer]]]:
+def ue_rl_bridge_server() -> Iterator[Callable[..., ThreadHandle[BridgeServer]]]:
     """A factory: serves a bridge on 127.0.0.1 and a free port, in a thread of its own."""
     from ue_rl.bridges import run_in_thread
 
@@ -61,7 +61,7 @@ def bridge_server() -> Iterator[Callable[..., ThreadHandle[BridgeServer]]]:
 
 
 @pytest.fixture
-def memory_transport() -> Iterator[Callable[..., MemoryTransport]]:
+def ue_rl_memory_transport() -> Iterator[Callable[..., MemoryTransport]]:
     """A factory of connected in-memory transports; takes a bridge and MemoryTransport's options."""
     from ue_rl.testing.memory import MemoryTransport
 
@@ -70,7 +70,7 @@ def memory_transport() -> Iterator[Callable[..., MemoryTransport]]:
 
 
 @pytest.fixture
-def faulty_network() -> Iterator[Callable[[str], FaultyNetwork]]:
+def ue_rl_faulty_network() -> Iterator[Callable[[str], FaultyNetwork]]:
     """A factory of started proxies; takes the engine's URL."""
     from ue_rl.testing.network import FaultyNetwork
 
@@ -79,7 +79,7 @@ def faulty_network() -> Iterator[Callable[[str], FaultyNetwork]]:
 
 
 @pytest.fixture
-def chaos_engine() -> Iterator[Callable[..., ChaosEngine]]:
+def ue_rl_chaos_engine() -> Iterator[Callable[..., ChaosEngine]]:
     """A factory of engines in processes of their own; takes ChaosEngine's options."""
     from ue_rl.testing.chaos_engine import ChaosEngine
 
@@ -88,7 +88,7 @@ def chaos_engine() -> Iterator[Callable[..., ChaosEngine]]:
 
 
 @pytest.fixture
-def leftovers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Leftovers]:
+def ue_rl_leftovers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Leftovers]:
     """Fails the test, at its end, where it has left something behind. Ask for it before what starts processes."""
     from ue_rl.testing.leftovers import Leftovers
 

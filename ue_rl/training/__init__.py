@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ue_rl.lazy import lazy
+from ue_rl.system.lazy import lazy
 
 if TYPE_CHECKING:
     from ue_rl.training.callbacks import EngineNumbers as EngineNumbers

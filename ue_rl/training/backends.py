@@ -11,6 +11,7 @@ from typing import Any
 from ue_rl.errors import ConfigurationError, nearest
 
 BACKENDS = ("sb3", "rllib")
+RLLIB_RUN = "ue_rl.rllib.run:begin"  # by name: what needs Ray builds on this package, not the other way round
 RLLIB_ALGORITHMS = ("ppo", "appo", "impala", "sac", "dqn")
 
 _LEAVE = "leave it out, or train with --backend sb3"

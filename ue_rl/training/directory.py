@@ -10,29 +10,27 @@ from __future__ import annotations
 import errno
 import functools
 import itertools
-import json
 import logging
 import os
 import re
 import secrets
 import shutil
-import zipfile
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ue_rl.durable import HALF, sync_folder, write_whole
 from ue_rl.errors import ConfigurationError
-from ue_rl.files import require_file
 from ue_rl.saving.checkpoints import CheckpointStore
 from ue_rl.saving.lock import HOLDER, LOCK, RunLock
 from ue_rl.spec import EnvSpec
+from ue_rl.system.durable import HALF, sync_folder, write_whole
+from ue_rl.system.files import require_file
 from ue_rl.training.options import FORMAT, TrainOptions, read_config, read_whole_config
 from ue_rl.wire.handshake import decode_handshake
 
 HANDSHAKE = "handshake.txt"
-# What the config.yaml of every run names, whatever version wrote it.
+REPLACES = "run.replaces"  # the name of the folder that `replaced` is
+# What the config.yaml of every run names.
 _ALWAYS = {
     "algo", "policy", "timesteps", "seed", "host", "port", "channel", "transport", "timeout", "wait", "env",
     "env_kwargs", "num_envs", "max_episode_steps", "normalize", "device", "threads", "log_dir", "run_id", "save_freq",
@@ -42,22 +40,6 @@ _NO_NAME = re.compile(r'[/\\:*?"<>|]|^\s|^\.|\s$|^$')
 _log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True)
-class OldModel:
-    """What a run of a version without checksums can be continued from.
-
-    Attributes:
-        model: model.zip, or checkpoints/N_steps.zip. env_steps: how far it had learnt.
-        normalize: its VecNormalize statistics; None where it has none.
-        replay: its replay buffer; None where none was saved with it.
-    """
-
-    model: Path
-    env_steps: int
-    normalize: Path | None = None
-    replay: Path | None = None
-
-
 class RunDirectory:
     """The paths of one run.
 
@@ -65,7 +47,7 @@ class RunDirectory:
         path: its folder.
 
     Attributes:
-        replaced: where the run stands aside that this one overwrites; None where there is none, or no longer.
+        replaced: where the run stands aside that this one overwrites, until this one has saved a model; otherwise None.
         lock: of the run.
     """
 
@@ -97,7 +79,8 @@ class RunDirectory:
         """A fresh directory `run_id`, or `name` with the next free number.
 
         A run that is overwritten is renamed: `remove_replaced` deletes it, `discard` puts it back. However many
-        processes do so at the same moment, each has a folder of its own, or is refused.
+        processes do so at the same moment, each has a folder of its own, or is refused. The run's lock is held from the
+        moment on when it has its name (on Windows it is not: folders with open files are not renamed there).
 
         Args:
             options: written into its config.yaml at once: a run that is killed before it saves can be resumed.
@@ -112,9 +95,13 @@ class RunDirectory:
             half.checkpoints.mkdir(parents=True)
             if options is not None:
                 half.write_config(options)
+            if os.name != "nt":
+                half.lock.__enter__()
             if run_id is not None:
                 if run.path.exists():
                     run._make_room(force)
+                if run.replaced is not None:
+                    (half.path / REPLACES).write_text(run.replaced.name, "utf-8")
                 if not _takes_name(half.path, run.path):  # another process was faster
                     raise run._exists()
             else:
@@ -123,11 +110,16 @@ class RunDirectory:
                 paths = (log_dir / f"{name}-{number}" for number in itertools.count(first))
                 run = cls(next(path for path in paths if _takes_name(half.path, path)))
         except BaseException as error:
+            half.lock.__exit__(None, None, None)
             shutil.rmtree(half.path, ignore_errors=True)
             run._put_back()
             if isinstance(error, OSError):
-                raise ConfigurationError(f"{run.path} cannot be written", field="log_dir", got=str(error)) from error
+                path, reason = log_dir if run_id is None else run.path, error.strerror or str(error)
+                raise ConfigurationError(f"{path} cannot be written", field="log_dir", got=reason) from error
             raise
+        if half.lock.held:
+            run.lock = half.lock
+            run.lock.folder = run.path
         with suppress(OSError):
             sync_folder(log_dir)
         return run
@@ -150,17 +142,25 @@ class RunDirectory:
                 raise self._exists()
             if os.name == "nt":  # renames no folder with open files, so none that another process writes
                 lock.__exit__(None, None, None)
-            before = self.set_aside()[:1] if begun and not self.saved_anything else []
+            before = self._replaced_before()  # what was to overwrite it was killed before it saved a model
             names = (self.path.with_name(f"{self.path.name}.{number}") for number in itertools.count(1))
             aside = next(path for path in names if not path.exists()) if begun and not before else self._hidden
             self.path.rename(aside)
             (aside / HOLDER).unlink(missing_ok=True)
+        self.replaced = before
         if begun and not before:
             self.replaced = aside
-            return
-        shutil.rmtree(aside, ignore_errors=True)
-        if before:  # what was to overwrite it was killed before it saved anything: it waits still
-            self.replaced = before[0]
+        else:
+            shutil.rmtree(aside, ignore_errors=True)
+
+    def _replaced_before(self) -> Path | None:
+        """What stands aside for this run since another process, which was killed."""
+        try:
+            name = checked_id((self.path / REPLACES).read_text("utf-8"))
+        except (OSError, ValueError):
+            return None
+        path = self.path.with_name(name)
+        return path if path in self.set_aside() else None
 
     @property
     def _hidden(self) -> Path:
@@ -197,53 +197,35 @@ class RunDirectory:
                 cure="start it again, without --resume",
             )  # fmt: skip
         run.check_is_run("check --log-dir and --run-id, or start anew with --force")
+        run.replaced = run._replaced_before()
         return run
 
     def set_aside(self) -> list[Path]:
         """Runs of this name that --force renamed and that nobody deleted or put back, the newest first."""
         found = [path for path in self.path.parent.glob("*") if path.name.startswith(f"{self.path.name}.")]
-        numbered = [path for path in found if path.name[len(self.path.name) + 1 :].isdigit() and _is_run(path) is None]
+        numbered = [path for path in found if path.name[len(self.path.name) + 1 :].isdigit() and _no_run(path) is None]
         return sorted(numbered, key=lambda path: int(path.name.rpartition(".")[2]), reverse=True)
 
     def check_is_run(self, cure: str) -> None:
-        """Raises ConfigurationError where the folder is somebody's, but not a run's."""
-        reason = _is_run(self.path)
-        if reason is not None:
-            raise ConfigurationError(f"{self.path} is not a run: {reason}", field="run_id", cure=cure)
+        """Raises ConfigurationError where the folder is somebody's, but not a run's, or one of a newer version."""
+        error = _no_run(self.path)
+        if error is not None:
+            error.cure = error.cure or cure
+            raise error
 
     def store(self, keep: int = 3) -> CheckpointStore:
         """Its checkpoints."""
         return CheckpointStore(self.checkpoints, keep, newest_only=(self.replay.name,))
 
-    def old_models(self) -> list[OldModel]:
-        """What a version without checksums has saved, the farthest first; what cannot be read is logged, passed over.
-
-        For a run whose `store()` has no checkpoint that loads.
-        """
-        found = []
-        paths = [(self.model, self.normalize, self.replay)] if self.model.exists() else []
-        for path in self.checkpoints.glob("*_steps.zip"):
-            paths.append((path, path.with_name(f"{path.stem}_vecnormalize.pkl"), path.with_name("none")))
-        for model, normalize, replay in paths:
-            try:
-                steps = _steps_of(model)
-            except (OSError, ValueError, KeyError, zipfile.BadZipFile) as error:
-                _log.warning("%s is broken and passed over: %s", model, error)
-                continue
-            found.append(
-                OldModel(model, steps, normalize if normalize.exists() else None, replay if replay.exists() else None)
-            )
-        return sorted(found, key=lambda old: (old.env_steps, old.model == self.model), reverse=True)
-
     @property
     def saved_anything(self) -> bool:
         """Is there a checkpoint or a model, readable or not? A run without any is resumed from its start."""
-        return bool(self.store()) or self.model.exists() or any(self.checkpoints.glob("*_steps.zip"))
+        return bool(self.store()) or self.model.exists()
 
     def sweep(self) -> None:
         """Deletes what a killed process left half written. For who holds the run's lock."""
         self.store().sweep()
-        for path in [*self.path.glob(f"{HALF}*"), *self.path.glob("half-*")]:
+        for path in self.path.glob(f"{HALF}*"):
             if path.is_file():
                 path.unlink(missing_ok=True)
 
@@ -254,6 +236,7 @@ class RunDirectory:
             if self.replaced.exists():
                 _log.warning("the run that was overwritten could not be deleted: %s", self.replaced)
             self.replaced = None
+            (self.path / REPLACES).unlink(missing_ok=True)
 
     def discard(self) -> None:
         """Deletes this run, unless another process writes it, and puts back the one that it was to overwrite."""
@@ -296,7 +279,7 @@ class RunDirectory:
             if broken.field == "format":
                 raise
             error = broken
-        if "format" not in config:  # cut, or of a version that wrote none, and no copies
+        if "format" not in config:  # cut
             for checkpoint in self.store().newest_first():
                 copy = checkpoint.file(self.config.name)
                 if copy is not None:
@@ -359,15 +342,15 @@ def checked_id(run_id: str) -> str:
 
 def _never_begun(path: Path) -> bool:
     """Is it empty, or left by a run that ended before its config was written?"""
-    ours = {"run.log", LOCK, HOLDER, "checkpoints", "engines"}
+    ours = {"run.log", LOCK, HOLDER, REPLACES, "checkpoints", "engines"}
     if not path.is_dir():
         return False
     found = [entry for entry in path.iterdir() if not entry.name.startswith(HALF)]
     return all(entry.name in ours and not (entry.is_dir() and any(entry.iterdir())) for entry in found)
 
 
-def _is_run(path: Path) -> str | None:
-    """None for a folder that ue_rl has made, otherwise what it lacks.
+def _no_run(path: Path) -> ConfigurationError | None:
+    """None for a folder that ue_rl has made, otherwise what it lacks, or that it is of a newer version.
 
     That is told by its config.yaml, or a checkpoint's copy of it, which names every option: those who write one to
     train with name a few.
@@ -375,13 +358,13 @@ def _is_run(path: Path) -> str | None:
     try:
         missing = _ALWAYS - set(RunDirectory(path).read_config())
     except ConfigurationError as error:
-        return error.plain()
-    if missing:
-        return f"its config.yaml was not written by a run (it says nothing of {', '.join(sorted(missing)[:3])})"
-    return None if (path / "checkpoints").is_dir() else "it has no folder checkpoints"
-
-
-def _steps_of(model: Path) -> int:
-    """How far a model of SB3 had learnt; nothing in the file is run."""
-    with zipfile.ZipFile(model) as archive:
-        return int(json.loads(archive.read("data"))["num_timesteps"])
+        if error.field == "format":
+            return error
+        reason = error.plain()
+    else:
+        if not missing and (path / "checkpoints").is_dir():
+            return None
+        reason = "it has no folder checkpoints"
+        if missing:
+            reason = f"its config.yaml was not written by a run (it says nothing of {', '.join(sorted(missing)[:3])})"
+    return ConfigurationError(f"{path} is not a run: {reason}", field="run_id")

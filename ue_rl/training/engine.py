@@ -9,12 +9,13 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
-from ue_rl.connecting import address_of, launched, open_transport, url_engines
+from ue_rl.connecting import address_of, connect, launched, open_transport, url_engines
 from ue_rl.engines.lifecycle import Listener
 from ue_rl.engines.restarts import Restarts
 from ue_rl.engines.source import EngineSource
 from ue_rl.engines.transport import EnginesTransport
 from ue_rl.envs.vec_env import UnrealVecEnv
+from ue_rl.launching.presets import used
 from ue_rl.training.embedded import serve_command
 from ue_rl.training.options import DEFAULT_ENV, TrainOptions
 from ue_rl.transport import Transport
@@ -42,7 +43,6 @@ def open_engine(
     Raises:
         ConfigurationError: the env cannot be made. Also what ue_rl.connect raises.
     """
-    import ue_rl
 
     with ExitStack() as stack:
         if env is None:
@@ -54,7 +54,7 @@ def open_engine(
             url = stack.enter_context(run_in_process(factory, upgrader=ShmUpgrader())).url
             options.pop("wait", None)
         if make is None:
-            vec_env = ue_rl.connect(url, **options)
+            vec_env = connect(url, **options)
         else:
             carrier = open_transport(url, **options)
             stack.callback(carrier.close)
@@ -86,24 +86,11 @@ def engines_of(options: TrainOptions, output: Path, on_change: Listener | None =
         again = o.reconnect > 0
     else:
         command = o.engine if o.engine is not None else serve_command(o.env or DEFAULT_ENV, o.env_kwargs)
+        seed = random.SystemRandom().randrange(2**31) if o.seed is None else o.seed
+        connection |= used(command, num_envs=o.num_envs, seed=seed)
         sources = launched(
-            command, num_engines=o.num_engines, num_envs=o.num_envs if _uses("num_envs", command) else None,
-            seed=_seed(o, command), output_dir=output, start_timeout=o.start_timeout, **connection,
-        )  # fmt: skip
+            command, num_engines=o.num_engines, output_dir=output, start_timeout=o.start_timeout, **connection
+        )
         again = o.max_restarts > 0
     restarts = Restarts(o.max_restarts, o.restart_window) if again else None
     return EnginesTransport(sources, restarts=restarts, on_change=on_change)
-
-
-def _uses(placeholder: str, command: str | Sequence[str]) -> bool:
-    """A preset's command has all placeholders."""
-    from ue_rl.launching.presets import template
-
-    return template(command).uses(placeholder)
-
-
-def _seed(options: TrainOptions, command: str | Sequence[str]) -> int | None:
-    """For {seed}: the run's, or any."""
-    if options.seed is None and _uses("seed", command):
-        return random.SystemRandom().randrange(2**31)
-    return options.seed

@@ -17,12 +17,12 @@ from stable_baselines3.common.base_class import BaseAlgorithm
 from stable_baselines3.common.callbacks import CallbackList
 from stable_baselines3.common.vec_env import VecEnv
 
-from ue_rl.durable import write_whole
 from ue_rl.errors import ConfigurationError, ExportError, SaveFailed, UeRlError
 from ue_rl.saving.autosave import AutoSave
 from ue_rl.saving.checkpoints import Checkpoint
 from ue_rl.saving.stop_callback import StopCallback
 from ue_rl.saving.stopping import Stopping
+from ue_rl.system.durable import write_whole
 from ue_rl.training import agents
 from ue_rl.training.callbacks import EngineNumbers, EpisodeLog
 from ue_rl.training.comparison import check_engine, check_unfinished
@@ -31,8 +31,7 @@ from ue_rl.training.directory import RunDirectory
 from ue_rl.training.ending import closed, note, said_of, sentence, writable
 from ue_rl.training.episodes import Episodes
 from ue_rl.training.fleet import Fleet
-from ue_rl.training.loading import check_arguments, check_old
-from ue_rl.training.models import algorithm, evaluation_of, new_model, normalized, old_model
+from ue_rl.training.models import algorithm, evaluation_of, new_model, normalized
 from ue_rl.training.options import TrainOptions
 from ue_rl.training.preparing import prepared, restore
 from ue_rl.training.report import Outcome, Report
@@ -102,28 +101,21 @@ class Learner:
             for text in check_engine(o, vec_env.unwrapped.engine_spec, run.handshake):  # type: ignore[attr-defined]
                 self.report.said(text)
         kind = algorithm(o.algo, vec_env)
-        check_arguments(kind, load)
         model: BaseAlgorithm | None = self.autosave.resume(kind, normalized(o, vec_env), device=o.device, **load)
-        lessons: Path | None = None
-        if model is not None:
-            checkpoint = self.autosave.resumed
-            assert checkpoint is not None
-            lessons = checkpoint.file("curriculum.json")
-        else:
-            old = run.old_models()
-            if not old and run.saved_anything:
+        if model is None:
+            if run.saved_anything:
                 raise ConfigurationError(
-                    f"nothing that {run.path} holds can be read", field="run_id",
-                    cure="see run.log for the reasons; begin a new run, or this one anew with --force",
-                )  # fmt: skip
-            if not old:
-                self.report.said("nothing was saved yet: the run begins anew, with its own options")
-                return None
-            for text in check_old(o, old[0]):
-                self.report.said(text)
-            model = old_model(o, old[0], vec_env, load)
-            self.report.said(f"going on from {old[0].model}")
-        check_unfinished(o, model.num_timesteps)  # also one of an older version
+                    f"no checkpoint of {run.path} can be read",
+                    field="run_id",
+                    cure=f"see run.log for the reasons; begin a new run, from its model with --init-from {run.path}, "
+                    "or this one anew with --force",
+                )
+            self.report.said("nothing was saved yet: the run begins anew, with its own options")
+            return None
+        checkpoint = self.autosave.resumed
+        assert checkpoint is not None
+        check_unfinished(o, model.num_timesteps)
+        lessons = checkpoint.file("curriculum.json")
         if self.curriculum is not None and lessons is not None:
             restore(self.curriculum, lessons)
         return model

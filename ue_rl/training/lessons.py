@@ -22,8 +22,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from ue_rl.calls.parameters import Range, as_ranges, shown
 from ue_rl.errors import ConfigurationError, nearest
-from ue_rl.randomize import Range, as_ranges, shown
 
 MEASURES = ("reward", "progress", "success")
 _LESSON_KEYS = ("name", "params", "value", "completion_criteria")

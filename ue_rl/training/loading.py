@@ -22,8 +22,7 @@ from ue_rl.envs.hybrid_box import outgrown
 from ue_rl.errors import ConfigurationError, UeRlError, nearest
 from ue_rl.saving.checkpoints import CheckpointStore
 from ue_rl.training.comparison import APPLIED, loadable
-from ue_rl.training.directory import OldModel
-from ue_rl.training.options import OFF_POLICY, TrainOptions, read_config, tuned_for
+from ue_rl.training.options import TrainOptions, read_config, tuned_for
 
 # Beside what a model applies in mid-run: what load() makes anew, where there is no run to go on with.
 _MADE_ANEW = ("buffer_size", "optimize_memory_usage", "stats_window_size")
@@ -142,23 +141,6 @@ def load_model(kind: Any, path: Path, env: VecEnv, options: TrainOptions, **argu
         ) from error  # fmt: skip
 
 
-def check_old(options: TrainOptions, old: OldModel) -> list[str]:
-    """Sentences of what a run of an older version lacks.
-
-    Raises:
-        ConfigurationError: it lacks the statistics that its observations were normalized with.
-    """
-    if options.normalize and old.normalize is None:
-        raise ConfigurationError(
-            f"{old.model} was learnt on normalized observations, and their statistics are missing", fault="caller",
-            field="normalize", expected=f"vecnormalize.pkl beside it, or {old.model.stem}_vecnormalize.pkl",
-            cure="put the file back, or move this model away to go on from an older one",
-        )  # fmt: skip
-    if options.algo in OFF_POLICY and old.replay is None:
-        return [f"no replay buffer was saved with {old.model}: learning goes on with an empty one"]
-    return []
-
-
 def load_statistics(path: Path, env: VecEnv) -> VecNormalize:
     """`env` in the VecNormalize that was saved as `path`.
 
@@ -166,21 +148,6 @@ def load_statistics(path: Path, env: VecEnv) -> VecNormalize:
         ConfigurationError: it is no such file, or one of other observations.
     """
     return _unpickled(path, lambda: VecNormalize.load(str(path), env))  # type: ignore[no-any-return]
-
-
-def load_replay_buffer(model: Any, path: Path) -> None:
-    """Gives an off-policy model the replay buffer that was saved as `path`.
-
-    Raises:
-        ConfigurationError: it is no such file, or one of another number of envs.
-    """
-    _unpickled(path, lambda: model.load_replay_buffer(path))
-    columns = getattr(model.replay_buffer, "n_envs", model.n_envs)
-    if columns != model.n_envs:
-        raise ConfigurationError(
-            f"{path} is of another number of envs", fault="caller", field="num_envs", expected=columns,
-            got=model.n_envs, cure=f"run {columns} envs in all, or begin a new run with --init-from",
-        )  # fmt: skip
 
 
 def _unpickled(path: Path, load: Callable[[], Any]) -> Any:
@@ -213,8 +180,9 @@ def check_arguments(kind: Any, arguments: Mapping[str, Any]) -> None:
                 f"{kind.__name__.lower()} does not take these arguments", fault="caller", field=where,
                 expected=", ".join(known), cure=nearest(name, known),
             )  # fmt: skip
-        allowed = [option for option in _options(hints.get(name)) if option in _WORDS]
-        if allowed and not callable(value) and value is not None and not _fits(value, allowed):
+        options = _options(hints.get(name))
+        allowed = [option for option in options if option in _WORDS]
+        if allowed and not callable(value) and type(value) not in options and not _fits(value, allowed):
             raise ConfigurationError(
                 f"{kind.__name__} does not take this value", fault="caller", field=where,
                 expected=" or ".join(_WORDS[option] for option in allowed), got=repr(value),

@@ -1,29 +1,24 @@
-"""Models of a run: the algorithm, made anew, with the weights of another run, or of a run of an older version."""
+"""Models of a run: the algorithm, made anew, with the weights of another run."""
 
 from __future__ import annotations
 
 import importlib
-import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from gymnasium import spaces
 from stable_baselines3.common.base_class import BaseAlgorithm
 from stable_baselines3.common.evaluation import evaluate_policy
-from stable_baselines3.common.off_policy_algorithm import OffPolicyAlgorithm
 from stable_baselines3.common.preprocessing import is_image_space
 from stable_baselines3.common.vec_env import VecEnv, VecNormalize
 
 from ue_rl.errors import ConfigurationError
 from ue_rl.training import agents
-from ue_rl.training.directory import OldModel
 from ue_rl.training.loading import (
-    check_arguments,
     find_start,
     init_arguments,
     load_model,
-    load_replay_buffer,
     load_statistics,
 )
 from ue_rl.training.options import ALGORITHMS, CLASS_NAMES, TrainOptions, tuned_for
@@ -32,6 +27,15 @@ _ACTION_SPACES: dict[str, type[spaces.Space[Any]]] = {
     **dict.fromkeys(("sac", "td3", "ddpg", "tqc"), spaces.Box),
     **dict.fromkeys(("dqn", "qrdqn"), spaces.Discrete),
 }  # where an algorithm does not take any
+
+
+def known_algorithm(name: str) -> Any:
+    """SB3's class of that name."""
+    try:
+        module = importlib.import_module(ALGORITHMS[name])
+    except ImportError as error:
+        raise ConfigurationError(f"{name} needs sb3-contrib", field="algo", cure="pip install sb3-contrib") from error
+    return getattr(module, CLASS_NAMES.get(name, name.upper()))
 
 
 def algorithm(name: str, env: VecEnv) -> Any:
@@ -50,16 +54,12 @@ def algorithm(name: str, env: VecEnv) -> Any:
             expected="FEATURES=MASK in the handshake, and choices in ACT_SPACE",
             got=sorted(engine.engine_spec.features), cure="use ppo, or teach the engine to send MASK",
         )  # fmt: skip
-    try:
-        module = importlib.import_module(ALGORITHMS[name])
-    except ImportError as error:
-        raise ConfigurationError(f"{name} needs sb3-contrib", field="algo", cure="pip install sb3-contrib") from error
-    return getattr(module, CLASS_NAMES.get(name, name.upper()))
+    return known_algorithm(name)
 
 
 def normalized(options: TrainOptions, vec_env: VecEnv) -> VecEnv:
     """`vec_env` in a new VecNormalize, where one is wanted."""
-    return VecNormalize(vec_env, gamma=_gamma(options, 0.99)) if options.normalize else vec_env
+    return VecNormalize(vec_env, gamma=tuned_for(options).get("gamma", 0.99)) if options.normalize else vec_env
 
 
 def new_model(options: TrainOptions, vec_env: VecEnv, tell: Callable[[str], object]) -> BaseAlgorithm:
@@ -82,7 +82,6 @@ def new_model(options: TrainOptions, vec_env: VecEnv, tell: Callable[[str], obje
     arguments = {**agents.buffers(o, env), **tuned_for(o)}
     if o.her is not None:
         arguments |= _hindsight(o.her, env.observation_space)
-    check_arguments(kind, arguments)
     try:
         return kind(policy, env, seed=o.seed, device=o.device, verbose=o.verbose, **arguments)  # type: ignore[no-any-return]
     except (TypeError, ValueError, AssertionError, RuntimeError) as error:
@@ -92,28 +91,10 @@ def new_model(options: TrainOptions, vec_env: VecEnv, tell: Callable[[str], obje
         ) from error  # fmt: skip
 
 
-def old_model(options: TrainOptions, old: OldModel, vec_env: VecEnv, load: Mapping[str, Any]) -> BaseAlgorithm:
-    """The model of a run that an older version has saved, with what it saved beside it; `load` as for load_model."""
-    env = vec_env if old.normalize is None else _with_statistics(old.normalize, vec_env, options)
-    model = load_model(algorithm(options.algo, env), old.model, env, options, **load)
-    if old.replay is not None and isinstance(model, OffPolicyAlgorithm):
-        with warnings.catch_warnings():  # HER's: the episodes under way are lost, as the engine begins new ones
-            warnings.filterwarnings("ignore", message="The last trajectory in the replay buffer will be truncated")
-            load_replay_buffer(model, old.replay)
-    return model
-
-
 def _with_statistics(path: Path, vec_env: VecEnv, options: TrainOptions) -> VecNormalize:
     env = load_statistics(path, vec_env)
-    env.gamma = _gamma(options, env.gamma)
+    env.gamma = tuned_for(options).get("gamma", env.gamma)
     return env
-
-
-def _gamma(options: TrainOptions, default: float) -> float:
-    value = tuned_for(options).get("gamma", default)
-    if not isinstance(value, (int, float)):
-        raise ConfigurationError("not a discount", field="hyperparameters.gamma", expected="0 to 1", got=value)
-    return float(value)
 
 
 def _policy_for(algo: str, space: spaces.Space[Any]) -> str:

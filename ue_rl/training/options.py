@@ -16,9 +16,9 @@ from typing import Any
 import yaml
 
 from ue_rl.agents.selfplay_options import SelfPlayOptions
+from ue_rl.calls.parameters import as_ranges
 from ue_rl.errors import ConfigurationError, nearest
-from ue_rl.files import require_file
-from ue_rl.randomize import as_ranges
+from ue_rl.system.files import require_file
 from ue_rl.training.backends import check_backend, rllib_arguments
 from ue_rl.training.checks import check_options
 from ue_rl.training.lessons import parse_curriculum
@@ -271,7 +271,7 @@ def read_whole_config(path: Path) -> dict[str, Any]:
         return _from_plugin(content, path)
     if content.get("format", FORMAT) != FORMAT:
         raise ConfigurationError(
-            f"{path} was written by another version of ue_rl", field="format", expected=FORMAT, got=content["format"],
+            f"{path} was written by a newer version of ue_rl", field="format", expected=FORMAT, got=content["format"],
             cure="install that version",
         )  # fmt: skip
     _refuse_unknown("", content, [*FIELD_NAMES, "format"], path)

@@ -9,9 +9,9 @@ from typing import Any
 
 from stable_baselines3.common.vec_env import VecEnv
 
-from ue_rl.engine_calls import EngineCalls
+from ue_rl.calls.asking import EngineCalls
+from ue_rl.calls.parameters import as_ranges, check_ranges, randomize, shown
 from ue_rl.errors import ConfigurationError
-from ue_rl.randomize import as_ranges, check_ranges, randomize, shown
 from ue_rl.training.curriculum import Curriculum
 from ue_rl.training.options import TrainOptions
 from ue_rl.training.report import Report

@@ -5,23 +5,23 @@ from __future__ import annotations
 import logging
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Any
 
 from ue_rl.errors import UeRlError, printable
 from ue_rl.saving.stopping import Stopping
-from ue_rl.training.backends import check_installed
+from ue_rl.training.backends import RLLIB_RUN, check_installed
 from ue_rl.training.comparison import Comparison, check_unfinished, compare
 from ue_rl.training.directory import RunDirectory
 from ue_rl.training.fleet import Fleet
-from ue_rl.training.options import TrainOptions
+from ue_rl.training.options import TrainOptions, tuned_for
 from ue_rl.training.report import Outcome, Report
 from ue_rl.training.writing import LogFile
 
 if TYPE_CHECKING:
-    from ue_rl.rllib.learner import RllibLearner
     from ue_rl.training.learner import Learner
 
 _log = logging.getLogger(__name__)
@@ -60,7 +60,7 @@ def train(
 def _in_directory(
     options: TrainOptions, run: RunDirectory, resume: bool, report: Report, stopping: Stopping
 ) -> Outcome:
-    learner: Learner | RllibLearner | None = None
+    learner: Learner | None = None
     try:
         with _log_file(run.log, report), ExitStack() as stack:
             run.sweep()
@@ -71,18 +71,12 @@ def _in_directory(
                     report.said(text)
                     _log.info("%s", text)
             with stopping.interruptible():
-                if options.backend == "rllib":
-                    from ue_rl.rllib.log import ray_log
-
-                    stack.enter_context(ray_log())
-                    from ue_rl.rllib.learner import RllibLearner
-
-                    learner = RllibLearner(options, run, resume=load is not None, report=report, stack=stack)
-                else:
-                    learner = _prepared(options, run, load, report, stack)
+                begin: Callable[..., Learner] = resolve_name(RLLIB_RUN) if options.backend == "rllib" else _prepared
+                learner = begin(options, run, load, report, stack)
             return learner.learn(stopping)
     except BaseException as error:
-        if not resume and (run.replaced or not (learner and learner.begun)):
+        learnt = run.store().env_steps  # whatever fails after the first checkpoint, it is kept
+        if not resume and not learnt and (run.replaced or not (learner and learner.begun)):
             run.discard()
             report.discarded(run)
             if isinstance(error, UeRlError) and error.cure:  # an engine's last lines are in it; their file has gone
@@ -108,8 +102,8 @@ def _prepared(
     """Starts or dials the engines, which `stack` ends, and makes the model; `load` as Learner takes it."""
     from ue_rl.training.engine import engines_of
 
-    o = options
-    if o.init_from and not (load is not None and run.saved_anything):
+    o, goes_on = options, load is not None and run.saved_anything
+    if o.init_from and not goes_on:
         from ue_rl.training.loading import find_start
 
         find_start(o)  # a wrong path is said before an engine is started
@@ -120,7 +114,11 @@ def _prepared(
 
     from ue_rl.training.agents import env_maker
     from ue_rl.training.learner import Learner
+    from ue_rl.training.loading import check_arguments, init_arguments
+    from ue_rl.training.models import known_algorithm
 
+    arguments = (load if goes_on else init_arguments(o) if o.init_from else tuned_for(o)) or {}
+    check_arguments(known_algorithm(o.algo), arguments)
     # Small networks learn no faster on several threads, and the engine needs a core too.
     torch.set_num_threads(o.threads or max(1, (os.cpu_count() or 2) // 2))
     vec_env = env_maker(o)(transport)

@@ -28,7 +28,7 @@ from stable_baselines3.common.logger import (
 )
 from torch.utils.tensorboard import SummaryWriter
 
-from ue_rl.durable import write_whole
+from ue_rl.system.durable import write_whole
 from ue_rl.training.writing import Guard
 
 STEPS = {"progress.csv": "time/total_timesteps", "episodes.csv": "env_steps", "self_play.csv": "env_steps"}

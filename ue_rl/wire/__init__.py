@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from ue_rl.wire.codec import Codec, line_limit
+from ue_rl.wire.codec import Codec
 from ue_rl.wire.handshake import MAX_HANDSHAKE, decode_handshake, encode_handshake
+from ue_rl.wire.limits import line_limit
 from ue_rl.wire.space_text import read_space, space_text
 
 __all__ = ["MAX_HANDSHAKE", "Codec", "decode_handshake", "encode_handshake", "line_limit", "read_space", "space_text"]

@@ -7,19 +7,21 @@
 #define PY_SSIZE_T_CLEAN
 #define _GNU_SOURCE 1
 #include <stddef.h>
-#include "../_arrays.h"
+#include "../system/_arrays.h"
 #include "_float_text.h"
+#include "_own_dicts.h"
 #include "_parts.h"
 #include "_sockets.h"
 
-enum { FORM_MULTI = 0, FORM_SINGLE = 1, FORM_RLBASE = 2, FORM_MASK = 3, OBSERVATIONS = 4, SETTINGS = 8, AGENTS = 16 };
+enum { FORM_MULTI = 0, FORM_SINGLE = 1, FORM_RLBASE = 2, FORM_MASK = 3, OBSERVATIONS = 4, SETTINGS = 8, AGENTS = 16, NUMBERED = 32 };
 enum {
     BAD_NUMBER = 1, WRONG_COUNT, NON_FINITE, UNKNOWN_ENV, REPEATED_ENV, MISSING_FIELD, REPEATED_FIELD,
     BAD_FLAG, NOT_A_FIELD, TRUNC_WITHOUT_DONE, RUN_TOGETHER, BAD_INTEGER, OTHER_ENV, UNKNOWN_AGENT, RESET_OF_AGENT,
-    NO_CHOICE
+    NO_CHOICE, NUMBER_IN_ROW
 };
 enum {
-    F_OBS, F_REW, F_DONE, F_ENV, F_TRUNC, F_INFO, F_ACT, F_SEED, F_OPTIONS, F_RESET, F_MASK, F_AGENT, F_SET, F_OTHER
+    F_OBS, F_REW, F_DONE, F_ENV, F_TRUNC, F_INFO, F_ACT, F_SEED, F_OPTIONS, F_RESET, F_MASK, F_AGENT, F_SET, F_SEQ,
+    F_OTHER
 };
 #define BIT(field) (1u << (field))
 
@@ -211,6 +213,7 @@ static inline int field_of(uint64_t word)
     case W4('M', 'A', 'S', 'K'): return F_MASK;
     case W5('A', 'G', 'E', 'N', 'T'): return F_AGENT;
     case W3('S', 'E', 'T'): return F_SET;
+    case W3('S', 'E', 'Q'): return F_SEQ;
     default: return F_OTHER;
     }
 }
@@ -319,6 +322,7 @@ static int begin(Reader *r, const Arrays *a, int form, long long only_env, int m
     }
     if (a->mask_size) r->known |= BIT(F_MASK);
     if (a->agents) r->known |= BIT(F_AGENT);
+    if (form & NUMBERED) r->known |= BIT(F_SEQ);
     if (a->envs < 1 || only_env >= a->envs) {
         PyErr_SetString(PyExc_ValueError, "only_env must be -1 or below num_envs");
         return -1;
@@ -381,6 +385,8 @@ static int read_value(Reader *r, const char **pp, const char *end, int field, Ro
         if (read_integer(pp, end, field == F_ENV ? &row->env : field == F_SEED ? &row->seed : &row->agent))
             return fail(&r->failure, BAD_INTEGER, -1, field, value, 0);
         return 1;
+    case F_SEQ:
+        return fail(&r->failure, NUMBER_IN_ROW, row->env, field, value, 0);
     default: /* INFO, OPTIONS, SET, and what has no meaning here */
         p = memchr(value, ';', (size_t)(end - value));
         *pp = p ? p : end;
@@ -666,8 +672,8 @@ static PyObject *decode(PyObject *const *args, Py_ssize_t nargs, const Column *c
     PyObject *result = NULL;
     Py_ssize_t start, end;
     long form;
-    long long only_env, number = -1;
-    int64_t found = -1;
+    long long only_env, number = 0;
+    int64_t found = 0;
     if (nargs != taken + 4 && nargs != taken + 5)
         return PyErr_Format(PyExc_TypeError, "expected %d or %d arguments, got %zd", taken + 4, taken + 5, nargs);
     start = PyLong_AsSsize_t(args[taken]), end = PyLong_AsSsize_t(args[taken + 1]);
@@ -678,8 +684,8 @@ static PyObject *decode(PyObject *const *args, Py_ssize_t nargs, const Column *c
         PyErr_SetString(PyExc_ValueError, "start and end must lie within data, and below 2 GiB");
     else if (begin(&r, &a, (int)form, only_env, main_field) == 0) {
         const char *line = (char *)a.first.buf + start, *stop = (char *)a.first.buf + end;
-        if (number >= 0) stop = number_at(line, stop, &found);
-        result = finish(&r, number >= 0 && found != number ? 0 : decode_line(&r, line, stop));
+        if (form & NUMBERED) stop = number_at(line, stop, &found);
+        result = finish(&r, form & NUMBERED && found != number ? 0 : decode_line(&r, line, stop));
     }
     release(&a);
     return result;
@@ -964,12 +970,13 @@ static PyObject *encode_states(PyObject *self, PyObject *const *args, Py_ssize_t
     {#name, (PyCFunction)(void (*)(void))name, METH_FASTCALL, #name "($module, " args ", /)\n--\n\n"}
 #define STATES "data, obs, rewards, dones, truncated, pending, spans, masks, layout, "
 static PyMethodDef METHODS[] = {
-    FAST(decode_states, STATES "start, end, form, only_env, number=-1"),
-    FAST(decode_requests, "data, actions, command, seeds, spans, layout, start, end, form, only_env, number=-1"),
+    FAST(decode_states, STATES "start, end, form, only_env, number=0"),
+    FAST(decode_requests, "data, actions, command, seeds, spans, layout, start, end, form, only_env, number=0"),
     FAST(encode_actions, "env_ids, actions, layout, form, separate, number=0"),
     FAST(encode_states, "env_ids, obs, rewards, dones, truncated, masks, layout, form, number=0"),
     FAST(find_number, "data, start, end"),
     FAST(copy_parts, "rows, parts"),
+    FAST(own_dicts, "kept, key, value"),
 #ifndef _WIN32
     FAST(decode_state_lines, STATES "stride, fill, form"),
     FAST(cut_numbers, "data, stride, fill, numbers"),

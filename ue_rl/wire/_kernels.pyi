@@ -19,7 +19,7 @@ def decode_states(
     end: int,
     form: int,
     only_env: int,
-    number: int = -1,
+    number: int = 0,
     /,
 ) -> int | _Failure: ...
 def decode_requests(
@@ -33,7 +33,7 @@ def decode_requests(
     end: int,
     form: int,
     only_env: int,
-    number: int = -1,
+    number: int = 0,
     /,
 ) -> int | _Failure: ...
 def encode_actions(
@@ -61,6 +61,7 @@ def find_number(data: Any, start: int, end: int, /) -> tuple[int, int]: ...
 def copy_parts(
     rows: NDArray[np.float32], parts: tuple[tuple[str, int, tuple[int, ...]], ...], /
 ) -> dict[str, NDArray[np.float32]]: ...
+def own_dicts(kept: list[dict[str, Any]], key: str, value: Any, /) -> list[dict[str, Any]]: ...
 
 # POSIX only
 

@@ -6,7 +6,7 @@
 #ifndef UE_RL_PARTS_H
 #define UE_RL_PARTS_H
 
-#include "../_arrays.h"
+#include "../system/_arrays.h"
 
 enum { ARRAY_TYPE = 2, DESCR_FROM_TYPE = 45, NEW_FROM_DESCR = 94, SET_BASE_OBJECT = 282 };
 enum { NPY_FLOAT32 = 11, NPY_WRITEABLE = 0x0400, MAX_SIZES = 9 };

@@ -3,10 +3,10 @@
 #define UE_RL_SOCKETS_H
 
 #include <Python.h>
-#include "../_arrays.h"
+#include "../system/_arrays.h"
 
 #ifndef _WIN32
-#include "../_platform.h"
+#include "../system/_platform.h"
 #include <poll.h>
 
 /* A lock-step answer often comes within tens of microseconds, and waking a blocked process costs about as much. So a

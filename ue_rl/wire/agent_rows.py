@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from ue_rl.buffers import StepBuffers
 from ue_rl.errors import MalformedMessage
-from ue_rl.space_tree import choices
+from ue_rl.spaces.tree import choices
 from ue_rl.spec import EnvSpec
 
 

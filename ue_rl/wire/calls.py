@@ -15,9 +15,8 @@ from __future__ import annotations
 
 import base64
 import binascii
-import contextlib
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 from urllib.parse import quote, unquote
@@ -25,7 +24,6 @@ from urllib.parse import quote, unquote
 import numpy as np
 from numpy.typing import NDArray
 
-from ue_rl.compiled import load
 from ue_rl.errors import (
     CommandFailed,
     ConfigurationError,
@@ -36,8 +34,8 @@ from ue_rl.errors import (
     UnknownEnv,
     WrongCount,
 )
-from ue_rl.spec import EnvSpec, EnvType
-from ue_rl.wire.kernels_pure import FORM_RLBASE
+from ue_rl.system.compiled import load
+from ue_rl.wire.kernel_forms import FORM_RLBASE
 from ue_rl.wire.notices import MAX_TEXT, ended_by
 from ue_rl.wire.settings import names_text, number_text, read_names, read_number, read_settings, settings_text
 
@@ -156,31 +154,6 @@ def understood(line: str, answer: bytes) -> str:
     if text[:8].upper() == "REFUSED=":
         raise CommandFailed("the engine refused a request", fault="engine", field=name, got=unquote(text[8:]))
     return text
-
-
-def ask_anything(call: Callable[[str], str], spec: EnvSpec) -> bool:
-    """Makes a call that changes nothing for a trainer, and checks that its answer is one to it.
-
-    Args:
-        call: Transport.call.
-
-    Returns:
-        False where the engine has no such call.
-
-    Raises:
-        ProtocolError: it answered something else. Also what `call` raises.
-    """
-    known: list[tuple[bool, str, Callable[[str], object]]] = [
-        (bool(spec.parameters), write_get(), read_values),
-        ("PAUSE" in spec.features, write_pause(False), read_ok),
-        ("RENDER" in spec.features, write_render(0), read_picture),
-    ]
-    for has, line, read in known:
-        if has and spec.version and spec.env_type is not EnvType.RLBASE:
-            with contextlib.suppress(CommandFailed):  # refused: an answer all the same
-                read(call(line))
-            return True
-    return False
 
 
 def read_ok(text: str) -> None:

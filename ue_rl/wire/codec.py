@@ -17,42 +17,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ue_rl.buffers import ActionBatch, Resets, StepBuffers
-from ue_rl.compiled import load, name_of
-from ue_rl.errors import HandshakeError, MalformedMessage
-from ue_rl.json_text import json_object, json_text
+from ue_rl.errors import MalformedMessage
 from ue_rl.spec import EnvSpec, EnvType
-from ue_rl.wire import kernels_pure as k
+from ue_rl.system.compiled import load, name_of
+from ue_rl.wire import kernel_forms as k
 from ue_rl.wire.agent_rows import end_answers, layouts, live_rows
+from ue_rl.wire.json_text import json_object, json_text
+from ue_rl.wire.kernels_writing import end_line
+from ue_rl.wire.limits import line_limit
 from ue_rl.wire.refusals import nonfinite_action, nonfinite_state, refusal
-from ue_rl.wire.settings import check_settings, read_settings, settings_text
-
-__all__ = ["MAX_LINE", "Codec", "line_limit", "nonfinite_action"]
-
-MAX_LINE = 2**29  # bytes, whatever a session's sizes are: places in a line are int32
+from ue_rl.wire.settings import check_settings, read_known, settings_text
 
 _FORMS = {EnvType.MULTI: k.FORM_MULTI, EnvType.SINGLE: k.FORM_SINGLE, EnvType.RLBASE: k.FORM_RLBASE}
 _FIRST = np.zeros(1, np.intp)  # the env ids of a line of one env
 _FIRST.flags.writeable = False
-
-
-def line_limit(spec: EnvSpec, rows: int | None = None) -> int:
-    """The longest line, in bytes, that a reader must take (docs/protocol.md, section 9); `rows`: in it, None: all."""
-    rows = spec.num_rows if rows is None else rows
-    numbers = rows * max(spec.obs_size + 1, spec.act_size)
-    room = 65_536 if spec.features & {"INFO", "OPTIONS"} or spec.parameters else 64
-    return min(1024 + 48 * numbers + (room + spec.mask_size) * rows, MAX_LINE)
-
-
-def require_lines(spec: EnvSpec) -> None:
-    """Raises HandshakeError where a step of all envs may not fit into a line that a reader takes."""
-    numbers = spec.num_rows * max(spec.obs_size + 1, spec.act_size)
-    need = 1024 + 48 * numbers + (64 + spec.mask_size) * spec.num_rows
-    if need > MAX_LINE:
-        raise HandshakeError(
-            "a line of this session could be too long for text", fault="engine", field="ENV_COUNT",
-            expected=f"at most {MAX_LINE} bytes a step, at 48 for each number", got=f"{need} bytes",
-            cure="use fewer envs an engine, or shared memory",
-        )  # fmt: skip
 
 
 class Codec:
@@ -61,6 +39,9 @@ class Codec:
     Args:
         spec: the session's handshake.
         compiled: None takes the compiled loops where they exist, True insists, False takes the pure ones.
+
+    Attributes:
+        numbered: requests and answers have numbers (FEATURES=SEQ; RLBASE has none).
 
     Raises:
         ConfigurationError: compiled=True where there are no compiled loops.
@@ -73,7 +54,8 @@ class Codec:
         self.max_line = line_limit(spec)
         self.max_env_line = line_limit(spec, rows=spec.agents_per_env)  # of a line on one env's own socket
         self.form = _FORMS[spec.env_type]
-        self._state_form = self.form + (k.AGENTS if spec.groups else 0)
+        self.numbered = "SEQ" in spec.features and spec.env_type is not EnvType.RLBASE
+        self._state_form = self.form + (k.AGENTS if spec.groups else 0) + (k.NUMBERED if self.numbered else 0)
         self._request_form = self._state_form + (k.SETTINGS if spec.parameters else 0)
         self._layout, self._act_layout = layouts(spec)  # None where the handshake's sizes say all
         self._masked, self._agents = spec.mask_size > 0, bool(spec.groups)
@@ -147,7 +129,7 @@ class Codec:
         parameters: Mapping[str, float] | None = None, number: int = 0,
     ) -> bytes:  # fmt: skip
         """One env's reset for its own socket: no ENV. `env_id`: for errors only."""
-        return k.end_line(self._reset_row(env_id, seed, options, parameters, named=False), number)
+        return end_line(self._reset_row(env_id, seed, options, parameters, named=False), number)
 
     def encode_request(
         self, actions: NDArray[np.float32] | None, resets: Resets | None, buffers: StepBuffers, number: int = 0
@@ -167,7 +149,7 @@ class Codec:
             return self.encode_actions(actions, live_rows(buffers, self.spec) if self.spec.groups else None, number)
         line = self.encode_resets(resets.env_ids, resets.seeds, resets.options, resets.parameters)
         if number:
-            line = k.end_line(line[:-1], number)
+            line = end_line(line[:-1], number)
         if actions is None:
             return line
         stepping = np.ones(self.spec.num_envs, np.bool_)
@@ -183,7 +165,7 @@ class Codec:
         only_env: int | None = None,
         start: int = 0,
         end: int | None = None,
-        number: int = -1,
+        number: int = 0,
     ) -> int:
         """Reads one line of states, `data[start:end]`, into `buffers`; returns the number of envs that answered.
 
@@ -194,8 +176,8 @@ class Codec:
         Args:
             data: bytes-like; one line, with or without its line ending.
             only_env: the env whose own socket the line came on; None on a shared channel.
-            number: that the line must have (FEATURES=SEQ), 0 for none; -1: whichever. Where it has another one, or one
-                that cannot be read, 0 is returned and nothing was read.
+            number: where lines are `numbered`, the one that this line must have, 0 for none. Where it has another one,
+                or one that cannot be read, 0 is returned and nothing was read.
 
         Raises:
             ProtocolError: the subclass says what is wrong; rows before the bad one have been written.
@@ -225,7 +207,7 @@ class Codec:
         """
         rows: int | k.Failure = self._decode_state_lines(
             data, buffers.obs, buffers.rewards, buffers.dones, buffers.truncated, buffers.pending, self._spans,
-            buffers.masks if self._masked else None, self._layout, stride, fill, self.form,
+            buffers.masks if self._masked else None, self._layout, stride, fill, self._state_form,
         )  # fmt: skip
         if isinstance(rows, int) and rows > 0:
             return rows
@@ -269,25 +251,6 @@ class Codec:
             return line
         raise nonfinite_state(obs, rewards, line, self.spec)
 
-    def encode_nonfinite(
-        self, obs: NDArray[np.float32], rewards: NDArray[np.float32], dones: NDArray[np.uint8], row: int, number: int
-    ) -> bytes:
-        """A line with one row that `encode_states` refuses: a trainer refuses it, too, and names what is not finite.
-
-        Args:
-            number: see encode_states.
-        """
-        spec = self.spec
-        env, agent = divmod(row, spec.agents_per_env)
-        sizes = [group.spec.obs_size for group in spec.groups for _ in range(group.count)] or [spec.obs_size]
-        numbers = ",".join(map(str, obs[row, : sizes[agent]].tolist()))
-        if self.form == k.FORM_RLBASE:
-            return f"{numbers};{rewards[row]};{dones[row]}\n".encode()
-        before = f"AGENT={agent};" if spec.groups else ""
-        behind = f";ENV={env}" if self.form == k.FORM_MULTI else ""
-        line = f"{before}OBS={numbers};REW={rewards[row]};DONE={dones[row]}{behind}"
-        return k.end_line(line.encode(), number)
-
     def decode_observations(
         self, data: Any, obs: NDArray[np.float32], resets: NDArray[np.uint8], start: int = 0, end: int | None = None,
         masks: NDArray[np.uint8] | None = None,
@@ -330,7 +293,7 @@ class Codec:
         only_env: int | None = None,
         start: int = 0,
         end: int | None = None,
-        number: int = -1,
+        number: int = 0,
     ) -> int:
         """Reads one line of asks into `batch`; returns the number of rows.
 
@@ -391,7 +354,7 @@ class Codec:
             if infos.get(env):
                 row += b";INFO=" + quote(json_text(infos[env], "INFO", env), safe="").encode()
             rows.append(row)
-        return k.end_line(b"||".join(rows), number)
+        return end_line(b"||".join(rows), number)
 
     def _look_closer(
         self, rows: int | k.Failure, data: Any, start: int, end: int, into: StepBuffers | ActionBatch
@@ -418,25 +381,9 @@ class Codec:
         if isinstance(into, ActionBatch):
             for row in np.flatnonzero(places[:, 3]).tolist():
                 if into.command[row] == into.RESET:
-                    into.parameters[row] = self._parameters(bytes(data[places[row, 2] : places[row, 3]]), row)
+                    raw = bytes(data[places[row, 2] : places[row, 3]])
+                    into.parameters[row] = read_known(raw, self.spec, row // self.spec.agents_per_env)
         return -rows
-
-    def _parameters(self, raw: bytes, row: int) -> dict[str, float]:
-        """The value of SET.
-
-        Raises:
-            ProtocolError: it cannot be read, or names no parameter of the handshake.
-        """
-        env = row // self.spec.agents_per_env
-        settings = read_settings(raw.decode("ascii", "backslashreplace"), "SET", "trainer", env)
-        names = [parameter.name for parameter in self.spec.parameters]
-        for name in settings:
-            if name not in names:
-                raise MalformedMessage(
-                    "there is no such parameter", fault="trainer", env_id=env, field="SET", expected=", ".join(names),
-                    got=name,
-                )  # fmt: skip
-        return settings
 
 
 def _line(data: Any, start: int, end: int | None) -> tuple[int, int]:

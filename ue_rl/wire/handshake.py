@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from ue_rl.errors import ConfigurationError, HandshakeError, printable, shorten
-from ue_rl.space_tree import Space
+from ue_rl.spaces.tree import Space
 from ue_rl.spec import (
     DEFAULT_FPS,
     FEATURES,

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from ue_rl.errors import LineTooLong
 
+_BLANKS = b" \t\r\n"
+
 
 class LineBuffer:
     """Collects received bytes and gives them out line by line, however they were split.
 
-    Carriage returns before the newline, and empty lines, are dropped. The storage grows as needed up to the
-    limit and is reused; `next_span` gives positions in `data` that hold until the next `space` or `feed`.
+    Carriage returns before the newline, and lines that are empty or of blanks alone, are dropped. The storage grows as
+    needed up to the limit and is reused; `next_span` gives positions in `data` that hold until the next `space` or
+    `feed`.
 
     Args:
         max_line: the longest line in bytes, newline included.
@@ -64,7 +67,7 @@ class LineBuffer:
             data = data[n:]
 
     def next_span(self) -> tuple[int, int] | None:
-        """(start, end) in `data` of the next non-empty line without its line ending; None: none is complete.
+        """(start, end) in `data` of the next line that is not blank, without its line ending; None: none is complete.
 
         Raises:
             LineTooLong: more than `max_line` bytes without a newline.
@@ -82,7 +85,7 @@ class LineBuffer:
             self._head = self._scanned = at + 1
             if end > start and self.data[end - 1] == 0x0D:
                 end -= 1
-            if end > start:
+            if end > start and (self.data[start] > 0x20 or self.data[start:end].strip(_BLANKS)):
                 return start, end
 
     def next_line(self) -> bytes | None:
@@ -92,7 +95,7 @@ class LineBuffer:
 
     def has_line(self) -> bool:
         """Is a whole non-empty line there?"""
-        return bool(bytes(self._view[self._head : self._tail]).rpartition(b"\n")[0].strip(b"\r\n"))
+        return bool(bytes(self._view[self._head : self._tail]).rpartition(b"\n")[0].strip(_BLANKS))
 
     def check_limit(self) -> None:
         """Raises LineTooLong where more than one line's limit waits unread."""

@@ -20,11 +20,13 @@ from ue_rl.errors import (
     shorten,
 )
 from ue_rl.spec import EnvSpec, EnvType
-from ue_rl.wire import kernels_pure as k
+from ue_rl.wire import kernel_forms as k
+from ue_rl.wire.kernels_writing import end_line
 from ue_rl.wire.notices import ended_by
 
 _ENV = re.compile(rb"(?:^|[;|])\s*ENV\s*=\s*(\d{1,9})\s*(?:;|$|\|)", re.IGNORECASE)
 _AGENT = re.compile(rb"(?:^|[;|])\s*AGENT\s*=\s*(\d{1,9})\s*(?:;|$|\|)", re.IGNORECASE)
+NUMBER_FIELD = re.compile(rb";[ \t\r]*SEQ[ \t\r]*=", re.IGNORECASE)
 _COMMA = re.compile(rb"REW\s*=\s*[+-]?\d+,\d", re.IGNORECASE)
 _DECIMAL_COMMA = "decimal comma? set the C locale where the engine formats its numbers"
 _NAN_CURE = "look for a division by zero or an unset value in the {who}"
@@ -48,6 +50,7 @@ _KIND: dict[int, tuple[type[ProtocolError], str]] = {
     k.UNKNOWN_AGENT: (UnknownEnv, "the env has no such agent"),
     k.RESET_OF_AGENT: (MalformedMessage, "an agent cannot be reset alone"),
     k.NO_CHOICE: (MalformedMessage, "an action mask leaves a number without a choice"),
+    k.NUMBER_IN_ROW: (MalformedMessage, "the number of a request stands once, at the end of the line"),
 }
 
 
@@ -102,6 +105,13 @@ def refusal(spec: EnvSpec, failure: k.Failure, data: Any, start: int, end: int, 
         got=_around(line, at - start),
         cure=cure,
     )
+
+
+def check_call_number(line: bytes, fault: str) -> None:
+    """For a call or its answer, without the number at its end: raises MalformedMessage where there is another one."""
+    if found := NUMBER_FIELD.search(line):
+        kind, message = _KIND[k.NUMBER_IN_ROW]
+        raise kind(message, fault=fault, field="SEQ", got=_around(line, found.start()))
 
 
 def _row(line: bytes, at: int) -> bytes:
@@ -173,3 +183,21 @@ def nonfinite_state(
         got=f"{obs[row, index] if field == k.F_OBS else rewards[row]} at index {index}",
         cure=_NAN_CURE.format(who="game's state or reward"),
     )  # fmt: skip
+
+
+def nonfinite_line(
+    spec: EnvSpec, obs: NDArray[np.float32], rewards: NDArray[np.float32], dones: NDArray[np.uint8], row: int,
+    number: int,
+) -> bytes:  # fmt: skip
+    """A line with one row that an encoder refuses: a trainer refuses it, too, and names what is not finite.
+
+    Args:
+        number: of the request that it answers; 0: it has none.
+    """
+    env, agent = divmod(row, spec.agents_per_env)
+    numbers = ",".join(map(str, obs[row, : _one(spec, agent).obs_size].tolist()))
+    if spec.env_type is EnvType.RLBASE:
+        return f"{numbers};{rewards[row]};{dones[row]}\n".encode()
+    before = f"AGENT={agent};" if spec.groups else ""
+    behind = f";ENV={env}" if spec.env_type is EnvType.MULTI else ""
+    return end_line(f"{before}OBS={numbers};REW={rewards[row]};DONE={dones[row]}{behind}".encode(), number)

@@ -15,7 +15,7 @@ from urllib.parse import unquote
 import numpy as np
 
 from ue_rl.errors import ConfigurationError, MalformedMessage, NonFiniteValue, UnsupportedByEngine
-from ue_rl.spec import Parameter
+from ue_rl.spec import EnvSpec, Parameter
 from ue_rl.wire.space_text import name_text
 
 _NUMBER = re.compile(r"[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
@@ -148,3 +148,20 @@ def _read_name(text: str, field: str, fault: str, env_id: int | None) -> str:
     raise MalformedMessage(
         "a name is empty or not percent-encoded UTF-8", fault=fault, env_id=env_id, field=field, got=text
     )
+
+
+def read_known(raw: bytes, spec: EnvSpec, env_id: int) -> dict[str, float]:
+    """The value of SET in a request.
+
+    Raises:
+        ProtocolError: it cannot be read, or names no parameter of the handshake.
+    """
+    settings = read_settings(raw.decode("ascii", "backslashreplace"), "SET", "trainer", env_id)
+    names = [parameter.name for parameter in spec.parameters]
+    for name in settings:
+        if name not in names:
+            raise MalformedMessage(
+                "there is no such parameter", fault="trainer", env_id=env_id, field="SET", expected=", ".join(names),
+                got=name,
+            )  # fmt: skip
+    return settings

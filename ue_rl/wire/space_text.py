@@ -1,4 +1,4 @@
-"""Space trees as text: `DICT(position:BOX(-1:1)[3],weapon:DISCRETE(4))` <-> ue_rl.space_tree. No I/O.
+"""Space trees as text: `DICT(position:BOX(-1:1)[3],weapon:DISCRETE(4))` <-> ue_rl.spaces.tree. No I/O.
 
 Source: docs/protocol.md, section "Spaces". The reader takes time in proportion to the text, whatever is in it.
 """
@@ -12,8 +12,8 @@ from urllib.parse import quote, unquote
 import numpy as np
 
 from ue_rl.errors import ConfigurationError
-from ue_rl.space_tree import DTYPES, MAX_DEPTH, MAX_LEAVES, Branch, Leaf, LeafKind, Space, box, invalid
-from ue_rl.wire.kernels_pure import float32_text
+from ue_rl.spaces.tree import DTYPES, MAX_DEPTH, MAX_LEAVES, Branch, Leaf, LeafKind, Space, box, invalid
+from ue_rl.wire.kernels_writing import float32_text
 
 MAX_SIZE = 16_777_216
 _BEYOND_FLOAT32 = 2.0**128 - 2.0**103  # from here on the nearest float32 is infinite

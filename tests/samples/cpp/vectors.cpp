@@ -197,13 +197,12 @@ static std::string run(const std::vector<std::string>& fields) {
     std::vector<std::pair<std::size_t, double>> settings;
     if (fields.size() > 3 && !fields[3].empty()) d::read_settings(fields[3], spec, settings);
     for (const auto& [parameter, value] : settings) game.SetParameter(parameter, value, -1);
-    Problem problem;
-    std::string answer = d::answer_call(game, fields[2], problem);
-    if (problem) answer = "REFUSED=" + d::quoted(problem.text);
-    if (problem && problem.kind != "CommandFailed") return "REJECT " + problem.kind;
     d::View line = fields[2];
     std::uint64_t seq = 0;
-    d::cut_seq(line, seq);
+    Problem problem = d::cut_seq(line, seq);
+    std::string answer = problem ? "" : d::answer_call(game, line, problem);
+    if (problem) answer = "REFUSED=" + d::quoted(problem.text);
+    if (problem && problem.kind != "CommandFailed") return "REJECT " + problem.kind;
     d::append_seq(answer, seq);
     return answer;
 }

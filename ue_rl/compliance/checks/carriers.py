@@ -10,8 +10,6 @@ from ue_rl.compliance.memory_peer import MemoryPeer
 from ue_rl.compliance.peer import Skip
 from ue_rl.compliance.replay import Episode, affordable, replay, seeds_of, takes_seeds
 
-__all__ = ["mixed", "same", "wakes"]
-
 _ROUNDING = 1e-4
 _WAKES = 3  # frames
 

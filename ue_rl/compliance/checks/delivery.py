@@ -8,7 +8,7 @@ counts that the engine answers.
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -29,7 +29,8 @@ from ue_rl.compliance.manners import (
     understood,
 )
 from ue_rl.compliance.peer import Skip, States, Wrong
-from ue_rl.compliance.text_peer import TextPeer, plain
+from ue_rl.compliance.spelling import plain
+from ue_rl.compliance.text_peer import TextPeer
 from ue_rl.spec import EnvType
 
 _QUIET = 0.05  # seconds in which envs that were not asked are to be silent
@@ -49,34 +50,81 @@ _GAME = (
 )
 
 
+# -- what a check needs
+
+
+def _padded(size: int, text: str) -> Sequence[bytes]:
+    return plain(spelling.longer(text, size))
+
+
+def _line_by_line(text: str) -> Sequence[bytes]:
+    return [line.encode() + b"\n" for line in text.split("\n")]
+
+
+def _rlbase(bench: Bench) -> bool:
+    return bench.peer().spec.env_type is EnvType.RLBASE
+
+
+def _need_whole_reads(bench: Bench) -> None:
+    if bench.options.base and bench.text().nul:
+        raise Skip("the plugin's SINGLE and RLBASE need a NUL byte behind each read: docs/unreal.md")
+
+
+def _need_keys(bench: Bench) -> None:
+    if _rlbase(bench):
+        raise Skip("RLBASE has no keys")
+
+
+def _need_two(bench: Bench) -> TextPeer:
+    if len(ids_of(bench)) < 2:
+        raise Skip("there is one env")
+    return bench.text()
+
+
+def _need_shared(bench: Bench) -> None:
+    _need_two(bench)
+    if bench.carrier == PER_ENV:
+        raise Skip("an env's socket carries one request at a time")
+
+
+def _manner(manner: Manner, what: str, need: Callable[[Bench], object], *right: str) -> Callable[[Bench], str]:
+    """A check that asks in one manner.
+
+    Args:
+        need: raises Skip where it has no sense. right: mistakes with which it says nothing.
+    """
+
+    def check(bench: Bench) -> str:
+        need(bench)
+        if right:
+            bench.needs_right(*right)
+        return understood(bench, manner, what)
+
+    return check
+
+
 # -- the checks
 
-
-def in_two_pieces(bench: Bench) -> str:
-    """A request that arrives in two pieces."""
-    _need_whole_reads(bench)
-    return understood(bench, Manner("one-read-one-message", spelling.two_pieces, 1.5), "requests in two pieces")
-
-
-def byte_by_byte(bench: Bench) -> str:
-    """A request that arrives one byte at a time."""
-    _need_whole_reads(bench)
-    return understood(bench, Manner("one-read-one-message", spelling.byte_by_byte), "requests byte by byte")
-
-
-def joined(bench: Bench) -> str:
-    """Each env in a line of its own, all lines in one write."""
-    _need_shared(bench)
-    bench.needs_right("partial-batch", "unasked-env", *_GAME)
-    return understood(bench, Manner("one-message-per-read", apart=True), "several lines in one write")
-
-
-def pipelined(bench: Bench) -> str:
-    """Each env in a line and a write of its own, the second before the answer to the first."""
-    _need_shared(bench)
-    bench.needs_right("partial-batch", "unasked-env", *_GAME)
-    manner = Manner("one-request-at-a-time", _line_by_line, 0.1, apart=True)
-    return understood(bench, manner, "resets and steps of one env while another one is open")
+_BACKWARDS = Manner("row-order", backwards=True)
+in_two_pieces = _manner(
+    Manner("one-read-one-message", spelling.two_pieces, 1.5), "requests in two pieces", _need_whole_reads
+)
+byte_by_byte = _manner(
+    Manner("one-read-one-message", spelling.byte_by_byte), "requests byte by byte", _need_whole_reads
+)
+joined = _manner(  # each env in a line of its own
+    Manner("one-message-per-read", apart=True), "several lines in one write", _need_shared,
+    "partial-batch", "unasked-env", *_GAME,
+)  # fmt: skip
+pipelined = _manner(  # in a write of its own, too, the second before the answer to the first
+    Manner("one-request-at-a-time", _line_by_line, 0.1, apart=True),
+    "resets and steps of one env while another one is open", _need_shared, "partial-batch", "unasked-env", *_GAME,
+)  # fmt: skip
+empty_lines = _manner(Manner("empty-line-refused", spelling.empty_lines), "empty lines around requests", Bench.text)
+spaces = _manner(Manner("no-spaces", spelling.spaces), "spaces and tabs around fields", _need_keys)
+lower_case = _manner(Manner("no-lower-case", spelling.lower_case), "keys in lower case", _need_keys)
+unknown_keys = _manner(Manner("unknown-key-refused", spelling.unknown_keys), "unknown fields", _need_keys)
+backwards_effect = _manner(_BACKWARDS, "rows in descending order", _need_shared, "row-order", *_GAME)
 
 
 def long_lines(bench: Bench) -> str:
@@ -118,29 +166,6 @@ def crlf(bench: Bench) -> str:
     return understood(bench, Manner("no-crlf", spelling.crlf), "lines that end in a carriage return and a line feed")
 
 
-def empty_lines(bench: Bench) -> str:
-    """Empty lines around a request."""
-    return understood(bench, Manner("empty-line-refused", spelling.empty_lines), "empty lines around requests")
-
-
-def spaces(bench: Bench) -> str:
-    """Spaces and tabs around fields."""
-    _need_keys(bench)
-    return understood(bench, Manner("no-spaces", spelling.spaces), "spaces and tabs around fields")
-
-
-def lower_case(bench: Bench) -> str:
-    """Keys in lower case."""
-    _need_keys(bench)
-    return understood(bench, Manner("no-lower-case", spelling.lower_case), "keys in lower case")
-
-
-def unknown_keys(bench: Bench) -> str:
-    """Fields that nobody knows."""
-    _need_keys(bench)
-    return understood(bench, Manner("unknown-key-refused", spelling.unknown_keys), "unknown fields")
-
-
 def numbers(bench: Bench) -> str:
     """Numbers in other spellings."""
     said = ""
@@ -151,21 +176,11 @@ def numbers(bench: Bench) -> str:
     return said
 
 
-_BACKWARDS = Manner("row-order", backwards=True)
-
-
 def backwards(bench: Bench) -> str:
     """The last env's row first: all are answered."""
     _need_shared(bench)
     mapped(bench, "row-order", lambda: episode(bench, _BACKWARDS))
     return "rows in descending order are answered"
-
-
-def backwards_effect(bench: Bench) -> str:
-    """The last env's row first: each env gets its own."""
-    _need_shared(bench)
-    bench.needs_right("row-order", *_GAME)
-    return understood(bench, _BACKWARDS, "rows in descending order")
 
 
 def partial(bench: Bench) -> str:
@@ -263,41 +278,7 @@ def _silent(peer: TextPeer) -> None:
         raise Wrong("unasked-env", "envs answered that were not asked", f"{peer.seen}\n< {early!r}")
 
 
-def _padded(size: int, text: str) -> Sequence[bytes]:
-    return plain(spelling.longer(text, size))
-
-
-def _line_by_line(text: str) -> Sequence[bytes]:
-    return [line.encode() + b"\n" for line in text.split("\n")]
-
-
 def _equal_rows(bench: Bench, one: States, other: States, envs: Sequence[int]) -> bool:
     per_env = bench.peer().spec.agents_per_env
     rows = [env * per_env + agent for env in envs for agent in range(per_env)]
     return np.array_equal(one.obs[rows], other.obs[rows])
-
-
-def _rlbase(bench: Bench) -> bool:
-    return bench.peer().spec.env_type is EnvType.RLBASE
-
-
-def _need_whole_reads(bench: Bench) -> None:
-    if bench.options.base and bench.text().nul:
-        raise Skip("the plugin's SINGLE and RLBASE need a NUL byte behind each read: docs/unreal.md")
-
-
-def _need_keys(bench: Bench) -> None:
-    if _rlbase(bench):
-        raise Skip("RLBASE has no keys")
-
-
-def _need_two(bench: Bench) -> TextPeer:
-    if len(ids_of(bench)) < 2:
-        raise Skip("there is one env")
-    return bench.text()
-
-
-def _need_shared(bench: Bench) -> None:
-    _need_two(bench)
-    if bench.carrier == PER_ENV:
-        raise Skip("an env's socket carries one request at a time")

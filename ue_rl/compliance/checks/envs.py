@@ -22,8 +22,6 @@ from ue_rl.compliance.sampling import one_specs
 from ue_rl.compliance.tape import Reel
 from ue_rl.compliance.text_peer import PER_ENV
 
-__all__ = ["actions_arrive", "own_actions", "own_states"]
-
 _FEW = 4  # envs, or numbers of an action, that are changed one by one
 _NUMBERS = 16
 _LONGER = 60  # steps, where a few show nothing
@@ -75,9 +73,7 @@ def _follows_actions(reel: Reel) -> bool:
     return bool(max(each.max(initial=0.0) for each in found) > _CERTAIN)
 
 
-def _effect(
-    reel: Reel, which: NDArray[np.bool_], env: int, of: int, *, rewarded: bool = True
-) -> NDArray[np.float64]:  # fmt: skip
+def _effect(reel: Reel, which: NDArray[np.bool_], env: int, of: int, *, rewarded: bool = True) -> NDArray[np.float64]:
     """Of the action of one env on what another one shows and, where `rewarded`, is rewarded with."""
     at = np.flatnonzero(which)
     at = at[at >= 1]
@@ -277,9 +273,7 @@ def _arrive_by_seeds(bench: Bench, known: Episode) -> str:
     return _idle(bench, unread, f"in {max(len(known.actions), _LONGER)} steps with the same seeds")
 
 
-def _idle_envs(
-    bench: Bench, use: Callable[[int, NDArray[np.float32], Change], NDArray[np.float32]]
-) -> dict[int, str]:  # fmt: skip
+def _idle_envs(bench: Bench, use: Callable[[int, NDArray[np.float32], Change], NDArray[np.float32]]) -> dict[int, str]:
     """The envs in which no action has an effect in a whole episode of some length, with what was tried.
 
     An action may count in one step alone, the last one perhaps: less than a whole episode says nothing, nor does less

@@ -17,15 +17,13 @@ from ue_rl.compliance.checks.resets import JUMP, SURE, goes_on, numbers, shown
 from ue_rl.compliance.peer import Skip, Wrong
 from ue_rl.compliance.tape import RESET, Reel
 
-__all__ = ["behind_the_end", "ends", "last_observations", "lengths"]
-
 _MOST, _MOST_OF_LIMIT = 1500, 3600  # steps; and where all ends so far may be a limit's
 _SHORT, _MIDDLE = 200, 500  # steps after which it is enough that each env has ended twice, or once
 _ENDS = 8
 _LONG = 1200  # steps without an end that are worth a word: a limit of 1000 is customary
 _ENOUGH, _MANY = 4, 6  # ends that a verdict needs
 _SURE_ENDS = 50  # episodes of one step, where no other was seen
-_HELD, _TRIES = 40, 12  # steps with one action, and such actions, where random ones have ended no episode
+_SOON, _TRIES = 40, 24  # steps behind a reset, and such resets, where a long walk has ended no episode
 _BEHIND = 40  # steps behind an end, to see whether the game goes on
 _ORDINARY = 20  # steps that end no episode, without which nobody knows how far one goes
 _ASIDE = 2.5  # usual steps: two places that are farther apart have no step to one third place
@@ -63,22 +61,26 @@ def ends(bench: Bench) -> str:
             raise Skip(f"no episode ended in {steps} steps, which may be right: too few to say anything")
         if agents:
             return f"in {steps:,} random steps agents' episodes ended, and no env's"
-        tried = _ends_by_held_actions(bench)
+        tried = _ends_soon(bench)
         if tried is None:
-            return f"in {steps:,} random steps no episode ended, and one did where an action was held"
+            return f"in {steps:,} random steps no episode ended, and one did soon after another reset"
         steps += tried
         bench.warn("never-done", f"in {steps:,} random steps of each env; returns stay unknown")
     times = f"{count.sum()} episodes ended" + (f", in {cut} steps some by TRUNC=1" if cut else "")
     return f"{times}, in {steps:,} steps of {tape.envs} envs"
 
 
-def _ends_by_held_actions(bench: Bench) -> int | None:
-    """Steps in which one action is held for a while, as random ones lead nowhere in some games; None: one ended."""
+def _ends_soon(bench: Bench) -> int | None:
+    """Steps behind further resets; None: an episode ended.
+
+    By turns one action is held, as random ones lead nowhere in some games, and random ones are taken: a walk that has
+    lost its way may find no end for long, and another one finds it at once.
+    """
     steps = 0
-    for _ in bench.while_there_is_time(bench.options.patience / 2, _TRIES):
+    for n in bench.while_there_is_time(bench.options.patience / 2, _TRIES):
         bench.reset()
-        held = None if bench.peer().spec.mask_size else bench.sampler.random(bench.states)
-        for _ in range(_HELD):
+        held = None if n % 2 or bench.peer().spec.mask_size else bench.sampler.random(bench.states)
+        for _ in range(_SOON):
             if bench.step(held).dones.any():
                 return None
             steps += 1

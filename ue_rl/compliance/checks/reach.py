@@ -19,8 +19,6 @@ from ue_rl.compliance.peer import Skip
 from ue_rl.compliance.replay import Episode, replay, seeds_of
 from ue_rl.compliance.sampling import limits, one_specs
 
-__all__ = ["whole_range"]
-
 _NUMBERS = 6  # of an action that are looked at
 _LAST = 0.875  # of the way from the middle to the end
 _STEPS = 8  # of each episode, with seeds

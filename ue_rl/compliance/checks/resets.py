@@ -13,8 +13,6 @@ from ue_rl.compliance.chance import by_chance, paired_by_chance
 from ue_rl.compliance.peer import Skip
 from ue_rl.compliance.tape import RESET, Reel
 
-__all__ = ["JUMP", "SURE", "goes_on", "in_a_row", "numbers", "of_one", "shown"]
-
 Floats = NDArray[np.float32]
 
 _IN_A_ROW = 6

@@ -11,8 +11,6 @@ from ue_rl.compliance.peer import Skip, Wrong
 from ue_rl.compliance.replay import Episode, affordable, replay, seeds_of, takes_seeds
 from ue_rl.spec import EnvType
 
-__all__ = ["large", "one_alone", "options", "other_seeds", "repeat"]
-
 _ROUNDING = 1e-5
 _LARGEST = 2**63 - 1
 _ALIKE = 8  # so many seeds in a row that begin alike are one

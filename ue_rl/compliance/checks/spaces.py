@@ -5,18 +5,16 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from ue_rl.action_spec import ActionKind
 from ue_rl.compliance.bench import Bench
 from ue_rl.compliance.chance import effect
 from ue_rl.compliance.checks.resets import numbers, shown
 from ue_rl.compliance.peer import Skip, Wrong
 from ue_rl.compliance.rounding import all_of, rounding
 from ue_rl.compliance.sampling import limits, one_specs
+from ue_rl.compliance.spelling import numbers as text_of
+from ue_rl.compliance.symptoms import number_name
 from ue_rl.compliance.tape import Reel
-from ue_rl.compliance.text_peer import numbers as text_of
-from ue_rl.symptoms import number_name
-
-__all__ = ["actions_taken", "changing", "decimals", "inside", "refused", "rewards"]
+from ue_rl.spaces.actions import ActionKind
 
 _MOST_CHOICES = 256  # steps
 _HELD = 3  # steps with one action

@@ -36,7 +36,7 @@ const Calls = preload("ue_rl_calls.gd")
 const SPIN_USEC = 60  # spin for so long after the last message: the shortest sleep takes as long
 const BREATHE_USEC = 50000  # hand the frame back to Godot so often while the trainer is busy learning
 const GATHER_USEC = 400  # per-env sockets: wait so long for the other envs' lines before a tick
-const CONNECT_USEC = 5000000  # a trainer must have opened all its env sockets within this time of the last one
+const CONNECT_USEC = 900000000  # a trainer's next env socket may take so long: its workers import libraries first
 const MOST_WAITING = 16  # trainers that were told BUSY
 const MOST_LINES = 64  # of one connection at once, where they ask for no tick: a flood must not stop the game
 const MOST_UNSENT = 1 << 20  # bytes, and two lines more: a trainer that does not read its answers is dropped then
@@ -334,8 +334,10 @@ func _take(line: String, first: int, count: int) -> void:
 	_last_news = OS.get_ticks_usec()
 	var resets = {}
 	var actions = {}
-	for text in line.split("||"):
-		var ask = _grammar.row(text)
+	var rows = line.split("||")
+	for i in rows.size():
+		var text = rows[i]
+		var ask = _grammar.row(text, i + 1 == rows.size())
 		if ask.has("fault"):
 			_refuse(ask.fault, text)
 			return

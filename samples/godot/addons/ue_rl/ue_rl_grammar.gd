@@ -51,8 +51,8 @@ func fault() -> String:
 
 # {"ACT": [numbers] or null for a reset, "ENV", "SEED": int, "OPTIONS", "SET": Dictionary}, all but ACT only if given;
 # or {"fault": why}.
-func row(text: String) -> Dictionary:
-	var ask = fields(text)
+func row(text: String, last := true) -> Dictionary:
+	var ask = fields(text, last)
 	if ask.has("fault"):
 		return ask
 	if not ask.has("ACT"):
@@ -93,14 +93,17 @@ func _action(ask: Dictionary) -> Dictionary:
 	return ask
 
 
-# The fields of a row or call by key, with ENV and SEED as numbers. A call's name alone has the value null.
-func fields(text: String) -> Dictionary:
+# The fields of a row or call by key, with ENV and SEED as numbers. A call's name alone has the value null. `last`: the
+# text ends its line, and only there may SEQ stand.
+func fields(text: String, last := true) -> Dictionary:
 	var found = {}
 	for field in text.split(";"):
 		var at = field.find("=")
 		var key = (field if at < 0 else field.left(at)).strip_edges().to_upper()
 		if key == "" or (at < 0 and not (found.empty() and key in CALLS)):
 			return {"fault": "a field without key=value"}
+		if found.has("SEQ") or (key == "SEQ" and not last):
+			return {"fault": "SEQ stands once, at the end of the line"}
 		if found.has(key):
 			return {"fault": key + " given twice"}
 		var value = null if at < 0 else field.substr(at + 1).strip_edges()

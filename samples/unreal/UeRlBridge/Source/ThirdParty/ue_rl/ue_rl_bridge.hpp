@@ -928,6 +928,8 @@ inline Problem read_settings(View text, const Spec& spec, std::vector<std::pair<
     return {};
 }
 
+inline Problem misplaced_seq() { return {"MalformedMessage", "SEQ stands once, at the end of the line"}; }
+
 // One row; `only_env`: whose socket it came on, -1: the shared channel.
 inline Problem read_ask(View row, int only_env, const Bridge& bridge, Inbox& inbox) {
     const Spec& spec = bridge.spec;
@@ -942,6 +944,7 @@ inline Problem read_ask(View row, int only_env, const Bridge& bridge, Inbox& inb
         bool equals = false;
         const View key = trim(cut(field, "=", &equals));
         if (!equals || key.empty()) return {"MalformedMessage", "a field without a value: " + shown(key)};
+        if (spec.version && same(key, "SEQ")) return misplaced_seq();
         for (int i = 0; i < Count; i++) {
             if (!same(key, keys[i])) continue;
             if (has[i]) return {"MalformedMessage", std::string(keys[i]) + " comes twice"};
@@ -1190,6 +1193,7 @@ inline std::string answer_call(Bridge& bridge, View line, Problem& problem) {
         bool equals = false;
         const View key = trim(cut(field, "=", &equals));
         if (!equals && !key.empty()) return refuse("MalformedMessage", "a field has no value");
+        if (same(key, "SEQ")) return problem = misplaced_seq(), std::string();
         if (!same(key, "ENV") || (name != "GET" && name != "SET" && name != "RENDER")) continue;
         std::uint64_t number = 0;
         if (env >= 0) return refuse("MalformedMessage", "ENV comes twice");

@@ -1,0 +1,397 @@
+"""LockStep: one session of a game as a state machine: what is asked, what is answered, and the tick. No I/O.
+
+A host (bridges/tcp/server.py, bridges/shm/host.py, a test) writes requests into `inbox`, calls `update_rl(delta)` once
+per tick, and sends the rows of `outbox` that are marked in `answered`, which it then clears.
+
+Switching between training and inference may come from any thread at any time: it waits for the tick under way, and
+whatever was asked before it is void (`switches` tells a host so, and the host tells the trainer by closing).
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ue_rl.bridges.action_check import ActionCheck
+from ue_rl.bridges.game import AgentArrays, EnvIds, Envs, Game, Mode, Told
+from ue_rl.bridges.hosting import Pauses
+from ue_rl.bridges.parameters import apply_with_resets
+from ue_rl.bridges.policy import Policy
+from ue_rl.bridges.reset_options import blames_options
+from ue_rl.buffers import ActionBatch, StepBuffers
+from ue_rl.errors import ConfigurationError, MalformedMessage
+from ue_rl.spec import EnvSpec
+
+_log = logging.getLogger("ue_rl.bridges")
+_NOTHING, _STEP, _RESET = ActionBatch.NOTHING, ActionBatch.STEP, ActionBatch.RESET
+
+
+class LockStep:
+    """Drives a game, tick by tick, for a trainer or with a policy.
+
+    Args:
+        game: whose arrays `configure` makes.
+
+    Attributes:
+        inbox: the trainer's requests; written by the host.
+        outbox: the states of all envs; written by the game.
+        answered: uint8 [num_rows]; 1 = this row of `outbox` is to be sent; cleared by the host.
+        check: validates the actions of the trainer and of a model.
+        mode: IDLE, TRAINING or INFERENCE.
+        ticks: calls of `update_rl` so far.
+        paused: the trainer has stopped the game: it stands still between requests, until told so or nobody is there.
+        switches: changes of `mode` or of the sizes so far; requests from before a change are void.
+        live: bool [num_envs, agents]; who is there, its episode not over. Without agents it means nothing.
+        everybody: all agents of all envs can act; known of games that are `together`.
+        caller: the thread in which a callback of the game runs right now, None for none.
+        policy: of inference mode; None while none was set.
+        sender: ShmHost.send, or its like; set by a host that can send events, while a trainer is there.
+        lock: held during ticks and switches; a host in a thread of its own holds it while it uses the arrays.
+    """
+
+    inbox: ActionBatch
+    outbox: StepBuffers
+    answered: NDArray[np.uint8]
+    check: ActionCheck
+
+    def __init__(self, game: Game) -> None:
+        self._game = game
+        self._spec: EnvSpec | None = None
+        self.mode = Mode.IDLE
+        self.ticks = self.switches = 0
+        self.paused = False
+        self.lock = threading.RLock()  # callbacks may switch too
+        self.caller: int | None = None
+        self.sender: Callable[[int, Any], bool] | None = None
+        self.policy: Policy | None = None
+        self._first_seeds: dict[int, int | None] = {}
+
+    # -- sizes and modes
+
+    def configure(self, spec: EnvSpec) -> None:
+        """Allocates the arrays of all envs; a trainer that is connected loses its session."""
+        with self.lock:
+            self.switches += self._spec is not None
+            self._spec = spec
+            self.check = ActionCheck(spec)
+            self.inbox, self.outbox = ActionBatch.of(spec), StepBuffers.of(spec)
+            self.answered = np.zeros(spec.num_rows, np.uint8)
+            n, agents = self._shape = spec.num_envs, spec.agents_per_env
+            self._agents = bool(spec.groups)
+            self._command: NDArray[np.uint8] = self.inbox.command
+            self._marks: NDArray[np.uint8] = self.answered
+            if self._agents:
+                self._command, self._marks = self._command.reshape(n, agents), self._marks.reshape(n, agents)
+            self._states: AgentArrays | None = None
+            self._seen_obs: object = None
+            self._all: EnvIds = np.arange(n)
+            self.live = np.zeros((n, agents), np.bool_)
+            self.everybody = False
+            self._running, self._over = np.zeros((2, n), np.bool_)
+            self.forget_requests()
+
+    @property
+    def states(self) -> AgentArrays:
+        """The arrays of the outbox."""
+        out = self.outbox
+        if self._states is None or self._seen_obs is not out.obs:  # a host has laid them over other memory
+            n, agents = self._shape
+            all_rows: list[Any] = [out.obs, out.rewards, out.dones, out.truncated, out.present, out.masks]
+            self._states = AgentArrays(*(rows.reshape(n, agents, *rows.shape[1:]) for rows in all_rows))
+            self._seen_obs = out.obs
+        return self._states
+
+    def start_training(self) -> None:
+        """Ticks answer the trainer's requests from now on. Has no effect in training mode; safe at any time."""
+        _ = self._game.spec  # raises ConfigurationError while there are no sizes
+        with self.lock:
+            if self.mode is not Mode.TRAINING:
+                self.switch(Mode.TRAINING)
+
+    def start_inference(self, seeds: Sequence[int | None] | None = None) -> None:
+        """Ticks ask the policy from now on; every env starts a new episode. See BaseBridge.start_inference.
+
+        Raises:
+            ConfigurationError: no policy was set, or the number of seeds is wrong.
+        """
+        num_envs = self._game.spec.num_envs
+        if seeds is not None and len(seeds) != num_envs:
+            raise ConfigurationError(
+                "there must be one seed per env", fault="caller", field="seeds", expected=num_envs, got=len(seeds)
+            )
+        if self.policy is None:
+            raise ConfigurationError(
+                "inference needs a policy", fault="caller", cure="call set_inference_interface() first"
+            )
+        with self.lock:
+            self.switch(Mode.INFERENCE)
+            given = () if seeds is None else seeds
+            self._first_seeds = {env: None if seed is None else int(seed) for env, seed in enumerate(given)}
+            self.policy.forget(None)
+            self._over[:] = True
+
+    def switch(self, mode: Mode) -> None:
+        """Goes over to `mode`; the lock is held."""
+        self.switches += 1
+        self.mode = mode
+        self.forget_requests()
+
+    def pause(self, paused: bool) -> None:
+        """Stops a game that Pauses, or lets it go on. Requests are answered all the same."""
+        with self.lock:
+            self.paused = paused
+            if isinstance(self._game, Pauses):
+                self._game.set_paused(paused)
+
+    def forget_requests(self) -> None:
+        """The trainer has gone: nothing is asked and nothing is to be sent any more."""
+        self.inbox.clear()
+        self.check.after_tick(self.inbox)
+        self.outbox.infos.clear()
+        self.answered[:] = 0
+        self._running[:] = False
+        if self.paused:
+            try:
+                self.pause(False)
+            except Exception:  # noqa: BLE001 - logged: the session ends all the same
+                _log.exception("the game's set_paused(False) failed")
+        self._game.session_ends()
+
+    @property
+    def busy(self) -> bool:
+        """Is a request still unanswered (an action is running)?"""
+        return bool(np.count_nonzero(self.inbox.command))
+
+    # -- ticks
+
+    def update_rl(self, delta: float) -> None:
+        """One tick of the engine, see BaseBridge.update_rl."""
+        with self.lock:
+            self.ticks += 1
+            self.caller = threading.get_ident()
+            try:
+                if self.mode is Mode.TRAINING:
+                    if self.paused and not self.busy:
+                        return
+                    self.check.of_trainer(self.inbox, self.outbox)
+                    if self.inbox.parameters:
+                        apply_with_resets(self._game, self.inbox.parameters, self._shape[1])
+                    self.tick_training(delta)
+                    self.check.after_tick(self.inbox)
+                elif self.mode is Mode.INFERENCE:
+                    self.tick_inference()
+            finally:
+                self.caller = None
+
+    def step_all(self, delta: float) -> bool:
+        """`update_rl` where every env is asked for a step: `inbox.actions` is all that a host has to write.
+
+        Returns:
+            True: all have answered and `answered` is clear. False: proceed as after `update_rl`.
+        """
+        with self.lock:
+            if self.mode is not Mode.TRAINING:
+                self.update_rl(delta)
+                return not self.busy
+            self.ticks += 1
+            self.caller = threading.get_ident()
+            try:
+                together, inbox = self._game.together, self.inbox
+                if self.check.has_choices or not together:
+                    inbox.command[:] = _STEP
+                    self.check.of_trainer(inbox, self.outbox)
+                    if together:
+                        inbox.command[:] = _NOTHING
+                if together:
+                    self._step_together(self._all, inbox.actions)
+                    return True
+                self.tick_training(delta)
+                if self.busy:
+                    self.check.after_tick(inbox)
+                    return False
+                self.answered[:] = 0
+                return True
+            finally:
+                self.caller = None
+
+    def tick_training(self, delta: float) -> None:
+        """Takes the requests of `inbox`, answers what can be answered."""
+        if self._game.together:
+            self._answer_together()
+            return
+        game, command, running, actions = self._game, self._command, self._running, self.inbox.actions
+        asked = command.max(axis=1) if self._agents else command
+        for env in np.flatnonzero(asked).tolist():
+            if asked[env] == _RESET:
+                self._begin(env, *self._told(self._all[env : env + 1]))
+            else:
+                if not running[env]:
+                    if self._agents:
+                        self._require_all_asked(env)
+                    running[env] = True
+                    game.act_in(env, actions)
+                if game.running_in(env):
+                    continue
+                running[env] = False
+                game.read_in(env, False)
+                if self._agents:
+                    self._note_who_lives(env)
+            command[env] = _NOTHING
+            self._marks[env] = self.states.present[env] if self._agents else 1
+
+    def _answer_together(self) -> None:
+        """All steps, then all resets."""
+        inbox, command = self.inbox, self._command
+        steps = command == _STEP
+        count = np.count_nonzero(steps)
+        if count == steps.size:
+            self._step_together(self._all, inbox.actions)
+            self._marks[:] = self.states.present if self._agents else 1
+        else:
+            resets = np.flatnonzero((command[:, 0] if self._agents else command) == _RESET)
+            if count:
+                ids = np.flatnonzero(steps.any(axis=1) if self._agents else steps)
+                if self._agents:
+                    self._require_all_asked(ids)
+                self._step_together(self._all if len(ids) == len(self._all) else ids, inbox.actions)
+                self._marks[ids] = self.states.present[ids] if self._agents else 1
+            if len(resets):
+                self._begin(resets, *self._told(resets))
+                self._marks[resets] = self.states.present[resets] if self._agents else 1
+        command[:] = _NOTHING
+
+    def tick_inference(self) -> None:
+        """State -> policy -> action for every env whose action has ended."""
+        game, out, agents = self._game, self.outbox, self._shape[1]
+        ready = self._all
+        if not game.together:
+            for values in (out.rewards, out.dones, out.truncated):
+                values[:] = 0
+            ready = np.array([env for env in range(len(self._all)) if self._ended(env)], np.intp)
+        over: Any = np.flatnonzero(self._over) if game.together else ready[self._over[ready]]
+        for envs in ([over] if len(over) else []) if game.together else over.tolist():
+            ids = np.atleast_1d(envs)
+            self._over[envs] = False
+            self._begin(envs, [self._first_seeds.pop(env, None) for env in ids.tolist()], [None] * len(ids))
+            assert self.policy is not None
+            self.policy.forget((ids[:, None] * agents + np.arange(agents)).ravel().tolist())
+        if not len(ready):
+            return
+        rows = ready
+        if self._agents:
+            live = self.live
+            if len(ready) < len(live):
+                live = np.zeros_like(live)
+                live[ready] = self.live[ready]
+            rows = np.flatnonzero(live)
+        if len(rows) == len(self.answered):
+            actions = self._decide(out.obs, range(len(rows)))
+        else:
+            actions = np.zeros_like(self.inbox.actions)
+            actions[rows] = self._decide(out.obs[rows], rows.tolist())
+        if game.together:
+            self._step_together(self._all, actions)
+            self._note_ends(slice(None))
+            return
+        for env in ready.tolist():
+            self._running[env] = True
+            game.act_in(env, actions)
+
+    # -- what is done with some envs
+
+    def _told(self, envs: EnvIds) -> tuple[Told, Told]:
+        """(seeds, options) that came with their resets."""
+        inbox, rows = self.inbox, envs * self._shape[1]
+        seeds = [None if seed < 0 else seed for seed in inbox.seeds[rows].tolist()]
+        inbox.seeds[rows] = -1
+        return seeds, [inbox.options.pop(row, None) for row in rows.tolist()]
+
+    def _begin(self, envs: Envs, seeds: Told, options: Told) -> None:
+        together, states = self._game.together, self.states if self._agents else self.outbox
+        if not together:
+            self._running[envs] = False
+        if together or self.mode is Mode.TRAINING:  # in inference mode they say what has ended in this tick
+            for values in (states.rewards, states.dones, states.truncated):
+                values[envs] = 0
+        if self._agents:
+            states.present[envs] = 1
+        with blames_options(
+            next(filter(None, options), None), (int(envs[0]) if together else envs) if len(seeds) == 1 else None
+        ):
+            self._game.begin_in(envs, seeds, options)
+        self._game.read_in(envs, True)
+        if self._agents:
+            self.live[envs] = there = self.states.present[envs] != 0
+            self.everybody = together and bool(self.live.all())
+            if not there.any(axis=-1).all():
+                raise ConfigurationError(
+                    "an episode begins without any agent", fault="engine", field="AGENT",
+                    env_id=int(np.atleast_1d(envs)[np.atleast_1d(there.any(axis=-1)).argmin()]),
+                    expected="one agent or more that is there after the reset",
+                )  # fmt: skip
+
+    def _step_together(self, envs: EnvIds, actions: NDArray[np.float32]) -> None:
+        if self._agents and not (self.everybody and envs is self._all):
+            self._require_somebody(envs)
+        self._game.act_in(envs, actions)
+        self._game.read_in(envs, False)
+        if self._agents:
+            self._note_who_lives(envs)
+
+    def _note_who_lives(self, envs: Envs) -> None:
+        """After a step. Who has ended is away from the next one on, unless the game says otherwise."""
+        out = self.outbox
+        if (
+            self.everybody
+            and envs is self._all
+            and not np.count_nonzero(out.dones)
+            and np.count_nonzero(out.present) == len(out.present)
+        ):
+            return
+        states = self.states
+        self.live[envs] = states.present[envs] > states.dones[envs]
+        self.everybody = self._game.together and bool(self.live.all())
+
+    def _ended(self, env: int) -> bool:
+        """Has its action ended, so that the policy is asked again? Reads what it brought."""
+        if self._running[env]:
+            if self._game.running_in(env):
+                return False
+            self._running[env] = False
+            self._game.read_in(env, False)
+            if self._agents:
+                self._note_who_lives(env)
+            self._note_ends(env)
+        return True
+
+    def _note_ends(self, envs: Any) -> None:
+        self._over[envs] = ~self.live[envs].any(axis=-1) if self._agents else self.outbox.dones[envs] != 0
+
+    def _require_all_asked(self, envs: Envs) -> None:
+        """A step asks every agent that can act."""
+        forgotten = self.live[envs] & (self._command[envs] != _STEP)
+        if np.count_nonzero(forgotten):
+            at, agent = np.argwhere(np.atleast_2d(forgotten))[0]
+            raise MalformedMessage(
+                "an agent that can act was not asked", fault="trainer", field="AGENT",
+                env_id=int(np.atleast_1d(envs)[at]), expected=self._game.spec.agent_names[agent],
+            )  # fmt: skip
+        self._require_somebody(envs)
+
+    def _require_somebody(self, envs: Envs) -> None:
+        can_act = self.live[envs].any(axis=-1)
+        if np.count_nonzero(can_act) < can_act.size:
+            raise MalformedMessage(
+                "nobody in this env can act any more", fault="trainer", field="AGENT", expected="ACT=RESET",
+                env_id=int(np.atleast_1d(envs)[can_act.argmin()]),
+            )  # fmt: skip
+
+    def _decide(self, observations: NDArray[np.float32], rows: Sequence[int]) -> NDArray[np.float32]:
+        """The policy's actions for `rows`, checked: float32 [n, act_size]."""
+        assert self.policy is not None
+        return self.check.of_model(self.policy.decide(rows, observations, self.outbox.masks), rows)

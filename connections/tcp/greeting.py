@@ -1,0 +1,135 @@
+"""The sockets of a session: the first one, with the handshake on it, and those of the envs."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+
+from ue_rl.connections.tcp.link import UNFINISHED, Link, dial
+from ue_rl.errors import EngineBusy, EngineDisconnected, EngineTimeout, EngineUnreachable, HandshakeError, UeRlError
+from ue_rl.spec import EnvSpec
+from ue_rl.wire import MAX_HANDSHAKE, decode_handshake
+from ue_rl.wire.notices import ended_by, notice_of
+
+_NO_GREETING = (
+    "connected, but the engine says nothing, and it is still waited for; a game greets within 0.1 s: "
+    "press Play again (each Play serves one trainer), or is this not the game's port?"
+)
+_BUSY_GRACE = 1.0  # seconds: the trainer that is served may be one that has just closed
+# Seconds of silence behind which another connection is made: one that ends after 24 s and more shows an engine that it
+# was no env socket of the silent one before it, which then has to give way (docs/protocol.md, section 4).
+_REDIAL = 30.0
+_ACCEPT_SECONDS = 0.1  # the deployed plugin takes one connection in so many, and answers none before all are there
+
+
+def shake_hands(host: str, port: int, timeout: float, wait: float = 0.0) -> tuple[Link, EnvSpec]:
+    """The first connection and what the engine said on it.
+
+    Args:
+        timeout: seconds for connecting and, again, for the CONFIG line. wait: keep trying this many seconds while
+            nobody listens or the engine says nothing, and wait this long for a turn where another trainer is served.
+
+    Raises:
+        EngineUnreachable, EngineBusy, EngineTimeout, EngineDisconnected, HandshakeError.
+    """
+    wait_until = time.monotonic() + wait
+    while True:
+        now = time.monotonic()
+        link = Link(dial(host, port, now + timeout, wait=max(wait_until - now, 0.0)), MAX_HANDSHAKE)
+        patience = max(timeout, min(wait_until - now, _REDIAL))
+        try:
+            return link, _handshake(link, patience, wait_until)
+        except BaseException as error:
+            link.close()
+            if not isinstance(error, EngineTimeout):
+                raise
+            if len(link.lines) or time.monotonic() >= wait_until:
+                raise _no_handshake(link, patience if len(link.lines) else max(timeout, wait), error) from error
+
+
+def _handshake(link: Link, timeout: float, wait_until: float) -> EnvSpec:
+    """What the engine says first within `timeout` seconds, or when the trainer before this one has gone.
+
+    Raises:
+        EngineTimeout: it has not said that by then. Otherwise as `shake_hands`.
+    """
+    busy: EngineBusy | None = None
+    deadline = time.monotonic() + timeout
+    while True:
+        try:
+            start, end = link.next_span(deadline, silence=_NO_GREETING if busy is None else "")
+        except (EngineTimeout, EngineDisconnected) as error:
+            if busy is not None and error.field != "ERROR":
+                raise busy from None
+            raise
+        line = bytes(link.lines.data[start:end])
+        notice = notice_of(line)
+        if notice is None:
+            spec = decode_handshake(line)
+            link.greeting = line.decode("ascii").strip()
+            return spec
+        if (ended := ended_by(line)) is not None:
+            raise ended
+        busy = _busy(link, notice[2])
+        deadline = max(wait_until, time.monotonic() + min(_BUSY_GRACE, timeout))
+
+
+def _busy(link: Link, said: dict[str, str]) -> EngineBusy:
+    """The error for a BUSY line with the fields `said`."""
+    who = f"a trainer at {said['PEER']}" if said.get("PEER") else "another trainer"
+    with contextlib.suppress(KeyError, ValueError):
+        who += f", connected for {float(said['SINCE']):.0f} s"
+    host, port = link.sock.getpeername()[:2]
+    return EngineBusy(
+        f"the engine on {host}:{port} serves {who}", fault="caller",
+        cure="close that one first (in a notebook: env.close() on the one of the cell's last run), start a second "
+        "engine on another port, or give wait=SECONDS to wait for your turn",
+    )  # fmt: skip
+
+
+def _no_handshake(link: Link, timeout: float, error: EngineTimeout) -> HandshakeError:
+    unread = link.lines.unread()
+    if unread:
+        return HandshakeError(
+            f"the engine's first line was not finished within {timeout:g} s", fault="engine",
+            expected="a line feed at the end of the line", got=unread, cure=UNFINISHED,
+        )  # fmt: skip
+    return HandshakeError(
+        "the engine accepted the connection but sent no handshake", fault="engine",
+        expected=f"CONFIG:.. within {timeout:g} s", got=error.got,
+        cure="is another trainer connected, did one connect before (then press Play again), "
+        "or is this not the game's port?",
+    )  # fmt: skip
+
+
+def accept_seconds(spec: EnvSpec) -> float:
+    """What an engine may take to accept all env sockets, on top of its deadline."""
+    return 0.0 if spec.version else _ACCEPT_SECONDS * spec.num_envs
+
+
+def open_env_links(
+    host: str, port: int, spec: EnvSpec, max_line: int, timeout: float, *, fall_back: bool
+) -> list[Link]:
+    """Opens the env sockets in order; none where the listener refuses the first and `fall_back`."""
+    links: list[Link] = []
+    count = spec.num_envs
+    deadline = time.monotonic() + timeout + accept_seconds(spec)
+    try:
+        for env in range(count):
+            links.append(Link(dial(host, port, deadline), max_line))
+            if env % 4 == 3:
+                # Engines let about 8 connections wait to be accepted; one too many is tried again a second later.
+                time.sleep(1e-4)
+    except BaseException as error:
+        for link in links:
+            link.close()
+        if not isinstance(error, UeRlError):
+            raise
+        if fall_back and not links and isinstance(error, EngineUnreachable):
+            return []
+        raise type(error)(
+            f"the engine took the first connection, but only {len(links)} of {count} env sockets",
+            fault="engine", got=error.got,
+            cure="if it serves one socket for all envs, connect with channel='shared'",
+        ) from error  # fmt: skip
+    return links

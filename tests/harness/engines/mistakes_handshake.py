@@ -1,0 +1,180 @@
+"""Mistakes in the handshake, and in how messages end."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tests.harness.engines.right import Answer, Ask, RightEngine
+from tests.harness.engines.ways import (
+    Change,
+    Way,
+    config,
+    line,
+    made,
+)
+
+if TYPE_CHECKING:
+    import socket
+    from collections.abc import Callable
+
+
+@made("no-handshake", "never", "nothing comes")
+def _no_handshake(engine: RightEngine) -> None:
+    engine.greet = lambda sock: None
+
+
+@made("no-handshake", "closes", "the connection is closed at once")
+def _closes(engine: RightEngine) -> None:
+    engine.greet = lambda sock: engine._close_clients()
+
+
+@made("no-handshake", "state-first", "the first line is a state")
+def _state_first(engine: RightEngine) -> None:
+    engine.greet = lambda sock: engine.deliver(sock, engine.join([engine.write(engine.observe(Ask(0, None)))]))
+
+
+@made("late-handshake", "after-request", "it comes after the first request, with its answer")
+def _late_handshake(engine: RightEngine) -> None:
+    greet, cut = engine.greet, engine.cut
+    engine.greet = lambda sock: None
+    greeted: set[socket.socket] = set()
+
+    def cut_late(sock: socket.socket, data: bytes) -> list[bytes]:
+        if sock not in greeted:
+            greeted.add(sock)
+            greet(sock)
+        return cut(sock, data)
+
+    engine.cut = cut_late
+
+
+@made("unasked", "at-once", "a state comes right behind the handshake")
+def _answer_before_asked(engine: RightEngine) -> None:
+    greet = engine.greet
+
+    def and_a_state(sock: socket.socket) -> None:
+        greet(sock)
+        asks = [Ask(env, None) for env in range(engine.num_envs)]
+        engine.deliver(sock, engine.join([engine.write(engine.observe(ask)) for ask in asks]))
+
+    engine.greet = and_a_state
+
+
+def _only_greeting(edit: bytes) -> Change:
+    def change(engine: RightEngine) -> None:
+        engine.greet = lambda sock: engine.deliver(sock, engine.config.encode() + edit)
+
+    return change
+
+
+_no_newline_greeting = made("no-newline", "handshake", "the handshake alone")(_only_greeting(b""))
+_return_greeting = made("carriage-return-only", "handshake", "the handshake alone")(_only_greeting(b"\r"))
+_nul_greeting = made("no-newline", "nul", "a NUL ends each message")(_only_greeting(b"\0"))
+
+
+@made("handshake-again", "behind", "right behind the first one")
+def _again_at_once(engine: RightEngine) -> None:
+    greet = engine.greet
+
+    def twice(sock: socket.socket) -> None:
+        greet(sock)
+        greet(sock)
+
+    engine.greet = twice
+
+
+@made("handshake-again", "env-sockets", "on each env socket, too", channel="PER_ENV")
+def _again_on_env_sockets(engine: RightEngine) -> None:
+    take = engine._take
+
+    def greeting(sock: socket.socket) -> None:
+        take(sock)
+        if sock in engine._envs:
+            engine.greet(sock)
+
+    engine._take = greeting  # type: ignore[method-assign]
+
+
+@made("channel-not-said", "shared-only", "no CHANNEL, and env sockets are never looked at", channel="SHARED")
+def _no_word_of_it(engine: RightEngine) -> None:
+    engine.config = engine.config.replace("CHANNEL=SHARED;", "").replace("ERROR,", "")
+    engine.busy = lambda sock: None
+
+
+def _all_bytes(name: str, says: str, edit: Callable[[bytes], bytes]) -> Way:
+    """Edits every message, the handshake among them."""
+
+    @made("not-plain-text", name, says)
+    def change(engine: RightEngine) -> None:
+        deliver = engine.deliver
+        engine.deliver = lambda sock, data: deliver(sock, edit(data))
+
+    return change
+
+
+@made("handshake-again", "each-reset", "before the answer to each reset")
+def _again(engine: RightEngine) -> None:
+    join = engine.join
+    resets: list[bool] = []
+    write = engine.write
+
+    def noting(answer: Answer) -> str:
+        resets.append(answer.reset)
+        return write(answer)
+
+    def joined(rows: list[str]) -> bytes:
+        text = join(rows)
+        if any(resets):
+            text = f"{engine.config}\n".encode() + text
+        resets.clear()
+        return text
+
+    engine.write, engine.join = noting, joined
+
+
+WAYS: list[Way] = [
+    _no_handshake,
+    _closes,
+    _state_first,
+    _late_handshake,
+    _answer_before_asked,
+    _again,
+    _again_at_once,
+    _again_on_env_sockets,
+    config("bad-handshake", "no-word", "without the word CONFIG", lambda c: c.replace("CONFIG:", "")),
+    config("bad-handshake", "no-obs", "without OBS", lambda c: c.replace("OBS=6;", "")),
+    config("bad-handshake", "text", "OBS is a word", lambda c: c.replace("OBS=6;", "OBS=six;")),
+    config("bad-handshake", "json", "as JSON", lambda c: '{"obs": 6, "act": 2, "envs": 3}'),
+    config("bad-handshake", "no-count", "MULTI without ENV_COUNT", lambda c: c.replace("ENV_COUNT=3;", "")),
+    config("bad-handshake", "commas", "commas between the keys", lambda c: c.replace(";", ",")),
+    config(
+        "bad-handshake", "space", "ACT_SPACE has another size", lambda c: c.replace("(-1:1,-2:2)", "(-1:1,-1:1,-1:1)")
+    ),
+    config("bad-handshake", "bounds", "a bound as 1..2", lambda c: c.replace("-5:5", "-5..5")),
+    config("wrong-version", "2", "VERSION=2", lambda c: c.replace("VERSION=1", "VERSION=2")),
+    config("wrong-version", "game", "the game's version", lambda c: c.replace("VERSION=1", "VERSION=5.3.2")),
+    config("wrong-version", "1.1", "VERSION=1.1", lambda c: c.replace("VERSION=1", "VERSION=1.1")),
+    config("not-version-1", "absent", "no VERSION", lambda c: c.replace("VERSION=1;", ""), certain=False),
+    config("not-version-1", "0", "VERSION=0", lambda c: c.replace("VERSION=1;", "VERSION=0;"), certain=False),
+    config("unknown-key", "actspace", "ACTSPACE=", lambda c: c.replace("ACT_SPACE=", "ACTSPACE="), certain=False),
+    config("unknown-key", "feature", "FEATURES=SEEDS", lambda c: c.replace("SEED", "SEEDS"), certain=False),
+    config("unknown-key", "features", "FEATURE=", lambda c: c.replace("FEATURES=", "FEATURE="), certain=False),
+    config("channel-not-said", "absent", "no CHANNEL", lambda c: c.replace("CHANNEL=ANY;", ""), certain=False),
+    _no_word_of_it,
+    config("env-refused", "one-more", "ENV_COUNT is one too many", lambda c: c.replace("COUNT=3", "COUNT=4")),
+    # bytes
+    _all_bytes("nul", "a NUL behind each line feed, as sizeof sends it", lambda data: data + b"\0"),
+    _all_bytes("nul-inside", "a NUL before each line feed", lambda data: data.replace(b"\n", b"\0\n")),
+    _all_bytes("byte-order-mark", "one before each message", lambda data: b"\xef\xbb\xbf" + data),
+    _all_bytes("utf-16", "UTF-16", lambda data: data.decode().encode("utf-16-le")),
+    _all_bytes("length", "the length before each message", lambda data: len(data).to_bytes(4, "little") + data),
+    line("not-plain-text", "nul-rows", "a NUL behind each answer", lambda data: data + b"\0"),
+    # how messages end
+    _no_newline_greeting,
+    line("no-newline", "rows", "no row ends", lambda data: data.rstrip(b"\n")),
+    line("no-newline", "before", "a line feed before each message", lambda data: b"\n" + data.rstrip(b"\n")),
+    line("no-newline", "backslash", "a backslash and an n", lambda data: data.replace(b"\n", b"\\n")),
+    _nul_greeting,
+    _return_greeting,
+    line("carriage-return-only", "rows", "rows", lambda data: data.replace(b"\n", b"\r")),
+]

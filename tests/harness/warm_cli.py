@@ -1,0 +1,275 @@
+"""WarmCli: `ue-rl` as real processes that start at once, because they are forked from one that has imported torch.
+
+    with WarmCli() as cli:
+        run = cli.start(["train", "--port", "7801", "--timesteps", "2000"], output=tmp_path / "out.txt", cwd=tmp_path)
+        run.wait_for("3 of 4 engines", 10)       until its output has this
+        run.signal(signal.SIGTERM)
+        assert run.wait(10) == 143
+
+Each process leads a session of its own, as one that was started from a terminal. POSIX only.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import gc
+import importlib
+import json
+import os
+import re
+import select
+import signal
+import subprocess
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+# What a training run imports sooner or later; torch._dynamo is loaded by the first optimizer, for 1.5 s.
+TRAINING = (
+    "torch._dynamo", "torch.utils.tensorboard", "matplotlib.backends.backend_agg", "matplotlib.font_manager",
+    "matplotlib.figure", "ue_rl.cli.train", "ue_rl.training.learner", "ue_rl.training.engine", "ue_rl.training.curves",
+    "ue_rl.inference.export.sb3",
+)  # fmt: skip
+
+
+class WarmProcess:
+    """One `ue-rl` process.
+
+    Attributes:
+        pid: its process id, and that of its group.
+    """
+
+    def __init__(self, pid: int, output: Path) -> None:
+        self.pid, self.output = pid, output
+        self.ended = threading.Event()
+        self.code: int | None = None
+
+    @property
+    def text(self) -> str:
+        """Standard output and error so far, without colours."""
+        return re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", self.output.read_text("utf-8", "replace"))
+
+    def wait_for(self, pattern: str, timeout: float = 20.0) -> str:
+        """Waits until the output matches the regular expression; what matched.
+
+        Raises:
+            AssertionError: it never did, or the process ended before; with the output.
+        """
+        deadline = time.monotonic() + timeout
+        while True:
+            over = self.ended.is_set() or time.monotonic() > deadline  # before the last look
+            if found := re.search(pattern, self.text):
+                return found.group()
+            if over:
+                raise AssertionError(f"no {pattern!r} (exit code {self.code}) in:\n{self.text}")
+            time.sleep(0.005)
+
+    def wait(self, timeout: float = 30.0) -> int:
+        """Its exit code, -9 after SIGKILL.
+
+        Raises:
+            AssertionError: it still runs; with the output.
+        """
+        if not self.ended.wait(timeout):
+            raise AssertionError(f"still running after {timeout} s:\n{self.text}")
+        assert self.code is not None
+        return self.code
+
+    def signal(self, number: int, group: bool = False) -> None:
+        """Sends a signal, to its group too, as a terminal does with Ctrl-C. Nothing where it has ended."""
+        if not self.ended.is_set():
+            try:
+                os.killpg(self.pid, number) if group else os.kill(self.pid, number)
+            except ProcessLookupError:
+                return
+
+
+class WarmCli:
+    """The process that has everything imported, and those forked from it. Use as a context manager, or `close()`.
+
+    Args:
+        threads: OMP_NUM_THREADS of all. modules: what is imported before the first fork.
+    """
+
+    def __init__(self, threads: int = 1, modules: Sequence[str] = TRAINING) -> None:
+        environment = {**os.environ, "OMP_NUM_THREADS": str(threads), "PYTHONUNBUFFERED": "1"}
+        self._process = subprocess.Popen(
+            [sys.executable, __file__, *modules], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+            env=environment, start_new_session=True,
+        )  # fmt: skip
+        self._lock = threading.Lock()
+        self._runs: dict[int, WarmProcess] = {}
+        self._started: WarmProcess | None = None
+        self._told = threading.Event()
+        self._next: Path | None = None
+        self._reader = threading.Thread(target=self._read, name="warm-cli", daemon=True)
+        self._reader.start()
+
+    def start(
+        self, words: Sequence[str], *, output: Path, errors: Path | None = None, cwd: Path | None = None,
+        environment: Mapping[str, str] | None = None, file_limit: int | None = None,
+    ) -> WarmProcess:  # fmt: skip
+        """Starts `ue-rl WORDS`.
+
+        Args:
+            output: a file for standard output and error; a terminal becomes that of the process.
+            errors: another one for standard error. cwd: its working directory.
+            environment: instead of this process's own. file_limit: bytes that a file it writes may have (ulimit -f).
+        """
+        for path in (output, errors or output):
+            path.touch()
+        asked = {
+            "words": [str(word) for word in words], "output": str(output), "errors": str(errors or output),
+            "cwd": str(cwd or os.getcwd()),
+            "environment": dict(os.environ if environment is None else environment), "file_limit": file_limit,
+        }  # fmt: skip
+        with self._lock:
+            self._told.clear()
+            self._next = output
+            _send(self._pipe(self._process.stdin), asked)
+            if not self._told.wait(60) or self._started is None:
+                raise RuntimeError("the process that has everything imported does not answer; see its error output")
+            return self._started
+
+    def close(self) -> None:
+        """Kills what still runs; idempotent."""
+        for run in list(self._runs.values()):
+            run.signal(signal.SIGCONT)
+            run.signal(signal.SIGKILL)
+        for run in list(self._runs.values()):
+            run.ended.wait(5)
+        self._pipe(self._process.stdin).close()
+        self._process.wait(10)
+        self._reader.join(10)
+        self._pipe(self._process.stdout).close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    @staticmethod
+    def _pipe(pipe: IO[bytes] | None) -> IO[bytes]:
+        assert pipe is not None
+        return pipe
+
+    def _read(self) -> None:
+        for line in self._pipe(self._process.stdout):
+            told = json.loads(line)
+            if "started" in told:
+                assert self._next is not None
+                self._started = self._runs[told["started"]] = WarmProcess(told["started"], self._next)
+                self._told.set()
+            else:
+                run = self._runs[told["ended"]]
+                run.code = told["code"]
+                run.ended.set()
+        self._started = None
+        self._told.set()
+
+
+# -- the process that forks
+
+
+def _send(pipe: IO[bytes], message: Mapping[str, Any]) -> None:
+    pipe.write(json.dumps(message).encode() + b"\n")
+    pipe.flush()
+
+
+def _serve(modules: Iterable[str]) -> None:
+    """Forks for each line on standard input; returns in the child that is to run, and at the end of the input."""
+    for module in modules:
+        importlib.import_module(module)
+    gc.freeze()  # else the first collection in each process copies all of it
+    wake_out, wake_in = os.pipe()
+    for end in (wake_out, wake_in):
+        os.set_blocking(end, False)
+    signal.signal(signal.SIGCHLD, lambda *_: None)
+    signal.set_wakeup_fd(wake_in)
+    answers = os.fdopen(os.dup(1), "wb")
+    buffer = b""
+    while True:
+        ready, _, _ = select.select([0, wake_out], [], [])
+        if wake_out in ready:
+            os.read(wake_out, 4096)
+            for pid, status in _ended():
+                _send(answers, {"ended": pid, "code": os.waitstatus_to_exitcode(status)})
+        if 0 not in ready:
+            continue
+        data = os.read(0, 65_536)
+        if not data:
+            sys.exit()
+        *lines, buffer = (buffer + data).split(b"\n")
+        for line in lines:
+            pid = os.fork()
+            if pid == 0:
+                signal.set_wakeup_fd(-1)
+                for fd in (wake_out, wake_in, answers.fileno()):
+                    os.close(fd)
+                _become(json.loads(line))
+                return
+            _send(answers, {"started": pid})
+
+
+def _ended() -> Iterable[tuple[int, int]]:
+    while True:
+        try:
+            pid, status = os.waitpid(-1, os.WNOHANG)
+        except ChildProcessError:
+            return
+        if pid == 0:
+            return
+        yield pid, status
+
+
+def _become(asked: Mapping[str, Any]) -> None:
+    os.setsid()
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    for target, path in enumerate((os.devnull, asked["output"], asked["errors"])):
+        fd = os.open(path, os.O_WRONLY | os.O_APPEND if target else os.O_RDONLY)
+        os.dup2(fd, target)
+        os.close(fd)
+    if os.isatty(1):
+        os.close(os.open(asked["output"], os.O_RDWR))  # who may read it, and leads a session, gets it as his own
+    os.environ.clear()
+    os.environ.update(asked["environment"])
+    os.chdir(asked["cwd"])
+    if asked["file_limit"] is not None:
+        import resource
+
+        resource.setrlimit(resource.RLIMIT_FSIZE, (asked["file_limit"], asked["file_limit"]))
+    sys.argv[:] = ["ue-rl", *asked["words"]]
+
+
+def _run() -> None:
+    """As `ue-rl`; ends the process as the interpreter would, without the second that it takes to free all modules."""
+    from ue_rl.cli import main
+
+    code: object = 1
+    try:
+        main()
+    except SystemExit as end:
+        code = end.code
+    except BaseException:  # noqa: BLE001  as the interpreter does it
+        traceback.print_exc()
+    with contextlib.suppress(BaseException):
+        threading._shutdown()  # type: ignore[attr-defined]  # as multiprocessing does: waits for threads
+    atexit._run_exitfuncs()
+    for stream in (sys.stdout, sys.stderr):
+        stream.flush()
+    os._exit(code if isinstance(code, int) else int(code is not None))
+
+
+if __name__ == "__main__":
+    _serve(sys.argv[1:])
+    _run()

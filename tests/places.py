@@ -1,0 +1,88 @@
+"""What each place of the tree is for, and what it may import: the rule table of docs/architecture.md.
+
+From the top floor to the ground: a place sees only places further down, or others of its own room. Read by
+tests/test_architecture.py, which holds every file to it, and by docs/architecture_drawing.py, which draws it.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+ROOMS = ("connections/", "bridges/", "inference/")
+GROUND = {f"ue_rl/{name}" for name in ("transport.py", "buffers.py", "spec.py", "spaces/", "system/", "errors.py")}
+
+
+class Place(NamedTuple):
+    """A folder, or a file of ue_rl/ itself. A file belongs to the longest name that its path begins with."""
+
+    name: str
+    what: str
+    sees: str  # the names of other places, those of ue_rl/ without "ue_rl/"; "*": all
+
+    def may_see(self) -> set[str]:
+        """The full names of the places that its files may import, itself among them."""
+        if self.sees == "*":
+            return {row.name for row in ROWS}
+        others = {name if name.startswith(ROOMS) else f"ue_rl/{name}" for name in self.sees.split()}
+        return others | {self.name} | (set() if self.name in GROUND else GROUND)
+
+
+# fmt: off
+ROWS = (
+    Place("ue_rl/__main__.py", "python -m ue_rl", "cli/"),
+    Place("ue_rl/cli/", "the commands", "*"),
+    Place("ue_rl/rllib/", "RLlib: env runners, learner, export",
+          "training/ saving/ agents/ connecting.py launching/ engines/ inference/ inference/export/ rllink/ envs/ "
+          "calls/ wire/"),
+    Place("ue_rl/training/", "a training run",
+          "compliance/ saving/ agents/ connecting.py launching/ engines/ bridges/ inference/ envs/ calls/ wire/"),
+    Place("ue_rl/compliance/", "`ue-rl check`: what an engine does wrong",
+          "compliance/checks/ connecting.py connections/tcp/ shm/ wire/"),
+    Place("ue_rl/compliance/checks/", "one check after another", "compliance/ wire/"),
+    Place("ue_rl/testing/", "tests of engines and trainers", "testing/engines/ bridges/ carriers/ wire/"),
+    Place("ue_rl/testing/engines/", "engines for tests, also broken ones",
+          "testing/ bridges/ bridges/shm/ commands/ shm/ wire/"),
+    Place("ue_rl/__init__.py", "import ue_rl", "envs/"),
+    Place("ue_rl/connecting.py", "connect(url), launch(command)", "connections/ launching/ engines/ envs/ carriers/"),
+    Place("ue_rl/saving/", "checkpoints, exact resume, AutoSave", "envs/"),
+    Place("ue_rl/agents/", "groups of agents, self-play, PettingZoo", "envs/ calls/ carriers/"),
+    Place("ue_rl/envs/", "VecEnv, Gymnasium envs", "calls/"),
+    Place("ue_rl/launching/", "engine processes, their keeper, ports", "engines/ carriers/ shm/"),
+    Place("ue_rl/engines/", "several engines as one, losses, restarts", "carriers/ session.py"),
+    Place("ue_rl/rllink/", "RLlib's protocol for simulators", ""),
+    Place("connections/", "the trainer's side", "connections/tcp/ connections/shm/"),
+    Place("connections/shm/", "shared memory", "connections/tcp/ carriers/ shm/ commands/ wire/ session.py"),
+    Place("connections/tcp/", "text over sockets", "carriers/ wire/"),
+    Place("bridges/", "the engine's side", "bridges/tcp/ bridges/shm/ commands/ wire/"),
+    Place("bridges/shm/", "shared memory", "bridges/ shm/ commands/ wire/ session.py"),
+    Place("bridges/tcp/", "text over sockets", "bridges/ wire/ session.py"),
+    Place("inference/", "a trained policy in the trainer's place", "wire/"),
+    Place("inference/export/", "makes ONNX files", "inference/ inference/runtime/"),
+    Place("inference/server/", "answers games that have no runtime", "inference/ inference/runtime/ wire/"),
+    Place("inference/runtime/", "runs ONNX files", "inference/"),
+    Place("ue_rl/carriers/", "the life of a connection", "session.py wire/"),
+    Place("ue_rl/calls/", "what is asked between two steps; parameters", "wire/"),
+    Place("ue_rl/commands/", "messages of shared memory", "wire/"),
+    Place("ue_rl/shm/", "memory: header, segment, ring, bell", "wire/"),
+    Place("ue_rl/wire/", "text: codec, handshake, kernels", ""),
+    Place("ue_rl/session.py", "which message may come now", ""),
+    Place("ue_rl/transport.py", "what an env needs of a connection", "buffers.py spec.py"),
+    Place("ue_rl/buffers.py", "the arrays of a step", "spec.py"),
+    Place("ue_rl/spec.py", "what a handshake agreed on", "spaces/ errors.py"),
+    Place("ue_rl/spaces/", "what the numbers of a row mean", "errors.py"),
+    Place("ue_rl/system/", "processes, files, lazy imports", "errors.py"),
+    Place("ue_rl/errors.py", "every error, and who is at fault", ""),
+)
+# fmt: on
+
+
+def place_of(path: str) -> Place:
+    """The row that a file of the repository belongs to.
+
+    Raises:
+        LookupError: to none: the table says nothing of it.
+    """
+    rows = [row for row in ROWS if path == row.name or (row.name.endswith("/") and path.startswith(row.name))]
+    if not rows:
+        raise LookupError(f"{path} has no row in tests/places.py")
+    return max(rows, key=lambda row: len(row.name))

@@ -1,0 +1,69 @@
+"""A game that adds up its actions, a server of it, and trainers that are asyncio streams."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+from ue_rl.bridges import BridgeServer, VectorBridge
+from ue_rl.spec import Channel, EnvSpec
+
+Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
+
+
+class Sum(VectorBridge):
+    """Adds up the actions."""
+
+    def reset_envs(self, env_ids: Any, seeds: Any, options: Any) -> None:
+        self.outbox.obs[env_ids] = 0
+
+    def step_envs(self, actions: Any, env_ids: Any) -> None:
+        self.outbox.obs[env_ids] += actions[env_ids]
+
+
+def bridge(n: int = 2, channel: Channel | None = Channel.ANY, kind: type[Sum] = Sum, **options: Any) -> Sum:
+    return kind(EnvSpec(1, 1, num_envs=n, channel=channel, **options))
+
+
+@asynccontextmanager
+async def hosting(hosted: Any, **options: Any) -> AsyncIterator[BridgeServer]:
+    async with BridgeServer(hosted, port=0, **options) as server:
+        yield server
+
+
+async def dial(server: BridgeServer) -> Streams:
+    return await asyncio.open_connection("127.0.0.1", server.port)
+
+
+async def line(streams: Streams) -> str:
+    return (await asyncio.wait_for(streams[0].readline(), 5)).decode()
+
+
+async def greeted(server: BridgeServer) -> Streams:
+    trainer = await dial(server)
+    assert (await line(trainer)).startswith("CONFIG")
+    return trainer
+
+
+async def say(streams: Streams, text: str) -> None:
+    streams[1].write(text.encode())
+    await streams[1].drain()
+
+
+async def settle() -> None:
+    """Lets the server see what has been sent: a few turns of the loop."""
+    for _ in range(20):
+        await asyncio.sleep(0.001)
+
+
+async def closed(streams: Streams) -> None:
+    streams[1].close()
+    await streams[1].wait_closed()
+
+
+async def is_closed_by_the_server(streams: Streams) -> bool:
+    """Says why, where it may, and nothing else."""
+    said = await asyncio.wait_for(streams[0].read(), 5)
+    return said == b"" or (said[:6] == b"ERROR=" and said.index(b"\n") == len(said) - 1)

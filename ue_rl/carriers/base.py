@@ -1,0 +1,339 @@
+"""BaseTransport: the life of every connection, and the checks of what its caller gives it."""
+
+from __future__ import annotations
+
+import abc
+import logging
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ue_rl.buffers import Resets, StepBuffers
+from ue_rl.carriers.checks import check_actions, check_finite, check_reset, listed
+from ue_rl.carriers.pending import acting, expect, live_agents
+from ue_rl.errors import (
+    ActionError,
+    CommandFailed,
+    ConfigurationError,
+    ConnectionUnusable,
+    UeRlError,
+    UnsupportedByEngine,
+)
+from ue_rl.session import Event, Session, State
+from ue_rl.spec import EnvSpec
+from ue_rl.system.forks import notify_of_forks
+from ue_rl.transport import Draw, Options, Seeds, Transport
+from ue_rl.wire.calls import check_call, understood
+from ue_rl.wire.handshake import unknown_words
+from ue_rl.wire.settings import check_settings
+
+_log = logging.getLogger("ue_rl.connections")
+
+# Enum members are slow to look up, and these are needed in every step.
+_ASK, _ANSWERED, _ASKED = Event.ASK, Event.ANSWERED, State.ASKED
+_Self = TypeVar("_Self", bound="BaseTransport")
+
+
+class BaseTransport(Transport):
+    """See the module's docstring.
+
+    A carrier implements `_open`, `_ask`, `_ask_resets`, `_collect`, `_drop` and `describe`, and `_call` where it can.
+
+    Args:
+        timeout: seconds for a step or reset to be answered.
+        connect_timeout: seconds for connecting and, again, for the handshake; None: `timeout`.
+        wait: keep trying to connect this many seconds while nobody is there, or another trainer is served.
+
+    Attributes:
+        buffers, handshake: see Transport; set by `_open`.
+        timeout: as given; it may be changed between requests.
+        carries: what it is, for error messages.
+
+    Raises:
+        ConfigurationError: a deadline is not positive and finite.
+    """
+
+    carries = "this connection"
+    handshake = ""
+
+    def __init__(self, timeout: float = 30.0, connect_timeout: float | None = None, wait: float = 0.0) -> None:
+        for name, seconds in (("timeout", timeout), ("connect_timeout", connect_timeout)):
+            if seconds is not None and not 0 < seconds < float("inf"):
+                raise ConfigurationError(
+                    "a deadline must be positive and finite", fault="caller", field=name, got=seconds
+                )
+        self.timeout, self.wait = timeout, wait
+        self.connect_timeout = timeout if connect_timeout is None else connect_timeout
+        self._session = Session()
+        self._spec: EnvSpec | None = None
+        self._agents = 1
+        self._draw: Draw | None = None
+        notify_of_forks(self)
+
+    # -- what a carrier implements
+
+    @abc.abstractmethod
+    def _open(self) -> EnvSpec:
+        """Connects, shakes hands and makes `buffers`."""
+
+    @abc.abstractmethod
+    def _ask(self, actions: NDArray[np.float32], resets: Resets | None) -> None:
+        """Sends a step of all envs but those that are reset.
+
+        Calls `check_actions` where its encoder does not check them as strictly.
+
+        Args:
+            resets: checked, never of all envs; None in the usual case.
+
+        Raises:
+            ActionError: only before anything was sent. Anything else makes the connection dead.
+        """
+
+    @abc.abstractmethod
+    def _ask_resets(self, resets: Resets) -> None:
+        """Sends resets; they were checked.
+
+        Raises:
+            ConfigurationError, UnsupportedByEngine: only before anything was sent. Anything else makes the connection
+                dead.
+        """
+
+    @abc.abstractmethod
+    def _collect(self) -> None:
+        """Waits until every asked env has answered into `buffers`."""
+
+    def _call(self, line: bytes) -> bytes:
+        """Sends a request beside the steps, without its line ending, and waits for its answer, which is returned so."""
+        raise UnsupportedByEngine(
+            f"{self.carries} has no requests beside the steps",
+            fault="caller",
+            field=line[:40].decode("ascii", "replace"),
+        )
+
+    # -- after a loss
+
+    @property
+    def last_number(self) -> int:
+        """The highest number that a request had (FEATURES=SEQ, docs/protocol.md, section 5); 0: none had one."""
+        return 0
+
+    def replace(self, last_number: int) -> str:
+        """Before the first request: this connection takes the place of one to the same engine, which was lost.
+
+        An answer to that one may still come, and must not be taken for one to this.
+
+        Args:
+            last_number: of the lost connection.
+
+        Returns:
+            what cannot be told of such answers, as a sentence; "" where each is known by its number.
+
+        Raises:
+            EngineTimeout, EngineDisconnected, ProtocolError: the engine answered what this one has not asked.
+        """
+        return ""
+
+    @abc.abstractmethod
+    def _drop(self) -> None:
+        """Lets go of everything; idempotent, never raises. It may be called from another thread than the others."""
+
+    @abc.abstractmethod
+    def describe(self) -> dict[str, str]:
+        """See Transport.describe."""
+
+    # -- life
+
+    @property
+    def spec(self) -> EnvSpec:
+        """See Transport.spec."""
+        if self._spec is None:
+            self._session.require(_ASK)
+        assert self._spec is not None
+        return self._spec
+
+    def connect(self) -> EnvSpec:
+        """See Transport.connect."""
+        if self._spec is None:
+            self._session.on(Event.CONNECT)
+            try:
+                spec = self._open()
+                self._session.on(Event.CONFIG)
+            except BaseException as error:
+                self._died(error)
+                raise
+            self._spec, self._agents = spec, spec.agents_per_env
+            for advice in unknown_words(spec):
+                _log.warning("%s", advice)
+            _log.info("connected: %s", ", ".join(f"{key} {value}" for key, value in self.describe().items()))
+        return self._spec
+
+    def close(self) -> None:
+        """See Transport.close. Arrays that were given out stay readable."""
+        self._session.on(Event.CLOSE)
+        self._drop()
+
+    def fail(self, reason: object) -> None:
+        """See Transport.fail."""
+        self._session.on(Event.FAIL, reason)
+        self._drop()
+
+    def forked(self) -> None:
+        """In a forked child: the session is its parent's. `close()` stays allowed, and ends nothing of the parent."""
+        error = ConnectionUnusable(
+            "it was opened before this process was forked, and is its parent's", fault="caller",
+            cure="connect in the process that uses it",
+        )  # fmt: skip
+        self._session.on(Event.FAIL, error)
+
+    def __enter__(self: _Self) -> _Self:
+        """Connects."""
+        self.connect()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Closes."""
+        self.close()
+
+    # -- requests and answers
+
+    def send_actions(self, actions: NDArray[np.float32], resets: Sequence[int] | None = None) -> None:
+        """See Transport.send_actions."""
+        if resets is not None and len(resets):
+            self._session.require(_ASK)
+            check_reset(self.spec, resets, None, None)
+            if len(resets) == self.spec.num_envs:
+                self.reset()
+                return
+            self._check_step(actions, resets)
+            given: Resets | None = self._resets(list(resets), None, None)
+        else:
+            given = None
+        self._session.on(_ASK)
+        try:
+            if self.buffers.infos:
+                self.buffers.infos.clear()
+            self._ask(actions, given)
+        except (ActionError, ConfigurationError, UnsupportedByEngine):  # nothing was sent
+            self._session.on(Event.WITHDRAW)
+            raise
+        except BaseException as error:
+            self._died(error)
+            raise
+
+    def reset(self, env_ids: Sequence[int] | None = None, seeds: Seeds = None, options: Options = None) -> None:
+        """See Transport.reset."""
+        self._session.require(_ASK)
+        seeds, options = listed("SEED", seeds), listed("OPTIONS", options)
+        check_reset(self.spec, env_ids, seeds, options)
+        given = self._resets(env_ids, seeds, options)
+        self._session.on(_ASK)
+        try:
+            self.buffers.infos.clear()
+            self._ask_resets(given)
+        except (ConfigurationError, UnsupportedByEngine):  # nothing was sent
+            self._session.on(Event.WITHDRAW)
+            raise
+        except BaseException as error:
+            self._died(error)
+            raise
+
+    def call(self, line: str) -> str:
+        """See Transport.call."""
+        check_call(line)
+        self._session.on(_ASK)
+        try:
+            answer = self._answer(line)
+        except (CommandFailed, UnsupportedByEngine, ConfigurationError):  # it is as it was
+            self._session.on(Event.WITHDRAW)
+            raise
+        except BaseException as error:
+            self._died(error)
+            raise
+        self._session.on(_ANSWERED)
+        return answer
+
+    def _answer(self, line: str) -> str:
+        """The answer to a call, of this engine."""
+        return understood(line, self._call(line.encode("ascii")))
+
+    def receive(self) -> StepBuffers:
+        """See Transport.receive."""
+        if self._session.state is not _ASKED:
+            self._session.require(_ANSWERED)
+        try:
+            self._collect()
+            self._session.on(_ANSWERED)
+        except BaseException as error:
+            self._died(error)
+            raise
+        return self.buffers
+
+    @property
+    def commands(self) -> Any:
+        """See Transport.commands."""
+        raise UnsupportedByEngine(
+            "commands need shared memory", fault="caller", field="commands", got=self.carries,
+            cure="connect with transport='auto' or 'shm' to an engine on this machine that offers shared memory",
+        )  # fmt: skip
+
+    # -- helpers
+
+    @property
+    def draw_parameters(self) -> Draw | None:
+        """See Transport.draw_parameters."""
+        return self._draw
+
+    @draw_parameters.setter
+    def draw_parameters(self, draw: Draw | None) -> None:
+        self._draw = draw
+
+    def _resets(self, env_ids: Sequence[int] | None, seeds: Seeds, options: Options) -> Resets:
+        """Draws the parameters; after every check of what was given, so that a refused request draws nothing."""
+        draw = self._draw
+        if draw is None:
+            return Resets(env_ids, seeds, options)
+        envs = range(self.spec.num_envs) if env_ids is None else env_ids
+        return Resets(env_ids, seeds, options, [self._draw_checked(draw, int(env)) for env in envs])
+
+    def _draw_checked(self, draw: Draw, env_id: int) -> Mapping[str, float] | None:
+        drawn = draw(env_id)
+        if drawn:
+            check_settings(self.spec.parameters, drawn, env_id)
+        return drawn
+
+    def _check_step(self, actions: NDArray[np.float32], begin: Sequence[int]) -> None:
+        """What a carrier would refuse of a step in which the envs `begin` are reset.
+
+        Raises:
+            ActionError, ConfigurationError: see Transport.send_actions.
+        """
+        check_actions(self.spec, actions)
+        some = self._agents > 1
+        if not math.isfinite(np.vdot(actions, actions)):  # a sum of squares that is finite has finite terms
+            check_finite(self.spec, actions, begin, live_agents(self.buffers) if some else None)
+        if some:
+            reset = np.zeros(self.spec.num_envs, np.bool_)
+            reset[np.asarray(begin, np.intp)] = True
+            acting(self.buffers, reset)
+
+    def _expect(self, resets: Resets | None, steps: bool) -> int:
+        """See `expect`."""
+        return expect(self.buffers, self._agents, resets, steps)
+
+    def _died(self, error: BaseException) -> None:
+        """Makes the connection dead because of what escaped.
+
+        Raises:
+            ConnectionUnusable: another thread, or a signal's handler, has closed the connection meanwhile: `error` is
+                only what this thread saw of that.
+        """
+        if not isinstance(error, Exception):
+            self.fail(f"interrupted ({type(error).__name__}) while waiting for the engine")
+            return
+        named = isinstance(error, UeRlError)
+        if self._session.state is State.CLOSED or (self._session.state is State.FAILED and not named):
+            self._session.require(_ASK)
+        self.fail(error if named else f"{type(error).__name__}: {error}")

@@ -1,0 +1,107 @@
+"""What a caller may give a transport: the actions of a step, the envs, seeds and options of a reset."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ue_rl.errors import ActionError, ConfigurationError, UnsupportedByEngine, shorten
+from ue_rl.spec import EnvSpec
+from ue_rl.transport import Options, Seeds
+from ue_rl.wire.json_text import json_text
+from ue_rl.wire.refusals import nonfinite_action
+
+_SEEDS = range(2**63)
+
+
+def listed(field: str, values: Any) -> list[Any] | None:
+    """Seeds or options as a list, whatever sequence they came in (an array, a tuple); None where there are none."""
+    if values is None:
+        return None
+    try:
+        if isinstance(values, Mapping):  # a list of it would be its keys
+            raise TypeError
+        return list(values) or None
+    except TypeError:
+        raise ConfigurationError(
+            f"{field} is not a sequence", fault="caller", field=field, expected="one entry for each env that is reset",
+            got=values, cure=f"pass a list, such as [{shorten(values)}]",
+        ) from None  # fmt: skip
+
+
+def check_reset(spec: EnvSpec, env_ids: Sequence[int] | None, seeds: Seeds, options: Options) -> None:
+    """Checks the arguments of a reset.
+
+    Raises:
+        ConfigurationError: an env does not exist or is named twice, a seed is not one, an option is no JSON, or seeds
+            or options do not align with the envs. UnsupportedByEngine: seeds or options that the engine does not offer
+            to take.
+    """
+    count = spec.num_envs
+    if env_ids is not None:
+        ids = list(env_ids)
+        wrong = [env for env in ids if not isinstance(env, (int, np.integer)) or not 0 <= env < spec.num_envs]
+        if wrong or not ids or len(set(ids)) != len(ids):
+            raise ConfigurationError(
+                "these envs cannot be reset", fault="caller", field="env_ids",
+                expected=f"env ids from 0 to {spec.num_envs - 1}, each once", got=wrong or ids,
+            )  # fmt: skip
+        count = len(ids)
+    given: tuple[tuple[str, Sequence[object] | None], ...] = (("SEED", seeds), ("OPTIONS", options))
+    for feature, values in given:
+        if values is None:
+            continue
+        if len(values) != count:
+            raise ConfigurationError(
+                f"{feature} needs one value for each env that is reset", fault="caller", field=feature,
+                expected=count, got=len(values), cure="use None for an env without a value",
+            )  # fmt: skip
+        if feature not in spec.features and any(value is not None for value in values):
+            raise UnsupportedByEngine(
+                f"the engine does not take {feature} on a reset", fault="caller", field=feature,
+                expected=f"FEATURES={feature} in the handshake", got=sorted(spec.features),
+                cure="leave it out, or teach the engine to read it",
+            )  # fmt: skip
+    for seed in seeds or ():
+        if seed is not None and (not isinstance(seed, (int, np.integer)) or int(seed) not in _SEEDS):
+            raise ConfigurationError(
+                "invalid seed", fault="caller", field="seed", expected="an integer from 0 to 2**63 - 1", got=seed
+            )
+    for place, given_options in enumerate(options or ()):
+        if given_options is not None:
+            json_text(given_options, "OPTIONS", place if env_ids is None else int(env_ids[place]))
+
+
+def check_actions(spec: EnvSpec, actions: Any) -> None:
+    """Raises ActionError where `actions` is not the array that a transport takes; no other dtype is converted."""
+    shape = (spec.num_rows, spec.act_size)
+    if not isinstance(actions, np.ndarray) or actions.dtype != np.float32 or actions.shape != shape:
+        got = f"{actions.dtype} {actions.shape}" if isinstance(actions, np.ndarray) else type(actions).__name__
+        raise ActionError(
+            "the actions have a wrong dtype or shape", fault="caller", field="ACT", expected=f"float32 {shape}",
+            got=got, cure="ue_rl.envs.actions.ActionWriter makes it, as UnrealVecEnv does",
+        )  # fmt: skip
+    if not actions.flags.c_contiguous:
+        raise ActionError(
+            "the actions are not contiguous", fault="caller", field="ACT", cure="pass np.ascontiguousarray(actions)"
+        )
+
+
+def check_finite(
+    spec: EnvSpec, actions: NDArray[np.float32], begin: Sequence[int] = (), live: NDArray[np.bool_] | None = None
+) -> None:
+    """Raises ActionError where a row that takes a step holds a number that is not finite.
+
+    Args:
+        actions: float32 [num_rows, act_size]. begin: envs that are reset instead. live: bool [num_rows], agents that
+            can act; None where envs have none.
+    """
+    wrong = ~np.isfinite(actions).all(axis=1).reshape(spec.num_envs, -1)
+    wrong[np.asarray(begin, np.intp)] = False
+    rows = np.flatnonzero(wrong.reshape(-1) if live is None else wrong.reshape(-1) & live)
+    if len(rows):
+        row = int(rows[0])
+        raise nonfinite_action(actions, row, int(np.isfinite(actions[row]).argmin()), spec)

@@ -1,0 +1,1 @@
+"""What the numbers of a row mean: trees of observations and actions."""

@@ -1,0 +1,60 @@
+"""load(name): the compiled modules of this package, or what stands in for them.
+
+    load("kernels")     ue_rl/wire/_kernels.c: text to arrays and back. Without it ue_rl/wire/kernels_pure.py gives
+                        the same results, more slowly, and one warning says so.
+    load("sync")        ue_rl/shm/_sync.c: atomics and waits on shared memory. Nothing in Python could stand in:
+                        without it shared memory is refused, and transport="auto" goes on over TCP.
+
+The environment variable UE_RL_PURE=1 turns both off.
+"""
+
+from __future__ import annotations
+
+import importlib
+import logging
+import os
+from types import ModuleType
+
+from ue_rl.errors import ConfigurationError
+
+_log = logging.getLogger("ue_rl.system.compiled")
+
+_MODULES = {"kernels": "ue_rl.wire._kernels", "sync": "ue_rl.shm._sync"}
+_TWINS = {"kernels": "ue_rl.wire.kernels_pure"}
+_CURE = "reinstall ue_rl where a C compiler is present (`pip install --force-reinstall --no-deps .`)"
+_warned: set[str] = set()  # one warning per process, not one per connection
+
+
+def load(name: str, compiled: bool | None = None) -> ModuleType:
+    """The module to use.
+
+    Args:
+        name: "kernels" or "sync".
+        compiled: None takes the compiled module where there is one, True insists on it, False takes the pure twin.
+
+    Raises:
+        ConfigurationError: the compiled module is missing, and True was given or it has no twin.
+    """
+    twin = _TWINS.get(name)
+    disabled = compiled is None and os.environ.get("UE_RL_PURE", "0") not in ("", "0")
+    problem = "UE_RL_PURE is set"
+    if not disabled and compiled is not False:
+        try:
+            return importlib.import_module(_MODULES[name])
+        except ImportError as error:
+            problem = str(error)
+    if twin is None or compiled:
+        raise ConfigurationError(
+            "this installation has no compiled kernels" if twin else "shared memory needs ue_rl's compiled module",
+            fault="caller", expected=_MODULES[name], got=problem,
+            cure="unset UE_RL_PURE" if disabled else _CURE + ("" if twin else ", or connect with transport='tcp'"),
+        )  # fmt: skip
+    if not disabled and compiled is not False and name not in _warned:
+        _warned.add(name)
+        _log.warning("no compiled kernels (%s): text is parsed in pure Python, which is slower; %s", problem, _CURE)
+    return importlib.import_module(twin)
+
+
+def name_of(module: ModuleType) -> str:
+    """ "compiled" or "pure"."""
+    return "pure" if module.__name__ in _TWINS.values() else "compiled"
