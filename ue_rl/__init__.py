@@ -41,5 +41,5 @@ __getattr__, __dir__, __all__ = lazy(
     optional=("UnrealParallelEnv",),
 )
 
-if "gymnasium" in sys.modules:  # ue_rl/Engine-v0 is registered; `import ue_rl` alone does not load Gymnasium
+if sys.modules.get("gymnasium"):  # ue_rl/Engine-v0 is registered; `import ue_rl` alone does not load Gymnasium
     import ue_rl.envs  # noqa: F401

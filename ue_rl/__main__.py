@@ -13,7 +13,10 @@ def main() -> Any:
     except ModuleNotFoundError as error:
         if error.name != "click":
             raise
-        sys.exit("The command line needs more than the library: pip install 'ue_rl[train]'")
+        sys.exit(
+            "The command line needs more than the library: pip install 'ue_rl[engine]' to check and serve engines, "
+            "'ue_rl[train]' to train in them"
+        )
     return run()
 
 

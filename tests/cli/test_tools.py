@@ -14,9 +14,10 @@ import pytest
 from click.testing import CliRunner
 
 import ue_rl
+from samples.reach import ReachBridge
 from tests.cli.conftest import rest_of
 from ue_rl import errors
-from ue_rl.bridges import GymnasiumBridge
+from ue_rl.bridges import GymnasiumBridge, run_in_thread
 from ue_rl.bridges.hosting import Closes
 from ue_rl.cli import COMMANDS, cli
 from ue_rl.cli.do_nothing import DoNothingBridge
@@ -47,7 +48,40 @@ def test_the_library_alone_says_what_the_command_line_needs() -> None:
     code = "import runpy, sys; sys.modules['click'] = None; runpy.run_module('ue_rl', run_name='__main__')"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.returncode == 1
-    assert done.stderr == "The command line needs more than the library: pip install 'ue_rl[train]'\n"
+    assert done.stderr.startswith("The command line needs more than the library: pip install 'ue_rl[engine]'")
+
+
+_NOT_IN_ENGINE = ("filelock", "flatbuffers", "gymnasium", "onnxruntime", "PIL", "stable_baselines3", "torch", "yaml")
+
+
+@pytest.mark.parametrize("command", ["check", "inspect"])
+def test_an_engines_author_needs_the_extra_engine_alone(command: str) -> None:
+    with run_in_thread(ReachBridge(3)) as server:
+        words = {"check": [f"127.0.0.1:{server.port}"], "inspect": ["--port", str(server.port), "--steps", "60"]}
+        code = f"import sys; sys.modules.update(dict.fromkeys({_NOT_IN_ENGINE})); from ue_rl.cli import main; "
+        code += f"main({[command, *words[command]]})"
+        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert {"check": "0 FAIL", "inspect": "env-steps/s"}[command] in done.stdout
+
+
+def test_serve_hosts_a_bridge_with_the_extra_engine_alone() -> None:
+    code = f"import sys; sys.modules.update(dict.fromkeys({_NOT_IN_ENGINE})); from ue_rl.cli import main; "
+    code += "main(['serve', '--bridge', 'samples.reach:ReachBridge', '--port', '0'])"
+    with subprocess.Popen([sys.executable, "-uc", code], stdout=subprocess.PIPE, text=True) as serving:
+        assert serving.stdout is not None
+        first = serving.stdout.readline()
+        serving.terminate()
+    assert "8 envs on tcp://127.0.0.1:" in first
+
+
+@pytest.mark.parametrize(("command", "extra"), [("train", "train"), ("serve --env CartPole-v1", "train")])
+def test_a_command_names_the_extra_that_it_lacks(command: str, extra: str) -> None:
+    code = f"import sys; sys.modules.update(dict.fromkeys({_NOT_IN_ENGINE})); from ue_rl.cli import main; "
+    code += f"main({command.split()})"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert f"pip install 'ue_rl[{extra}]'" in done.stderr
 
 
 @pytest.mark.parametrize("name", COMMANDS)

@@ -23,6 +23,7 @@ import click
 
 from ue_rl import __version__
 from ue_rl.errors import UeRlError, printable
+from ue_rl.system.lazy import install
 
 COMMANDS = {
     "train": "Train a policy with Stable-Baselines3, in a running engine or an embedded one.",
@@ -124,7 +125,7 @@ def _sentence(error: Exception, words: list[str]) -> str:
         name = "ConfigurationError" if type(error).__name__ == "WrongCommandLine" else type(error).__name__
         return f"{name}: {error}"
     if isinstance(error, ImportError):
-        return f"{error}. This command needs more than is installed: pip install 'ue_rl[train]'"
+        return f"{error}. This command needs more than is installed: {install(error)}"
     what = printable(f"{type(error).__name__}: {error}".partition("\n")[0])
     return f"{what}. Nobody expected this here; {_keep(error, words)}"
 

@@ -5,17 +5,25 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from contextlib import closing
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 import click
 import numpy as np
+from numpy.typing import NDArray
 
+from ue_rl.buffers import StepBuffers
 from ue_rl.cli.common import console, engine_url, nul_terminated_option, seconds, two_columns
 from ue_rl.cli.inspect_notes import Seen, notes
+from ue_rl.compliance.sampling import Sampler
 from ue_rl.errors import printable
+from ue_rl.spaces.tree import Branch, leaves
+from ue_rl.spec import EnvSpec
 
 if TYPE_CHECKING:
     from rich.table import Table
+
+    from ue_rl.carriers.base import BaseTransport
 
 
 @click.command(short_help="Show an engine's handshake and speed.")
@@ -72,54 +80,48 @@ def inspect(
             screen.print(Text.assemble(("note", "yellow"), f" {note}"))
 
 
-def _measure(carrier: Any, steps: int, connected: float, table: Table) -> list[str]:
+def _measure(carrier: BaseTransport, steps: int, connected: float, table: Table) -> list[str]:
     """Takes random steps, adds what they show to the table, and returns advice. `connected`: seconds that it took."""
-    from ue_rl.envs.vec_env import UnrealVecEnv
+    spec, buffers = carrier.spec, carrier.buffers
+    if find_spec("stable_baselines3") is not None:
+        from ue_rl.envs.spaces import action_space, observation_space
 
-    spec = carrier.spec
-    env = UnrealVecEnv(carrier)
-    table.add_row("for Gymnasium and SB3", printable(f"{env.observation_space}\n{env.action_space}", lines=True))
+        spaces = f"{observation_space(spec, zero_based=True)}\n{action_space(spec, zero_based=True)}"
+        table.add_row("for Gymnasium and SB3", printable(spaces, lines=True))
     begun = time.perf_counter()
-    obs = env.reset()
+    carrier.reset()
+    carrier.receive()
     table.add_row("connect / first reset", f"{connected * 1e3:.1f} ms / {(time.perf_counter() - begun) * 1e3:.1f} ms")
-    for name, part in _parts(obs):
-        first = np.ravel(part[0])
-        table.add_row(
-            f"first {printable(name)}", f"env 0: {', '.join(map(str, first[:8]))}{' ..' if len(first) > 8 else ''}"
-        )
+    for name, first in _parts(spec, buffers):
+        shown = f"env 0: {', '.join(map(str, first[:8]))}{' ..' if len(first) > 8 else ''}"
+        table.add_row(f"first {printable(name)}", shown)
     taken, seen = [], Seen(spec, carrier.describe().get("transport", ""), steps)
-    env.action_space.seed(0)
+    sampler = Sampler(spec, seed=0)
     for _ in range(steps):
-        actions = np.stack([np.asarray(_sample(env, i)) for i in range(env.num_envs)])
+        actions = sampler.random(buffers)
         begun = time.perf_counter()
-        _, rewards, dones, _ = env.step(actions)
+        carrier.send_actions(actions)
+        carrier.receive()
+        rewards, dones = buffers.rewards.copy(), buffers.dones.astype(np.bool_)
+        if dones.any():
+            carrier.reset(np.flatnonzero(dones).tolist())
+            carrier.receive()
         taken.append(time.perf_counter() - begun)
-        seen.step(carrier.buffers, rewards, dones, taken[-1])
+        seen.step(buffers, rewards, dones, taken[-1])
     if taken:
         p50, p99 = np.percentile(taken, [50, 99])
         table.add_row("step latency", f"p50 {p50 * 1e3:.3f} ms, p99 {p99 * 1e3:.3f} ms ({steps} steps)")
         rate = 1 / float(np.mean(taken))
-        table.add_row("speed", f"{rate:,.0f} steps/s of all envs, {rate * env.num_envs:,.0f} env-steps/s")
+        table.add_row("speed", f"{rate:,.0f} steps/s of all envs, {rate * spec.num_envs:,.0f} env-steps/s")
     return [*notes(spec, float(np.median(taken)) if taken else None), *seen.notes()]
 
 
-def _sample(env: Any, env_id: int) -> Any:
-    """A random action; a choice that is legal, where the engine sends masks."""
-    from gymnasium import spaces
-
-    space = env.action_space
-    if env.engine_spec.mask_size and isinstance(space, (spaces.Discrete, spaces.MultiDiscrete)):
-        mask = np.asarray(env.env_method("action_masks", indices=[env_id])[0], np.int8)
-        if isinstance(space, spaces.Discrete):
-            return space.sample(mask=mask)
-        return space.sample(mask=tuple(np.split(mask, np.cumsum(space.nvec.reshape(-1))[:-1])))
-    return space.sample()
-
-
-def _parts(obs: Any, path: str = "") -> Iterator[tuple[str, Any]]:
-    """(name, array) of an observation, or of each part of a dict or tuple."""
-    if not isinstance(obs, (dict, tuple)):
-        yield path or "observation", obs
-        return
-    for name, part in obs.items() if isinstance(obs, dict) else enumerate(obs):
-        yield from _parts(part, f"{path}.{name}" if path else str(name))
+def _parts(spec: EnvSpec, buffers: StepBuffers) -> Iterator[tuple[str, NDArray[Any]]]:
+    """(name, its numbers) of each part of the first env's observation."""
+    if buffers.image is not None:
+        yield "image", np.ravel(buffers.image[0])
+    for path, leaf, start in leaves(spec.obs_space) if spec.obs_space is not None else ():
+        if path and leaf.size:
+            yield ".".join(path), buffers.obs[0, start : start + leaf.size].astype(leaf.dtype)
+    if spec.obs_size and not isinstance(spec.obs_space, Branch):
+        yield "observation", buffers.obs[0]

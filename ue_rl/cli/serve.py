@@ -53,8 +53,7 @@ def serve(
     if task is not None and mujoco is None:
         raise click.UsageError("--task is for --mujoco")
     arguments = json_object(kwargs, "kwargs")
-    from ue_rl.bridges import GymnasiumBridge, PettingZooBridge, ShmUpgrader, serve_shm
-    from ue_rl.bridges import serve as serve_tcp
+    from ue_rl import bridges
     from ue_rl.bridges.signals import ends_in_order, signal_of
     from ue_rl.cli.inspect_spaces import rows
     from ue_rl.system.compiled import load
@@ -70,9 +69,9 @@ def serve(
 
     hosted: Any
     if env is not None:
-        hosted = GymnasiumBridge(env, num_envs, send_info=send_info, images=images, **arguments)
+        hosted = bridges.GymnasiumBridge(env, num_envs, send_info=send_info, images=images, **arguments)
     elif pettingzoo is not None:
-        hosted = PettingZooBridge(pettingzoo, num_envs, send_info=send_info, **arguments)
+        hosted = bridges.PettingZooBridge(pettingzoo, num_envs, send_info=send_info, **arguments)
     elif mujoco is not None:
         hosted = _mujoco(mujoco, task, num_envs, arguments)
     else:
@@ -96,10 +95,10 @@ def serve(
         stack.callback(_close, hosted)
         try:
             if shm_name is not None:
-                serve_shm(hosted, ready=say, name=shm_name, tick_rate=tick_rate)
+                bridges.serve_shm(hosted, ready=say, name=shm_name, tick_rate=tick_rate)
             else:
-                upgrader = ShmUpgrader() if shm else None
-                serve_tcp(hosted, host, port, ready=say, tick_rate=tick_rate, upgrader=upgrader)
+                upgrader = bridges.ShmUpgrader() if shm else None
+                bridges.serve(hosted, host, port, ready=say, tick_rate=tick_rate, upgrader=upgrader)
         except OSError as error:
             if shm_name is not None:
                 raise

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from ue_rl.buffers import StepBuffers
 from ue_rl.compliance.peer import States
 from ue_rl.spaces.actions import ActionKind, ActionSpec
 from ue_rl.spaces.tree import bounds
@@ -49,7 +50,7 @@ class Sampler:
         self._ones = [(one, *limits(one.action_spec)) for one in one_specs(spec)]
         self.rng = np.random.default_rng(seed)
 
-    def random(self, states: States | None = None) -> NDArray[np.float32]:
+    def random(self, states: States | StepBuffers | None = None) -> NDArray[np.float32]:
         """float32 [num_rows, act_size]: uniform in the space; a choice that is legal in `states` where those say so."""
         rows = np.zeros((self._spec.num_rows, self._spec.act_size), np.float32)
         for row in range(len(rows)):

@@ -7,7 +7,23 @@ from contextlib import contextmanager
 from importlib import import_module
 from typing import Any
 
-_EXTRAS = {"onnxruntime": "inference", "pettingzoo": "agents", "mujoco": "mujoco", "ray": "rllib", "msgpack": "rllink"}
+_EXTRAS = {
+    "click": "engine",
+    "flatbuffers": "shm",
+    "msgpack": "rllink",
+    "mujoco": "mujoco",
+    "onnxruntime": "inference",
+    "pettingzoo": "agents",
+    "psutil": "engine",
+    "ray": "rllib",
+    "rich": "engine",
+}
+
+
+def install(error: ImportError) -> str:
+    """The command that installs the package whose import failed, with the extra of setup.cfg that has it."""
+    package = (error.name or "").partition(".")[0]
+    return f"pip install 'ue_rl[{_EXTRAS.get(package, 'train')}]'"
 
 
 @contextmanager
@@ -27,7 +43,7 @@ def named_if_missing(what: str) -> Iterator[None]:
             raise
         raise MissingPackage(
             f"{what} needs {package}, which is not installed",
-            cure=f"pip install 'ue_rl[{_EXTRAS.get(package, 'train')}]'",
+            cure=install(error),
         ) from error
 
 
