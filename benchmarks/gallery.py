@@ -36,7 +36,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 import numpy as np
 from PIL import Image
 
-from benchmarks.gallery_film import DRAWINGS, label, small, write_gif
+from benchmarks.gallery_film import DRAWINGS, beside, label, small, write_gif
 
 if TYPE_CHECKING:
     from ue_rl.envs.vec_env import UnrealVecEnv
@@ -44,6 +44,8 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).resolve().parents[1]
 FOLDER, PAGE = ROOT / "docs" / "gallery", ROOT / "docs" / "gallery.md"
 EPISODES, FILMED, HELD, MOST_BYTES = 50, 8, 3, 290_000  # a film holds the last picture of an episode
+# what README.md shows: films of the gallery, side by side
+STRIP = {"godot_rolling_ball": "Godot: rolling ball", "godot_catcher": "Godot: catcher", "reacher": "MuJoCo: reacher"}
 PPO_REACH = "--n-steps 64 --batch-size 512 --learning-rate 2e-3 --set gamma=0.95"
 
 
@@ -357,6 +359,7 @@ def main() -> None:
             print(name, result, flush=True)
             (FOLDER / "results.json").write_text(json.dumps(read_results() | {name: result}, indent=1) + "\n", "utf-8")
     PAGE.write_text(page(read_results()), "utf-8")
+    beside([(title, FOLDER / f"{name}.gif") for name, title in STRIP.items()], FOLDER / "strip.gif", 4 * MOST_BYTES)
 
 
 if __name__ == "__main__":

@@ -155,3 +155,22 @@ def write_gif(pictures: Sequence[Image.Image], seconds: float, path: Path, most_
         if path.stat().st_size <= most_bytes or len(chosen) < 8:
             return
         step *= 2
+
+
+def beside(films: Sequence[tuple[str, Path]], path: Path, most_bytes: int) -> None:
+    """One GIF of several that run side by side, each above its title: (title, GIF) from the left to the right."""
+    opened = [(title, Image.open(film)) for title, film in films]
+    step = 0.07  # seconds of the film in each picture
+    pictures = []
+    for number in range(110):
+        sheet = Image.new("RGB", (len(opened) * (SIZE + 12) - 12, SIZE + 26), PAPER)
+        for column, (title, film) in enumerate(opened):
+            at = number * step * 1000 / film.info["duration"]
+            film.seek(int(at) % film.n_frames)  # type: ignore[attr-defined]
+            shown = film.convert("RGB")
+            left = column * (SIZE + 12)
+            sheet.paste(shown, (left, (SIZE - shown.height) // 2))
+            font = ImageFont.load_default(14)
+            ImageDraw.Draw(sheet).text((left + SIZE / 2, SIZE + 13), title, fill=INK, anchor="mm", font=font)
+        pictures.append(sheet)
+    write_gif(pictures, step, path, most_bytes)
