@@ -82,7 +82,7 @@ def test_an_engine_that_understands_everything(options: dict[str, Any], result: 
 
 
 def test_the_plugin_in_its_own_dialect() -> None:
-    with PluginStandIn(num_envs=2, tick_rate=60) as game:
+    with PluginStandIn(num_envs=2, tick_rate=25) as game:  # a tick is longer than what a busy machine adds
         report = compliance.check(game.url, Options(base=True), only=("speed", *DELIVERY))
     assert report.exit_code == 0
     assert report.mistakes == ["short-reads"], report
