@@ -8,6 +8,7 @@ They run between two ticks, in the host's thread, with the bridge's lock held.
 
 from __future__ import annotations
 
+import functools
 import logging
 import math
 import threading
@@ -47,6 +48,17 @@ if TYPE_CHECKING:
 _log = logging.getLogger("ue_rl.bridges.shm")
 
 _OF_RESETS = (RESET_OPTIONS, RESET_PARAMETERS)
+
+
+@functools.cache
+def can_encode() -> bool:
+    """Is flatbuffers installed? Where it is not, a game goes on without events, as it does over TCP; warns once."""
+    try:
+        messages()
+    except ConfigurationError as error:
+        _log.warning("events of the game are not sent: %s", error)
+        return False
+    return True
 
 
 def default_dispatcher(bridge: BaseBridge) -> Dispatcher:
