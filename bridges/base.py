@@ -78,9 +78,7 @@ class BaseBridge(Game):
         """What the handshake will say."""
         if self._spec is None:
             raise ConfigurationError(
-                "this bridge has no sizes yet",
-                fault="caller",
-                cure="give a spec, or call connect(host, port, act, obs)",
+                "this bridge has no sizes yet", cure="give a spec, or call connect(host, port, act, obs)"
             )
         return self._spec
 

@@ -121,13 +121,9 @@ class LockStep:
         """
         num_envs = self._game.spec.num_envs
         if seeds is not None and len(seeds) != num_envs:
-            raise ConfigurationError(
-                "there must be one seed per env", fault="caller", field="seeds", expected=num_envs, got=len(seeds)
-            )
+            raise ConfigurationError("there must be one seed per env", field="seeds", expected=num_envs, got=len(seeds))
         if self.policy is None:
-            raise ConfigurationError(
-                "inference needs a policy", fault="caller", cure="call set_inference_interface() first"
-            )
+            raise ConfigurationError("inference needs a policy", cure="call set_inference_interface() first")
         with self.lock:
             self.switch(Mode.INFERENCE)
             given = () if seeds is None else seeds

@@ -195,9 +195,7 @@ class _Handlers:
 
     def set_time_scale(self, payload: Any, command: Command) -> Any:
         if not 0 < payload.scale < float("inf"):
-            raise ConfigurationError(
-                "a time scale must be positive and finite", fault="caller", field="scale", got=payload.scale
-            )
+            raise ConfigurationError("a time scale must be positive and finite", field="scale", got=payload.scale)
         if not isinstance(self._bridge, ScalesTime):
             raise lacks("set_time_scale")
         self._bridge.set_time_scale(float(payload.scale))
@@ -217,7 +215,7 @@ class _Handlers:
         for name, (low, high) in ranges.items():
             if not (math.isfinite(low) and math.isfinite(high) and low <= high):
                 raise ConfigurationError(
-                    "a range to draw from must be finite, its low not above its high", fault="caller", field=name,
+                    "a range to draw from must be finite, its low not above its high", field=name,
                     got=f"{low} to {high}",
                 )  # fmt: skip
         if isinstance(game, ListsParameters):
