@@ -65,9 +65,7 @@ class ActionCheck:
                 expected=expected, got=actions.shape,
             )  # fmt: skip
         if actions.dtype.kind not in "fiub":
-            raise ModelOutputError(
-                "the model's actions are not real numbers", fault="model", field="ACT", got=str(actions.dtype)
-            )
+            raise ModelOutputError("the model's actions are not real numbers", field="ACT", got=str(actions.dtype))
         actions = np.ascontiguousarray(actions, np.float32)
         problem, expected_row, fits = "the model gave an action that is not a finite number", None, np.isfinite(actions)
         if self.has_choices and fits.all():
@@ -77,7 +75,7 @@ class ActionCheck:
         if not rows.all():
             row = int(rows.argmin())
             raise ModelOutputError(
-                problem, fault="model", env_id=int(env_ids[row]) // len(self._actions), field="ACT",
+                problem, env_id=int(env_ids[row]) // len(self._actions), field="ACT",
                 expected=None if expected_row is None else self._choices_of(int(env_ids[row])),
                 got=actions[row].tolist(),
             )  # fmt: skip

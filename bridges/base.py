@@ -19,12 +19,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ue_rl.bridges.game import Game, Mode
-from ue_rl.bridges.hosting import ComputesRewards, Host, ListsParameters, Pauses, PolicyInterface, Renders, ScalesTime
+from ue_rl.bridges.hosting import ComputesRewards, ListsParameters, Pauses, PolicyInterface, Renders, ScalesTime
 from ue_rl.bridges.lockstep import LockStep
 from ue_rl.bridges.parameters import known_parameters
 from ue_rl.bridges.policy import Policy
 from ue_rl.bridges.runners import ThreadHandle, run_in_thread
 from ue_rl.bridges.tcp.server import BridgeServer
+from ue_rl.bridges.turns import Host
 from ue_rl.buffers import ActionBatch, StepBuffers
 from ue_rl.errors import ConfigurationError
 from ue_rl.spec import Channel, EnvSpec, EnvType
@@ -77,9 +78,7 @@ class BaseBridge(Game):
         """What the handshake will say."""
         if self._spec is None:
             raise ConfigurationError(
-                "this bridge has no sizes yet",
-                fault="caller",
-                cure="give a spec, or call connect(host, port, act, obs)",
+                "this bridge has no sizes yet", cure="give a spec, or call connect(host, port, act, obs)"
             )
         return self._spec
 

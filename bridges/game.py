@@ -50,11 +50,12 @@ class Game(abc.ABC):
     until it says False, then `read_in`, which writes rows of the outbox. It does so under a lock, in one thread at a
     time. The names leave `begin`, `running` and the like to the author's own attributes.
 
-    A kind of bridge is a class that implements these four with callbacks of its own.
+    A kind of bridge is a class that implements these with callbacks of its own.
 
     Attributes:
         together: each call is for all envs that are asked, as arrays, and an action ends in the tick in which it
-            begins; otherwise for one env, in the order of their ids.
+            begins: `begin_in` and `act_in` write the rows themselves, and nothing else is called. Otherwise each call
+            is for one env, in the order of their ids.
         lockstep: the session that is served at present.
         observation_names, action_names: what each number means, for a trainer that asks; () where nobody says.
     """
@@ -81,8 +82,7 @@ class Game(abc.ABC):
         """Does the action still run? Until it does not, the env is not answered for."""
         return False
 
-    @abc.abstractmethod
-    def read_in(self, envs: Envs, begun: bool) -> None:
+    def read_in(self, envs: Envs, begun: bool) -> None:  # noqa: B027 - not called where a game is together
         """Writes the rows of `envs`: what is seen now and, after a step, what it brought.
 
         Args:

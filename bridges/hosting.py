@@ -19,21 +19,6 @@ if TYPE_CHECKING:
     from ue_rl.spec import EnvSpec
 
 
-class Host(Protocol):
-    """Serves one bridge over some carrier: BridgeServer, ShmHost.
-
-    Attributes:
-        tick_rate: ticks a second, which it gives a bridge in inference mode too. None: it ticks for requests alone.
-    """
-
-    tick_rate: float | None
-
-    @property
-    def url(self) -> str:
-        """What a trainer connects to."""
-        ...
-
-
 # -- policies
 
 

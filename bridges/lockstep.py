@@ -121,13 +121,9 @@ class LockStep:
         """
         num_envs = self._game.spec.num_envs
         if seeds is not None and len(seeds) != num_envs:
-            raise ConfigurationError(
-                "there must be one seed per env", fault="caller", field="seeds", expected=num_envs, got=len(seeds)
-            )
+            raise ConfigurationError("there must be one seed per env", field="seeds", expected=num_envs, got=len(seeds))
         if self.policy is None:
-            raise ConfigurationError(
-                "inference needs a policy", fault="caller", cure="call set_inference_interface() first"
-            )
+            raise ConfigurationError("inference needs a policy", cure="call set_inference_interface() first")
         with self.lock:
             self.switch(Mode.INFERENCE)
             given = () if seeds is None else seeds
@@ -189,92 +185,72 @@ class LockStep:
                 self.caller = None
 
     def step_all(self, delta: float) -> bool:
-        """`update_rl` where every env is asked for a step: `inbox.actions` is all that a host has to write.
+        """`update_rl` where every env is asked for a step, in training mode, by who holds the lock.
+
+        `inbox.actions` is all that a host has to write.
 
         Returns:
             True: all have answered and `answered` is clear. False: proceed as after `update_rl`.
         """
-        with self.lock:
-            if self.mode is not Mode.TRAINING:
-                self.update_rl(delta)
-                return not self.busy
-            self.ticks += 1
-            self.caller = threading.get_ident()
-            try:
-                together, inbox = self._game.together, self.inbox
-                if self.check.has_choices or not together:
-                    inbox.command[:] = _STEP
-                    self.check.of_trainer(inbox, self.outbox)
-                    if together:
-                        inbox.command[:] = _NOTHING
-                if together:
-                    self._step_together(self._all, inbox.actions)
-                    return True
-                self.tick_training(delta)
-                if self.busy:
-                    self.check.after_tick(inbox)
-                    return False
-                self.answered[:] = 0
-                return True
-            finally:
-                self.caller = None
+        if not self._game.together:
+            self.inbox.command[:] = _STEP
+            self.update_rl(delta)
+            if self.busy:
+                return False
+            self.answered[:] = 0
+            return True
+        self.ticks += 1
+        self.caller = threading.get_ident()
+        try:
+            inbox = self.inbox
+            if self.check.has_choices:
+                inbox.command[:] = _STEP
+                self.check.of_trainer(inbox, self.outbox)
+                inbox.command[:] = _NOTHING
+            if self._agents:
+                self._act(self._all, inbox.actions)
+                self._note_who_lives(self._all)
+            else:
+                self._game.act_in(self._all, inbox.actions)
+            return True
+        finally:
+            self.caller = None
 
     def tick_training(self, delta: float) -> None:
-        """Takes the requests of `inbox`, answers what can be answered."""
-        if self._game.together:
-            self._answer_together()
-            return
-        game, command, running, actions = self._game, self._command, self._running, self.inbox.actions
-        asked = command.max(axis=1) if self._agents else command
-        for env in np.flatnonzero(asked).tolist():
-            if asked[env] == _RESET:
-                self._begin(env, *self._told(self._all[env : env + 1]))
-            else:
-                if not running[env]:
-                    if self._agents:
-                        self._require_all_asked(env)
-                    running[env] = True
-                    game.act_in(env, actions)
-                if game.running_in(env):
-                    continue
-                running[env] = False
-                game.read_in(env, False)
-                if self._agents:
-                    self._note_who_lives(env)
-            command[env] = _NOTHING
-            self._marks[env] = self.states.present[env] if self._agents else 1
+        """Takes the requests of `inbox`, answers what can be answered.
 
-    def _answer_together(self) -> None:
-        """All steps, then all resets."""
-        inbox, command = self.inbox, self._command
-        steps = command == _STEP
-        count = np.count_nonzero(steps)
-        if count == steps.size:
-            self._step_together(self._all, inbox.actions)
-            self._marks[:] = self.states.present if self._agents else 1
+        Where a game is `together`, it takes all steps, then all resets; otherwise one env after the other.
+        """
+        command, together = self._command, self._game.together
+        asked = command.max(axis=1) if self._agents else command
+        if together:
+            kinds = [(kind, np.flatnonzero(asked == kind)) for kind in (_STEP, _RESET)]
+            requests: list[tuple[int, Envs]] = [(kind, envs) for kind, envs in kinds if len(envs)]
         else:
-            resets = np.flatnonzero((command[:, 0] if self._agents else command) == _RESET)
-            if count:
-                ids = np.flatnonzero(steps.any(axis=1) if self._agents else steps)
-                if self._agents:
-                    self._require_all_asked(ids)
-                self._step_together(self._all if len(ids) == len(self._all) else ids, inbox.actions)
-                self._marks[ids] = self.states.present[ids] if self._agents else 1
-            if len(resets):
-                self._begin(resets, *self._told(resets))
-                self._marks[resets] = self.states.present[resets] if self._agents else 1
-        command[:] = _NOTHING
+            requests = [(asked[env], env) for env in np.flatnonzero(asked).tolist()]
+        for kind, envs in requests:
+            if kind == _RESET:
+                self._begin(envs, *self._told(np.atleast_1d(envs)))
+            else:
+                if together or not self._running[envs]:
+                    if self._agents:
+                        self._require_all_asked(envs)
+                    self._act(envs, self.inbox.actions)
+                if not self._has_ended(envs):
+                    continue
+            command[envs] = _NOTHING
+            self._marks[envs] = self.states.present[envs] if self._agents else 1
 
     def tick_inference(self) -> None:
         """State -> policy -> action for every env whose action has ended."""
-        game, out, agents = self._game, self.outbox, self._shape[1]
+        out, agents, together = self.outbox, self._shape[1], self._game.together
         ready = self._all
-        if not game.together:
+        if not together:
             for values in (out.rewards, out.dones, out.truncated):
                 values[:] = 0
-            ready = np.array([env for env in range(len(self._all)) if self._ended(env)], np.intp)
-        over: Any = np.flatnonzero(self._over) if game.together else ready[self._over[ready]]
-        for envs in ([over] if len(over) else []) if game.together else over.tolist():
+            ready = np.array([env for env in ready.tolist() if not self._running[env] or self._has_ended(env)], np.intp)
+        over = ready[self._over[ready]]
+        for envs in ([over] if len(over) else []) if together else over.tolist():
             ids = np.atleast_1d(envs)
             self._over[envs] = False
             self._begin(envs, [self._first_seeds.pop(env, None) for env in ids.tolist()], [None] * len(ids))
@@ -284,23 +260,18 @@ class LockStep:
             return
         rows = ready
         if self._agents:
-            live = self.live
-            if len(ready) < len(live):
-                live = np.zeros_like(live)
-                live[ready] = self.live[ready]
+            live = np.zeros_like(self.live)
+            live[ready] = self.live[ready]
             rows = np.flatnonzero(live)
         if len(rows) == len(self.answered):
             actions = self._decide(out.obs, range(len(rows)))
         else:
             actions = np.zeros_like(self.inbox.actions)
             actions[rows] = self._decide(out.obs[rows], rows.tolist())
-        if game.together:
-            self._step_together(self._all, actions)
-            self._note_ends(slice(None))
-            return
-        for env in ready.tolist():
-            self._running[env] = True
-            game.act_in(env, actions)
+        for envs in [ready] if together else ready.tolist():
+            self._act(envs, actions)
+        if together:
+            self._has_ended(ready)
 
     # -- what is done with some envs
 
@@ -313,8 +284,7 @@ class LockStep:
 
     def _begin(self, envs: Envs, seeds: Told, options: Told) -> None:
         together, states = self._game.together, self.states if self._agents else self.outbox
-        if not together:
-            self._running[envs] = False
+        self._running[envs] = False
         if together or self.mode is Mode.TRAINING:  # in inference mode they say what has ended in this tick
             for values in (states.rewards, states.dones, states.truncated):
                 values[envs] = 0
@@ -324,7 +294,8 @@ class LockStep:
             next(filter(None, options), None), (int(envs[0]) if together else envs) if len(seeds) == 1 else None
         ):
             self._game.begin_in(envs, seeds, options)
-        self._game.read_in(envs, True)
+        if not together:
+            self._game.read_in(envs, True)
         if self._agents:
             self.live[envs] = there = self.states.present[envs] != 0
             self.everybody = together and bool(self.live.all())
@@ -335,13 +306,25 @@ class LockStep:
                     expected="one agent or more that is there after the reset",
                 )  # fmt: skip
 
-    def _step_together(self, envs: EnvIds, actions: NDArray[np.float32]) -> None:
+    def _act(self, envs: Envs, actions: NDArray[np.float32]) -> None:
         if self._agents and not (self.everybody and envs is self._all):
             self._require_somebody(envs)
+        if not self._game.together:
+            self._running[envs] = True
         self._game.act_in(envs, actions)
-        self._game.read_in(envs, False)
+
+    def _has_ended(self, envs: Envs) -> bool:
+        """Has the action of `envs` ended? Reads what it brought."""
+        if not self._game.together:
+            if self._game.running_in(envs):
+                return False
+            self._running[envs] = False
+            self._game.read_in(envs, False)
         if self._agents:
             self._note_who_lives(envs)
+        if self.mode is Mode.INFERENCE:
+            self._over[envs] = ~self.live[envs].any(axis=-1) if self._agents else self.outbox.dones[envs] != 0
+        return True
 
     def _note_who_lives(self, envs: Envs) -> None:
         """After a step. Who has ended is away from the next one on, unless the game says otherwise."""
@@ -357,21 +340,6 @@ class LockStep:
         self.live[envs] = states.present[envs] > states.dones[envs]
         self.everybody = self._game.together and bool(self.live.all())
 
-    def _ended(self, env: int) -> bool:
-        """Has its action ended, so that the policy is asked again? Reads what it brought."""
-        if self._running[env]:
-            if self._game.running_in(env):
-                return False
-            self._running[env] = False
-            self._game.read_in(env, False)
-            if self._agents:
-                self._note_who_lives(env)
-            self._note_ends(env)
-        return True
-
-    def _note_ends(self, envs: Any) -> None:
-        self._over[envs] = ~self.live[envs].any(axis=-1) if self._agents else self.outbox.dones[envs] != 0
-
     def _require_all_asked(self, envs: Envs) -> None:
         """A step asks every agent that can act."""
         forgotten = self.live[envs] & (self._command[envs] != _STEP)
@@ -381,7 +349,6 @@ class LockStep:
                 "an agent that can act was not asked", fault="trainer", field="AGENT",
                 env_id=int(np.atleast_1d(envs)[at]), expected=self._game.spec.agent_names[agent],
             )  # fmt: skip
-        self._require_somebody(envs)
 
     def _require_somebody(self, envs: Envs) -> None:
         can_act = self.live[envs].any(axis=-1)

@@ -45,7 +45,7 @@ def agents_spec(groups: Sequence[AgentGroup], num_envs: int = 1, features: Itera
 def require_agents(spec: EnvSpec) -> EnvSpec:
     """`spec`; raises ConfigurationError where it has no agents."""
     if not spec.groups:
-        raise ConfigurationError("this bridge has agents", fault="caller", field="AGENTS", expected="groups")
+        raise ConfigurationError("this bridge has agents", field="AGENTS", expected="groups")
     return spec
 
 

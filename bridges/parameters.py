@@ -80,7 +80,7 @@ def check_value(known: Known, name: str, value: float, env_id: int | None = None
     parameter = find(known, name)
     if not parameter.low <= value <= parameter.high:
         raise ConfigurationError(
-            "a parameter is out of range", fault="caller", env_id=env_id, field=name,
+            "a parameter is out of range", env_id=env_id, field=name,
             expected=f"{parameter.low:g} to {parameter.high:g}", got=value,
         )  # fmt: skip
 

@@ -22,10 +22,10 @@ from multiprocessing.connection import Connection
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from urllib.parse import urlsplit
 
-from ue_rl.bridges.hosting import Host
 from ue_rl.bridges.shm.host import ShmHost
 from ue_rl.bridges.signals import ends_in_order
 from ue_rl.bridges.tcp.server import BridgeServer
+from ue_rl.bridges.turns import Host
 from ue_rl.errors import ConfigurationError, EngineTimeout, UeRlError
 from ue_rl.system.processes import out_of_ctrl_c
 

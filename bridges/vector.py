@@ -49,9 +49,5 @@ class VectorBridge(BaseBridge):
     def act_in(self, envs: EnvIds, actions: NDArray[np.float32]) -> None:
         """See Game."""
         self.step_envs(actions, envs)
-
-    def read_in(self, envs: EnvIds, begun: bool) -> None:
-        """See Game; the rows are written already."""
-        if not begun:
-            out = self.outbox
-            np.bitwise_or(out.dones, out.truncated, out=out.dones)
+        out = self.outbox
+        np.bitwise_or(out.dones, out.truncated, out.dones)

@@ -57,20 +57,16 @@ class VectorAgentsBridge(VectorBridge):
         return self.lockstep.states
 
     def act_in(self, envs: EnvIds, actions: NDArray[np.float32]) -> None:
-        """See Game."""
+        """See Game. Who acted must be there; what has ended is away, whatever the game writes of it."""
         live, everybody = self.lockstep.live, self.lockstep.everybody
         if not everybody or len(envs) != len(live):
             states = self.states
             states.present[envs] = live[envs]
             for values in (states.rewards, states.dones, states.truncated):
                 values[envs] = 0
-        self.step_envs(actions.reshape(*live.shape, -1), envs)
-
-    def read_in(self, envs: EnvIds, begun: bool) -> None:
-        """See Game. Who acted must be there; what has ended is away, whatever the game writes of it."""
-        super().read_in(envs, begun)
+        super().act_in(envs, actions.reshape(*live.shape, -1))
         present = self.outbox.present
-        if begun or np.count_nonzero(present) == len(present):
+        if np.count_nonzero(present) == len(present):
             return
         states = self.states
         gone = self.lockstep.live[envs] & (states.present[envs] == 0)

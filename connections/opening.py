@@ -47,14 +47,13 @@ def open_engine(
     """
     if transport not in TRANSPORTS:
         raise ConfigurationError(
-            "no such transport", fault="caller", field="transport", expected=" or ".join(TRANSPORTS), got=transport
+            "no such transport", field="transport", expected=" or ".join(TRANSPORTS), got=transport
         )
     if transport == "shm":
         if channel != "auto":
             raise ConfigurationError(
-                "a channel is a wiring of TCP", fault="caller", field="channel", expected="'auto' with transport='shm'",
-                got=channel,
-            )  # fmt: skip
+                "a channel is a wiring of TCP", field="channel", expected="'auto' with transport='shm'", got=channel
+            )
         connection = SharedMemoryConnection(engine=(host, port), spin_us=spin_us, **options)
         connection.connect()
         return connection

@@ -45,11 +45,7 @@ def parse_tcp(url: str) -> tuple[str, int]:
         parts, port = urlsplit(""), 0
     if parts.scheme != "tcp" or not parts.hostname or not 0 < port < 65_536 or parts.path not in ("", "/"):
         raise ConfigurationError(
-            "not an address of an engine",
-            fault="caller",
-            field="url",
-            expected="tcp://HOST:PORT or shm://NAME",
-            got=url,
+            "not an address of an engine", field="url", expected="tcp://HOST:PORT or shm://NAME", got=url
         )
     return parts.hostname, port
 
@@ -125,9 +121,8 @@ def _dial(url: str, transport: str, **options: Any) -> BaseTransport:
         return open_engine(host, port, transport=transport, **options)
     if transport not in ("auto", "shm") or options.pop("channel", "auto") != "auto":
         raise ConfigurationError(
-            "this address is shared memory", fault="caller", field="transport", expected="transport='auto' or 'shm'",
-            got=transport,
-        )  # fmt: skip
+            "this address is shared memory", field="transport", expected="transport='auto' or 'shm'", got=transport
+        )
     for name in ("compiled", "nul_terminated"):  # of text only
         options.pop(name, None)
     return SharedMemoryConnection.attach(url.removeprefix(SHM) or None, **options)
@@ -216,7 +211,7 @@ def make_vector_env(
         count = carrier.connect().num_envs
         if num_envs is not None and num_envs != count:
             raise ConfigurationError(
-                "the engine has another number of envs", fault="caller", field="num_envs", expected=count, got=num_envs,
+                "the engine has another number of envs", field="num_envs", expected=count, got=num_envs,
                 cure=f"pass num_envs={count}: the engine decides how many it has",
             )  # fmt: skip
         modes = {} if autoreset_mode is None else {"autoreset_mode": autoreset_mode}

@@ -168,9 +168,13 @@ class TransportError(UeRlError):
 class EngineUnreachable(TransportError, ConnectionError):
     """Nobody listens at the address, or the host name is unknown."""
 
+    _fault = "engine"
+
 
 class EngineBusy(EngineUnreachable):
     """The engine serves another trainer, and said so."""
+
+    _fault = "caller"
 
 
 class EngineTimeout(TransportError, TimeoutError):
@@ -252,6 +256,8 @@ class UnknownEnv(ProtocolError):
 class RepeatedEnv(ProtocolError):
     """A second answer of an env where one was due."""
 
+    _fault = "engine"
+
 
 class UnexpectedMessage(ProtocolError):
     """A well-formed message at the wrong moment."""
@@ -309,3 +315,5 @@ class ModelMismatch(InferenceError):
 
 class ModelOutputError(InferenceError):
     """The model gave NaN, or a wrong shape or dtype."""
+
+    _fault = "model"

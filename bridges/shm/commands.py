@@ -8,6 +8,7 @@ They run between two ticks, in the host's thread, with the bridge's lock held.
 
 from __future__ import annotations
 
+import functools
 import logging
 import math
 import threading
@@ -47,6 +48,17 @@ if TYPE_CHECKING:
 _log = logging.getLogger("ue_rl.bridges.shm")
 
 _OF_RESETS = (RESET_OPTIONS, RESET_PARAMETERS)
+
+
+@functools.cache
+def can_encode() -> bool:
+    """Is flatbuffers installed? Where it is not, a game goes on without events, as it does over TCP; warns once."""
+    try:
+        messages()
+    except ConfigurationError as error:
+        _log.warning("events of the game are not sent: %s", error)
+        return False
+    return True
 
 
 def default_dispatcher(bridge: BaseBridge) -> Dispatcher:
@@ -183,9 +195,7 @@ class _Handlers:
 
     def set_time_scale(self, payload: Any, command: Command) -> Any:
         if not 0 < payload.scale < float("inf"):
-            raise ConfigurationError(
-                "a time scale must be positive and finite", fault="caller", field="scale", got=payload.scale
-            )
+            raise ConfigurationError("a time scale must be positive and finite", field="scale", got=payload.scale)
         if not isinstance(self._bridge, ScalesTime):
             raise lacks("set_time_scale")
         self._bridge.set_time_scale(float(payload.scale))
@@ -205,7 +215,7 @@ class _Handlers:
         for name, (low, high) in ranges.items():
             if not (math.isfinite(low) and math.isfinite(high) and low <= high):
                 raise ConfigurationError(
-                    "a range to draw from must be finite, its low not above its high", fault="caller", field=name,
+                    "a range to draw from must be finite, its low not above its high", field=name,
                     got=f"{low} to {high}",
                 )  # fmt: skip
         if isinstance(game, ListsParameters):

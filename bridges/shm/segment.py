@@ -61,7 +61,5 @@ def _gpu_fields(gpu: dict[str, Any]) -> dict[str, Any]:
         else:
             fits, expected = isinstance(value, int) and 0 <= value <= top, f"0 to {top}"
         if not fits:
-            raise ConfigurationError(
-                "invalid GPU field of the header", fault="caller", field=name, expected=expected, got=value
-            )
+            raise ConfigurationError("invalid GPU field of the header", field=name, expected=expected, got=value)
     return gpu

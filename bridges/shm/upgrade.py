@@ -35,7 +35,7 @@ class ShmUpgrader:
     def __init__(self, **options: Any) -> None:
         if "name" in options:
             raise ConfigurationError(
-                "the segments of an upgrade are named anew for each session", fault="caller", field="name",
+                "the segments of an upgrade are named anew for each session", field="name",
                 cure="to be attached by name, host the bridge with ShmHost(bridge, name=..)",
             )  # fmt: skip
         self._options = options

@@ -12,21 +12,18 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import os
-import select
 import time
-from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from ue_rl.bridges.game import Mode
 from ue_rl.bridges.hosting import Upgrader
+from ue_rl.bridges.tcp.attending import Attendance
 from ue_rl.bridges.tcp.connection import Connection, gives_sockets_away
 from ue_rl.bridges.tcp.queue import Queue
 from ue_rl.bridges.tcp.session import EngineSession
-from ue_rl.bridges.turns import LEFT, Turns, who_failed
-from ue_rl.errors import ConfigurationError, UeRlError
+from ue_rl.bridges.turns import Host
+from ue_rl.errors import ConfigurationError
 from ue_rl.system.listening import listen
-from ue_rl.system.spin import DESCHEDULED, LONGEST_SPIN, SERVER_SLICE_MS, SERVER_TURN
 from ue_rl.wire.limits import require_lines
 
 if TYPE_CHECKING:
@@ -39,10 +36,9 @@ MAX_WAITING = 16  # trainers that wait for the one before them; more are refused
 PATIENCE = 1.0  # seconds in which every env socket of a trainer should have been heard, once one was
 SILENCE = 30.0  # seconds after which a first connection that has said nothing gives way to whoever waits
 STARTING = 30  # so many times longer where those that wait may be its env sockets: see BridgeServer._make_wait
-_yield_core: Callable[[], None] = getattr(os, "sched_yield", lambda: None)  # the trainer may wait for this core
 
 
-class BridgeServer:
+class BridgeServer(Host):
     """Hosts `bridge` over TCP.
 
     Args:
@@ -62,9 +58,9 @@ class BridgeServer:
         upgrader: Upgrader | None = None,
     ) -> None:  # fmt: skip
         if not 0 <= port <= 65535:
-            raise ConfigurationError("no such port", fault="caller", field="port", expected="0 to 65535", got=port)
-        self.bridge, self.host, self.tick_rate = bridge, host, tick_rate
-        self._turns = Turns(bridge, tick_rate)
+            raise ConfigurationError("no such port", field="port", expected="0 to 65535", got=port)
+        super().__init__(bridge, tick_rate, _log)
+        self.host = host
         self._asked_port = port
         self._upgrader = upgrader
         self._server: asyncio.Server | None = None
@@ -73,21 +69,11 @@ class BridgeServer:
         self._members: list[Connection] = []
         self._waiting = Queue()
         self._tick_due = False
-        self._answered_at = 0.0
-        self._usual_think = 0.0
-        self._no_spin_before = 0.0
-        self._poller: select.poll | None = None
-        self._by_fd: dict[int, Connection] = {}
-        self._attending = False
-        self._vain_waits = 0
-        self._no_attending_before = 0.0
         self._clogged = self._given_up = False
-        self._space = memoryview(bytearray(65_536))
         self._pacer: asyncio.Task[None] | None = None
         self._began = self._last_word = 0.0
         self._undecided = self._adopting = False
         self._later: asyncio.TimerHandle | None = None
-        self.sessions = 0
 
     # -- life cycle
 
@@ -95,7 +81,7 @@ class BridgeServer:
     def port(self) -> int:
         """The port listened on, or listened on last."""
         if self._port is None:
-            raise ConfigurationError("this server does not listen yet", fault="caller", cure="call start() first")
+            raise ConfigurationError("this server does not listen yet", cure="call start() first")
         return self._port
 
     @property
@@ -113,7 +99,7 @@ class BridgeServer:
                 "serve() and run_in_thread() do", type(self._loop).__name__,
             )  # fmt: skip
             self._upgrader = None
-        self._turns.require_free()
+        self._require_free()
         spec = self.bridge.announce()
         if self._upgrader is None:
             require_lines(spec)
@@ -252,14 +238,15 @@ class BridgeServer:
         return True
 
     def _begin_session(self) -> None:
-        self.bridge.start_training()
-        self._turns.begin()
-        self._session = EngineSession(self.bridge, self._upgrader, self.tick_rate, self._finished)
-        self._poller = select.poll() if hasattr(select, "poll") else None
-        self._by_fd = {}
+        self._begin_training()
+        self._session = session = EngineSession(self.bridge, self._upgrader, self.tick_rate, self._finished)
+
+        def awaits() -> bool:
+            return session is self._session and not self._clogged and not self._lockstep.busy
+
+        self._attendance = Attendance(self._loop, self.data_received, self._due_tick, awaits)
         self._clogged, self._undecided, self._given_up = False, True, False
         self._began = self._last_word = time.monotonic()
-        self.sessions += 1
 
     def _take(self, connection: Connection) -> None:
         session = self._session
@@ -268,20 +255,11 @@ class BridgeServer:
         connection.place = session.add(connection)
         if connection.place == 0:
             _log.info("session %d: a trainer connected from %s", self.sessions, connection.peer)
-        if self._poller is not None:
-            self._by_fd[connection.fd] = connection
-            self._poller.register(connection.fd, select.POLLIN)
+        self._attendance.add(connection)
         self.data_received(connection, connection.early)
         connection.early = b""
-        if self._session is not None and self.bridge.lockstep.busy:
+        if self._session is not None and self._lockstep.busy:
             self._request_tick()
-
-    def _left_training(self) -> bool:
-        """Ends the session if the bridge has been switched since it began: its requests are void."""
-        if self._session is None or not self._turns.void:
-            return False
-        self._end_session(LEFT, logging.WARNING)
-        return True
 
     def data_received(self, connection: Connection, data: bytes | memoryview) -> None:
         """Bytes of a member, or of one that still waits."""
@@ -294,22 +272,19 @@ class BridgeServer:
             return
         try:
             self._feed(session, connection.place, data)
-        except UeRlError as error:  # without the lock: an upgrade's thread may need it before it can end
-            why = "the trainer broke the protocol"
-            self._end_session(f"{why}: {error}", logging.ERROR, told=f"{why}: {error.plain()}")
+        except Exception as error:  # noqa: BLE001 - without the lock: an upgrade's thread may need it to end
+            self._fail(error)
 
     def _feed(self, session: EngineSession, place: int, data: bytes | memoryview) -> None:
         with self.bridge.lock:  # the game may switch the mode in another thread
-            if self._left_training():
-                return
+            self._require_training()
             session.feed(place, data)
             if self._undecided and session.full:
                 self._undecided = False
                 if self._waiting:  # they are told that they have to wait
                     self._adopt_soon()
-            if self.tick_rate is None and self.bridge.lockstep.busy:
-                think = min(time.perf_counter() - self._answered_at, 2 * LONGEST_SPIN)  # a pause to learn counts little
-                self._usual_think += (think - self._usual_think) / 8
+            if self.tick_rate is None and self._lockstep.busy:
+                self._attendance.asked()
                 if session.shared:
                     self._tick()
                 else:
@@ -331,8 +306,8 @@ class BridgeServer:
             member.pause_reading(self._clogged)
 
     def _end_session(self, why: str, level: int, error: Exception | None = None, told: str | None = None) -> None:
-        """Why, for the log; `error`: a bug of the game, with its traceback. `told`: for the trainer, if it differs."""
-        _log.log(level, "session %d ended: %s", self.sessions, why, exc_info=error)
+        """See Host."""
+        self._note_end(why, level, error)
         session, self._session = self._session, None
         members, self._members = self._members, []
         if session is not None:
@@ -343,7 +318,7 @@ class BridgeServer:
         for member in members:
             member.place = -1
             member.drop()
-        self._turns.forget()
+        self._forget_requests()
         self._adopt_soon()
 
     # -- ticks
@@ -365,93 +340,31 @@ class BridgeServer:
     def _due_tick(self) -> None:
         if self._tick_due:
             self._tick_due = False
-            if self._session is not None:
-                self._tick()
+            self._tick()
 
     def _tick(self) -> None:
-        session, bridge = self._session, self.bridge
-        if session is not None and session.upgraded:
-            return  # the upgrade ticks the bridge
-        delta = self._turns.delta()
+        session, lockstep = self._session, self._lockstep
+        if session is None or session.upgraded:  # the upgrade ticks the bridge
+            return
         try:
-            if session is None:
-                bridge.update_rl(delta)
-            elif self._turns.turn(bridge.update_rl, delta, session.answer) is None:
-                self._end_session(LEFT, logging.WARNING)
-                return
+            self._turn(self.bridge.update_rl, session.answer)
         except Exception as error:  # noqa: BLE001 - logged, a bug with its traceback: it must not stop the server
-            bug = None if isinstance(error, UeRlError) else error
-            self._end_session(who_failed(error), logging.ERROR, bug, who_failed(error, plain=True))
+            self._fail(error)
             return
-        if session is None:
-            return
-        if session.finished and not bridge.lockstep.busy:
+        if session.finished and not lockstep.busy:
             self._end_session("training is complete", logging.INFO)
         elif self.tick_rate is None:
-            if bridge.lockstep.busy:
+            if lockstep.busy:
                 self._request_tick()
             else:
-                self._await_next()
-
-    def _await_next(self) -> None:
-        """All is answered: waits for the next request in `_attend`, unless that was in vain twice running."""
-        self._answered_at = now = time.perf_counter()
-        if self._poller is not None and not self._attending and now > self._no_attending_before:
-            self._attending = True
-            self._loop.call_soon(self._attend)
-
-    def _attend(self) -> None:
-        """Reads and answers here, so that a step does not pay for turns of the event loop.
-
-        It spins where the trainer usually thinks for less than LONGEST_SPIN, then blocks for one slice. Other
-        connections and tasks get their turn after SERVER_TURN seconds.
-        """
-        session, poller, now = self._session, self._poller, time.perf_counter()
-        turn_ends = now + SERVER_TURN
-        assert poller is not None
-        while session is self._session and not self._clogged and not self.bridge.lockstep.busy:
-            spins = max(self._usual_think, now - self._answered_at) < LONGEST_SPIN and now > self._no_spin_before
-            ready = poller.poll(0 if spins else SERVER_SLICE_MS)
-            if ready:
-                self._vain_waits = 0
-                if not self._read(ready):
-                    break
-                now = time.perf_counter()
-                if now > turn_ends:
-                    self._loop.call_soon(self._attend)
-                    return
-            elif spins:
-                before = time.perf_counter()
-                _yield_core()
-                now = time.perf_counter()
-                if now - before > DESCHEDULED:  # another process needs this core: leave it to that for a while
-                    self._no_spin_before = now + 0.05
-            else:
-                self._vain_waits += 1
-                if self._vain_waits > 1:
-                    self._no_attending_before = time.perf_counter() + 0.05
-                break
-        self._attending = False
-
-    def _read(self, ready: list[tuple[int, int]]) -> bool:
-        """Takes what has come on these sockets; False where the event loop must see to it: an end, or an error."""
-        for fd, _ in ready:
-            connection = self._by_fd[fd]
-            try:
-                count = os.readv(fd, [self._space])
-            except OSError:
-                return False
-            if not count or connection.gone:
-                return False
-            self.data_received(connection, self._space[:count])
-        if self._tick_due:
-            self._due_tick()
-        return True
+                self._attendance.answered()
 
     async def _tick_at_rate(self, rate: float) -> None:
         due = time.perf_counter()
         while True:
             due = max(due + 1 / rate, time.perf_counter() - 1 / rate)
             await asyncio.sleep(due - time.perf_counter())
-            if self._session is not None or self.bridge.mode is Mode.INFERENCE:
+            if self._session is not None:
                 self._tick()
+            elif self.bridge.mode is Mode.INFERENCE:
+                self._infer()

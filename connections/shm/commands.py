@@ -128,9 +128,7 @@ class ShmCommands:
             answer = self._answers.pop(number)
         assert answer is not None
         if answer.error is not None:
-            raise CommandFailed(
-                "the engine refused a command", fault="engine", field=method_name(method), got=answer.error
-            )
+            raise CommandFailed("the engine refused a command", field=method_name(method), got=answer.error)
         problem = mismatch(method, answer.payload, answer=True)
         if answer.method != int(method):
             problem = f"an answer to {method_name(answer.method)}"
@@ -251,7 +249,7 @@ class ShmCommands:
             ConfigurationError: a negative seed. CommandFailed: the engine refuses it. Otherwise as `request`.
         """
         if seed is not None and seed < 0:
-            raise ConfigurationError("a seed cannot be negative", fault="caller", field="seed", got=seed)
+            raise ConfigurationError("a seed cannot be negative", field="seed", got=seed)
         m = messages()
         contract = m.SimulationContractT(
             seed=-1 if seed is None else seed,
@@ -304,7 +302,7 @@ class ShmCommands:
     def _seconds(self, timeout: float | None) -> float:
         seconds = self.timeout if timeout is None else timeout
         if not 0 <= seconds < float("inf"):
-            raise ConfigurationError("a deadline must be finite", fault="caller", field="timeout", got=seconds)
+            raise ConfigurationError("a deadline must be finite", field="timeout", got=seconds)
         return seconds
 
     def _ring(self) -> Ring:
@@ -340,9 +338,7 @@ class ShmCommands:
                 return
             left = deadline - time.monotonic()
             if left <= 0:
-                raise EngineTimeout(
-                    f"the engine did not send {what}", fault="engine", cure="does its tick poll the command ring?"
-                )
+                raise EngineTimeout(f"the engine did not send {what}", cure="does its tick poll the command ring?")
             milliseconds = min(TRAINER_SLICE_MS, int(left * 1000) + 1)
             self._or_dead(lambda: self._wait(milliseconds))  # noqa: B023 - called at once
 

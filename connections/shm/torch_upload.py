@@ -50,16 +50,14 @@ class TorchUpload:
         try:
             self._torch: Any = importlib.import_module("torch")
         except ImportError as error:
-            raise ConfigurationError(
-                "tensors need torch", fault="caller", got=str(error), cure="pip install ue_rl[train]"
-            ) from error
+            raise ConfigurationError("tensors need torch", got=str(error), cure="pip install ue_rl[train]") from error
         self.device = self._torch.device(device)
         self._asked = device
         self._pinned = self.device.type == "cuda"
         cuda = self._torch.cuda
         if self._pinned and not (cuda.is_available() and (self.device.index or 0) < cuda.device_count()):
             raise ConfigurationError(
-                "torch sees no such GPU", fault="caller", field="device", expected="a GPU, or 'cpu'", got=str(device)
+                "torch sees no such GPU", field="device", expected="a GPU, or 'cpu'", got=str(device)
             )
         self._buffers = buffers
         # floats first: a view of bytes as floats begins at a multiple of 4

@@ -60,7 +60,7 @@ def check_name(name: str, host: str) -> None:
     mapped = getattr(address, "ipv4_mapped", None)
     if address is None or not (address.is_loopback or (mapped is not None and mapped.is_loopback)):
         raise SegmentInvalid(
-            "an engine on another machine names a file of this one", fault="engine", field="SHM",
+            "an engine on another machine names a file of this one", field="SHM",
             expected="a name of shared memory, or the path of a file from an engine at 127.0.0.1 or ::1", got=name,
             cure="connect to the engine by a loopback address, or let it offer a segment with a name",
         )  # fmt: skip
@@ -70,15 +70,15 @@ def check_offered(memory: StepMemory, token: bytes, spec: EnvSpec) -> None:
     """Raises SegmentInvalid where this is not the segment that was offered, or its CONFIG line not the handshake's."""
     if not (memory.header.extended and memory.header.token == token):
         raise SegmentInvalid(
-            "another segment has the offered name", fault="engine", field="token",
+            "another segment has the offered name", field="token",
             cure="is the engine on another machine, or in another container?",
         )  # fmt: skip
     different = difference(spec, memory.spec())
     if different is not None:
         key, offered, written = different
         raise SegmentInvalid(
-            "the segment's CONFIG line differs from the handshake", fault="engine", field=key, expected=offered,
-            got=written, cure="write the same line into both, without SHM=",
+            "the segment's CONFIG line differs from the handshake", field=key, expected=offered, got=written,
+            cure="write the same line into both, without SHM=",
         )  # fmt: skip
 
 

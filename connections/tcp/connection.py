@@ -77,11 +77,9 @@ class TcpConnection(BaseTransport):
     ) -> None:
         super().__init__(timeout, connect_timeout, wait)
         if channel not in CHANNELS:
-            raise ConfigurationError(
-                "no such channel", fault="caller", field="channel", expected=" or ".join(CHANNELS), got=channel
-            )
+            raise ConfigurationError("no such channel", field="channel", expected=" or ".join(CHANNELS), got=channel)
         if not 0 < port < 65_536:
-            raise ConfigurationError("no such port", fault="caller", field="port", expected="1 to 65535", got=port)
+            raise ConfigurationError("no such port", field="port", expected="1 to 65535", got=port)
         self.host, self.port, self.channel = host, port, channel
         self._compiled, self._nul_terminated = compiled, nul_terminated
         self._greeted: tuple[Link, EnvSpec] | None = None
@@ -106,7 +104,7 @@ class TcpConnection(BaseTransport):
             )  # fmt: skip
         if spec.image is not None:
             raise UnsupportedByEngine(
-                "this engine's observations have images, which text does not carry", fault="caller", field="IMAGE",
+                "this engine's observations have images, which text does not carry", field="IMAGE",
                 expected="shared memory", got=spec.image.text(),
                 cure="run the trainer on the engine's machine, let the engine offer shared memory, and connect with "
                 "transport='auto' or 'shm'",
@@ -128,7 +126,7 @@ class TcpConnection(BaseTransport):
         if spec.groups:
             if wanted == "per_env":
                 raise UnsupportedByEngine(
-                    "an engine with agents speaks on one socket for all envs", fault="caller", field="channel",
+                    "an engine with agents speaks on one socket for all envs", field="channel",
                     expected="'auto' or 'shared'", got=wanted, cure="leave channel= out",
                 )  # fmt: skip
             wanted = "shared"
@@ -287,7 +285,7 @@ class TcpConnection(BaseTransport):
         spec, link = self.spec, self._admin
         if not spec.version or spec.env_type is EnvType.RLBASE:
             raise UnsupportedByEngine(
-                "this engine takes no requests beside the steps", fault="caller", field=line[:40].decode("ascii"),
+                "this engine takes no requests beside the steps", field=line[:40].decode("ascii"),
                 expected="VERSION=1 and MULTI or SINGLE", got=f"VERSION={spec.version}, {spec.env_type.value}",
             )  # fmt: skip
         assert link is not None
@@ -315,7 +313,7 @@ class TcpConnection(BaseTransport):
             return bytes(lines.data[start:end])
         except EngineTimeout as error:
             raise EngineTimeout(
-                f"the engine did not answer a call within {self.timeout:g} s", fault="engine",
+                f"the engine did not answer a call within {self.timeout:g} s",
                 field=line.partition(b"=")[0].partition(b";")[0].decode("ascii"), got=error.got,
                 cure=error.cure
                 or "an engine answers a call at once, also without a tick: does it read the first connection?",
@@ -345,8 +343,7 @@ class TcpConnection(BaseTransport):
                 raise ended
             raise UnexpectedMessage(
                 "the engine sent a line that nobody asked for", fault="engine", env_id=env_id,
-                expected="one answer per request", got=came or None,
-                cure="the game must answer each ACT exactly once",
+                expected="one answer per request", got=came or None, cure="the game must answer each ACT exactly once",
             )  # fmt: skip
 
 

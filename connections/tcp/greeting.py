@@ -81,7 +81,7 @@ def _busy(link: Link, said: dict[str, str]) -> EngineBusy:
         who += f", connected for {float(said['SINCE']):.0f} s"
     host, port = link.sock.getpeername()[:2]
     return EngineBusy(
-        f"the engine on {host}:{port} serves {who}", fault="caller",
+        f"the engine on {host}:{port} serves {who}",
         cure="close that one first (in a notebook: env.close() on the one of the cell's last run), start a second "
         "engine on another port, or give wait=SECONDS to wait for your turn",
     )  # fmt: skip
@@ -91,11 +91,11 @@ def _no_handshake(link: Link, timeout: float, error: EngineTimeout) -> Handshake
     unread = link.lines.unread()
     if unread:
         return HandshakeError(
-            f"the engine's first line was not finished within {timeout:g} s", fault="engine",
+            f"the engine's first line was not finished within {timeout:g} s",
             expected="a line feed at the end of the line", got=unread, cure=UNFINISHED,
         )  # fmt: skip
     return HandshakeError(
-        "the engine accepted the connection but sent no handshake", fault="engine",
+        "the engine accepted the connection but sent no handshake",
         expected=f"CONFIG:.. within {timeout:g} s", got=error.got,
         cure="is another trainer connected, did one connect before (then press Play again), "
         "or is this not the game's port?",

@@ -83,9 +83,8 @@ class Link:
             data = memoryview(data)[sent:]
             if time.monotonic() > deadline:
                 raise EngineTimeout(
-                    "the engine does not read what is sent to it", fault="engine",
-                    cure="is the game paused, or stopped in a debugger?",
-                )  # fmt: skip
+                    "the engine does not read what is sent to it", cure="is the game paused, or stopped in a debugger?"
+                )
 
     def next_span(self, deadline: float, silence: str = "") -> tuple[int, int]:
         """(start, end) in `lines.data` of the next line, received if need be.
@@ -201,9 +200,8 @@ class Link:
 def engine_gone(got: str) -> EngineDisconnected:
     """The error for an engine that has gone."""
     return EngineDisconnected(
-        "the engine went away", fault="engine", got=got,
-        cure="look into the game's log: it crashed, was stopped, or closed its bridge",
-    )  # fmt: skip
+        "the engine went away", got=got, cure="look into the game's log: it crashed, was stopped, or closed its bridge"
+    )
 
 
 def unfinished_hint(unread: bytes) -> str:
@@ -214,9 +212,9 @@ def unfinished_hint(unread: bytes) -> str:
 def late_line(unread: bytes) -> EngineTimeout:
     """The error for a line of which only `unread` has come by the deadline."""
     if not unread:
-        return EngineTimeout("the engine did not answer in time", fault="engine", got="nothing")
+        return EngineTimeout("the engine did not answer in time", got="nothing")
     return EngineTimeout(
-        "the engine did not finish its line in time", fault="engine", expected="a line feed at its end",
+        "the engine did not finish its line in time", expected="a line feed at its end",
         got=f"{len(unread)} bytes of an unfinished line: {shorten(unread)}", cure=UNFINISHED,
     )  # fmt: skip
 
@@ -224,7 +222,7 @@ def late_line(unread: bytes) -> EngineTimeout:
 def engine_late(waiting: list[int], total: int, timeout: float, got: str, why: str) -> EngineTimeout:
     """The error for an engine of whose `total` envs those in `waiting` have not answered."""
     return EngineTimeout(
-        f"the engine answered {total - len(waiting)} of {total} envs within {timeout:g} s", fault="engine",
+        f"the engine answered {total - len(waiting)} of {total} envs within {timeout:g} s",
         env_id=waiting[0] if len(waiting) == 1 else None, expected=f"answers of envs {waiting}", got=got,
         cure=f"{why} Raise timeout= for slow actions",
     )  # fmt: skip
@@ -289,7 +287,7 @@ def dial(host: str, port: int, deadline: float, *, wait: float = 0.0) -> socket.
             error = refused
         if time.monotonic() >= give_up:
             raise EngineUnreachable(
-                f"nothing listens on {where}", fault="engine", got=str(error),
+                f"nothing listens on {where}", got=str(error),
                 cure="is Play pressed, and is the game's bridge set to this port?",
             ) from error  # fmt: skip
         time.sleep(min(0.2, max(0.01, give_up - time.monotonic())))

@@ -336,9 +336,8 @@ def say_unknown(fields: UnknownFields, data: bytearray, start: int, end: int, en
 def _too_long(line: bytes, codec: Codec, env: int) -> ConfigurationError:
     """The engine would take a longer line for a broken one, and end the session."""
     return ConfigurationError(
-        "the reset options make the message longer than the engine reads", fault="caller", env_id=int(env),
-        field="OPTIONS", expected=f"at most {codec.max_line} bytes in one line", got=f"{len(line)} bytes",
-        cure="send less with a reset",
+        "the reset options make the message longer than the engine reads", env_id=int(env), field="OPTIONS",
+        expected=f"at most {codec.max_line} bytes in one line", got=f"{len(line)} bytes", cure="send less with a reset",
     )  # fmt: skip
 
 

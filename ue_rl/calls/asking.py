@@ -169,8 +169,8 @@ class EngineCalls:
         features = self._transport.spec.features
         if feature not in features:
             raise UnsupportedByEngine(
-                f"this engine cannot {ability}", fault="caller", field=feature,
-                expected=f"FEATURES={feature} in the handshake", got=sorted(features) or "no FEATURES",
+                f"this engine cannot {ability}", field=feature, expected=f"FEATURES={feature} in the handshake",
+                got=sorted(features) or "no FEATURES",
                 cure="leave it out, or teach the engine to do it (docs/protocol.md, section 8)",
             )  # fmt: skip
 
@@ -178,7 +178,7 @@ class EngineCalls:
         known = self._known
         if not known:
             raise UnsupportedByEngine(
-                "this engine has no parameters", fault="caller", field="PARAMS", expected="PARAMS in the handshake",
+                "this engine has no parameters", field="PARAMS", expected="PARAMS in the handshake",
                 cure="leave them out, or let the game list them (docs/protocol.md, section 8)",
             )  # fmt: skip
         return known
@@ -188,7 +188,7 @@ class EngineCalls:
         for name in wanted:
             if name not in known:
                 raise UnsupportedByEngine(
-                    "this engine has no such parameter", fault="caller", field=name, expected=", ".join(known),
+                    "this engine has no such parameter", field=name, expected=", ".join(known),
                     cure=nearest(name, known),
                 )  # fmt: skip
         return wanted

@@ -105,7 +105,7 @@ def as_ranges(params: Any, field: str = "params") -> dict[str, Range]:
     """
     if not isinstance(params, Mapping):
         raise ConfigurationError(
-            "parameters are a mapping", fault="caller", field=field, expected="{gravity: 3, wind: [0, 2]}", got=params
+            "parameters are a mapping", field=field, expected="{gravity: 3, wind: [0, 2]}", got=params
         )
     return {str(name): _as_range(value, f"{field}.{name}") for name, value in params.items()}
 
@@ -116,9 +116,8 @@ def _as_range(value: Any, field: str) -> Range:
     numbers = [number for number in numbers if math.isfinite(number)]
     if len(numbers) != 2 or len(given) != 2 or numbers[0] > numbers[1]:
         raise ConfigurationError(
-            "not a value of a parameter", fault="caller", field=field,
-            expected="a number, or [low, high] with low <= high", got=value,
-        )  # fmt: skip
+            "not a value of a parameter", field=field, expected="a number, or [low, high] with low <= high", got=value
+        )
     return numbers[0], numbers[1]
 
 
@@ -131,20 +130,20 @@ def check_ranges(spec: EnvSpec, ranges: Mapping[str, Range], field: str = "param
     """
     if ranges and not spec.parameters:
         raise UnsupportedByEngine(
-            "this engine has no parameters that a trainer may set", fault="caller", field=field,
-            expected="PARAMS in its handshake", got=", ".join(ranges), cure="leave them out",
+            "this engine has no parameters that a trainer may set", field=field, expected="PARAMS in its handshake",
+            got=", ".join(ranges), cure="leave them out",
         )  # fmt: skip
     known = {parameter.name: parameter for parameter in spec.parameters}
     for name, (low, high) in ranges.items():
         parameter = known.get(name)
         if parameter is None:
             raise UnsupportedByEngine(
-                "this engine has no such parameter", fault="caller", field=f"{field}.{name}",
-                expected=", ".join(known), cure=nearest(name, known),
+                "this engine has no such parameter", field=f"{field}.{name}", expected=", ".join(known),
+                cure=nearest(name, known),
             )  # fmt: skip
         if low < parameter.low or high > parameter.high:
             raise ConfigurationError(
-                "a value outside the parameter's range", fault="caller", field=f"{field}.{name}",
+                "a value outside the parameter's range", field=f"{field}.{name}",
                 expected=f"{parameter.low:g} to {parameter.high:g}", got=shown(low, high),
             )  # fmt: skip
 

@@ -62,9 +62,7 @@ class BaseTransport(Transport):
     def __init__(self, timeout: float = 30.0, connect_timeout: float | None = None, wait: float = 0.0) -> None:
         for name, seconds in (("timeout", timeout), ("connect_timeout", connect_timeout)):
             if seconds is not None and not 0 < seconds < float("inf"):
-                raise ConfigurationError(
-                    "a deadline must be positive and finite", fault="caller", field=name, got=seconds
-                )
+                raise ConfigurationError("a deadline must be positive and finite", field=name, got=seconds)
         self.timeout, self.wait = timeout, wait
         self.connect_timeout = timeout if connect_timeout is None else connect_timeout
         self._session = Session()
@@ -108,9 +106,7 @@ class BaseTransport(Transport):
     def _call(self, line: bytes) -> bytes:
         """Sends a request beside the steps, without its line ending, and waits for its answer, which is returned so."""
         raise UnsupportedByEngine(
-            f"{self.carries} has no requests beside the steps",
-            fault="caller",
-            field=line[:40].decode("ascii", "replace"),
+            f"{self.carries} has no requests beside the steps", field=line[:40].decode("ascii", "replace")
         )
 
     # -- after a loss
@@ -275,7 +271,7 @@ class BaseTransport(Transport):
     def commands(self) -> Any:
         """See Transport.commands."""
         raise UnsupportedByEngine(
-            "commands need shared memory", fault="caller", field="commands", got=self.carries,
+            "commands need shared memory", field="commands", got=self.carries,
             cure="connect with transport='auto' or 'shm' to an engine on this machine that offers shared memory",
         )  # fmt: skip
 

@@ -27,8 +27,8 @@ def listed(field: str, values: Any) -> list[Any] | None:
         return list(values) or None
     except TypeError:
         raise ConfigurationError(
-            f"{field} is not a sequence", fault="caller", field=field, expected="one entry for each env that is reset",
-            got=values, cure=f"pass a list, such as [{shorten(values)}]",
+            f"{field} is not a sequence", field=field, expected="one entry for each env that is reset", got=values,
+            cure=f"pass a list, such as [{shorten(values)}]",
         ) from None  # fmt: skip
 
 
@@ -46,7 +46,7 @@ def check_reset(spec: EnvSpec, env_ids: Sequence[int] | None, seeds: Seeds, opti
         wrong = [env for env in ids if not isinstance(env, (int, np.integer)) or not 0 <= env < spec.num_envs]
         if wrong or not ids or len(set(ids)) != len(ids):
             raise ConfigurationError(
-                "these envs cannot be reset", fault="caller", field="env_ids",
+                "these envs cannot be reset", field="env_ids",
                 expected=f"env ids from 0 to {spec.num_envs - 1}, each once", got=wrong or ids,
             )  # fmt: skip
         count = len(ids)
@@ -56,20 +56,18 @@ def check_reset(spec: EnvSpec, env_ids: Sequence[int] | None, seeds: Seeds, opti
             continue
         if len(values) != count:
             raise ConfigurationError(
-                f"{feature} needs one value for each env that is reset", fault="caller", field=feature,
-                expected=count, got=len(values), cure="use None for an env without a value",
+                f"{feature} needs one value for each env that is reset", field=feature, expected=count, got=len(values),
+                cure="use None for an env without a value",
             )  # fmt: skip
         if feature not in spec.features and any(value is not None for value in values):
             raise UnsupportedByEngine(
-                f"the engine does not take {feature} on a reset", fault="caller", field=feature,
+                f"the engine does not take {feature} on a reset", field=feature,
                 expected=f"FEATURES={feature} in the handshake", got=sorted(spec.features),
                 cure="leave it out, or teach the engine to read it",
             )  # fmt: skip
     for seed in seeds or ():
         if seed is not None and (not isinstance(seed, (int, np.integer)) or int(seed) not in _SEEDS):
-            raise ConfigurationError(
-                "invalid seed", fault="caller", field="seed", expected="an integer from 0 to 2**63 - 1", got=seed
-            )
+            raise ConfigurationError("invalid seed", field="seed", expected="an integer from 0 to 2**63 - 1", got=seed)
     for place, given_options in enumerate(options or ()):
         if given_options is not None:
             json_text(given_options, "OPTIONS", place if env_ids is None else int(env_ids[place]))

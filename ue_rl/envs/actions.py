@@ -90,16 +90,15 @@ class _LeafWriter:
             raise _wrong_shape(self._shape, array.shape, self._path)
         if array.dtype.kind not in "fiub":
             raise ActionError(
-                "actions must be numeric", fault="policy", field=_field(self._path), expected="floats or integers",
-                got=str(array.dtype),
-            )  # fmt: skip
+                "actions must be numeric", field=_field(self._path), expected="floats or integers", got=str(array.dtype)
+            )
         rows = array.reshape(self._rows)
         if ignored is not None:
             rows = np.where(ignored[:, None], self._first, rows)
         if self._wide and (wrong := beyond_exact(rows)) is not None:
             raise ActionError(
-                "an integer of the action is not exact in float32, which is what travels", fault="policy",
-                field=_field(self._path), expected=f"{-MAX_EXACT} to {MAX_EXACT}", got=wrong,
+                "an integer of the action is not exact in float32, which is what travels", field=_field(self._path),
+                expected=f"{-MAX_EXACT} to {MAX_EXACT}", got=wrong,
             )  # fmt: skip
         if self._box:
             with np.errstate(over="ignore"):
@@ -117,7 +116,7 @@ class _LeafWriter:
         env, index = np.argwhere(~fits)[0].tolist()
         first, end = (int(np.broadcast_to(ends, self._rows[1:])[index]) for ends in (self._first, self._end))
         return ActionError(
-            "the action is not a choice of its space", fault="policy", env_id=env, field=_field(self._path),
+            "the action is not a choice of its space", env_id=env, field=_field(self._path),
             expected=f"an integer from {first} to {end - 1}", got=rows[env, index].item(),
             cure="was the model trained on another action space?",
         )  # fmt: skip

@@ -126,8 +126,8 @@ def check_render_mode(spec: EnvSpec, render_mode: str | None) -> str | None:
         )
     if render_mode is not None and "RENDER" not in spec.features:
         raise UnsupportedByEngine(
-            "this engine sends no pictures", fault="caller", field="render_mode",
-            expected="FEATURES=RENDER in the handshake", got=sorted(spec.features) or "no FEATURES",
+            "this engine sends no pictures", field="render_mode", expected="FEATURES=RENDER in the handshake",
+            got=sorted(spec.features) or "no FEATURES",
             cure="leave render_mode out, or teach the engine to answer RENDER (docs/protocol.md, section 8)",
         )  # fmt: skip
     return render_mode

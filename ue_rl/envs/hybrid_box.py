@@ -95,7 +95,7 @@ class HybridBox(spaces.Box):
         size = self.low.shape[0]
         if given.ndim != 2 or given.shape[1] != size or given.dtype.kind not in "fiub":
             raise ActionError(
-                "the actions do not fit the Box of this hybrid action space", fault="policy", field="ACT",
+                "the actions do not fit the Box of this hybrid action space", field="ACT",
                 expected=f"numbers [n, {size}]", got=f"{given.dtype} {list(given.shape)}",
             )  # fmt: skip
         with np.errstate(over="ignore"):
@@ -104,8 +104,8 @@ class HybridBox(spaces.Box):
         if not finite.all():
             env, index = np.argwhere(~finite)[0].tolist()
             raise ActionError(
-                "the policy's action is not a finite number", fault="policy", env_id=env, field="ACT",
-                got=given[env, index].item(), cure="training has probably diverged: lower the learning rate",
+                "the policy's action is not a finite number", env_id=env, field="ACT", got=given[env, index].item(),
+                cure="training has probably diverged: lower the learning rate",
             )  # fmt: skip
         rows = np.empty((len(given), self.tree.size), np.float32)
         for part in self.parts:
@@ -186,7 +186,7 @@ def part_of(value: Any, path: tuple[str, ...]) -> Any:
         except (KeyError, IndexError, TypeError, ValueError):
             got = sorted(map(str, value)) if isinstance(value, dict) else type(value).__name__
             raise ActionError(
-                "an action lacks a part", fault="policy", field="ACT", expected=".".join(path), got=got,
+                "an action lacks a part", field="ACT", expected=".".join(path), got=got,
                 cure="give a dict or tuple as the action space says, each part with a row for each env",
             ) from None  # fmt: skip
     return value

@@ -373,7 +373,7 @@ class UnrealVecEnv(EngineControls, Resumable, VecEnv):
 
     def _inside(self, call: str, name: str) -> UnsupportedByEngine:
         return UnsupportedByEngine(
-            f"{call}({name!r}) asks for something that lives inside the engine", fault="caller",
+            f"{call}({name!r}) asks for something that lives inside the engine",
             expected=", ".join((*_KNOWN, *self._parameters)),
             cure="pass values at the start of an episode with set_options(), let the game list it as a parameter, or "
             "wrap the VecEnv",

@@ -224,7 +224,7 @@ class UnrealVectorEnv(EngineControls, gym.vector.VectorEnv[Any, Any, NDArray[Any
 
     def _inside(self, call: str, name: str) -> UnsupportedByEngine:
         return UnsupportedByEngine(
-            f"{call}({name!r}) asks for something that lives inside the engine", fault="caller",
+            f"{call}({name!r}) asks for something that lives inside the engine",
             expected=", ".join(("render", *self._parameters)),
             cure="pass values at the start of an episode with reset(options=..), or offer a parameter in the engine",
         )  # fmt: skip

@@ -111,12 +111,12 @@ class Segment:
             memory, size = _open(_checked(name))
         except FileNotFoundError as error:
             raise EngineUnreachable(
-                f"there is no shared memory named {name!r}", fault="engine", got=str(error),
+                f"there is no shared memory named {name!r}", got=str(error),
                 cure="is the engine running, on this machine, and was it told to offer shared memory?",
             ) from error  # fmt: skip
         except OSError as error:
             raise EngineUnreachable(
-                f"the shared memory {name!r} cannot be mapped", fault="engine", got=str(error),
+                f"the shared memory {name!r} cannot be mapped", got=str(error),
                 cure="does the engine run as another user?",
             ) from error  # fmt: skip
         return cls(name, memory, size, owner=False)

@@ -152,7 +152,7 @@ def understood(line: str, answer: bytes) -> str:
     except UnicodeDecodeError:
         raise MalformedMessage("an answer that is not ASCII", fault="engine", field=name, got=answer) from None
     if text[:8].upper() == "REFUSED=":
-        raise CommandFailed("the engine refused a request", fault="engine", field=name, got=unquote(text[8:]))
+        raise CommandFailed("the engine refused a request", field=name, got=unquote(text[8:]))
     return text
 
 
@@ -171,7 +171,7 @@ def read_values(text: str, names: Sequence[str] | None = None) -> dict[str, floa
     values = read_settings(_answer("VALUES", text)[0], "VALUES", "engine")
     if names and set(names) != set(values):
         raise WrongCount(
-            "the engine answered with other parameters than it was asked for", fault="engine", field="VALUES",
+            "the engine answered with other parameters than it was asked for", field="VALUES",
             expected=", ".join(names), got=", ".join(values),
         )  # fmt: skip
     return values
@@ -193,7 +193,7 @@ def read_picture(text: str) -> NDArray[np.uint8]:
     wanted = (count + 2) // 3 * 4
     if len(data) != wanted:
         raise WrongCount(
-            "the pixels are not those of the picture's size", fault="engine", field="DATA",
+            "the pixels are not those of the picture's size", field="DATA",
             expected=f"{wanted} characters of base64 for {count} bytes", got=len(data),
         )  # fmt: skip
     try:
@@ -209,9 +209,7 @@ def read_rewards(text: str, count: int) -> NDArray[np.float32]:
     """The answer to GOALS: float32 [count]."""
     rewards = _read_numbers(_answer("REW", text)[0].split(","), "REW", "engine")
     if len(rewards) != count:
-        raise WrongCount(
-            "there is one reward for each pair of goals", fault="engine", field="REW", expected=count, got=len(rewards)
-        )
+        raise WrongCount("there is one reward for each pair of goals", field="REW", expected=count, got=len(rewards))
     return rewards
 
 

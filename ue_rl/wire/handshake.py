@@ -98,9 +98,8 @@ def decode_handshake(line: bytes | bytearray | memoryview) -> EnvSpec:
         return _spec_of(keys, raw.decode("ascii").strip())
     except ConfigurationError as error:
         raise HandshakeError(
-            f"invalid handshake: {error.message}", fault="engine", field=error.field,
-            expected=error.expected, got=raw, cure=_CURE,
-        ) from error  # fmt: skip
+            f"invalid handshake: {error.message}", field=error.field, expected=error.expected, got=raw, cure=_CURE
+        ) from error
 
 
 def handshake_sizes(line: bytes | bytearray | memoryview) -> tuple[int, int]:
@@ -134,7 +133,7 @@ def _keys(raw: bytes) -> dict[str, str]:
         if ended := ended_by(raw):
             raise ended
         raise HandshakeError(
-            "the first line is not a handshake", fault="engine", expected="CONFIG:OBS=..;ACT=..;.. in ASCII", got=raw,
+            "the first line is not a handshake", expected="CONFIG:OBS=..;ACT=..;.. in ASCII", got=raw,
             cure="is this port the game's, and did the game start its bridge in training mode?",
         )  # fmt: skip
     keys: dict[str, str] = {}
@@ -143,7 +142,7 @@ def _keys(raw: bytes) -> dict[str, str]:
         key = key.strip().upper()
         if not equals or (key in keys and key.partition(".")[0] in _KNOWN):
             what = "a handshake key comes twice" if equals else "a handshake field has no value"
-            raise HandshakeError(what, fault="engine", field=key, got=raw, cure=_CURE)
+            raise HandshakeError(what, field=key, got=raw, cure=_CURE)
         keys[key] = value.strip()
     return keys
 
@@ -251,19 +250,14 @@ def _tree(key: str, text: str) -> Space:
         return read_space(text)
     except ConfigurationError as error:
         raise HandshakeError(
-            error.message,
-            fault="engine",
-            field=key,
-            expected=error.expected or _FORMS,
-            got=error.got or text,
-            cure=_CURE,
+            error.message, field=key, expected=error.expected or _FORMS, got=error.got or text, cure=_CURE
         ) from error
 
 
 def _bad(key: str, expected: str, got: str | None) -> HandshakeError:
     return HandshakeError(
-        "a handshake value cannot be read" if got is not None else "a required handshake key is missing",
-        fault="engine", field=key, expected=expected, got=got, cure=_CURE,
+        "a handshake value cannot be read" if got is not None else "a required handshake key is missing", field=key,
+        expected=expected, got=got, cure=_CURE,
     )  # fmt: skip
 
 

@@ -164,7 +164,7 @@ def nonfinite_action(actions: NDArray[np.float32], row: int, index: int, spec: E
     """The error for number `index` of a row of actions float32 [num_rows, act_size]. `spec`: None without agents."""
     of = "" if spec is None else agent_text(spec, row)
     return ActionError(
-        f"the policy gave an action that is not a finite number{of}", fault="policy",
+        f"the policy gave an action that is not a finite number{of}",
         env_id=row if spec is None else row // spec.agents_per_env, field="ACT",
         expected="finite float32", got=f"{actions[row, index]} at index {index}",
         cure="training has diverged, or an observation was not normalised: lower the learning rate, "

@@ -67,8 +67,8 @@ def check_settings(known: Sequence[Parameter], settings: Mapping[str, Any], env_
     ranges = {parameter.name: (parameter.low, parameter.high) for parameter in known}
     if settings and not ranges:
         raise UnsupportedByEngine(
-            "the engine has no parameters", fault="caller", env_id=env_id, field="SET",
-            expected="PARAMS=.. in the handshake", got=", ".join(map(str, settings)),
+            "the engine has no parameters", env_id=env_id, field="SET", expected="PARAMS=.. in the handshake",
+            got=", ".join(map(str, settings)),
         )  # fmt: skip
     for name, value in settings.items():
         if name not in ranges:
@@ -80,9 +80,8 @@ def check_settings(known: Sequence[Parameter], settings: Mapping[str, Any], env_
         if not number or not -math.inf < value < math.inf or not low <= value <= high:
             what = "out of range" if number else "a number"
             raise ConfigurationError(
-                f"a parameter is {what}: {name}", env_id=env_id, field="SET", expected=f"{low:g} to {high:g}",
-                got=value,
-            )  # fmt: skip
+                f"a parameter is {what}: {name}", env_id=env_id, field="SET", expected=f"{low:g} to {high:g}", got=value
+            )
 
 
 def names_text(names: Iterable[str], field: str = "GET") -> str:
