@@ -11,7 +11,7 @@ import yaml
 import ue_rl
 from samples.curriculum.climb import Climb
 from ue_rl.bridges import run_in_thread
-from ue_rl.training.options import resolve
+from ue_rl.training.config import resolve
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs" / "training.md").read_text("utf-8")

@@ -17,7 +17,7 @@ from ue_rl import errors
 from ue_rl.bridges import VectorAgentsBridge, run_in_thread
 from ue_rl.spec import ActionSpec, AgentGroup, EnvSpec
 from ue_rl.training import RunDirectory, TrainOptions, train
-from ue_rl.training.options import resolve
+from ue_rl.training.config import resolve
 
 
 class More(VectorAgentsBridge):

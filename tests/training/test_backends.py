@@ -11,8 +11,9 @@ import pytest
 from ue_rl.errors import ConfigurationError
 from ue_rl.training import TrainOptions, train
 from ue_rl.training.comparison import compare
+from ue_rl.training.config import resolve
 from ue_rl.training.episodes import Episodes
-from ue_rl.training.options import resolve, tuned_for
+from ue_rl.training.hyperparameters import tuned_for
 from ue_rl.training.report import Report
 
 SB3_ONLY: dict[str, Any] = {

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, fields, replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +12,11 @@ import yaml
 from ue_rl.errors import ConfigurationError
 from ue_rl.spec import ActionSpec, EnvSpec
 from ue_rl.training import comparison
-from ue_rl.training.comparison import APPLIED, check_engine, compare
-from ue_rl.training.options import ALGORITHMS, TrainOptions, resolve
+from ue_rl.training.comparison import check_engine, compare
+from ue_rl.training.config import resolve
+from ue_rl.training.hyperparameters import APPLIED
+from ue_rl.training.options import ALGORITHMS, ROWS, UNSAID, TrainOptions
+from ue_rl.training.options import APPLIED as MAY_CHANGE
 from ue_rl.wire.handshake import encode_handshake
 
 RUN = Path("runs/mine")
@@ -28,10 +31,10 @@ def compared(before: dict[str, Any], **flags: Any) -> comparison.Comparison:
 
 
 def test_every_option_is_decided() -> None:
-    decided = {*comparison._FREE, *comparison._UNSAID, *comparison._REFUSED}
     assert set(APPLIED) == set(ALGORITHMS)
-    assert {field.name for field in fields(TrainOptions)} - decided - {"nul_terminated"} == {
-        "seed", "env", "normalize", "her", "group", "self_play",
+    assert {name for name, row in ROWS.items() if row.resume == UNSAID} == {"log_dir", "run_id", "hyperparameters"}
+    assert {name for name, row in ROWS.items() if row.resume not in (MAY_CHANGE, UNSAID)} == {
+        "backend", "algo", "policy", "init_from", "seed", "env", "normalize", "her", "group", "self_play",
     }  # fmt: skip
 
 
@@ -49,6 +52,7 @@ def test_nothing_changed_is_nothing_said() -> None:
         ({"timesteps": 5}, "timesteps: 100000 before, 5 now"),
         ({"save_freq": 7}, "save_freq: 50000 before, 7 now"),
         ({"port": 9}, "port: none before, 9 now"),
+        ({"nul_terminated": True}, "nul_terminated: none before, True now"),
         ({"num_engines": 4}, "num_engines: 1 before, 4 now"),
         ({"params": {"wind": 2.0}}, "params: none before, {'wind': 2.0} now"),
         ({"hyperparameters": {"learning_rate": 0.1}}, "learning_rate: lin_0.001 before, 0.1 now"),

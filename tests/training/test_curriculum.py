@@ -32,9 +32,8 @@ from ue_rl.envs.vec_env import UnrealVecEnv
 from ue_rl.spec import Parameter
 from ue_rl.testing.memory import MemoryTransport
 from ue_rl.training import Curriculum, EngineNumbers, TrainOptions, train
+from ue_rl.training.config import parse_param, resolve
 from ue_rl.training.lessons import Course, parse_curriculum
-from ue_rl.training.options import resolve
-from ue_rl.training.settings import parse_param
 from ue_rl.training.tables import ProgressTable, columns
 
 SAMPLE = Path(__file__).resolve().parents[2] / "samples" / "curriculum" / "climb.yaml"

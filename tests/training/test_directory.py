@@ -14,8 +14,9 @@ import pytest
 from ue_rl.errors import ConfigurationError
 from ue_rl.saving.lock import RunLock
 from ue_rl.system.durable import write_whole
+from ue_rl.training.config import resolve
 from ue_rl.training.directory import RunDirectory
-from ue_rl.training.options import TrainOptions, resolve
+from ue_rl.training.options import TrainOptions
 
 CONFIG = TrainOptions(algo="a2c").as_yaml()
 

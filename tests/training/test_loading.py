@@ -21,7 +21,7 @@ from stable_baselines3 import A2C, DQN, PPO, SAC
 from stable_baselines3.common.vec_env import DummyVecEnv, VecEnv, VecNormalize
 
 from ue_rl.errors import ConfigurationError
-from ue_rl.training.comparison import APPLIED
+from ue_rl.training.hyperparameters import APPLIED
 from ue_rl.training.loading import (
     check_arguments,
     check_model,

@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 
 from ue_rl.errors import ConfigurationError
-from ue_rl.training.options import TrainOptions, program_of, read_config, resolve, tuned_for
-from ue_rl.training.settings import parse_setting
+from ue_rl.training.config import parse_setting, read_config, resolve
+from ue_rl.training.hyperparameters import tuned_for
+from ue_rl.training.options import TrainOptions, program_of
 
 
 @pytest.mark.parametrize(

@@ -26,7 +26,8 @@ from ue_rl.connecting import open_transport
 from ue_rl.inference import OnnxInference, export_onnx
 from ue_rl.spec import AgentGroup, EnvSpec
 from ue_rl.training import train
-from ue_rl.training.options import TrainOptions, resolve
+from ue_rl.training.config import resolve
+from ue_rl.training.options import TrainOptions
 from ue_rl.wire.handshake import decode_handshake
 
 

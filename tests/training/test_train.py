@@ -28,9 +28,9 @@ from ue_rl.inference import ExportReport
 from ue_rl.system.durable import write_whole
 from ue_rl.testing import Fault, FaultKind, FaultyEngine, Script
 from ue_rl.training import Report, TrainOptions, models
+from ue_rl.training.config import parse_setting, read_config, resolve
 from ue_rl.training.directory import RunDirectory
-from ue_rl.training.options import read_config, resolve, schedule, tuned_for
-from ue_rl.training.settings import parse_setting
+from ue_rl.training.hyperparameters import schedule, tuned_for
 
 TINY = ["--timesteps", "512", "--num-envs", "2", "--n-steps", "32", "--batch-size", "32", "--eval-episodes", "2"]
 TINY += ["--set", "n_epochs=1"]

@@ -22,9 +22,9 @@ from ue_rl.errors import ConfigurationError, nearest
 from ue_rl.launching.presets import template
 from ue_rl.rllib.env_runner import UnrealEnvRunner
 from ue_rl.rllib.registering import NAME
-from ue_rl.training.backends import RLLIB_ALGORITHMS
 from ue_rl.training.embedded import serve_command
-from ue_rl.training.options import DEFAULT_ENV, OFF_POLICY, LinearSchedule, TrainOptions, schedule, tuned_for
+from ue_rl.training.hyperparameters import LinearSchedule, schedule, tuned_for
+from ue_rl.training.options import DEFAULT_ENV, OFF_POLICY, RLLIB_ALGORITHMS, TrainOptions
 
 _CLASSES = {name: f"{name.upper()}Config" for name in RLLIB_ALGORITHMS}
 _SCHEDULED = ("lr", "actor_lr", "critic_lr", "alpha_lr", "entropy_coeff", "epsilon")  # may change over a run

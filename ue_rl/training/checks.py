@@ -1,78 +1,73 @@
-"""What each option of a run may be: types and ranges, said by name before anything is started."""
+"""What the options of a run may be, alone and together: said by name before anything is started."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Mapping
 
+from ue_rl.agents.selfplay_options import SelfPlayOptions
+from ue_rl.calls.parameters import as_ranges
 from ue_rl.connecting import has_port
-from ue_rl.errors import ConfigurationError
+from ue_rl.errors import ConfigurationError, nearest
+from ue_rl.training.hyperparameters import tuned_for
+from ue_rl.training.lessons import parse_curriculum
+from ue_rl.training.options import BACKENDS, DEFAULTS, OFF_POLICY, ROWS, TrainOptions
 
-Check = Callable[[Any], bool]
-
-
-def _whole(low: int, high: float = math.inf) -> Check:
-    return lambda value: isinstance(value, int) and not isinstance(value, bool) and low <= value <= high
-
-
-def _number(value: Any) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and 0 <= value < math.inf
+_HER = ("n_sampled_goal", "goal_selection_strategy", "copy_info_dict")
+_STRATEGIES = ("future", "final", "episode")
 
 
-def _text(value: Any) -> bool:
-    return isinstance(value, str) and bool(value.strip())
+def check_options(options: TrainOptions, *, resumed: bool = False) -> None:
+    """Each option by its row in the table, and that they do not exclude each other.
 
-
-def _texts(value: Any) -> bool:
-    return _text(value) or (isinstance(value, (list, tuple)) and bool(value) and all(map(_text, value)))
-
-
-# name: (what is allowed, in words; may it be left out (None)?; the check)
-_RULES: dict[str, tuple[str, bool, Check]] = {
-    **dict.fromkeys(
-        ("timesteps", "num_envs", "num_engines", "save_freq", "keep"), ("a positive integer", False, _whole(1))
-    ),
-    **dict.fromkeys(("threads", "max_episode_steps"), ("a positive integer", True, _whole(1))),
-    **dict.fromkeys(("num_env_runners", "num_learners"), ("an integer from 0", True, _whole(0))),
-    "num_gpus_per_learner": ("a number from 0", True, _number),
-    **dict.fromkeys(("max_restarts", "verbose"), ("an integer from 0", False, _whole(0))),
-    "eval_episodes": ("an integer from 0", True, _whole(0)),
-    "seed": ("an integer from 0 to 2**32 - 1", True, _whole(0, 2**32 - 1)),
-    "port": ("an integer from 1 to 65535", True, _whole(1, 65535)),
-    **dict.fromkeys(
-        ("timeout", "start_timeout", "restart_window"),
-        ("a number of seconds above 0", False, lambda value: _number(value) and value > 0),
-    ),
-    **dict.fromkeys(("wait", "reconnect"), ("a number of seconds from 0", False, _number)),
-    "save_minutes": ("a number of minutes from 0", False, _number),
-    **dict.fromkeys(
-        ("normalize", "export", "save_replay_buffer"), ("true or false", False, lambda value: isinstance(value, bool))
-    ),
-    "nul_terminated": ("true or false", True, lambda value: isinstance(value, bool)),
-    **dict.fromkeys(("algo", "policy", "device", "log_dir"), ("text", False, _text)),
-    **dict.fromkeys(("env", "run_id", "init_from", "group", "engine", "ray_address"), ("text", True, _text)),
-    "host": ("an address, or a list of them", True, _texts),
-    "env_kwargs": ("a mapping, {NAME: VALUE}", False, lambda value: isinstance(value, Mapping)),
-    "transport": ("auto, tcp, shm", False, lambda value: value in ("auto", "tcp", "shm")),
-    "channel": ("auto, shared, per_env", False, lambda value: value in ("auto", "shared", "per_env")),
-}
-
-
-def check_options(options: Any) -> None:
-    """Checks the plain fields of TrainOptions, and that they do not exclude each other.
+    Args:
+        resumed: they are to find a run, whose config says with which backend: what that has is not looked at.
 
     Raises:
         ConfigurationError: names the first option that is not what it may be.
     """
-    for name, (allowed, optional, check) in _RULES.items():
+    if not resumed:
+        _check_backend(options)
+    for name, row in ROWS.items():
         value = getattr(options, name)
-        if not (value is None and optional) and not check(value):
-            raise ConfigurationError(f"must be {allowed}", field=name, got=value)
+        if not (value is None and DEFAULTS[name] is None) and not row.kind.fits(value):
+            raise ConfigurationError(f"must be {row.kind.words}", field=name, got=value)
     _check_engine(options)
+    tuned_for(options)  # its schedules can be read
+    _check_sections(options)
 
 
-def _check_engine(o: Any) -> None:
+def _check_backend(o: TrainOptions) -> None:
+    if o.backend not in list(BACKENDS):
+        raise ConfigurationError(
+            "no such backend",
+            field="backend",
+            expected=" or ".join(BACKENDS),
+            got=o.backend,
+            cure=nearest(str(o.backend), BACKENDS),
+        )
+    is_rllib = o.backend == "rllib"
+    other = "sb3" if is_rllib else "rllib"
+    if o.algo not in BACKENDS[o.backend]:
+        raise ConfigurationError(
+            "RLlib is not offered with this algorithm" if is_rllib else "no such algorithm",
+            field="algo",
+            expected=", ".join(BACKENDS[o.backend]),
+            got=o.algo,
+            cure=f"train with --backend {other}" if o.algo in BACKENDS[other] else nearest(o.algo, BACKENDS[o.backend]),
+        )
+    for name, row in ROWS.items():
+        value = getattr(o, name)
+        if value in (DEFAULTS[name], {}):
+            continue
+        if row.only_rllib and not is_rllib:
+            cure = "train with --backend rllib, or leave it out"
+            raise ConfigurationError("an option of RLlib", field=name, got=value, cure=cure)
+        if row.rllib and is_rllib:
+            what = "the backend rllib does not have this option"
+            raise ConfigurationError(what, field=name, got=value, cure=row.rllib)
+
+
+def _check_engine(o: TrainOptions) -> None:
     remote = o.host is not None or o.port is not None
     if o.env is not None and remote:
         raise ConfigurationError(
@@ -99,3 +94,37 @@ def _check_engine(o: Any) -> None:
             )  # fmt: skip
         if len(set(hosts)) < len(hosts):
             raise ConfigurationError("the same engine twice", field="host", got=", ".join(hosts))
+
+
+def _check_sections(options: TrainOptions) -> None:
+    """What can be said of parameters, curriculum and HER before an engine is there."""
+    as_ranges(options.params, "params")
+    if options.curriculum is not None:
+        parse_curriculum(options.curriculum)
+    scale = options.time_scale
+    if scale is not None and not (isinstance(scale, (int, float)) and 0 < scale < float("inf")):
+        raise ConfigurationError("a time scale is positive", field="time_scale", expected="1 is real time", got=scale)
+    if options.self_play is not None:
+        if not isinstance(options.self_play, Mapping):
+            raise ConfigurationError(
+                "self_play is a mapping", field="self_play", expected="{save_steps: 20000}", got=options.self_play
+            )
+        SelfPlayOptions.of(options.self_play)
+    if options.her is None:
+        return
+    if options.algo not in OFF_POLICY:
+        raise ConfigurationError(
+            "HER needs an algorithm with a replay buffer", field="her", expected=", ".join(OFF_POLICY), got=options.algo
+        )
+    if not isinstance(options.her, Mapping):
+        raise ConfigurationError("her is a mapping", field="her", expected="{n_sampled_goal: 4}", got=options.her)
+    for key in options.her:
+        if key not in _HER:
+            raise ConfigurationError(
+                "HER has no such argument", field=f"her.{key}", expected=", ".join(_HER), cure=nearest(str(key), _HER)
+            )
+    strategy = options.her.get("goal_selection_strategy", "future")
+    if strategy not in _STRATEGIES:
+        raise ConfigurationError(
+            "no such strategy", field="her.goal_selection_strategy", expected=", ".join(_STRATEGIES), got=strategy
+        )

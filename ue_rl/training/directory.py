@@ -25,17 +25,12 @@ from ue_rl.saving.lock import HOLDER, LOCK, RunLock
 from ue_rl.spec import EnvSpec
 from ue_rl.system.durable import HALF, sync_folder, write_whole
 from ue_rl.system.files import require_file
-from ue_rl.training.options import FORMAT, TrainOptions, read_config, read_whole_config
+from ue_rl.training.config import FORMAT, read_config, read_whole_config
+from ue_rl.training.options import ROWS, TrainOptions
 from ue_rl.wire.handshake import decode_handshake
 
 HANDSHAKE = "handshake.txt"
 REPLACES = "run.replaces"  # the name of the folder that `replaced` is
-# What the config.yaml of every run names.
-_ALWAYS = {
-    "algo", "policy", "timesteps", "seed", "host", "port", "channel", "transport", "timeout", "wait", "env",
-    "env_kwargs", "num_envs", "max_episode_steps", "normalize", "device", "threads", "log_dir", "run_id", "save_freq",
-    "export", "eval_episodes", "init_from", "verbose", "hyperparameters",
-}  # fmt: skip
 _NO_NAME = re.compile(r'[/\\:*?"<>|]|^\s|^\.|\s$|^$')
 _log = logging.getLogger(__name__)
 
@@ -352,19 +347,20 @@ def _never_begun(path: Path) -> bool:
 def _no_run(path: Path) -> ConfigurationError | None:
     """None for a folder that ue_rl has made, otherwise what it lacks, or that it is of a newer version.
 
-    That is told by its config.yaml, or a checkpoint's copy of it, which names every option: those who write one to
-    train with name a few.
+    That is told by its config.yaml, or a checkpoint's copy of it, which names every option that there was: those who
+    write one to train with name a few.
     """
     try:
-        missing = _ALWAYS - set(RunDirectory(path).read_config())
+        config = RunDirectory(path).read_config()
     except ConfigurationError as error:
         if error.field == "format":
             return error
         reason = error.plain()
     else:
-        if not missing and (path / "checkpoints").is_dir():
-            return None
+        missing = sorted(set(ROWS) - set(config))
         reason = "it has no folder checkpoints"
-        if missing:
-            reason = f"its config.yaml was not written by a run (it says nothing of {', '.join(sorted(missing)[:3])})"
+        if len(missing) > len(ROWS) / 2:
+            reason = f"its config.yaml was not written by a run (it says nothing of {', '.join(missing[:3])})"
+        elif (path / "checkpoints").is_dir():
+            return None
     return ConfigurationError(f"{path} is not a run: {reason}", field="run_id")

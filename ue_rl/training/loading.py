@@ -21,8 +21,9 @@ from stable_baselines3.common.vec_env import VecEnv, VecNormalize
 from ue_rl.envs.hybrid_box import outgrown
 from ue_rl.errors import ConfigurationError, UeRlError, nearest
 from ue_rl.saving.checkpoints import CheckpointStore
-from ue_rl.training.comparison import APPLIED, loadable
-from ue_rl.training.options import TrainOptions, read_config, tuned_for
+from ue_rl.training.config import read_config
+from ue_rl.training.hyperparameters import applied, loadable, tuned_for
+from ue_rl.training.options import TrainOptions
 
 # Beside what a model applies in mid-run: what load() makes anew, where there is no run to go on with.
 _MADE_ANEW = ("buffer_size", "optimize_memory_usage", "stats_window_size")
@@ -105,7 +106,7 @@ def init_arguments(options: TrainOptions) -> dict[str, Any]:
     Raises:
         ConfigurationError: a hyperparameter that the loaded networks decide, such as policy_kwargs.
     """
-    allowed = ("learning_rate", *APPLIED[options.algo], *_MADE_ANEW)
+    allowed = (*applied(options), *_MADE_ANEW)
     for name in options.hyperparameters:
         if name not in allowed:
             raise ConfigurationError(

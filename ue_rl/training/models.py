@@ -15,13 +15,14 @@ from stable_baselines3.common.vec_env import VecEnv, VecNormalize
 
 from ue_rl.errors import ConfigurationError
 from ue_rl.training import agents
+from ue_rl.training.hyperparameters import tuned_for
 from ue_rl.training.loading import (
     find_start,
     init_arguments,
     load_model,
     load_statistics,
 )
-from ue_rl.training.options import ALGORITHMS, CLASS_NAMES, TrainOptions, tuned_for
+from ue_rl.training.options import ALGORITHMS, CLASS_NAMES, TrainOptions
 
 _ACTION_SPACES: dict[str, type[spaces.Space[Any]]] = {
     **dict.fromkeys(("sac", "td3", "ddpg", "tqc"), spaces.Box),

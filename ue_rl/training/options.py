@@ -1,28 +1,20 @@
-"""What a training run is made of: defaults, a YAML file, command-line flags, in rising order of precedence.
+"""The options of a run, one table: name, type, default, what it may be, its flag's help, on --resume, which backend.
 
-Two kinds of YAML are read: our own (the flags' names, plus `hyperparameters:`), and the file of the Unreal plugin's own
-trainer (`model:`, `total_timesteps:`, `common_parameters:`, `on_policy:` ..). Unknown keys are refused by name.
+A field of TrainOptions is a row. Everything else reads it there: the flags and the help of `ue-rl train`, the keys of
+a YAML file, the checks before a run begins, its config.yaml, and what a resumed run may do otherwise.
 """
 
+# ruff: noqa: RUF009 - `option` makes a dataclass field
 from __future__ import annotations
 
+import math
 import re
-from collections.abc import Mapping
-from copy import deepcopy
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, fields
-from pathlib import Path, PureWindowsPath
-from typing import Any
+from pathlib import PureWindowsPath
+from typing import Any, NamedTuple
 
 import yaml
-
-from ue_rl.agents.selfplay_options import SelfPlayOptions
-from ue_rl.calls.parameters import as_ranges
-from ue_rl.errors import ConfigurationError, nearest
-from ue_rl.system.files import require_file
-from ue_rl.training.backends import check_backend, rllib_arguments
-from ue_rl.training.checks import check_options
-from ue_rl.training.lessons import parse_curriculum
-from ue_rl.training.settings import in_one_line
 
 ALGORITHMS = {
     **dict.fromkeys(("ppo", "a2c", "sac", "td3", "ddpg", "dqn"), "stable_baselines3"),
@@ -30,71 +22,233 @@ ALGORITHMS = {
 }  # the module that each is imported from
 CLASS_NAMES = {"qrdqn": "QRDQN", "recurrentppo": "RecurrentPPO", "maskable_ppo": "MaskablePPO"}
 OFF_POLICY = ("sac", "td3", "ddpg", "dqn", "tqc", "qrdqn")
-GOAL_STRATEGIES = ("future", "final", "episode")
+RLLIB_ALGORITHMS = ("ppo", "appo", "impala", "sac", "dqn")
+BACKENDS = {"sb3": tuple(ALGORITHMS), "rllib": RLLIB_ALGORITHMS}
 DEFAULT_ENV = "CartPole-v1"
-FORMAT = 1  # of config.yaml
 
-# Hyperparameters that are known to solve a task; what the user gives wins.
-# "lin_x" falls linearly from x to 0 over the run.
-TUNED: dict[tuple[str, str], dict[str, Any]] = {
-    ("ppo", "CartPole-v1"): {
-        "n_steps": 32, "batch_size": 256, "gae_lambda": 0.8, "gamma": 0.98, "n_epochs": 20,
-        "learning_rate": "lin_0.001", "clip_range": "lin_0.2",
-    },
-}  # fmt: skip
+
+class Kind(NamedTuple):
+    """What the value of an option may be.
+
+    Attributes:
+        words: what is allowed; fits: is it that?
+        flag: what click reads one word as: a type, or a tuple of choices.
+    """
+
+    words: str
+    fits: Callable[[Any], bool]
+    flag: Any = str
+
+
+def _whole(low: int, high: float = math.inf) -> Callable[[Any], bool]:
+    return lambda value: isinstance(value, int) and not isinstance(value, bool) and low <= value <= high
+
+
+def _number(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and 0 <= value < math.inf
+
+
+def _text(value: Any) -> bool:
+    return isinstance(value, str) and bool(value.strip())
+
+
+def _texts(value: Any) -> bool:
+    return _text(value) or (isinstance(value, (list, tuple)) and bool(value) and all(map(_text, value)))
+
+
+def _one_of(*words: str) -> Kind:
+    return Kind(", ".join(words), lambda value: value in words, words)
+
+
+POSITIVE = Kind("a positive integer", _whole(1), int)
+COUNT = Kind("an integer from 0", _whole(0), int)
+SEED = Kind("an integer from 0 to 2**32 - 1", _whole(0, 2**32 - 1), int)
+PORT = Kind("an integer from 1 to 65535", _whole(1, 65535), int)
+NUMBER = Kind("a number from 0", _number, float)
+DEADLINE = Kind("a number of seconds above 0", lambda value: _number(value) and value > 0, float)
+SECONDS = Kind("a number of seconds from 0", _number, float)
+MINUTES = Kind("a number of minutes from 0", _number, float)
+SWITCH = Kind("true or false", lambda value: isinstance(value, bool), bool)
+TEXT = Kind("text", _text)
+TEXTS = Kind("an address, or a list of them", _texts)
+MAPPING = Kind("a mapping, {NAME: VALUE}", lambda value: isinstance(value, Mapping))
+SECTION = Kind("a section of the YAML file", lambda value: True)  # checks.py looks into it
+SCALE = Kind("a positive number", lambda value: True, float)  # as well
+
+# What --resume does with an option, beside refusing another value with a cure.
+APPLIED = "applied, and said"
+UNSAID = "where the run is, or compared part by part"
+NEW_RUN = "leave it out, or begin a new run with the weights of this one: --init-from {run}"
+
+_LEAVE = "leave it out, or train with --backend sb3"
+
+
+class Row(NamedTuple):
+    """What the table says of an option beside its name, type and default.
+
+    Attributes:
+        kind: what it may be; None, too, where that is the default.
+        help: of its flag; "": it stands in YAML files only.
+        resume: APPLIED, UNSAID, or the cure with which another value is refused.
+        rllib: what to do instead with RLlib, which does not have it; "": it has. only_rllib: Stable-Baselines3 has not.
+        flag: its name, where that is another one. metavar: of its value. multiple: it may be given several times.
+    """
+
+    kind: Kind
+    help: str = ""
+    resume: str = APPLIED
+    rllib: str = ""
+    only_rllib: bool = False
+    flag: str = ""
+    metavar: str | None = None
+    multiple: bool = False
+
+
+def option(default: Any, kind: Kind, help: str = "", **more: Any) -> Any:
+    """A field of TrainOptions; `more` as Row has it."""
+    metadata = {"row": Row(kind, help, **more)}
+    if isinstance(default, dict):
+        return field(default_factory=dict, metadata=metadata)
+    return field(default=default, metadata=metadata)
 
 
 @dataclass
 class TrainOptions:
     """One run, resolved. The field names are the YAML keys and, with dashes, the flags."""
 
-    backend: str = "sb3"
-    algo: str = "ppo"
-    policy: str = "auto"
-    timesteps: int = 100_000
-    seed: int | None = None
-    host: str | list[str] | None = None
-    port: int | None = None
-    engine: str | None = None
-    num_engines: int = 1
-    start_timeout: float = 120.0
-    max_restarts: int = 10
-    restart_window: float = 60.0
-    reconnect: float = 0.0
-    transport: str = "auto"
-    channel: str = "auto"
-    nul_terminated: bool | None = None
-    timeout: float = 30.0
-    wait: float = 0.0
-    env: str | None = None
-    env_kwargs: dict[str, Any] = field(default_factory=dict)
-    num_envs: int = 8
-    num_env_runners: int | None = None
-    ray_address: str | None = None
-    num_learners: int | None = None
-    num_gpus_per_learner: float | None = None
-    max_episode_steps: int | None = None
-    normalize: bool = False
-    device: str = "auto"
-    threads: int | None = None
-    log_dir: str = "runs"
-    run_id: str | None = None
-    save_freq: int = 50_000
-    save_minutes: float = 5.0
-    keep: int = 3
-    save_replay_buffer: bool = True
-    export: bool = True
-    eval_episodes: int | None = None
-    init_from: str | None = None
-    verbose: int = 0
-    params: dict[str, Any] = field(default_factory=dict)
-    time_scale: float | None = None
-    curriculum: Any = None
-    her: dict[str, Any] | None = None
-    group: str | None = None
-    others: dict[str, Any] = field(default_factory=dict)
-    self_play: dict[str, Any] | None = None
-    hyperparameters: dict[str, Any] = field(default_factory=dict)
+    backend: str = option(
+        "sb3",
+        TEXT,
+        "Who learns: sb3 (Stable-Baselines3), or rllib (Ray; see docs/rllib.md).",
+        resume="leave it out: the run goes on with {before}; with another backend begin a new run",
+    )
+    algo: str = option(
+        "ppo",
+        TEXT,
+        "ppo, a2c, sac, td3, ddpg, dqn; sb3-contrib: trpo, tqc, qrdqn, recurrentppo, maskable_ppo; "
+        "rllib: ppo, appo, impala, sac, dqn.",
+        resume="leave it out: the saved networks are those of {before}; for another algorithm begin a new run",
+    )
+    env: str | None = option(
+        None, TEXT, f"Gymnasium id for the embedded engine.  [default: {DEFAULT_ENV}]", resume=NEW_RUN
+    )
+    env_kwargs: dict[str, Any] = option({}, MAPPING, "JSON object for gymnasium.make.")
+    engine: str | None = option(
+        None,
+        TEXT,
+        "Start engines by this: './Game.sh --port {port} --envs {num_envs}', or a preset such as godot:PATH, "
+        "unity:PATH, unreal:PATH, unreal-editor:PATH.",
+        metavar="COMMAND",
+    )
+    num_engines: int = option(1, POSITIVE, "How many are started, each a process of its own.")
+    num_envs: int = option(8, POSITIVE, "Envs of each engine that is started.")
+    num_env_runners: int | None = option(
+        None, COUNT, "rllib: processes that play; --num-envs is of each.  [default: 2]", only_rllib=True
+    )
+    ray_address: str | None = option(
+        None,
+        TEXT,
+        "rllib: a cluster that runs already: auto, or HOST:PORT.  [default: start one here]",
+        only_rllib=True,
+    )
+    num_learners: int | None = option(
+        None, COUNT, "rllib: processes that learn; 0: this one.  [default: 0]", only_rllib=True
+    )
+    num_gpus_per_learner: float | None = option(
+        None, NUMBER, "rllib: GPUs of each of them.  [default: 0]", only_rllib=True
+    )
+    start_timeout: float = option(120.0, DEADLINE, "Seconds that an engine may take to start.")
+    max_restarts: int = option(10, COUNT, "A lost engine is started again, so often ..")
+    restart_window: float = option(60.0, DEADLINE, ".. within this many seconds.")
+    host: str | list[str] | None = option(
+        None,
+        TEXTS,
+        "Connect to a running engine instead: a name, an address, NAME:PORT, or shm://NAME; once for each engine.",
+        metavar="HOST",
+        multiple=True,
+    )
+    port: int | None = option(None, PORT, "Its port.  [default: 7777]")
+    reconnect: float = option(0.0, SECONDS, "Dial a running engine again, for so many seconds.")
+    wait: float = option(0.0, SECONDS, "Keep trying to connect this many seconds.")
+    transport: str = option(
+        "auto", _one_of("auto", "tcp", "shm"), "auto: shared memory where the engine offers it and both can."
+    )
+    channel: str = option(
+        "auto",
+        _one_of("auto", "shared", "per_env"),
+        "The wiring.",
+        rllib="leave it out: the wiring is found out",
+    )
+    nul_terminated: bool | None = option(
+        None,
+        SWITCH,
+        "A NUL byte behind each line.  [default: to the Unreal plugin's SINGLE and RLBASE]",
+        rllib=_LEAVE,
+    )
+    timeout: float = option(30.0, DEADLINE, "Seconds a step may take.")
+    timesteps: int = option(100_000, POSITIVE, "env-steps in all.")
+    seed: int | None = option(None, SEED, "Same seed, same run (where the engine takes seeds).", resume=NEW_RUN)
+    policy: str = option(
+        "auto",
+        TEXT,
+        "SB3's policy class.  [default: by the observation space]",
+        resume="leave it out: the saved networks have their shape; for another one begin a new run",
+        rllib="leave it out; --net-arch and --set model_config={..} say what the networks are",
+    )
+    hyperparameters: dict[str, Any] = option({}, SECTION, resume=UNSAID)
+    normalize: bool = option(False, SWITCH, "VecNormalize, saved with the model.", resume=NEW_RUN, rllib=_LEAVE)
+    max_episode_steps: int | None = option(
+        None,
+        POSITIVE,
+        "Cut episodes after this many steps.",
+        rllib="let the engine cut its episodes (TRUNC), or train with --backend sb3",
+    )
+    params: dict[str, Any] = option(
+        {},
+        SECTION,
+        "A parameter of the game, or NAME=LOW..HIGH: drawn anew for each episode.",
+        flag="param",
+        metavar="NAME=VALUE",
+        multiple=True,
+    )
+    time_scale: float | None = option(None, SCALE, "How fast the game runs, 1 is real time.")
+    curriculum: Any = option(None, SECTION, rllib=_LEAVE)
+    her: dict[str, Any] | None = option(None, SECTION, resume=NEW_RUN, rllib=_LEAVE)
+    group: str | None = option(
+        None, TEXT, "Of an engine with several groups of agents, the one that learns.", resume=NEW_RUN, rllib=_LEAVE
+    )
+    others: dict[str, Any] = option({}, SECTION, rllib=_LEAVE)
+    self_play: dict[str, Any] | None = option(None, SECTION, resume=NEW_RUN, rllib=_LEAVE)
+    device: str = option(
+        "auto",
+        TEXT,
+        "cpu, cuda or auto.",
+        rllib="leave it out: --num-gpus-per-learner puts the learner on a GPU, env runners compute on CPUs",
+    )
+    threads: int | None = option(None, POSITIVE, "torch's threads.  [default: half the cores]")
+    log_dir: str = option("runs", TEXT, "Where runs are kept.", resume=UNSAID)
+    run_id: str | None = option(None, TEXT, "The run's folder.  [default: ALGO-ENV-N]", resume=UNSAID)
+    init_from: str | None = option(
+        None,
+        TEXT,
+        "Start with the weights of this model.zip.",
+        resume="leave it out: the run goes on with its own weights",
+        rllib=_LEAVE,
+    )
+    save_freq: int = option(50_000, POSITIVE, "env-steps between checkpoints.")
+    save_minutes: float = option(5.0, MINUTES, "Minutes between checkpoints; 0: --save-freq alone.")
+    keep: int = option(3, POSITIVE, "How many checkpoints are kept.")
+    save_replay_buffer: bool = option(True, SWITCH, "The newest checkpoint holds it, as far as it is filled.")
+    eval_episodes: int | None = option(
+        None, COUNT, "Evaluate on this many episodes at the end.  [default: 20 embedded, else 0]"
+    )
+    export: bool = option(True, SWITCH, "Write model.onnx, at the end and with each checkpoint.")
+    verbose: int = option(
+        0,
+        COUNT,
+        "SB3's verbosity.",
+        rllib="leave it out: run.log and the tables in the run's folder have everything",
+    )
 
     @property
     def embedded(self) -> bool:
@@ -130,7 +284,11 @@ class TrainOptions:
 
     def as_yaml(self) -> str:
         """The whole of it as a YAML file that `--config` reads back."""
-        return yaml.safe_dump(_plain(asdict(self)), sort_keys=False)
+        return yaml.safe_dump(plain(asdict(self)), sort_keys=False)
+
+
+ROWS: dict[str, Row] = {each.name: each.metadata["row"] for each in fields(TrainOptions)}
+DEFAULTS: dict[str, Any] = vars(TrainOptions())
 
 
 def program_of(engine: str) -> str:
@@ -143,244 +301,8 @@ def program_of(engine: str) -> str:
     return PureWindowsPath(words[0].strip("'\"")).stem or "engine"
 
 
-def _plain(value: Any) -> Any:
+def plain(value: Any) -> Any:
     """Tuples, which a script may give, as lists: YAML has no others."""
     if isinstance(value, Mapping):
-        return {key: _plain(v) for key, v in value.items()}
-    return [_plain(v) for v in value] if isinstance(value, (list, tuple)) else value
-
-
-FIELD_NAMES = [f.name for f in fields(TrainOptions)]
-
-
-def resolve(
-    flags: Mapping[str, Any], config: Path | None, base: Mapping[str, Any] | None = None, *, resumed: bool = False
-) -> TrainOptions:
-    """Puts `flags` (None: not given) over the YAML file over `base` over the defaults.
-
-    Args:
-        resumed: the options are to find a run that is resumed, whose config, the `base`, says with which backend.
-
-    Raises:
-        ConfigurationError: an unknown key, a value of the wrong type, an algorithm that does not exist, an option of
-            the other backend.
-    """
-    layers = [dict(base or {}), read_config(config) if config is not None else {}]
-    layers.append({key: value for key, value in flags.items() if value is not None})
-    _one_kind_of_engine(layers)
-    merged = {name: _merged(layers, name) for name in ("hyperparameters", "params", "others")}
-    values = {key: value for layer in layers for key, value in layer.items()}
-    options = TrainOptions(**{**values, **merged})
-    options.algo = str(options.algo).lower()
-    if not resumed:
-        check_backend(options, ALGORITHMS)
-    check_options(options)
-    tuned_for(options)  # its schedules can be read
-    _check_extras(options)
-    return options
-
-
-_KINDS = (("env",), ("engine",), ("host", "port"))
-
-
-def _one_kind_of_engine(layers: list[dict[str, Any]]) -> None:
-    """Where a later layer names an engine of another kind (a running one, a command, an env), the earlier one goes."""
-    for number, layer in enumerate(layers):
-        given = [kind for kind in _KINDS if any(layer.get(name) is not None for name in kind)]
-        if len(given) != 1:
-            continue  # nothing to say, or a contradiction, which is refused later
-        for before in layers[:number]:
-            for kind in _KINDS:
-                for name in kind if kind != given[0] else ():
-                    before.pop(name, None)
-            if given[0] == ("host", "port"):
-                before.pop("num_engines", None)
-
-
-def _merged(layers: list[dict[str, Any]], name: str) -> dict[str, Any]:
-    """A mapping that several layers have a part of: the later one wins key by key."""
-    whole: dict[str, Any] = {}
-    for layer in layers:
-        part = layer.pop(name, None) or {}
-        if not isinstance(part, Mapping):
-            raise ConfigurationError("must be a mapping", field=name, expected=f"{name}: {{NAME: VALUE}}", got=part)
-        whole |= part
-    return whole
-
-
-def _check_extras(options: TrainOptions) -> None:
-    """What can be said of parameters, curriculum and HER before an engine is there."""
-    as_ranges(options.params, "params")
-    if options.curriculum is not None:
-        parse_curriculum(options.curriculum)
-    scale = options.time_scale
-    if scale is not None and not (isinstance(scale, (int, float)) and 0 < scale < float("inf")):
-        raise ConfigurationError("a time scale is positive", field="time_scale", expected="1 is real time", got=scale)
-    if options.self_play is not None:
-        if not isinstance(options.self_play, Mapping):
-            raise ConfigurationError(
-                "self_play is a mapping", field="self_play", expected="{save_steps: 20000}", got=options.self_play
-            )
-        SelfPlayOptions.of(options.self_play)
-    if options.her is None:
-        return
-    if options.algo not in OFF_POLICY:
-        raise ConfigurationError(
-            "HER needs an algorithm with a replay buffer", field="her", expected=", ".join(OFF_POLICY), got=options.algo
-        )
-    if not isinstance(options.her, Mapping):
-        raise ConfigurationError("her is a mapping", field="her", expected="{n_sampled_goal: 4}", got=options.her)
-    known = ("n_sampled_goal", "goal_selection_strategy", "copy_info_dict")
-    for key in options.her:
-        if key not in known:
-            raise ConfigurationError(
-                "HER has no such argument", field=f"her.{key}", expected=", ".join(known), cure=nearest(str(key), known)
-            )
-    strategy = options.her.get("goal_selection_strategy", "future")
-    if strategy not in GOAL_STRATEGIES:
-        raise ConfigurationError(
-            "no such strategy", field="her.goal_selection_strategy", expected=", ".join(GOAL_STRATEGIES), got=strategy
-        )
-
-
-def read_config(path: Path) -> dict[str, Any]:
-    """The keys of a YAML file in our terms.
-
-    Raises:
-        ConfigurationError: not readable, not YAML, not a mapping, of a newer version, or unknown keys.
-    """
-    content = read_whole_config(path)
-    content.pop("format", None)
-    return content
-
-
-def read_whole_config(path: Path) -> dict[str, Any]:
-    """As `read_config`, with the `format` that a run has written into it."""
-    try:
-        require_file(path)
-        content = yaml.safe_load(path.read_text("utf-8"))
-    except OSError as error:
-        raise ConfigurationError(f"{path} cannot be read", field="config", got=str(error)) from error
-    except UnicodeDecodeError as error:
-        raise ConfigurationError(f"{path} is not text in UTF-8", field="config", got=str(error)) from error
-    except yaml.YAMLError as error:
-        raise ConfigurationError(f"{path} is not YAML", field="config", got=in_one_line(error)) from error
-    if not isinstance(content, dict):
-        raise ConfigurationError(f"{path} is not a YAML mapping", field="config", got=type(content).__name__)
-    if "model" in content or "common_parameters" in content:
-        return _from_plugin(content, path)
-    if content.get("format", FORMAT) != FORMAT:
-        raise ConfigurationError(
-            f"{path} was written by a newer version of ue_rl", field="format", expected=FORMAT, got=content["format"],
-            cure="install that version",
-        )  # fmt: skip
-    _refuse_unknown("", content, [*FIELD_NAMES, "format"], path)
-    return content
-
-
-_PLUGIN_KEYS = {
-    "": ["model", "model_name", "load_from_checkpoint", "total_timesteps", "checkpoint_freq", "paths",
-         "common_parameters", "on_policy", "off_policy"],
-    "paths": ["save_dir", "previous_model"],
-    "common_parameters": ["device", "learning_rate", "gamma", "verbose", "batch_size"],
-}  # fmt: skip
-
-
-def _from_plugin(content: dict[str, Any], path: Path) -> dict[str, Any]:
-    """The plugin's own trainer's file; its checkpoint_freq counted vec-steps, ours counts env-steps."""
-    names = ("paths", "common_parameters", "on_policy", "off_policy")
-    sections = {"": content, **{name: _section(content, name, path) for name in names}}
-    for name, allowed in _PLUGIN_KEYS.items():
-        _refuse_unknown(name, sections[name], allowed, path)
-    algo = str(content.get("model", "ppo")).lower()
-    common = sections["common_parameters"]
-    taken = ("learning_rate", "gamma") if algo == "a2c" else ("learning_rate", "gamma", "batch_size")
-    hyper = {key: common[key] for key in taken if key in common}
-    kind = sections["off_policy" if algo in OFF_POLICY else "on_policy"]
-    hyper |= {key: value for key, value in kind.items() if not isinstance(value, dict) and key not in ALGORITHMS}
-    hyper |= _section(kind, algo, path)
-    values: dict[str, Any] = {"algo": algo, "host": "127.0.0.1", "hyperparameters": hyper}
-    values |= {key: common[key] for key in ("device", "verbose") if key in common}
-    renamed = {"total_timesteps": "timesteps", "checkpoint_freq": "save_freq"}
-    values |= {ours: content[theirs] for theirs, ours in renamed.items() if theirs in content}
-    save_dir = str(sections["paths"].get("save_dir") or "")
-    if save_dir:
-        folder = PureWindowsPath(save_dir) if "\\" in save_dir else Path(save_dir)
-        values["run_id"] = str(content.get("model_name") or folder.name)
-        if Path(save_dir).is_absolute() or "\\" not in save_dir:
-            values["log_dir"] = str(Path(save_dir).parent)
-    if content.get("load_from_checkpoint"):
-        values["init_from"] = sections["paths"].get("previous_model")
-    return values
-
-
-def _section(content: Mapping[str, Any], name: str, path: Path) -> dict[str, Any]:
-    section = content.get(name) or {}
-    if not isinstance(section, dict):
-        raise ConfigurationError(f"{path.name} is malformed", field=name, expected="a YAML mapping", got=section)
-    return section
-
-
-def _refuse_unknown(section: str, given: dict[str, Any], allowed: list[str], path: Path) -> None:
-    for key in given:
-        if key not in allowed:
-            raise ConfigurationError(
-                f"{path.name} has an unknown key", field=f"{section}.{key}" if section else str(key),
-                expected=", ".join(allowed), cure=nearest(str(key), allowed),
-            )  # fmt: skip
-
-
-def schedule(value: Any) -> Any:
-    """`"lin_0.001"` as a function of the remaining part of the run; anything else as it is.
-
-    Raises:
-        ConfigurationError: no number behind lin_.
-    """
-    if isinstance(value, str) and value.startswith("lin_"):
-        try:
-            return LinearSchedule(float(value[4:]))
-        except ValueError:
-            raise ConfigurationError(
-                "not a schedule", field="hyperparameters", expected="lin_0.001, which falls from 0.001 to 0", got=value
-            ) from None
-    return value
-
-
-@dataclass(frozen=True)
-class LinearSchedule:
-    """Falls from `start` to 0 over the run; a class, so that a saved model can be loaded anywhere."""
-
-    start: float
-
-    def __call__(self, remaining: float) -> float:
-        """`remaining` goes from 1 to 0."""
-        return self.start * remaining
-
-
-def tuned_for(options: TrainOptions, resolved: bool = True) -> dict[str, Any]:
-    """The hyperparameters to use: known good ones for the task, under what the user gave. What is given out is the
-    caller's: SB3 writes into it (A2C puts its optimizer into policy_kwargs).
-
-    Args:
-        resolved: schedules as functions, as SB3 takes them; False: as they are written ("lin_0.001").
-    """
-    if options.backend == "rllib":
-        hosted = (options.env or DEFAULT_ENV) if options.embedded else ""
-        arguments = rllib_arguments(options.algo, hosted, deepcopy(options.hyperparameters))
-        for value in arguments.values():
-            schedule(value)
-        return arguments
-    base = TUNED.get((options.algo, options.env or DEFAULT_ENV), {}) if options.embedded else {}
-    given = deepcopy({**base, **options.hyperparameters})
-    if "batch_size" in base and "batch_size" not in options.hyperparameters and isinstance(given["n_steps"], int):
-        given["batch_size"] = _fitting(base["batch_size"], given["n_steps"] * options.num_envs * options.num_engines)
-    if not resolved:
-        return given
-    if isinstance(given.get("train_freq"), list):  # [4, "episode"] in YAML
-        given["train_freq"] = tuple(given["train_freq"])
-    return {key: schedule(value) for key, value in given.items()}
-
-
-def _fitting(batch_size: int, rollout: int) -> int:
-    """The greatest batch size up to `batch_size` that cuts a rollout of so many steps into equal parts."""
-    return next((size for size in range(min(batch_size, rollout), 0, -1) if rollout % size == 0), batch_size)
+        return {key: plain(v) for key, v in value.items()}
+    return [plain(v) for v in value] if isinstance(value, (list, tuple)) else value

@@ -7,23 +7,25 @@ import os
 import re
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from importlib.util import find_spec
 from pathlib import Path
 from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Any
 
-from ue_rl.errors import UeRlError, printable
+from ue_rl.errors import ConfigurationError, UeRlError, printable
 from ue_rl.saving.stopping import Stopping
-from ue_rl.training.backends import RLLIB_RUN, check_installed
 from ue_rl.training.comparison import Comparison, check_unfinished, compare
 from ue_rl.training.directory import RunDirectory
 from ue_rl.training.fleet import Fleet
-from ue_rl.training.options import TrainOptions, tuned_for
+from ue_rl.training.hyperparameters import tuned_for
+from ue_rl.training.options import TrainOptions
 from ue_rl.training.report import Outcome, Report
 from ue_rl.training.writing import LogFile
 
 if TYPE_CHECKING:
     from ue_rl.training.learner import Learner
 
+_RLLIB = "ue_rl.rllib.run:begin"  # by name: what needs Ray builds on this package, not the other way round
 _log = logging.getLogger(__name__)
 
 
@@ -45,8 +47,12 @@ def train(
         KeyboardInterrupt: as well before the first step; of SIGINT, SIGTERM and SIGHUP it is a Stopped.
     """
     report = report or Report()
-    if options.backend == "rllib":
-        check_installed()
+    if options.backend == "rllib" and find_spec("ray") is None:
+        raise ConfigurationError(
+            "the backend rllib needs Ray, which is not installed",
+            field="backend",
+            cure="pip install 'ue_rl[train,rllib]' -c constraints.txt",
+        )
     with Stopping(report.signalled) as stopping:
         run = resume or RunDirectory.create(Path(options.log_dir), options.run_id, options.run_name, force, options)
         with run.lock:
@@ -71,7 +77,7 @@ def _in_directory(
                     report.said(text)
                     _log.info("%s", text)
             with stopping.interruptible():
-                begin: Callable[..., Learner] = resolve_name(RLLIB_RUN) if options.backend == "rllib" else _prepared
+                begin: Callable[..., Learner] = resolve_name(_RLLIB) if options.backend == "rllib" else _prepared
                 learner = begin(options, run, load, report, stack)
             return learner.learn(stopping)
     except BaseException as error:

@@ -1,0 +1,206 @@
+"""Where the options of a run come from: defaults, a YAML file, command-line flags, in rising order of precedence.
+
+Two kinds of YAML are read: our own (the flags' names, plus `hyperparameters:`), and the file of the Unreal plugin's own
+trainer (`model:`, `total_timesteps:`, `common_parameters:`, `on_policy:` ..). Unknown keys are refused by name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path, PureWindowsPath
+from typing import Any
+
+import yaml
+
+from ue_rl.errors import ConfigurationError, nearest
+from ue_rl.system.files import require_file
+from ue_rl.training.checks import check_options
+from ue_rl.training.options import ALGORITHMS, OFF_POLICY, ROWS, TrainOptions
+
+FORMAT = 1  # of config.yaml
+
+
+def resolve(
+    flags: Mapping[str, Any], config: Path | None, base: Mapping[str, Any] | None = None, *, resumed: bool = False
+) -> TrainOptions:
+    """Puts `flags` (None: not given) over the YAML file over `base` over the defaults.
+
+    Args:
+        resumed: the options are to find a run that is resumed, whose config, the `base`, says with which backend.
+
+    Raises:
+        ConfigurationError: an unknown key, a value of the wrong type, an algorithm that does not exist, an option of
+            the other backend.
+    """
+    layers = [dict(base or {}), read_config(config) if config is not None else {}]
+    layers.append({key: value for key, value in flags.items() if value is not None})
+    _one_kind_of_engine(layers)
+    merged = {name: _merged(layers, name) for name in ("hyperparameters", "params", "others")}
+    values = {key: value for layer in layers for key, value in layer.items()}
+    options = TrainOptions(**{**values, **merged})
+    options.algo = str(options.algo).lower()
+    check_options(options, resumed=resumed)
+    return options
+
+
+_KINDS = (("env",), ("engine",), ("host", "port"))
+
+
+def _one_kind_of_engine(layers: list[dict[str, Any]]) -> None:
+    """Where a later layer names an engine of another kind (a running one, a command, an env), the earlier one goes."""
+    for number, layer in enumerate(layers):
+        given = [kind for kind in _KINDS if any(layer.get(name) is not None for name in kind)]
+        if len(given) != 1:
+            continue  # nothing to say, or a contradiction, which is refused later
+        for before in layers[:number]:
+            for kind in _KINDS:
+                for name in kind if kind != given[0] else ():
+                    before.pop(name, None)
+            if given[0] == ("host", "port"):
+                before.pop("num_engines", None)
+
+
+def _merged(layers: list[dict[str, Any]], name: str) -> dict[str, Any]:
+    """A mapping that several layers have a part of: the later one wins key by key."""
+    whole: dict[str, Any] = {}
+    for layer in layers:
+        part = layer.pop(name, None) or {}
+        if not isinstance(part, Mapping):
+            raise ConfigurationError("must be a mapping", field=name, expected=f"{name}: {{NAME: VALUE}}", got=part)
+        whole |= part
+    return whole
+
+
+def read_config(path: Path) -> dict[str, Any]:
+    """The keys of a YAML file in our terms.
+
+    Raises:
+        ConfigurationError: not readable, not YAML, not a mapping, of a newer version, or unknown keys.
+    """
+    content = read_whole_config(path)
+    content.pop("format", None)
+    return content
+
+
+def read_whole_config(path: Path) -> dict[str, Any]:
+    """As `read_config`, with the `format` that a run has written into it."""
+    try:
+        require_file(path)
+        content = yaml.safe_load(path.read_text("utf-8"))
+    except OSError as error:
+        raise ConfigurationError(f"{path} cannot be read", field="config", got=str(error)) from error
+    except UnicodeDecodeError as error:
+        raise ConfigurationError(f"{path} is not text in UTF-8", field="config", got=str(error)) from error
+    except yaml.YAMLError as error:
+        raise ConfigurationError(f"{path} is not YAML", field="config", got=in_one_line(error)) from error
+    if not isinstance(content, dict):
+        raise ConfigurationError(f"{path} is not a YAML mapping", field="config", got=type(content).__name__)
+    if "model" in content or "common_parameters" in content:
+        return _from_plugin(content, path)
+    if content.get("format", FORMAT) != FORMAT:
+        raise ConfigurationError(
+            f"{path} was written by a newer version of ue_rl", field="format", expected=FORMAT, got=content["format"],
+            cure="install that version",
+        )  # fmt: skip
+    _refuse_unknown("", content, [*ROWS, "format"], path)
+    return content
+
+
+_PLUGIN_KEYS = {
+    "": ["model", "model_name", "load_from_checkpoint", "total_timesteps", "checkpoint_freq", "paths",
+         "common_parameters", "on_policy", "off_policy"],
+    "paths": ["save_dir", "previous_model"],
+    "common_parameters": ["device", "learning_rate", "gamma", "verbose", "batch_size"],
+}  # fmt: skip
+
+
+def _from_plugin(content: dict[str, Any], path: Path) -> dict[str, Any]:
+    """The plugin's own trainer's file; its checkpoint_freq counted vec-steps, ours counts env-steps."""
+    names = ("paths", "common_parameters", "on_policy", "off_policy")
+    sections = {"": content, **{name: _section(content, name, path) for name in names}}
+    for name, allowed in _PLUGIN_KEYS.items():
+        _refuse_unknown(name, sections[name], allowed, path)
+    algo = str(content.get("model", "ppo")).lower()
+    common = sections["common_parameters"]
+    taken = ("learning_rate", "gamma") if algo == "a2c" else ("learning_rate", "gamma", "batch_size")
+    hyper = {key: common[key] for key in taken if key in common}
+    kind = sections["off_policy" if algo in OFF_POLICY else "on_policy"]
+    hyper |= {key: value for key, value in kind.items() if not isinstance(value, dict) and key not in ALGORITHMS}
+    hyper |= _section(kind, algo, path)
+    values: dict[str, Any] = {"algo": algo, "host": "127.0.0.1", "hyperparameters": hyper}
+    values |= {key: common[key] for key in ("device", "verbose") if key in common}
+    renamed = {"total_timesteps": "timesteps", "checkpoint_freq": "save_freq"}
+    values |= {ours: content[theirs] for theirs, ours in renamed.items() if theirs in content}
+    save_dir = str(sections["paths"].get("save_dir") or "")
+    if save_dir:
+        folder = PureWindowsPath(save_dir) if "\\" in save_dir else Path(save_dir)
+        values["run_id"] = str(content.get("model_name") or folder.name)
+        if Path(save_dir).is_absolute() or "\\" not in save_dir:
+            values["log_dir"] = str(Path(save_dir).parent)
+    if content.get("load_from_checkpoint"):
+        values["init_from"] = sections["paths"].get("previous_model")
+    return values
+
+
+def _section(content: Mapping[str, Any], name: str, path: Path) -> dict[str, Any]:
+    section = content.get(name) or {}
+    if not isinstance(section, dict):
+        raise ConfigurationError(f"{path.name} is malformed", field=name, expected="a YAML mapping", got=section)
+    return section
+
+
+def _refuse_unknown(section: str, given: dict[str, Any], allowed: list[str], path: Path) -> None:
+    for key in given:
+        if key not in allowed:
+            raise ConfigurationError(
+                f"{path.name} has an unknown key", field=f"{section}.{key}" if section else str(key),
+                expected=", ".join(allowed), cure=nearest(str(key), allowed),
+            )  # fmt: skip
+
+
+def in_one_line(error: yaml.YAMLError) -> str:
+    """What YAML says is wrong."""
+    return " ".join(str(error).split())
+
+
+def parse_setting(text: str) -> tuple[str, Any]:
+    """("gamma", 0.98) of "gamma=0.98"; the value is YAML.
+
+    Raises:
+        ConfigurationError: no "=", or a value that is not YAML.
+    """
+    key, equals, value = text.partition("=")
+    if not equals or not key:
+        raise ConfigurationError("not a setting", field="set", expected="KEY=VALUE", got=text)
+    try:
+        parsed = yaml.safe_load(value)
+    except yaml.YAMLError as error:
+        raise ConfigurationError(
+            "not a value", field=f"set {key.strip()}", expected="a number, a word, or YAML such as {net_arch: [64]}",
+            got=value, cure=f"YAML says: {in_one_line(error)}",
+        ) from error  # fmt: skip
+    if isinstance(parsed, str):
+        with suppress(ValueError):
+            parsed = float(parsed)  # YAML reads 3e-4 as text
+    return key.strip(), parsed
+
+
+def parse_param(text: str) -> tuple[str, Any]:
+    """("gravity", 3.0) of "gravity=3"; ("wind", [0.0, 2.0]) of "wind=0..2".
+
+    Raises:
+        ConfigurationError: neither of the two.
+    """
+    name, equals, value = (part.strip() for part in text.partition("="))
+    try:
+        if not equals or not name:
+            raise ValueError
+        numbers = [float(number) for number in value.split("..")]
+        if not 1 <= len(numbers) <= 2:
+            raise ValueError
+    except ValueError:
+        raise ConfigurationError(
+            "not a parameter", fault="caller", field="param", expected="NAME=VALUE or NAME=LOW..HIGH", got=text
+        ) from None
+    return name, numbers if len(numbers) == 2 else numbers[0]
