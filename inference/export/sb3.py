@@ -122,32 +122,44 @@ class Sb3Inference(StatefulInference):
         obs: Any = observations
         if isinstance(observations, Mapping):  # by the engine's names, or by those that UnrealVecEnv gives them
             obs = {self._keys.get(name, name): part for name, part in observations.items()}
-        if self._stats is not None:
-            obs = self._stats.normalize_obs(obs)
-        more = {} if masks is None else {"action_masks": np.asarray(masks, np.bool_)}
-        # sb3-contrib's state is (h, c), each with the rows on the second axis.
-        given = None if state is None else tuple(state[name].swapaxes(0, 1) for name in _STATE_NAMES)
+        states = () if state is None else [state[name] for name in _STATE_NAMES]
         try:
-            actions, after = self._model.predict(
-                obs, state=given, episode_start=starts, deterministic=self._deterministic, **more
-            )
+            actions, after = predict(self._model, self._stats, obs, states, starts, masks, self._deterministic)
         except (ValueError, RuntimeError) as error:
             raise ModelMismatch("the model cannot take these observations", fault="caller", got=str(error)) from error
-        states = zip(_STATE_NAMES, after or (), strict=False)
-        return (
-            self._sent(np.asarray(actions).reshape(_rows(observations), -1)),
-            {name: array.swapaxes(0, 1) for name, array in states},
-        )
+        return np.asarray(actions, np.float32), dict(zip(_STATE_NAMES, after, strict=False))
 
-    def _sent(self, actions: NDArray[Any]) -> NDArray[np.float32]:
-        """predict()'s actions as an engine gets them."""
-        from ue_rl.inference.export.observations import starts_of
 
-        space = self._model.action_space
-        if hasattr(space, "decode"):  # a HybridBox
-            actions = space.decode(actions)
-        starts = starts_of(space)
-        return np.asarray(actions + np.array(starts) if starts else actions, np.float32)
+def predict(
+    model: Any,
+    stats: Any,
+    obs: Any,
+    states: Sequence[NDArray[Any]],
+    starts: NDArray[Any],
+    masks: NDArray[Any] | None = None,
+    deterministic: bool = True,
+) -> tuple[NDArray[Any], list[NDArray[Any]]]:
+    """What predict() makes of an engine's observations: the actions as an engine gets them, and the new states.
+
+    Args:
+        stats: a VecNormalize or None. states: (h, c) of a recurrent policy, else none; the rows come first.
+        starts: [N], where an episode begins. masks: None where the policy takes none.
+    """
+    from ue_rl.inference.export.observations import starts_of
+
+    if stats is not None:
+        obs = stats.normalize_obs(obs)
+    more = {} if masks is None else {"action_masks": np.asarray(masks, np.bool_)}
+    given = tuple(array.swapaxes(0, 1) for array in states) or None  # sb3-contrib has the rows on the second axis
+    actions, after = model.predict(
+        obs, state=given, episode_start=np.asarray(starts, np.bool_), deterministic=deterministic, **more
+    )
+    actions, space = np.asarray(actions).reshape(len(starts), -1), model.action_space
+    if hasattr(space, "decode"):  # a HybridBox
+        actions = space.decode(actions)
+    if first := starts_of(space):
+        actions = actions + np.array(first)
+    return actions, [array.swapaxes(0, 1) for array in after or ()]
 
 
 def _rows(observations: Observations) -> int:

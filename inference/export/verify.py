@@ -37,6 +37,7 @@ from ue_rl.inference.export.graph import SCORES, Plan
 from ue_rl.inference.export.observations import stats_of
 from ue_rl.inference.export.policies import CountedHead, HybridHead
 from ue_rl.inference.export.rounding import evaluate
+from ue_rl.inference.export.sb3 import predict
 from ue_rl.inference.export.tries import extreme_rows, typical_rows
 from ue_rl.inference.metadata import ACTION_MASKS, EPISODE_START, OBSERVATION, STATE, Comparison
 from ue_rl.inference.runtime.onnx import OnnxInference
@@ -184,33 +185,17 @@ class Verifier:
     def _predict(self, rows: Rows, starts: Floats, arrays: list[Floats]) -> list[NDArray[Any]]:
         """The actions and the new states."""
         obs: Any = {leaf.key: leaf.to_python(array) for leaf, array in zip(self.plan.leaves, rows, strict=True)}
-        obs = obs.get(None, obs)
-        if self.stats is not None:
-            obs = self.stats.normalize_obs(obs)
-        by_role = {port.role: array for port, array in zip(self.plan.inputs, arrays, strict=True)}
-        more = {ACTION_MASKS: by_role[ACTION_MASKS].astype(bool)} if ACTION_MASKS in by_role else {}
-        # sb3-contrib has the rows of a state on the second axis.
-        state = tuple(a.swapaxes(0, 1) for p, a in zip(self.plan.inputs, arrays, strict=True) if p.role == STATE)
+        given = list(zip(self.plan.inputs, arrays, strict=True))
+        state = [array for port, array in given if port.role == STATE]
+        masks = next((array for port, array in given if port.role == ACTION_MASKS), None)
         try:
-            actions, after = self.model.predict(
-                obs, state=state or None, episode_start=starts[:, 0].astype(bool), deterministic=True, **more
-            )
+            actions, after = predict(self.model, self.stats, obs.get(None, obs), state, starts[:, 0], masks)
         except (ValueError, RuntimeError, TypeError, AssertionError) as error:
             raise ExportError(
                 f"{self.reference} itself fails on observations of its own space", fault="policy",
                 got=f"{type(error).__name__}: {error}",
             ) from error  # fmt: skip
-        return [
-            self._sent(np.asarray(actions).reshape(len(starts), -1)),
-            *(array.swapaxes(0, 1) for array in after or ()),
-        ]
-
-    def _sent(self, actions: NDArray[Any]) -> NDArray[Any]:
-        """predict()'s actions as an engine gets them: those of a HybridBox taken apart, choices in its own counting."""
-        if hasattr(self.model.action_space, "decode"):
-            decoded: NDArray[Any] = self.model.action_space.decode(actions)
-            return decoded
-        return actions + self.starts if self.starts.any() else actions
+        return [actions, *after]
 
     # -- comparing -------------------------------------------------------------------------------------------------
 

@@ -15,6 +15,7 @@ import torch as th
 from gymnasium import spaces
 
 from ue_rl.errors import ExportError
+from ue_rl.inference.export import sb3
 from ue_rl.inference.export.bounds import Unbounded
 from ue_rl.inference.export.verify import Verifier
 
@@ -324,8 +325,9 @@ def test_a_predict_that_fails_is_told() -> None:
 
 
 def test_actions_are_compared_as_an_engine_gets_them() -> None:
-    judge = Judge(SimpleNamespace(decode=lambda actions: actions * 2, low=BOX.low, high=BOX.high))
-    assert judge._sent(np.ones((1, 2))).tolist() == [[2, 2]]
-    judge = Judge(BOX)
-    judge.starts = np.array([3.0, 0.0])
-    assert judge._sent(np.ones((1, 2))).tolist() == [[4, 1]]
+    def sent(space: Any) -> Any:
+        model = SimpleNamespace(action_space=space, predict=lambda *_, **__: (np.ones((1, 2)), None))
+        return sb3.predict(model, None, np.zeros((1, 3)), [], np.ones(1))[0].tolist()
+
+    assert sent(SimpleNamespace(decode=lambda actions: actions * 2)) == [[2, 2]]
+    assert sent(spaces.MultiDiscrete([2, 2], start=[3, 0])) == [[4, 1]]
