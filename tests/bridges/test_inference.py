@@ -103,6 +103,7 @@ def test_state_model_action_wait_next() -> None:
     ("answer", "kind"),
     [
         (np.array([[np.nan], [1]]), errors.ModelOutputError),
+        (np.array([["left"], ["right"]]), errors.ModelOutputError),
         (np.ones((2, 3)), errors.ModelMismatch),
         (np.ones(3), errors.ModelMismatch),
     ],

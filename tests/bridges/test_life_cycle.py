@@ -12,7 +12,6 @@ from ue_rl import errors
 from ue_rl.bridges import BaseBridge, Mode, MultiEnvBridge, SingleEnvBridge, VectorBridge
 from ue_rl.bridges.game import EnvIds
 from ue_rl.spec import Channel, EnvSpec, EnvType
-from ue_rl.testing import MemoryTransport
 
 FEATURES = frozenset({"SEED", "OPTIONS", "TRUNC"})
 
@@ -246,12 +245,3 @@ def test_vector_bridge_steps_all_or_some() -> None:
     assert bridge.outbox.dones.tolist() == [0, 0, 0]
     assert bridge.inbox.seeds.tolist() == [-1] * 3
     assert not bridge.lockstep.busy
-
-
-def test_memory_transport_sees_the_same_bridge() -> None:
-    env = ue_rl.UnrealVecEnv(MemoryTransport(Doubler(EnvSpec(1, 1, num_envs=2, channel=Channel.ANY))))
-    env.reset()
-    obs, _, dones, infos = env.step(np.array([[1], [6]], np.float32))
-    assert obs.ravel().tolist() == [2, 0]
-    assert dones.tolist() == [False, True]
-    assert infos[1]["terminal_observation"].tolist() == [12]

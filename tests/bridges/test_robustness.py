@@ -305,15 +305,6 @@ def test_in_inference_a_tick_shows_what_ended_in_it() -> None:
     assert seen == [(0, 0), (0, 0), (1, 0), (0, 0), (1, 1), (0, 0), (1, 0), (0, 0), (1, 1)]
 
 
-def test_a_model_that_gives_no_numbers_is_named() -> None:
-    hosted, policy = bridge(2), Twice()
-    hosted.set_inference_interface(policy)
-    hosted.start_inference()
-    policy.answer = np.array([["left"], ["right"]])
-    with pytest.raises(errors.ModelOutputError, match="real numbers"):
-        hosted.update_rl(0)
-
-
 @pytest.mark.skipif(sys.platform == "darwin", reason="macOS has no 127.0.0.2 unless told so")
 async def test_a_name_with_two_addresses_has_one_port(monkeypatch: pytest.MonkeyPatch) -> None:
     infos = [(socket.AF_INET, "127.0.0.1"), (socket.AF_INET, "127.0.0.2")]

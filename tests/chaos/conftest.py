@@ -136,6 +136,10 @@ def _until(condition: Callable[[], bool], what: str, trainer: WarmProcess | None
 # For what does not depend on how observations travel: starting, the run's folder, and what a signal leaves of it.
 over_tcp = pytest.mark.parametrize("stage", ["tcp"], indirect=True)
 over_shm = pytest.mark.parametrize("stage", ["shm"], indirect=True)
+# For what a carrier's own tests show too: over the other one it is exhaustive.
+_other = pytest.mark.exhaustive
+tcp_in_each_run = pytest.mark.parametrize("stage", ["tcp", pytest.param("shm", marks=_other)], indirect=True)
+shm_in_each_run = pytest.mark.parametrize("stage", ["shm", pytest.param("tcp", marks=_other)], indirect=True)
 
 
 @pytest.fixture(params=["tcp", "shm"])

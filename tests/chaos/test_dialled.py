@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tests.chaos.conftest import over_tcp
+from tests.chaos.conftest import over_tcp, shm_in_each_run, tcp_in_each_run
 from ue_rl.testing import ChaosEngine, FaultyNetwork, RawClient
 
 
@@ -71,16 +71,11 @@ STOPS: dict[str, tuple[Callable[[Line], None], str]] = {
 HARMLESS = "garbage"
 
 
-@pytest.mark.parametrize("name", STOPS)
+@pytest.mark.parametrize(
+    ("stage", "name"), [*(("tcp", name) for name in STOPS), ("shm", "killed"), ("shm", "frozen")], indirect=["stage"]
+)
 def test_without_reconnect_the_run_stops_with_its_model(line: Line, name: str) -> None:
     blow, sees = STOPS[name]
-    if line.stage.carrier == "shm" and name == "half-open":
-        pytest.skip("no network between them")
-    if line.stage.carrier == "shm" and name == HARMLESS:
-        run = line.train()
-        blow(line)
-        assert run.wait(20) == 0, run.text
-        return
     run = line.train("--timesteps", 1_000_000)
     blow(line)
     assert run.wait(20) == 1, run.text
@@ -99,6 +94,7 @@ def test_with_reconnect_the_run_goes_on(line: Line, name: str) -> None:
     assert line.stage.saved_steps() >= 1024
 
 
+@shm_in_each_run
 def test_an_engine_that_is_started_again_by_hand(line: Line) -> None:
     run = line.train("--reconnect", 20, "--timesteps", 1024)
     line.engine.kill()
@@ -107,6 +103,7 @@ def test_an_engine_that_is_started_again_by_hand(line: Line) -> None:
     assert line.stage.record(0).lives[0] == 2
 
 
+@tcp_in_each_run
 def test_an_engine_that_goes_on_late(line: Line) -> None:
     """It is stopped past the deadline, given up, and then it continues."""
     run = line.train("--reconnect", 20, "--timesteps", 1024)
@@ -146,6 +143,7 @@ def test_one_of_several_sockets_is_cut(line: Line) -> None:
     assert line.network.count == 6
 
 
+@tcp_in_each_run
 def test_a_slow_and_dripping_network_changes_nothing(line: Line) -> None:
     line.network.delay, line.network.piece = 0.002, 7
     run = line.train(steps=0)

@@ -25,7 +25,7 @@ class Case:
         lives: how often each engine was started; None: not counted.
         logged: what the file with engine 0's output must have.
         saved: the model of the end is there, and the run can be resumed.
-        carriers: over which it is tried; one where the carrier plays no part.
+        carriers: over which it is tried; one where the carrier plays no part. seldom: those that are exhaustive.
     """
 
     name: str
@@ -38,6 +38,7 @@ class Case:
     logged: str = ""
     saved: bool = True
     carriers: tuple[str, ...] = ("tcp", "shm")
+    seldom: tuple[str, ...] = ()
 
 
 def kill_the_first(stage: Any) -> None:
@@ -53,9 +54,9 @@ def freeze_the_first(stage: Any) -> None:
 GOES_ON = [
     Case("killed", (r"engine 0.*SIGKILL",), blow=kill_the_first, lives=(2, 1), engine={"children": 1}),
     Case("frozen past the deadline", (r"engine 0.*(within|no answer)",), words=("--timeout", "0.5"), lives=(2, 1),
-         blow=freeze_the_first),
+         blow=freeze_the_first, seldom=("shm",)),
     Case("ends with 0 in mid-run", (r"engine 0.*exit code 0", r"engine 1.*exit code 0"), lives=(2, 2),
-         logged="GameError", engine={"fault": "exit", "after": 100, "lives": 1}),
+         logged="GameError", engine={"fault": "exit", "after": 100, "lives": 1}, seldom=("tcp",)),
     Case("crashes twice", (r"engine \d.*SIGKILL",), lives=(3, 3), engine={"fault": "crash", "after": 60, "lives": 2},
          carriers=("shm",)),
     Case("starts slowly", (r"1,?024|512",), lives=(1, 1), engine={"listen_after": 1.0}, carriers=("shm",)),
@@ -74,7 +75,13 @@ GIVES_UP = [
 
 def tried(cases: list[Case]) -> pytest.MarkDecorator:
     """Each case over its carriers."""
-    each = [pytest.param(carrier, case, id=f"{carrier}-{case.name}") for case in cases for carrier in case.carriers]
+    each = [
+        pytest.param(
+            carrier, case, id=f"{carrier}-{case.name}", marks=pytest.mark.exhaustive if carrier in case.seldom else ()
+        )
+        for case in cases
+        for carrier in case.carriers
+    ]
     return pytest.mark.parametrize(("stage", "case"), each, indirect=["stage"])
 
 

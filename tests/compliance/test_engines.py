@@ -104,8 +104,7 @@ def test_csharp(result: Report) -> None:
 
 # In this process, one after the other: whether a message arrives in pieces is a matter of time, and the plugin does not
 # read those, which is another limit.
-@pytest.mark.parametrize("env_type", ["MULTI", "SINGLE", "RLBASE"])
-@pytest.mark.parametrize("decimals", [2, 6])
+@pytest.mark.parametrize(("decimals", "env_type"), [(2, "MULTI"), (6, "MULTI"), (6, "SINGLE"), (2, "RLBASE")])
 def test_the_deployed_plugin_has_its_known_limits(env_type: str, decimals: int) -> None:
     with PluginStandIn(env_type=env_type, decimals=decimals) as game:
         report = check(game.url, Options(base=True))

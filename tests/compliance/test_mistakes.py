@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-import os
 import re
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.compliance.conftest import first_findings
+from tests.compliance.test_behaviour import PROBABLE, WRONG
 from tests.harness.engines.mistaken import MistakenEngine
 from tests.harness.engines.mistakes import UNUSUAL, WAYS, find
 from tests.harness.engines.ways import Way
@@ -20,13 +22,7 @@ QUICK = Options(timeout=0.5)
 # Mistakes that a RightEngine cannot make: nobody is there, somebody else is served, agents, shared memory, or RLBASE.
 ELSEWHERE = {"not-listening", "busy", "bad-agent", "shm-refused", "not-woken", "no-first-state"}
 
-# All ways take some minutes: UE_RL_EVERY_WAY=1 tries them; else each mistake is made in one way, and those that an
-# author is most likely to make in all.
-EVERY_WAY = os.environ.get("UE_RL_EVERY_WAY") == "1"
-IN_ALL_WAYS = (
-    "not-plain-text", "rounded", "missing-separator", "wrong-count", "decimal-comma", "nan", "done-after-reset",
-    "reset-ignored", "number-missing", "number-missing-in-calls", "number-wrong", "number-not-last",
-)  # fmt: skip
+# Each run makes each mistake in one way, but those of test_behaviour.py; the rest is exhaustive.
 USUAL = (
     "right:takes-the-next", "right:32-bit-seeds", "right:pairs-of-seeds",
     "right:single", "right:choices", "right:parameters", "right:pieces", "right:numbers", "right:numbered-lines",
@@ -34,9 +30,11 @@ USUAL = (
 )  # fmt: skip
 
 
-def _chosen() -> list[Way]:
-    firsts = {way.mistake: way for way in reversed(WAYS)}
-    return [way for way in WAYS if EVERY_WAY or way is firsts[way.mistake] or way.mistake in IN_ALL_WAYS]
+FIRSTS = {way.mistake: way for way in reversed(WAYS)}
+
+
+def params(ways: list[Way], in_each_run: Callable[[Way], bool]) -> list[Any]:
+    return [pytest.param(way.name, marks=() if in_each_run(way) else pytest.mark.exhaustive) for way in ways]
 
 
 def named(way: str) -> list[str]:
@@ -45,7 +43,9 @@ def named(way: str) -> list[str]:
 
 
 @pytest.mark.ahead(job=named)
-@pytest.mark.parametrize("way", [way.name for way in _chosen()])
+@pytest.mark.parametrize(
+    "way", params(WAYS, lambda way: way is FIRSTS[way.mistake] and not {way.name, way.mistake} & {*WRONG, *PROBABLE})
+)
 def test_a_mistake_is_named(way: str, result: list[str]) -> None:
     assert result[-1:], "nothing was found"
     assert result[-1] in (find(way).mistake, *find(way).also)
@@ -69,7 +69,7 @@ def of_an_unusual_engine(way: str) -> Report:
 
 
 @pytest.mark.ahead(job=of_an_unusual_engine)
-@pytest.mark.parametrize("way", [way.name for way in UNUSUAL if EVERY_WAY or way.name in USUAL])
+@pytest.mark.parametrize("way", params(UNUSUAL, lambda way: way.name in USUAL))
 def test_an_unusual_engine_is_left_in_peace(way: str, result: Report) -> None:
     assert result.mistakes == [], result
 

@@ -32,8 +32,13 @@ def of_a_game(name: str, seeded: bool, num_envs: int) -> Report:
 
 
 @pytest.mark.ahead(job=of_a_game)
-@pytest.mark.parametrize("num_envs", [1, 3])
-@pytest.mark.parametrize("seeded", [False, True])
+@pytest.mark.parametrize(
+    ("seeded", "num_envs"),
+    [
+        (True, 3), (False, 1),
+        pytest.param(True, 1, marks=pytest.mark.exhaustive), pytest.param(False, 3, marks=pytest.mark.exhaustive),
+    ],
+)  # fmt: skip
 @pytest.mark.parametrize("name", [game.__name__ for game in GAMES])
 def test_a_right_game(name: str, seeded: bool, num_envs: int, result: Report) -> None:
     assert result.mistakes == [], result

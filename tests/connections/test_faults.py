@@ -3,17 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-import importlib
 import select
-import socket
-import threading
-import time
 from collections.abc import Callable, Iterator
 
 import numpy as np
 import pytest
 
-import ue_rl
 from ue_rl import errors
 from ue_rl.connections import MultiTcpConnection, SharedMemoryConnection, SingleTcpConnection
 from ue_rl.testing import Fault, FaultKind, FaultyEngine, PluginStandIn, RawClient, Script, ShmFaultyEngine
@@ -138,79 +133,6 @@ def test_an_answer_too_many_that_comes_late_shifts_no_rollout(
                     assert len(last.lines) or select.select([last.sock], [], [], 5)[0]
         assert step in (2, 3)  # in a batch it can show itself at once
         assert wiring == "shared" or caught.value.env_id == fault.env
-
-
-@KERNELS
-@pytest.mark.parametrize("wiring", WIRINGS)
-def test_rows_before_a_bad_one_are_not_given_out(ue_rl_faulty_engine: Engine, wiring: str, compiled: bool) -> None:
-    with to(
-        ue_rl_faulty_engine(Fault(FaultKind.NAN, env=2, step=1), num_envs=3), wiring, compiled=compiled
-    ) as connection:
-        connection.reset()
-        connection.receive()
-        connection.send_actions(np.zeros((3, 2), np.float32))
-        with pytest.raises(errors.NonFiniteValue):
-            connection.receive()
-        with pytest.raises(errors.ConnectionUnusable):
-            connection.receive()
-
-
-@KERNELS
-@pytest.mark.parametrize("wiring", WIRINGS)
-def test_a_policys_nan_never_reaches_the_engine(ue_rl_faulty_engine: Engine, wiring: str, compiled: bool) -> None:
-    engine = ue_rl_faulty_engine(num_envs=3)
-    with to(engine, wiring, compiled=compiled) as connection:
-        connection.reset()
-        connection.receive()
-        before = list(engine.requests)
-        actions = np.zeros((3, 2), np.float32)
-        actions[1, 1] = np.nan
-        with pytest.raises(errors.ActionError, match=r"env 1.*field ACT.*nan at index 1.*policy"):
-            connection.send_actions(actions)
-    assert engine.requests == before
-
-
-def test_nothing_listens(slack: float) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        port = server.getsockname()[1]
-    importlib.import_module("ue_rl.envs.vec_env")  # loads SB3: not part of the wait
-    start = time.monotonic()
-    with pytest.raises(errors.EngineUnreachable, match=rf"127.0.0.1:{port}.*Play") as caught:
-        MultiTcpConnection("127.0.0.1", port, timeout=TIMEOUT).connect()
-    assert isinstance(caught.value, ConnectionError)
-    with pytest.raises(errors.EngineUnreachable):
-        ue_rl.connect(f"tcp://127.0.0.1:{port}", timeout=TIMEOUT)
-    assert time.monotonic() - start < 1.2 * slack
-
-
-def test_nobody_accepts(slack: float) -> None:
-    """The kernel accepts, the process behind it hangs."""
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        error, took = provoke(MultiTcpConnection("127.0.0.1", server.getsockname()[1], timeout=TIMEOUT))
-    assert isinstance(error, errors.HandshakeError)
-    assert TIMEOUT <= took < TIMEOUT + 1.2 * slack
-
-
-def test_an_engine_that_never_reads_is_a_timeout(slack: float) -> None:
-    """Requests larger than all buffers between the two: sending must not hang either."""
-    kept: list[socket.socket] = []
-
-    def shake(server: socket.socket) -> None:
-        client, _ = server.accept()
-        client.sendall(b"CONFIG:OBS=1;ACT=2000;ENV_TYPE=MULTI;ENV_COUNT=2000\n")
-        kept.append(client)
-
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        thread = threading.Thread(target=shake, args=(server,))
-        thread.start()
-        port = server.getsockname()[1]
-        with MultiTcpConnection("127.0.0.1", port, channel="shared", timeout=TIMEOUT, connect_timeout=5) as connection:
-            thread.join()
-            start = time.monotonic()
-            with pytest.raises(errors.EngineTimeout, match="does not read"):
-                connection.send_actions(np.full((2000, 2000), 0.1, np.float32))
-            assert time.monotonic() - start < TIMEOUT + 2.4 * slack  # writing four million numbers is part of it
-        kept[0].close()
 
 
 # -- the deployed plugin's own traps

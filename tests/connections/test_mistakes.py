@@ -169,15 +169,6 @@ def test_a_mistyped_field_of_a_row_is_told_once(
     ]
 
 
-def test_a_mistyped_key_of_the_handshake_is_told_once(caplog: pytest.LogCaptureFixture) -> None:
-    with game(GREETING + b";VERSION=1;ACTSPACE=DISCRETE(2);FEATURES=SEEDS\n") as port:
-        play(port, steps=3)
-    assert said(caplog) == [
-        "the engine's handshake has an unknown key, which is ignored: ACTSPACE: did you mean ACT_SPACE?",
-        "the engine's handshake has an unknown word in FEATURES, which is ignored: SEEDS: did you mean SEED?",
-    ]
-
-
 def test_nothing_is_said_of_an_engine_that_is_right(caplog: pytest.LogCaptureFixture) -> None:
     with game(GREETING + b";VERSION=1\n", lambda n: ROW + b";TRUNC=0;ENV=0;INFO=%7B%22a%3D%22%3A1%7D\n") as port:
         play(port, steps=10)

@@ -343,20 +343,6 @@ def test_a_trainer_that_broke_the_protocol_is_told(channel: str) -> None:
             step(connection)
 
 
-def test_inference_refuses_with_a_reason() -> None:
-    bridge = DoNothingBridge(1)
-
-    class Nothing:
-        def run_inference(self, observations: Any) -> Any:
-            return np.zeros((len(observations), 1), np.float32)
-
-    with run_in_thread(bridge, port=0) as server:
-        bridge.set_inference_interface(Nothing())
-        bridge.start_inference()
-        with pytest.raises(errors.EngineDisconnected, match="the bridge is in inference mode"):
-            trainer(server).connect()
-
-
 def test_an_old_session_ends_without_a_word() -> None:
     with run_in_thread(Lab(1, version=0), port=0) as server:
         with RawClient(("127.0.0.1", server.port)) as first, RawClient(("127.0.0.1", server.port)) as own:

@@ -47,7 +47,7 @@ class Game(VectorBridge):
 
 @pytest.fixture(params=["by name", "upgraded"])
 def engine(request: pytest.FixtureRequest) -> Iterator[Any]:
-    """(game, function that connects, function that stops the engine)."""
+    """(game, function that connects)."""
     game = Game()
     by_name = request.param == "by name"
     server: Any = run_shm_in_thread(game) if by_name else run_in_thread(game, upgrader=ShmUpgrader())
@@ -61,7 +61,7 @@ def engine(request: pytest.FixtureRequest) -> Iterator[Any]:
         return connection
 
     with server:
-        yield game, connect, server.close
+        yield game, connect
 
 
 def step(connection: SharedMemoryConnection) -> list[float]:
@@ -72,14 +72,15 @@ def step(connection: SharedMemoryConnection) -> list[float]:
 # -- why a session ended
 
 
-def test_the_trainer_reads_what_the_game_raised(engine: Any) -> None:
-    game, connect, _ = engine
+def test_the_trainer_reads_what_the_game_raised(engine: Any, caplog: pytest.LogCaptureFixture) -> None:
+    game, connect = engine
     with connect() as connection:
         game.error = RuntimeError("the level was not found: Lëvel 7")
         with pytest.raises(errors.EngineDisconnected, match="the level was not found: Lëvel 7") as caught:
             step(connection)
         assert (caught.value.field, caught.value.fault) == ("ERROR", "engine")
         assert "the engine ended the session" in str(caught.value)
+        assert "Traceback" in caplog.text
         with pytest.raises(errors.ConnectionUnusable, match="ended the session"):
             step(connection)
     game.error = None
@@ -88,7 +89,7 @@ def test_the_trainer_reads_what_the_game_raised(engine: Any) -> None:
 
 
 def test_a_long_reason_is_cut_between_two_characters(engine: Any) -> None:
-    game, connect, _ = engine
+    game, connect = engine
     with connect() as connection:
         game.error = RuntimeError("ä" * 3000)
         with pytest.raises(errors.EngineDisconnected) as caught:
@@ -96,22 +97,6 @@ def test_a_long_reason_is_cut_between_two_characters(engine: Any) -> None:
         assert "\ufffd" not in str(caught.value)
         sentence = caught.value.message.removeprefix("the engine ended the session: ")
         assert MAX_REASON - 3 <= len(sentence.encode()) < MAX_REASON
-
-
-def test_the_trainer_reads_that_the_engine_stops(engine: Any) -> None:
-    _, connect, close = engine
-    with connect() as connection:
-        close()
-        with pytest.raises(errors.EngineDisconnected, match=r"ended the session.*the engine stops"):
-            step(connection)
-
-
-def test_the_trainer_reads_that_the_game_left_training(engine: Any) -> None:
-    game, connect, _ = engine
-    with connect() as connection:
-        game.configure(EnvSpec(1, 1, num_envs=N))
-        with pytest.raises(errors.EngineDisconnected, match="left training mode, or was given other sizes"):
-            step(connection)
 
 
 def test_a_refused_trainer_reads_why() -> None:

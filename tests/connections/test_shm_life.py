@@ -45,34 +45,6 @@ def test_an_engine_that_closes_is_noticed_at_once(upgraded: bool, slack: float) 
 
 
 @pytest.mark.parametrize("upgraded", kinds())
-def test_a_game_that_fails_ends_its_session(upgraded: bool, caplog: pytest.LogCaptureFixture) -> None:
-    class Buggy(Sum):
-        bugs = 1
-
-        def step_envs(self, actions: Any, env_ids: Any) -> None:
-            super().step_envs(actions, env_ids)
-            if actions[0, 0] == 13 and self.bugs:
-                self.bugs -= 1
-                raise RuntimeError("a bug of the game's")
-
-    with hosted(Buggy(), upgraded) as (engine, connection):
-        with connection:
-            reset(connection)
-            with pytest.raises(errors.EngineDisconnected):
-                step(connection, 13)
-        assert "a bug of the game's" in caplog.text
-        assert "Traceback" in caplog.text
-        again = (
-            SharedMemoryConnection(engine=("127.0.0.1", engine.port))
-            if upgraded
-            else SharedMemoryConnection(engine.name, connect_timeout=5)
-        )
-        with again:
-            reset(again)
-            assert step(again, 13)[0] == 13
-
-
-@pytest.mark.parametrize("upgraded", kinds())
 @pytest.mark.parametrize("how", ["start_inference", "configure", "disconnect"])
 def test_a_bridge_that_turns_to_something_else_ends_the_session(upgraded: bool, how: str) -> None:
     class Policy:

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import select
-import signal
 import socket
 import sys
 import threading
@@ -232,27 +230,6 @@ def test_life_cycle_is_checked() -> None:
             connection.reset()
 
 
-def test_after_a_failure_every_call_says_why() -> None:
-    with engine(says(MULTI, "OBS=nan;REW=0;DONE=0;ENV=0\n")) as port:
-        connection = MultiTcpConnection("127.0.0.1", port, channel="shared", timeout=5)
-        connection.connect()
-        connection.reset()
-        with pytest.raises(errors.NonFiniteValue):
-            connection.receive()
-        with pytest.raises(errors.ConnectionUnusable, match="failed before: a value is NaN"):
-            connection.reset()
-
-
-def test_an_answer_that_nobody_asked_for_is_refused_before_the_next_request() -> None:
-    with engine(says(MULTI, STATES + STATES)) as port:
-        connection = MultiTcpConnection("127.0.0.1", port, channel="shared", timeout=5)
-        connection.connect()
-        connection.reset()
-        connection.receive()
-        with pytest.raises(errors.UnexpectedMessage, match="nobody asked for"):
-            connection.reset()
-
-
 def test_partial_batches_in_any_order_and_split_anywhere() -> None:
     def play(listener: socket.socket, client: socket.socket) -> None:
         client.sendall(MULTI.encode() + b"\n")
@@ -378,21 +355,6 @@ def test_a_stray_answer_in_the_socket_is_found_before_a_reset(env_ids: list[int]
                 connection.reset(env_ids)
 
 
-@pytest.mark.skipif(os.name != "posix", reason="sends this process SIGINT as a terminal would")
-def test_ctrl_c_gets_through_while_waiting(slack: float) -> None:
-    with engine(says(MULTI)) as port:
-        connection = MultiTcpConnection("127.0.0.1", port, channel="shared", timeout=60)
-        connection.connect()
-        connection.reset()
-        timer = threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGINT))
-        timer.start()
-        begun = time.monotonic()
-        with pytest.raises(KeyboardInterrupt):
-            connection.receive()
-        assert time.monotonic() - begun < 3 * slack
-        connection.close()
-
-
 def test_python_path_of_the_sockets(monkeypatch: pytest.MonkeyPatch) -> None:
     """What Windows and installations without a compiler use."""
     monkeypatch.setitem(sys.modules, "ue_rl.wire._kernels", None)
@@ -408,29 +370,6 @@ def test_python_path_of_the_sockets(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_windows_spells_socket_timeouts_in_milliseconds(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(link, "sys", SimpleNamespace(platform="win32"))
     assert link._timeval(0.25) == 250
-
-
-def test_rlbase_finish_says_training_complete() -> None:
-    heard: list[bytes] = []
-
-    def play(listener: socket.socket, client: socket.socket) -> None:
-        client.sendall(b"CONFIG:OBS=1;ACT=1;ENV_TYPE=RLBASE;\n0.00;-0.00;1\n")
-        heard.append(client.recv(100))
-
-    with engine(play) as port:
-        connection = SingleTcpConnection("127.0.0.1", port, timeout=5)
-        connection.connect()
-        connection.finish()
-    assert heard == [b"TRAINING_COMPLETE\n\0"]
-
-
-def test_seeds_are_refused_by_the_transport_where_the_engine_takes_none() -> None:
-    with engine(says(MULTI)) as port:
-        connection = MultiTcpConnection("127.0.0.1", port, channel="shared", timeout=5)
-        connection.connect()
-        with pytest.raises(errors.UnsupportedByEngine, match="FEATURES=SEED"):
-            connection.reset(None, [1, 2])
-        connection.close()
 
 
 @pytest.mark.parametrize("kind", ["shared", "per_env", "shm"])

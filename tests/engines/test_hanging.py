@@ -16,6 +16,7 @@ from ue_rl import errors
 from ue_rl.bridges import ShmUpgrader, run_in_thread, run_shm_in_thread
 from ue_rl.calls.asking import EngineCalls
 from ue_rl.connecting import open_transport, url_engines
+from ue_rl.connections.tcp import greeting
 from ue_rl.engines.lifecycle import Change, Life, LifeState
 from ue_rl.engines.restarts import Restarts
 from ue_rl.engines.transport import EnginesTransport
@@ -92,7 +93,7 @@ def test_engines_that_hang_together_are_not_waited_for_one_after_another(
     carrier: str, resets: list[int] | None
 ) -> None:
     with hosted(carrier, 4) as (games, urls, options):
-        engines = url_engines(urls, reconnect=20, timeout=1, connect_timeout=20, **options)
+        engines = url_engines(urls, reconnect=20, timeout=0.6, connect_timeout=20, **options)
         with EnginesTransport(engines, restarts=Restarts()) as transport:
             transport.reset()
             transport.receive()
@@ -104,7 +105,7 @@ def test_engines_that_hang_together_are_not_waited_for_one_after_another(
             took = time.monotonic() - began
             assert buffers.dones.tolist() == [0, 0, 1, 1, 1, 1, 1, 1]
             said = [buffers.infos[row]["engine_lost"] for row in (2, 4, 6)]
-            assert "within 1 s" in said[0]
+            assert "within 0.6 s" in said[0]
             assert all("within 0.5 s" in text for text in said[1:])
             assert took < 10
             for game in games:
@@ -112,7 +113,10 @@ def test_engines_that_hang_together_are_not_waited_for_one_after_another(
 
 
 @pytest.mark.parametrize("carrier", CARRIERS)
-def test_an_engine_that_serves_another_trainer_is_busy_and_waited_for(carrier: str) -> None:
+def test_an_engine_that_serves_another_trainer_is_busy_and_waited_for(
+    carrier: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(greeting, "_BUSY_GRACE", 0.1)
     with hosted(carrier) as (_, urls, options):
         first = open_transport(urls[0], timeout=20, **options)
         with pytest.raises(errors.EngineBusy, match=r"(?i)another trainer|serves a trainer.*wait="):

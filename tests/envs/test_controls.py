@@ -16,7 +16,6 @@ from stable_baselines3.common.envs import BitFlippingEnv
 from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize
 
 import ue_rl
-from tests.envs.conftest import CARRIERS
 from ue_rl import errors
 from ue_rl.bridges import GymnasiumBridge
 from ue_rl.calls.parameters import Randomizer
@@ -227,7 +226,11 @@ def relabelled_by_dummy_vec_env() -> list[Any]:
 
 
 @pytest.mark.parametrize(
-    ("opened", "answered_by"), [*((carrier, "engine") for carrier in CARRIERS), ("memory", "function")],
+    ("opened", "answered_by"),
+    [
+        ("memory", "function"), ("memory", "engine"), ("shared", "engine"), ("shm", "engine"),
+        *(pytest.param(carrier, "engine", marks=pytest.mark.exhaustive) for carrier in ("per_env", "upgraded")),
+    ],
     indirect=["opened"],
 )  # fmt: skip
 def test_hindsight_relabelling_is_bit_equal_to_dummy_vec_env(opened: Any, answered_by: str) -> None:

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from sb3_contrib import MaskablePPO
 from stable_baselines3 import A2C, PPO
 
+from tests.envs.conftest import memory_and_all_carriers
 from ue_rl.bridges import VectorBridge
 from ue_rl.cli.play import Player
 from ue_rl.envs.vec_env import UnrealVecEnv
@@ -162,17 +163,22 @@ def judge(case: Case, rows: list[NDArray[np.float32]]) -> None:
         assert statistic < limit, f"number {column}: {(counts / len(sent)).round(3)} instead of {chances.round(3)}"
 
 
-@pytest.fixture(params=CASES)
-def case(request: pytest.FixtureRequest) -> tuple[str, Case]:
-    return request.param, CASES[request.param]()
+each_case = memory_and_all_carriers(CASES, "masked")
 
 
+@pytest.fixture
+def case(name: str) -> tuple[str, Case]:
+    return name, CASES[name]()
+
+
+@each_case
 def test_learning_draws_choices_as_likely_as_the_policy_says(opened: Any, case: tuple[str, Case]) -> None:
     bridge = Counter(case[1])
     made(case[1], opened(bridge)).learn(N * STEPS)
     judge(case[1], bridge.rows)
 
 
+@each_case
 def test_a_stochastic_file_draws_as_the_policy_does(opened: Any, case: tuple[str, Case]) -> None:
     bridge = Counter(case[1])
     env, policy = opened(bridge), OnnxInference(seed=2)
@@ -183,6 +189,7 @@ def test_a_stochastic_file_draws_as_the_policy_does(opened: Any, case: tuple[str
     judge(case[1], bridge.rows)
 
 
+@each_case
 def test_predict_and_the_file_take_the_likeliest(opened: Any, case: tuple[str, Case]) -> None:
     name, one = case
     bridge = Counter(one)

@@ -1,4 +1,4 @@
-"""RLlinkServer: a server as RLlib's external env runner is one, without Ray; it names what a client does wrong.
+"""RLlinkServer: a server as RLlib's external env runner is one, without Ray; it judges what a client sends.
 
 It answers PING, GET_CONFIG, GET_STATE, EPISODES and EPISODES_AND_GET_STATE, learns nothing, and changes its weights a
 little with each batch. Every episode is checked: keys, shapes, continuity, logits against the weights that were sent
@@ -24,8 +24,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tests.harness.rllink_checks import Equations, SessionChecks
-from tests.harness.rllink_episodes import lenient_array
+from tests.harness.rllink_judge import Equations, Judge
 from ue_rl.errors import MalformedMessage, shorten
 from ue_rl.rllink.frames import FrameReader, frame
 from ue_rl.rllink.messages import ASKS, EPISODES, EPISODES_AND_GET_STATE, GET_CONFIG, GET_STATE, PING
@@ -65,12 +64,11 @@ class RLlinkServer:
         dialect: "msgpack", as Ray 2.49 and later speak it, or "json", as Ray 2.41 to 2.48 do.
         fault: what goes wrong; None: nothing. delay: seconds before each state, as a learner takes to learn.
         trap: the command of the fault TRAP. config_pickle: sent as the config instead of the server's own.
-        equations: of an env that is known, see SessionChecks; its observations and rewards are checked, too.
+        equations: of an env that is known, see Judge; its observations and rewards are checked, too.
         port: where it listens; 0: a free one, which stands here then.
 
     Attributes:
-        mistakes: what clients did wrong, one sentence each, which says the message, the episode, the key, what was
-            expected and what came. batches: env-steps of each message of episodes.
+        mistakes: what clients did wrong, see Judge. batches: env-steps of each message of episodes.
         finished: (return, length) of each episode that ended. clients: how many have connected.
         heard: the type of each message, of all clients. connected: a client is there.
     """
@@ -102,10 +100,9 @@ class RLlinkServer:
         self._seq = 0
         self._states = 0
         self._asked: set[str] = set()
-        self._net, self._net_before = self.network, self.network
-        outputs = self._net.num_logits
-        self._checks = SessionChecks(self.obs_size, self.action, outputs, self.dialect, self.equations)
-        self.mistakes, self.finished = self._checks.mistakes, self._checks.finished
+        self._net = self.network
+        self._judge = Judge(self.obs_size, self.action, self._net.num_logits, self.dialect, self.equations)
+        self.mistakes, self.finished = self._judge.mistakes, self._judge.finished
         self.host = "127.0.0.1"
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._serve, name="rllink-server", daemon=True)
@@ -166,7 +163,7 @@ class RLlinkServer:
                 client, _ = self._listener.accept()
                 self.clients += 1
                 self._last, self._asked = "the connection's start", set()
-                self._checks.begin()
+                self._judge.begin()
                 with client:
                     self.connected = True
                     try:
@@ -184,7 +181,7 @@ class RLlinkServer:
                 continue
             if not data:
                 if len(reader):
-                    self._checks.note(f"the connection ended inside a message: {reader.said()}")
+                    self.mistakes.append(f"the connection ended inside a message: {reader.said()}")
                 return
             reader.feed(data)
             try:
@@ -192,7 +189,7 @@ class RLlinkServer:
                     if not self._answer(client, self._read(body)):
                         return
             except MalformedMessage as error:
-                self._checks.note(f"behind {self._last}: {error.plain()}")
+                self.mistakes.append(f"behind {self._last}: {error.plain()}")
                 return
 
     def _answer(self, client: socket.socket, message: dict[str, Any]) -> bool:
@@ -211,14 +208,13 @@ class RLlinkServer:
         elif kind == GET_STATE:
             return self._send_state(client)
         elif kind in (EPISODES, EPISODES_AND_GET_STATE):
-            wanted, before = self.steps_per_sample, self._net_before
-            self.batches.append(self._checks.take(message, wanted, self._net, before, self._seq))
+            self.batches.append(self._judge.take(message, self.steps_per_sample, self._net, self._seq))
             if kind == EPISODES_AND_GET_STATE:
                 self._stop.wait(self.delay)
                 self._update()
                 return self._send_state(client)
         else:
-            self._checks.note(
+            self.mistakes.append(
                 f"type: a message that a client does not send; expected {', '.join(sorted(ASKS))}, got {self._last}"
             )
             return False
@@ -229,11 +225,11 @@ class RLlinkServer:
         for ask, why in ((GET_CONFIG, "how many steps RLlib wants"), (GET_STATE, "which weights to act by")):
             if ask not in self._asked and not (ask == GET_STATE and EPISODES_AND_GET_STATE in self._asked):
                 self._asked.add(ask)
-                self._checks.note(f"type: nobody had said {why}; expected {ask} before the first episodes, got {kind}")
+                self.mistakes.append(f"type: expected {ask} before the first {kind}: nobody had said {why}")
 
     def _read(self, body: bytes) -> dict[str, Any]:
         if self.dialect == "msgpack":
-            return unpack(body, lenient_array)
+            return unpack(body)
         try:
             message = json.loads(body.decode())
         except (ValueError, RecursionError) as error:
@@ -276,7 +272,7 @@ class RLlinkServer:
         whole = frame(self._write(self._state_message(weights)))
         if self.fault is RLlinkFault.NINE_DIGITS and again:
             whole = b"1" + whole
-        self._net_before, self._net = self._net, self.network
+        self._net = self.network
         if self.fault is RLlinkFault.GARBAGE and again:
             whole = self._rng.bytes(len(whole))
         self._send(client, whole)

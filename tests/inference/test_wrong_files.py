@@ -186,8 +186,15 @@ def test_a_choice_between_numbers_that_tanh_has_made_equal_is_no_wrong_file(stoc
         assert report.reason == ("rounding" if report.ties else "equal")
 
 
-@pytest.mark.parametrize("change", CHANGES, ids=lambda c: c.__name__)
-@pytest.mark.parametrize("name", MODELS)
+def wrong_files():
+    """Each run takes two changes of each model; the rest of the product is exhaustive."""
+    for at, name in enumerate(MODELS):
+        for number, change in enumerate(CHANGES):
+            marks = () if (number - at) % len(CHANGES) in (0, 3) else pytest.mark.exhaustive
+            yield pytest.param(name, change, marks=marks, id=f"{name}-{change.__name__}")
+
+
+@pytest.mark.parametrize(("name", "change"), wrong_files())
 def test_a_wrong_file_is_refused(name, change, path, monkeypatch):
     if change is other_activation and name == "recurrent":
         pytest.skip("its activations are the LSTM's own")

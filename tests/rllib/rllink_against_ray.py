@@ -27,7 +27,7 @@ from ray.rllib.algorithms.ppo import PPOConfig
 from ray.rllib.env.external.env_runner_server_for_external_inference import EnvRunnerServerForExternalInference
 from ray.rllib.env.external.rllink import RLlink
 
-from tests.harness.rllink_checks import SessionChecks
+from tests.harness.rllink_judge import Judge
 from tests.rllib.equations import cart_pole, pendulum
 from ue_rl.bridges.gymnasium_spaces import tree_of
 from ue_rl.spaces.actions import ActionSpec
@@ -40,7 +40,7 @@ class CheckingServer(EnvRunnerServerForExternalInference):  # type: ignore[misc]
     """RLlib's server, which judges what comes by the module that holds the weights that were sent last.
 
     Attributes:
-        checks: what is wrong; seen: weights_seq_no of each state that was sent.
+        judge: what is wrong; seen: weights_seq_no of each state that was sent.
         logits_apart, logp_apart: the largest difference to RLlib's own numbers.
     """
 
@@ -54,7 +54,7 @@ class CheckingServer(EnvRunnerServerForExternalInference):  # type: ignore[misc]
         self.logits_apart = self.logp_apart = 0.0
         outputs = sum(action.counts) or 2 * action.size
         equations = EQUATIONS[config.env_config["equations"]]
-        self.checks = SessionChecks(spaces[0].shape[0], action, outputs, "msgpack", equations, self._logp)
+        self.judge = Judge(spaces[0].shape[0], action, outputs, "msgpack", equations, self._logp)
         super().__init__(config=config, **kwargs)
 
     def _send_set_state_message(self) -> None:
@@ -66,7 +66,7 @@ class CheckingServer(EnvRunnerServerForExternalInference):  # type: ignore[misc]
 
     def _process_episodes_message(self, msg_type: Any, msg_body: Any) -> None:
         wanted = 1 if self.off_policy else self.config.train_batch_size_per_learner
-        self.steps += self.checks.take({"type": RLlink(msg_type).name, **msg_body}, wanted, self._logits)
+        self.steps += self.judge.take({"type": RLlink(msg_type).name, **msg_body}, wanted, self._logits)
         for episode in msg_body["episodes"]:
             outputs = episode["extra_model_outputs"]
             logits, logp = outputs["action_dist_inputs"]["data"], outputs["action_logp"]["data"]
@@ -106,7 +106,7 @@ def server_of(kind: Any, env: str, **training: Any) -> Any:
 
 def verdict(server: CheckingServer) -> list[str]:
     """What is wrong with a run."""
-    wrong = list(server.checks.mistakes[:5])
+    wrong = list(server.judge.mistakes[:5])
     if server.logits_apart > 1e-4 or server.logp_apart > 1e-3:
         wrong.append(f"logits differ by {server.logits_apart:.2g}, log-probabilities by {server.logp_apart:.2g}")
     least = len(server.seen) - 2
@@ -124,7 +124,7 @@ def check(env: str, num_envs: int, python: str, seconds: float, messages: int | 
     server = algorithm.env_runner
     words = ["rllink", "--port", server.port, "--env", env, "--num-envs", num_envs, "--seed", 1, "--dialect", "msgpack"]
     client = subprocess.Popen([python, "-c", _NO_RAY, *map(str, words)], stdout=subprocess.DEVNULL)
-    began, finished, rise = time.monotonic(), server.checks.finished, 0.0
+    began, finished, rise = time.monotonic(), server.judge.finished, 0.0
     try:
         while client.poll() is None and time.monotonic() - began < seconds:
             algorithm.train()
@@ -140,7 +140,7 @@ def check(env: str, num_envs: int, python: str, seconds: float, messages: int | 
     wrong = verdict(server)
     if messages is None and rise < 100:
         wrong.append(f"the return has risen by {rise:.0f} only")
-    mistakes, apart = len(server.checks.mistakes), f"{server.logits_apart:.1e} | {server.logp_apart:.1e}"
+    mistakes, apart = len(server.judge.mistakes), f"{server.logits_apart:.1e} | {server.logp_apart:.1e}"
     counts = f"{len(server.seen)} | {server.steps:,} | {len(finished):,}"
     print(f"| {env} | {num_envs} | {counts} | {rise:+.0f} in {took:.0f} s | {apart} | {mistakes} |", flush=True)
     for sentence in wrong:

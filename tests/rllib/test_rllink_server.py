@@ -51,14 +51,14 @@ def test_every_episode_is_right_by_rllibs_own_module(
     player.start()
     while player.is_alive():  # an iteration of SAC is several messages
         results = algorithm.train()["env_runners"]
-        if server.checks.mistakes or len(server.seen) > 6:
+        if server.judge.mistakes or len(server.seen) > 6:
             break
     player.join(30)
     algorithm.stop()
     assert verdict(server) == []
     assert server.steps >= (6 * 300 if kind is PPOConfig else 200)
     assert seen == (list(range(6)) if kind is PPOConfig else server.seen[:6])
-    assert sorted(returns) == pytest.approx(sorted(total for total, _ in server.checks.finished), rel=1e-4)
+    assert sorted(returns) == pytest.approx(sorted(total for total, _ in server.judge.finished), rel=1e-4)
     assert results["num_env_steps_sampled_lifetime"] == server.steps
     if env == "CartPole-v1":
         assert results["episode_return_mean"] > 9

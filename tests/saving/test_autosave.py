@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 import errno
+import functools
 import json
 import logging
 import os
 import signal
 import subprocess
 import sys
+import tempfile
 import textwrap
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -20,11 +22,11 @@ import numpy as np
 import pytest
 import torch
 from stable_baselines3 import A2C, DQN, PPO, SAC
+from stable_baselines3.common.base_class import BaseAlgorithm
 from stable_baselines3.common.callbacks import BaseCallback, CallbackList
 from stable_baselines3.common.logger import KVWriter
 from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize
 
-import ue_rl
 from tests.harness.exactness import CASES, At, Broken, Drift, Liar, bridge, broken, differ, learn, new
 from ue_rl import errors
 from ue_rl.calls.parameters import randomize
@@ -78,6 +80,13 @@ def env_of(name: str = "ppo", transport: Callable[..., Any] = MemoryTransport, *
     return UnrealVecEnv(transport(bridge(CASES[name][1], **options)))
 
 
+@functools.cache
+def whole(name: str) -> BaseAlgorithm:
+    """The model of a run that was never stopped."""
+    with tempfile.TemporaryDirectory() as folder:
+        return learn(name, env_of(name), Path(folder))
+
+
 class Seen(BaseCallback):
     """Notes the infos of each step."""
 
@@ -123,7 +132,6 @@ def test_zero_minutes_are_no_minutes(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("what", "asked"), [*(("lasts", asked) for asked in (25, 26, 60, 61, 62, 63)), ("sends", 25)])
 def test_an_engine_that_fails_in_a_step_or_in_a_reset(tmp_path: Path, what: str, asked: int) -> None:
-    whole = learn("sac", env_of("sac"), tmp_path / "whole")
     env = env_of("sac", Frail)
     autosave = AutoSave(tmp_path / "parts")
     model = autosave.resume(SAC, env) or new("sac", env)
@@ -133,7 +141,7 @@ def test_an_engine_that_fails_in_a_step_or_in_a_reset(tmp_path: Path, what: str,
     assert autosave.last is not None
     assert "the engine is gone" in autosave.last.facts["reason"]
     assert autosave.last.facts["exact"]
-    assert differ(learn("sac", env_of("sac"), tmp_path / "parts"), whole) == []
+    assert differ(learn("sac", env_of("sac"), tmp_path / "parts"), whole("sac")) == []
 
 
 @needs_signals
@@ -143,7 +151,6 @@ def test_an_engine_that_fails_in_a_step_or_in_a_reset(tmp_path: Path, what: str,
 )
 def test_a_signal(tmp_path: Path, where: str, number: str, ends: type[BaseException]) -> None:
     before = signal.getsignal(signal.SIGTERM)
-    whole = learn("ppo", env_of(), tmp_path / "whole")
 
     def kill() -> None:
         os.kill(os.getpid(), getattr(signal, number))
@@ -168,7 +175,7 @@ def test_a_signal(tmp_path: Path, where: str, number: str, ends: type[BaseExcept
     if ends is SystemExit:
         assert caught.value.code == 128 + getattr(signal, number)  # type: ignore[attr-defined]
     assert signal.getsignal(signal.SIGTERM) == before
-    assert differ(learn("ppo", env_of(), tmp_path / "parts"), whole) == []
+    assert differ(learn("ppo", env_of(), tmp_path / "parts"), whole("ppo")) == []
 
 
 class Failing(BaseCallback):
@@ -209,7 +216,6 @@ def test_a_callback_that_fails_leaves_nothing_behind(tmp_path: Path, when: str, 
 @pytest.mark.parametrize("what", ["signal", "callback", "engine", "end"])
 def test_two_that_save_are_told_of_the_same_end(tmp_path: Path, what: str) -> None:
     """Each has what an exact resume needs, though they share the env's journal."""
-    whole = learn("ppo", env_of(), tmp_path / "whole")
     before = signal.getsignal(signal.SIGTERM)
     env = env_of("ppo", Frail)
     savers = [AutoSave(tmp_path / name, save_freq=1000) for name in ("one", "two")]
@@ -228,7 +234,7 @@ def test_two_that_save_are_told_of_the_same_end(tmp_path: Path, what: str) -> No
     for name in ("one", "two"):
         found = AutoSave(tmp_path / name, signals=False).store.newest_first()
         assert [checkpoint.env_steps > 0 for checkpoint in found] == [True, False]
-        assert differ(learn("ppo", env_of(), tmp_path / name), whole) == []
+        assert differ(learn("ppo", env_of(), tmp_path / name), whole("ppo")) == []
 
 
 SCRIPT = """
@@ -245,16 +251,19 @@ SCRIPT = """
 """
 
 
+def run_script(text: str, folder: Path) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-c", textwrap.dedent(text), str(folder)]
+    return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+
+
 def test_a_script_that_an_exception_ends_goes_on_in_another_process(tmp_path: Path) -> None:
     """Nobody catches it: the run is saved when Python exits."""
-    command = [sys.executable, "-c", textwrap.dedent(SCRIPT), str(tmp_path / "parts")]
-    variables = {**os.environ, "PYTHONPATH": str(Path(ue_rl.__file__).parents[1])}
-    ended = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False, env=variables)
+    ended = run_script(SCRIPT, tmp_path / "parts")
     assert ended.returncode == 1
     assert "ZeroDivisionError" in ended.stderr
     assert "the run is saved up to env-step 150; start it again to go on" in ended.stderr
     last = learn("ppo", env_of(), tmp_path / "parts")
-    assert differ(last, learn("ppo", env_of(), tmp_path / "whole")) == []
+    assert differ(last, whole("ppo")) == []
     saved = PPO.load(tmp_path / "parts" / "model.zip", device="cpu")
     assert differ(saved, last) == []
 
@@ -262,10 +271,7 @@ def test_a_script_that_an_exception_ends_goes_on_in_another_process(tmp_path: Pa
 @pytest.mark.skipif(os.name != "posix", reason="what a shell sees of Ctrl-C")
 def test_a_script_that_ctrl_c_ends_is_ended_by_it(tmp_path: Path) -> None:
     """Not with exit code 1, as after a mistake: Python gives that to kinds of KeyboardInterrupt."""
-    script = SCRIPT.replace("1 / 0", "__import__('os').kill(__import__('os').getpid(), 2)")
-    command = [sys.executable, "-c", textwrap.dedent(script), str(tmp_path)]
-    variables = {**os.environ, "PYTHONPATH": str(Path(ue_rl.__file__).parents[1])}
-    ended = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False, env=variables)
+    ended = run_script(SCRIPT.replace("1 / 0", "__import__('os').kill(__import__('os').getpid(), 2)"), tmp_path)
     assert ended.returncode == -signal.SIGINT
     assert ended.stderr.rstrip().endswith("KeyboardInterrupt: stopped by Ctrl-C")
 
@@ -278,11 +284,16 @@ FORKS = """
 
     torch.set_num_threads(1)
 
+    def save():
+        autosave.save("mine")
+        sys.exit(6)
+
     def fork():
-        child = os.fork()
-        if not child:
-            {child}
-        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == {code}
+        for end, code in ((lambda: sys.exit(5), 5), (lambda: 1 / 0, 1), (save, 6), (None, 0)):
+            child = os.fork()
+            if not child:
+                return end and end()
+            assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == code
 
     env = UnrealVecEnv(MemoryTransport(bridge()))
     autosave = AutoSave(sys.argv[1], save_freq=1000)
@@ -296,20 +307,13 @@ FORKS = """
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="fork")
-@pytest.mark.parametrize(
-    ("child", "code"), [("sys.exit(5)", 5), ("1 / 0", 1), ("return", 0), ("autosave.save('mine'); sys.exit(6)", 6)]
-)
-def test_a_forked_child_saves_nothing(tmp_path: Path, child: str, code: int) -> None:
-    """It ends as a script does, by an exception, or learns to the end itself: the run is its parent's."""
-    text = textwrap.dedent(FORKS).replace("{child}", child).replace("{code}", str(code))
-    command = [sys.executable, "-c", text, str(tmp_path)]
-    variables = {**os.environ, "PYTHONPATH": str(Path(ue_rl.__file__).parents[1])}
-    ended = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False, env=variables)
+def test_a_forked_child_saves_nothing(tmp_path: Path) -> None:
+    """It ends as a script does, by an exception, saves, or learns to the end itself: the run is its parent's."""
+    ended = run_script(FORKS, tmp_path)
     assert ended.returncode == 0, ended.stdout + ended.stderr
     found = sorted(path.name for path in (tmp_path / "checkpoints").glob("0*"))
     assert found == ["0001_0_steps", "0002_288_steps"]
-    if code == 0:
-        assert "is being written by pid" in ended.stdout
+    assert ended.stdout.count("is being written by pid") == 1
     assert "the run is saved" not in ended.stderr
 
 
@@ -395,11 +399,10 @@ def test_learning_goes_on_in_other_ways(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["ppo", "sac"])
 def test_a_run_that_was_complete_is_prolonged(tmp_path: Path, name: str) -> None:
-    whole = learn(name, env_of(name), tmp_path / "whole", total=288)
     learn(name, env_of(name), tmp_path / "parts", total=192)
     last = learn(name, env_of(name), tmp_path / "parts", total=288)
     assert last.num_timesteps == 288
-    assert differ(last, whole) == []
+    assert differ(last, whole(name)) == []
 
 
 class Table(BaseCallback, KVWriter):
@@ -446,7 +449,6 @@ def test_saving_changes_nothing(tmp_path: Path) -> None:
 
 def test_a_killed_process_goes_on_from_the_last_checkpoint(tmp_path: Path) -> None:
     """Nothing is saved at the end, and the newest checkpoint is broken besides."""
-    whole = learn("ppo", env_of(), tmp_path / "whole")
     env = env_of()
     autosave = AutoSave(tmp_path / "parts", save_freq=30, signals=False, lock=False)
     model = autosave.resume(PPO, env) or new("ppo", env)
@@ -454,7 +456,7 @@ def test_a_killed_process_goes_on_from_the_last_checkpoint(tmp_path: Path) -> No
         model.learn(288, callback=[autosave, At(200, broken)])
     assert autosave.last is not None
     (autosave.last.path / "state.pkl").write_bytes(b"")
-    assert differ(learn("ppo", env_of(), tmp_path / "parts"), whole) == []
+    assert differ(learn("ppo", env_of(), tmp_path / "parts"), whole("ppo")) == []
 
 
 # -- engines that cannot

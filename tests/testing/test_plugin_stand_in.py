@@ -15,11 +15,12 @@ import pytest
 
 from ue_rl.testing import ObsFormat, PluginStandIn, RawClient, TinyTask
 
+Make = Callable[..., PluginStandIn]
 Dial = Callable[[PluginStandIn], RawClient]
 
 
 @pytest.fixture
-def manual() -> Iterator[Callable[..., PluginStandIn]]:
+def manual() -> Iterator[Make]:
     with ExitStack() as stack:
         yield lambda **options: stack.enter_context(PluginStandIn(manual=True, **options))
 
@@ -29,6 +30,13 @@ def connect_all(game: PluginStandIn, dial: Dial) -> tuple[RawClient, list[RawCli
     admin = dial(game)
     assert admin.line() == game.handshake
     return admin, [dial(game) for _ in range(game.num_envs)]
+
+
+def joined(game: PluginStandIn, dial: Dial) -> list[RawClient]:
+    """Admin and env sockets of a game that the test ticks, all accepted."""
+    clients = [dial(game) for _ in range(1 + game.num_envs)]
+    game.run_until(lambda: game.all_connected)
+    return clients
 
 
 def answer_after(game: PluginStandIn, client: RawClient) -> tuple[int, str]:
@@ -49,12 +57,12 @@ def answer_after(game: PluginStandIn, client: RawClient) -> tuple[int, str]:
     ],
 )
 def test_the_first_connection_gets_the_handshake_at_once(
-    ue_rl_plugin_stand_in: Callable[..., PluginStandIn], dial: Dial, options: dict[str, Any], handshake: str
+    ue_rl_plugin_stand_in: Make, dial: Dial, options: dict[str, Any], handshake: str
 ) -> None:
     assert dial(ue_rl_plugin_stand_in(**options)).line() == handshake
 
 
-def test_the_admin_socket_is_never_read(manual: Callable[..., PluginStandIn], dial: Dial) -> None:
+def test_the_admin_socket_is_never_read(manual: Make, dial: Dial) -> None:
     game = manual(num_envs=1)
     admin = dial(game)
     game.run_until(admin.has_data)
@@ -69,9 +77,7 @@ def test_the_admin_socket_is_never_read(manual: Callable[..., PluginStandIn], di
     assert [line for _, _, line in game.lines] == ["ACT=RESET"]
 
 
-def test_silence_until_all_env_sockets_are_there_then_early_commands_are_answered(
-    manual: Callable[..., PluginStandIn], dial: Dial
-) -> None:
+def test_silence_until_all_env_sockets_are_there_then_early_commands_are_answered(manual: Make, dial: Dial) -> None:
     game = manual(num_envs=3)
     admin = dial(game)
     game.run_until(admin.has_data)
@@ -89,22 +95,16 @@ def test_silence_until_all_env_sockets_are_there_then_early_commands_are_answere
     assert not third.has_data()
 
 
-def test_env_sockets_are_numbered_in_the_order_of_accept(
-    ue_rl_plugin_stand_in: Callable[..., PluginStandIn], dial: Dial
-) -> None:
+def test_env_sockets_are_numbered_in_the_order_of_accept(ue_rl_plugin_stand_in: Make, dial: Dial) -> None:
     _, envs = connect_all(ue_rl_plugin_stand_in(num_envs=4), dial)
     for env in reversed(envs):
         env.send("ACT=RESET\n")
     assert [env.line()[-6:] for env in envs] == [f";ENV={i}" for i in range(4)]
 
 
-def test_one_connection_too_many_is_accepted_and_never_answered(
-    manual: Callable[..., PluginStandIn], dial: Dial
-) -> None:
+def test_one_connection_too_many_is_accepted_and_never_answered(manual: Make, dial: Dial) -> None:
     game = manual(num_envs=1)
-    dial(game)
-    env = dial(game)
-    game.run_until(lambda: game.all_connected)
+    _, env = joined(game, dial)
     extra = dial(game)  # connects
     extra.send("ACT=RESET\n")
     env.send("ACT=RESET\n")
@@ -113,7 +113,7 @@ def test_one_connection_too_many_is_accepted_and_never_answered(
     assert not extra.has_data()
 
 
-def test_each_accept_poll_takes_one_connection(manual: Callable[..., PluginStandIn], dial: Dial) -> None:
+def test_each_accept_poll_takes_one_connection(manual: Make, dial: Dial) -> None:
     game = manual(num_envs=2, accept_interval=1000.0)
     admin = dial(game)
     env = dial(game)
@@ -126,16 +126,14 @@ def test_each_accept_poll_takes_one_connection(manual: Callable[..., PluginStand
     assert not game.all_connected
 
 
-def test_accepts_at_the_plugins_pace(ue_rl_plugin_stand_in: Callable[..., PluginStandIn], dial: Dial) -> None:
+def test_accepts_at_the_plugins_pace(ue_rl_plugin_stand_in: Make, dial: Dial) -> None:
     start = time.monotonic()
     _, envs = connect_all(ue_rl_plugin_stand_in(num_envs=2, accept_interval=0.03), dial)
     assert envs[1].ask("ACT=RESET").endswith("ENV=1")
     assert time.monotonic() - start >= 0.06  # the admin at once, then one poll for each env
 
 
-def test_a_dead_first_client_leaves_the_next_one_without_a_handshake(
-    manual: Callable[..., PluginStandIn], dial: Dial
-) -> None:
+def test_a_dead_first_client_leaves_the_next_one_without_a_handshake(manual: Make, dial: Dial) -> None:
     game = manual(num_envs=1)
     first = dial(game)
     game.run_until(first.has_data)
@@ -148,11 +146,9 @@ def test_a_dead_first_client_leaves_the_next_one_without_a_handshake(
     assert answer_after(game, second)[1].endswith(";ENV=0")
 
 
-def test_a_closed_env_socket_keeps_its_slot(manual: Callable[..., PluginStandIn], dial: Dial) -> None:
+def test_a_closed_env_socket_keeps_its_slot(manual: Make, dial: Dial) -> None:
     game = manual(num_envs=2)
-    dial(game)
-    zero, one = dial(game), dial(game)
-    game.run_until(lambda: game.all_connected)
+    _, zero, one = joined(game, dial)
     zero.close()
     again = dial(game)
     again.send("ACT=RESET\n")
@@ -163,18 +159,16 @@ def test_a_closed_env_socket_keeps_its_slot(manual: Callable[..., PluginStandIn]
     assert [env for _, env, _ in game.lines] == [1]
 
 
-def test_after_all_have_gone_a_new_admin_gets_no_handshake(manual: Callable[..., PluginStandIn], dial: Dial) -> None:
+def test_after_all_have_gone_a_new_admin_gets_no_handshake(manual: Make, dial: Dial) -> None:
     game = manual(num_envs=1)
-    clients = [dial(game), dial(game)]
-    game.run_until(lambda: game.all_connected)
-    for client in clients:
+    for client in joined(game, dial):
         client.close()
     new_admin = dial(game)
     game.tick(20)
     assert not new_admin.has_data()
 
 
-def test_single_has_one_env_socket(ue_rl_plugin_stand_in: Callable[..., PluginStandIn], dial: Dial) -> None:
+def test_single_has_one_env_socket(ue_rl_plugin_stand_in: Make, dial: Dial) -> None:
     task = TinyTask()
     _, (env,) = connect_all(ue_rl_plugin_stand_in(env_type="SINGLE"), dial)
     assert env.ask("ACT=RESET") == spelled(task.reset(), task.reward, 0)
@@ -189,11 +183,9 @@ def spelled(obs: list[float], reward: float, done: bool | int) -> str:
 # -- reading
 
 
-def test_a_long_line_takes_one_tick_per_1024_bytes(manual: Callable[..., PluginStandIn], dial: Dial) -> None:
+def test_a_long_line_takes_one_tick_per_1024_bytes(manual: Make, dial: Dial) -> None:
     game = manual(num_envs=1)
-    dial(game)
-    env = dial(game)
-    game.run_until(lambda: game.all_connected)
+    _, env = joined(game, dial)
     line = "ACT=" + ",".join(["0.25"] * 2003)
     line += "0" * (10_019 - len(line) - 1) + "\n"
     assert len(line) == 10_019
@@ -203,11 +195,9 @@ def test_a_long_line_takes_one_tick_per_1024_bytes(manual: Callable[..., PluginS
     assert answer.endswith(";ENV=0")
 
 
-def test_one_line_per_env_and_tick(manual: Callable[..., PluginStandIn], dial: Dial) -> None:
+def test_one_line_per_env_and_tick(manual: Make, dial: Dial) -> None:
     game = manual(num_envs=2)
-    dial(game)
-    zero, one = dial(game), dial(game)
-    game.run_until(lambda: game.all_connected)
+    _, zero, one = joined(game, dial)
     zero.send("ACT=RESET\nACT=0.1,0.1\nACT=0.2,0.2\n")
     one.send("ACT=RESET\nACT=0.1,0.1\n")
     game.run_until(lambda: len(game.lines) == 5)
@@ -216,7 +206,7 @@ def test_one_line_per_env_and_tick(manual: Callable[..., PluginStandIn], dial: D
     assert [zero.line() != "" for _ in range(3)] == [True] * 3
 
 
-def test_answers_have_no_size_limit(ue_rl_plugin_stand_in: Callable[..., PluginStandIn], dial: Dial) -> None:
+def test_answers_have_no_size_limit(ue_rl_plugin_stand_in: Make, dial: Dial) -> None:
     _, (env,) = connect_all(ue_rl_plugin_stand_in(num_envs=1, obs_size=500), dial)
     answer = env.ask("ACT=RESET")
     assert len(answer) > 2048
@@ -227,9 +217,7 @@ def test_answers_have_no_size_limit(ue_rl_plugin_stand_in: Callable[..., PluginS
     "line",
     ["ACT=0.5,-0.5\r", "act=0.5,-0.5", "ACT= 0.5 , -0.5 ", "ACT=0.5,-0.5;HINT=left;SEED=3", "SEED=3;ACT=0.5,-0.5"],
 )
-def test_reads_crlf_lower_case_spaces_and_unknown_fields(
-    ue_rl_plugin_stand_in: Callable[..., PluginStandIn], dial: Dial, line: str
-) -> None:
+def test_reads_crlf_lower_case_spaces_and_unknown_fields(ue_rl_plugin_stand_in: Make, dial: Dial, line: str) -> None:
     task = TinyTask()
     _, (env,) = connect_all(ue_rl_plugin_stand_in(num_envs=1), dial)
     env.ask("act=reset")
@@ -237,11 +225,9 @@ def test_reads_crlf_lower_case_spaces_and_unknown_fields(
     assert env.ask(line) == spelled(*task.step([0.5, -0.5])) + ";ENV=0"
 
 
-def test_an_empty_line_gets_no_answer(manual: Callable[..., PluginStandIn], dial: Dial) -> None:
+def test_an_empty_line_gets_no_answer(manual: Make, dial: Dial) -> None:
     game = manual(num_envs=1)
-    dial(game)
-    env = dial(game)
-    game.run_until(lambda: game.all_connected)
+    _, env = joined(game, dial)
     env.send("\n\n\nACT=RESET\n")
     assert answer_after(game, env)[1].endswith(";ENV=0")
     game.tick(5)
@@ -249,9 +235,7 @@ def test_an_empty_line_gets_no_answer(manual: Callable[..., PluginStandIn], dial
     assert [line for _, _, line in game.lines] == ["ACT=RESET"]
 
 
-def test_a_line_without_act_is_an_empty_action_and_is_answered(
-    ue_rl_plugin_stand_in: Callable[..., PluginStandIn], dial: Dial
-) -> None:
+def test_a_line_without_act_is_an_empty_action_and_is_answered(ue_rl_plugin_stand_in: Make, dial: Dial) -> None:
     task = TinyTask()
     _, (env,) = connect_all(ue_rl_plugin_stand_in(num_envs=1), dial)
     env.ask("ACT=RESET")
@@ -273,7 +257,7 @@ def test_a_line_without_act_is_an_empty_action_and_is_answered(
     ],
 )
 def test_the_engine_never_complains_about_an_action(
-    ue_rl_plugin_stand_in: Callable[..., PluginStandIn], dial: Dial, text: str, values: list[float]
+    ue_rl_plugin_stand_in: Make, dial: Dial, text: str, values: list[float]
 ) -> None:
     task = TinyTask()
     _, (env,) = connect_all(ue_rl_plugin_stand_in(num_envs=1), dial)
@@ -283,9 +267,7 @@ def test_the_engine_never_complains_about_an_action(
 
 
 @pytest.mark.parametrize("line", ["ACT=RESET", "act=reset", "ACT=PLEASE RESET NOW"])
-def test_reset_is_recognised_anywhere_in_the_action(
-    ue_rl_plugin_stand_in: Callable[..., PluginStandIn], dial: Dial, line: str
-) -> None:
+def test_reset_is_recognised_anywhere_in_the_action(ue_rl_plugin_stand_in: Make, dial: Dial, line: str) -> None:
     task = TinyTask()
     _, (env,) = connect_all(ue_rl_plugin_stand_in(num_envs=1), dial)
     obs = ",".join(f"{x:.2f}" for x in task.reset())
@@ -295,24 +277,20 @@ def test_reset_is_recognised_anywhere_in_the_action(
 # -- routing
 
 
-def test_an_explicit_env_routes_the_message(ue_rl_plugin_stand_in: Callable[..., PluginStandIn], dial: Dial) -> None:
+def test_an_explicit_env_routes_the_message(ue_rl_plugin_stand_in: Make, dial: Dial) -> None:
     _, envs = connect_all(ue_rl_plugin_stand_in(num_envs=2), dial)
     envs[0].send("ACT=RESET;ENV=1\n")
     assert envs[1].line().endswith(";ENV=1")
 
 
-def test_a_batch_on_one_env_socket_is_answered_on_each_envs_own(
-    ue_rl_plugin_stand_in: Callable[..., PluginStandIn], dial: Dial
-) -> None:
+def test_a_batch_on_one_env_socket_is_answered_on_each_envs_own(ue_rl_plugin_stand_in: Make, dial: Dial) -> None:
     _, envs = connect_all(ue_rl_plugin_stand_in(num_envs=3), dial)
     envs[1].send("ACT=RESET;ENV=0||ACT=RESET;ENV=1||ACT=RESET;ENV=2\n")
     assert [env.line()[-6:] for env in envs] == [";ENV=0", ";ENV=1", ";ENV=2"]
 
 
 @pytest.mark.parametrize("env_id", ["2", "-1", "99"])
-def test_an_env_id_out_of_range_aborts_the_game(
-    ue_rl_plugin_stand_in: Callable[..., PluginStandIn], dial: Dial, env_id: str
-) -> None:
+def test_an_env_id_out_of_range_aborts_the_game(ue_rl_plugin_stand_in: Make, dial: Dial, env_id: str) -> None:
     game = ue_rl_plugin_stand_in(num_envs=2)
     admin, envs = connect_all(game, dial)
     envs[0].send(f"ACT=0.1,0.1;ENV={env_id}\n")
@@ -323,9 +301,7 @@ def test_an_env_id_out_of_range_aborts_the_game(
         dial(game)
 
 
-def test_a_message_without_env_gets_a_stray_line(
-    ue_rl_plugin_stand_in: Callable[..., PluginStandIn], dial: Dial
-) -> None:
+def test_a_message_without_env_gets_a_stray_line(ue_rl_plugin_stand_in: Make, dial: Dial) -> None:
     _, envs = connect_all(ue_rl_plugin_stand_in(num_envs=2, tag_lines=False), dial)
     stray = envs[1].ask("ACT=0.1,0.1")
     assert "PROBLEM IS HERE" in stray
@@ -349,7 +325,7 @@ def test_a_message_without_env_gets_a_stray_line(
 )
 @pytest.mark.parametrize("env_type", ["MULTI", "SINGLE", "RLBASE"])
 def test_the_spellings_of_an_observation(
-    ue_rl_plugin_stand_in: Callable[..., PluginStandIn],
+    ue_rl_plugin_stand_in: Make,
     dial: Dial,
     form: ObsFormat,
     decimals: int,
@@ -375,19 +351,15 @@ def test_the_spellings_of_an_observation(
     assert env.ask("ACT=0.3,-0.7") == f"OBS={spelling.format(*obs)}REW={reward:.2f};DONE={int(done)}{tag}"
 
 
-def test_done_in_the_answer_to_a_reset_means_nothing(
-    ue_rl_plugin_stand_in: Callable[..., PluginStandIn], dial: Dial
-) -> None:
+def test_done_in_the_answer_to_a_reset_means_nothing(ue_rl_plugin_stand_in: Make, dial: Dial) -> None:
     _, envs = connect_all(ue_rl_plugin_stand_in(num_envs=2), dial)
     flags = {env.ask("ACT=RESET").split(";DONE=")[1][0] for env in envs}
     assert flags == {"0", "1"}
 
 
-def test_envs_answer_in_the_tick_in_which_their_action_ends(manual: Callable[..., PluginStandIn], dial: Dial) -> None:
+def test_envs_answer_in_the_tick_in_which_their_action_ends(manual: Make, dial: Dial) -> None:
     game = manual(num_envs=3, action_ticks=[1, 4, 2])
-    dial(game)
-    envs = [dial(game) for _ in range(3)]
-    game.run_until(lambda: game.all_connected)
+    _, *envs = joined(game, dial)
     for env in envs:
         env.send("ACT=0.1,0.1\n")
     came: dict[int, int] = {}
@@ -399,11 +371,9 @@ def test_envs_answer_in_the_tick_in_which_their_action_ends(manual: Callable[...
     assert [came[i] - came[0] for i in range(3)] == [0, 3, 1]
 
 
-def test_a_new_action_takes_the_running_ones_place(manual: Callable[..., PluginStandIn], dial: Dial) -> None:
+def test_a_new_action_takes_the_running_ones_place(manual: Make, dial: Dial) -> None:
     game = manual(num_envs=1, action_ticks=3)
-    dial(game)
-    env = dial(game)
-    game.run_until(lambda: game.all_connected)
+    _, env = joined(game, dial)
     env.send("ACT=0.1,0.1\nACT=0.2,0.2\n")
     game.run_until(env.has_data)
     game.tick(10)
@@ -411,13 +381,9 @@ def test_a_new_action_takes_the_running_ones_place(manual: Callable[..., PluginS
     assert not env.has_data()  # two actions, one answer
 
 
-def test_a_reset_ends_the_running_action_and_is_answered_in_its_tick(
-    manual: Callable[..., PluginStandIn], dial: Dial
-) -> None:
+def test_a_reset_ends_the_running_action_and_is_answered_in_its_tick(manual: Make, dial: Dial) -> None:
     game = manual(num_envs=1, action_ticks=50)
-    dial(game)
-    env = dial(game)
-    game.run_until(lambda: game.all_connected)
+    _, env = joined(game, dial)
     env.send("ACT=0.1,0.1\n")
     game.run_until(lambda: len(game.lines) == 1)
     env.send("ACT=RESET\n")
@@ -428,7 +394,7 @@ def test_a_reset_ends_the_running_action_and_is_answered_in_its_tick(
     assert not env.has_data()
 
 
-def test_answers_come_at_the_games_tick_rate(ue_rl_plugin_stand_in: Callable[..., PluginStandIn], dial: Dial) -> None:
+def test_answers_come_at_the_games_tick_rate(ue_rl_plugin_stand_in: Make, dial: Dial) -> None:
     _, (env,) = connect_all(ue_rl_plugin_stand_in(num_envs=1, tick_rate=100.0), dial)
     env.ask("ACT=RESET")
     start = time.monotonic()
@@ -437,7 +403,7 @@ def test_answers_come_at_the_games_tick_rate(ue_rl_plugin_stand_in: Callable[...
     assert time.monotonic() - start >= 0.08  # ten rounds at 100 ticks a second, whatever the client does
 
 
-def test_episodes_equal_the_task_in_process(ue_rl_plugin_stand_in: Callable[..., PluginStandIn], dial: Dial) -> None:
+def test_episodes_equal_the_task_in_process(ue_rl_plugin_stand_in: Make, dial: Dial) -> None:
     _, envs = connect_all(ue_rl_plugin_stand_in(num_envs=2, episode_length=3), dial)
     tasks = [TinyTask(i, episode_length=3) for i in range(2)]
     for env, task in zip(envs, tasks, strict=True):
@@ -459,9 +425,7 @@ def test_episodes_equal_the_task_in_process(ue_rl_plugin_stand_in: Callable[...,
 # -- RLBASE
 
 
-def test_rlbase_speaks_first_and_takes_bare_commands(
-    ue_rl_plugin_stand_in: Callable[..., PluginStandIn], dial: Dial
-) -> None:
+def test_rlbase_speaks_first_and_takes_bare_commands(ue_rl_plugin_stand_in: Make, dial: Dial) -> None:
     client = dial(ue_rl_plugin_stand_in(env_type="RLBASE"))
     assert client.line() == "CONFIG:OBS=4;ACT=2;ENV_TYPE=RLBASE;"
     assert client.line() == "0.00,0.00,0.00,0.00;-0.00;1"
@@ -473,7 +437,7 @@ def test_rlbase_speaks_first_and_takes_bare_commands(
     assert client.ask("0.10,-0.20") == expected
 
 
-def test_rlbase_training_complete_closes(ue_rl_plugin_stand_in: Callable[..., PluginStandIn], dial: Dial) -> None:
+def test_rlbase_training_complete_closes(ue_rl_plugin_stand_in: Make, dial: Dial) -> None:
     client = dial(ue_rl_plugin_stand_in(env_type="RLBASE"))
     client.line()
     client.line()
@@ -481,7 +445,7 @@ def test_rlbase_training_complete_closes(ue_rl_plugin_stand_in: Callable[..., Pl
     assert client.read_to_end() == b""
 
 
-def test_rlbase_takes_no_second_connection(ue_rl_plugin_stand_in: Callable[..., PluginStandIn], dial: Dial) -> None:
+def test_rlbase_takes_no_second_connection(ue_rl_plugin_stand_in: Make, dial: Dial) -> None:
     game = ue_rl_plugin_stand_in(env_type="RLBASE")
     first = dial(game)
     first.line()
@@ -493,7 +457,7 @@ def test_rlbase_takes_no_second_connection(ue_rl_plugin_stand_in: Callable[..., 
 # -- the harness itself
 
 
-def test_closing_is_idempotent_and_frees_the_port(ue_rl_plugin_stand_in: Callable[..., PluginStandIn]) -> None:
+def test_closing_is_idempotent_and_frees_the_port(ue_rl_plugin_stand_in: Make) -> None:
     game = ue_rl_plugin_stand_in()
     game.close()
     game.close()

@@ -26,8 +26,8 @@ def learning(load_script: Callable[[Path], ModuleType]) -> ModuleType:
 @pytest.mark.parametrize(
     ("task", "channel"),
     [
-        ("cartpole-ppo", "shared"),
         ("reach-ppo", "per_env"),
+        pytest.param("cartpole-ppo", "shared", marks=pytest.mark.learning),
         pytest.param("pendulum-sac", "per_env", marks=pytest.mark.learning),
         pytest.param("cartpole-dqn", "shared", marks=pytest.mark.learning),
         pytest.param("mujoco-ppo", "shared", marks=pytest.mark.learning),

@@ -68,12 +68,6 @@ def _(engine: RightEngine) -> None:
     engine.perform = perform
 
 
-@way("wrong-env-acted", "first", "env 0 alone, whichever is named", also=("action-ignored",))
-def _(engine: RightEngine) -> None:
-    act = engine.act
-    engine.act = lambda ask: act(replace(ask, env=0))
-
-
 @way("wrong-env-acted", "position", "by the row's place in the line", also=("row-order", "partial-batch"))
 def _(engine: RightEngine) -> None:
     def perform(asks: list[Ask]) -> list[Answer]:
@@ -82,24 +76,6 @@ def _(engine: RightEngine) -> None:
                 engine.begin(ask)
             else:
                 engine.act(replace(ask, env=place))
-        return [engine.observe(ask) for ask in asks]
-
-    engine.perform = perform
-
-
-@way(
-    "wrong-env-acted",
-    "reset-position",
-    "resets go by the row's place",
-    also=("row-order", "partial-batch", "mixed-batch", "resets-all", "reset-ignored"),
-)
-def _(engine: RightEngine) -> None:
-    def perform(asks: list[Ask]) -> list[Answer]:
-        for place, ask in enumerate(asks):
-            if ask.action is None:
-                engine.begin(replace(ask, env=place))
-            else:
-                engine.act(ask)
         return [engine.observe(ask) for ask in asks]
 
     engine.perform = perform
@@ -135,17 +111,6 @@ def _(engine: RightEngine) -> None:
     engine.act = lambda ask: act(replace(ask, action=[0.3, 0.3]))
 
 
-@way("action-ignored", "drift", "the point moves by itself, as its seed says")
-def _(engine: RightEngine) -> None:
-    act = engine.act
-
-    def own(ask: Ask) -> None:
-        rng = engine.points[ask.env].rng
-        act(replace(ask, action=[rng.uniform(-1, 1), rng.uniform(-2, 2)]))
-
-    engine.act = own
-
-
 @way("action-ignored", "env-2", "in env 2")
 def _(engine: RightEngine) -> None:
     act = engine.act
@@ -168,12 +133,6 @@ def _(engine: RightEngine) -> None:
 def _(engine: RightEngine) -> None:
     act = engine.act
     engine.act = lambda ask: act(replace(ask, action=[(ask.action or [0.0])[0], 0.0]))
-
-
-@way("action-order", "first-twice", "the first number is used twice", certain=False)
-def _(engine: RightEngine) -> None:
-    act = engine.act
-    engine.act = lambda ask: act(replace(ask, action=[(ask.action or [0.0])[0]] * 2))
 
 
 def _clipped(engine: RightEngine, least: float) -> None:
@@ -202,26 +161,6 @@ def _(engine: RightEngine) -> None:
         return [engine.observe(ask) for ask in asks]
 
     engine.perform = perform
-
-
-@way("same-trajectory", "first-answers", "all answer with env 0's state", also=("wrong-env-acted", "action-ignored"))
-def _(engine: RightEngine) -> None:
-    observe = engine.observe
-
-    def perform(asks: list[Ask]) -> list[Answer]:
-        for ask in asks:
-            (engine.begin if ask.action is None else engine.act)(ask)
-        return [replace(observe(replace(ask, env=0)), env=ask.env) for ask in asks]
-
-    engine.perform = perform
-
-
-@way("same-trajectory", "one-generator", "all envs have the same seed, and begin alike", certain=False)
-def _(engine: RightEngine) -> None:
-    from tests.harness.engines.point import Point
-
-    engine.points = [Point(0) for _ in range(engine.num_envs)]
-    _unseeded(engine)
 
 
 def _unseeded(engine: RightEngine) -> None:

@@ -23,16 +23,6 @@ def _no_handshake(engine: RightEngine) -> None:
     engine.greet = lambda sock: None
 
 
-@made("no-handshake", "closes", "the connection is closed at once")
-def _closes(engine: RightEngine) -> None:
-    engine.greet = lambda sock: engine._close_clients()
-
-
-@made("no-handshake", "state-first", "the first line is a state")
-def _state_first(engine: RightEngine) -> None:
-    engine.greet = lambda sock: engine.deliver(sock, engine.join([engine.write(engine.observe(Ask(0, None)))]))
-
-
 @made("late-handshake", "after-request", "it comes after the first request, with its answer")
 def _late_handshake(engine: RightEngine) -> None:
     greet, cut = engine.greet, engine.cut
@@ -83,24 +73,6 @@ def _again_at_once(engine: RightEngine) -> None:
     engine.greet = twice
 
 
-@made("handshake-again", "env-sockets", "on each env socket, too", channel="PER_ENV")
-def _again_on_env_sockets(engine: RightEngine) -> None:
-    take = engine._take
-
-    def greeting(sock: socket.socket) -> None:
-        take(sock)
-        if sock in engine._envs:
-            engine.greet(sock)
-
-    engine._take = greeting  # type: ignore[method-assign]
-
-
-@made("channel-not-said", "shared-only", "no CHANNEL, and env sockets are never looked at", channel="SHARED")
-def _no_word_of_it(engine: RightEngine) -> None:
-    engine.config = engine.config.replace("CHANNEL=SHARED;", "").replace("ERROR,", "")
-    engine.busy = lambda sock: None
-
-
 def _all_bytes(name: str, says: str, edit: Callable[[bytes], bytes]) -> Way:
     """Edits every message, the handshake among them."""
 
@@ -134,33 +106,15 @@ def _again(engine: RightEngine) -> None:
 
 WAYS: list[Way] = [
     _no_handshake,
-    _closes,
-    _state_first,
     _late_handshake,
     _answer_before_asked,
     _again,
     _again_at_once,
-    _again_on_env_sockets,
     config("bad-handshake", "no-word", "without the word CONFIG", lambda c: c.replace("CONFIG:", "")),
-    config("bad-handshake", "no-obs", "without OBS", lambda c: c.replace("OBS=6;", "")),
-    config("bad-handshake", "text", "OBS is a word", lambda c: c.replace("OBS=6;", "OBS=six;")),
-    config("bad-handshake", "json", "as JSON", lambda c: '{"obs": 6, "act": 2, "envs": 3}'),
-    config("bad-handshake", "no-count", "MULTI without ENV_COUNT", lambda c: c.replace("ENV_COUNT=3;", "")),
-    config("bad-handshake", "commas", "commas between the keys", lambda c: c.replace(";", ",")),
-    config(
-        "bad-handshake", "space", "ACT_SPACE has another size", lambda c: c.replace("(-1:1,-2:2)", "(-1:1,-1:1,-1:1)")
-    ),
-    config("bad-handshake", "bounds", "a bound as 1..2", lambda c: c.replace("-5:5", "-5..5")),
     config("wrong-version", "2", "VERSION=2", lambda c: c.replace("VERSION=1", "VERSION=2")),
-    config("wrong-version", "game", "the game's version", lambda c: c.replace("VERSION=1", "VERSION=5.3.2")),
-    config("wrong-version", "1.1", "VERSION=1.1", lambda c: c.replace("VERSION=1", "VERSION=1.1")),
     config("not-version-1", "absent", "no VERSION", lambda c: c.replace("VERSION=1;", ""), certain=False),
-    config("not-version-1", "0", "VERSION=0", lambda c: c.replace("VERSION=1;", "VERSION=0;"), certain=False),
     config("unknown-key", "actspace", "ACTSPACE=", lambda c: c.replace("ACT_SPACE=", "ACTSPACE="), certain=False),
-    config("unknown-key", "feature", "FEATURES=SEEDS", lambda c: c.replace("SEED", "SEEDS"), certain=False),
-    config("unknown-key", "features", "FEATURE=", lambda c: c.replace("FEATURES=", "FEATURE="), certain=False),
     config("channel-not-said", "absent", "no CHANNEL", lambda c: c.replace("CHANNEL=ANY;", ""), certain=False),
-    _no_word_of_it,
     config("env-refused", "one-more", "ENV_COUNT is one too many", lambda c: c.replace("COUNT=3", "COUNT=4")),
     # bytes
     _all_bytes("nul", "a NUL behind each line feed, as sizeof sends it", lambda data: data + b"\0"),
@@ -171,10 +125,6 @@ WAYS: list[Way] = [
     line("not-plain-text", "nul-rows", "a NUL behind each answer", lambda data: data + b"\0"),
     # how messages end
     _no_newline_greeting,
-    line("no-newline", "rows", "no row ends", lambda data: data.rstrip(b"\n")),
-    line("no-newline", "before", "a line feed before each message", lambda data: b"\n" + data.rstrip(b"\n")),
-    line("no-newline", "backslash", "a backslash and an n", lambda data: data.replace(b"\n", b"\\n")),
     _nul_greeting,
     _return_greeting,
-    line("carriage-return-only", "rows", "rows", lambda data: data.replace(b"\n", b"\r")),
 ]

@@ -23,50 +23,16 @@ def _(engine: RightEngine) -> None:
     engine.cut = lambda sock, data: [line for line in data.split(b"\n") if line.strip()]
 
 
-@way("one-read-one-message", "unfinished", "the beginning of a message is dropped", also=("no-answer",))
-def _(engine: RightEngine) -> None:
-    engine.cut = lambda sock, data: data.split(b"\n")[:-1]
-
-
 @way("short-reads", "dropped", "1024 bytes are read, and what is behind them is dropped")
 def _(engine: RightEngine) -> None:
     cut = engine.cut
     engine.cut = lambda sock, data: cut(sock, data[:1024] + (b"\n" if len(data) > 1024 else b""))
 
 
-@way("short-reads", "buffer", "a buffer of 1024 bytes is full", also=("no-answer",))
-def _(engine: RightEngine) -> None:
-    def small(sock: socket.socket, data: bytes) -> list[bytes]:
-        if len(engine._partial[sock] + data) > 1024 and b"\n" not in (engine._partial[sock] + data)[:1024]:
-            engine._partial[sock] = b""
-            return []
-        return cut(sock, data)
-
-    cut, engine.cut = engine.cut, small
-
-
 @way("one-message-per-read", "lost", "the others are lost")
 def _(engine: RightEngine) -> None:
     cut = engine.cut
     engine.cut = lambda sock, data: cut(sock, data)[:1]
-
-
-@way("one-message-per-read", "later", "the others wait for the next read")
-def _(engine: RightEngine) -> None:
-    cut, rest = engine.cut, dict[socket.socket, list[bytes]]()
-
-    def first(sock: socket.socket, data: bytes) -> list[bytes]:
-        lines = [*rest.get(sock, []), *(each for each in cut(sock, data) if each.strip())]
-        rest[sock] = lines[1:]
-        return lines[:1]
-
-    engine.cut = first
-
-
-@way("one-message-per-read", "last", "only the last one counts")
-def _(engine: RightEngine) -> None:
-    cut = engine.cut
-    engine.cut = lambda sock, data: cut(sock, data)[-1:]
 
 
 _UNKNOWN = rb"(?i)(?<![A-Z_])(?!ACT|ENV|SEED|OPTIONS|SET|AGENT)[A-Z_]+\s*="

@@ -110,11 +110,6 @@ def _(engine: RightEngine) -> None:
     _self_reset(engine, shows_next=True)
 
 
-@way("resets-itself", "silently", "right behind the last state; the RESET that comes then changes nothing")
-def _(engine: RightEngine) -> None:
-    _self_reset(engine, shows_next=False)
-
-
 @way("resets-itself", "twice", "and once more when the RESET comes")
 def _(engine: RightEngine) -> None:
     observe = engine.observe

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import socket
 from typing import TYPE_CHECKING
 
@@ -27,20 +26,6 @@ def _(engine: RightEngine) -> None:
 
     def once(sock: socket.socket) -> None:
         if not greeted:
-            greet(sock)
-        greeted.append(1)
-
-    engine.greet = once
-
-
-@way("serves-once", "busy", "the next one is told BUSY for ever", also=("busy",))
-def _(engine: RightEngine) -> None:
-    greet, greeted = engine.greet, list[int]()
-
-    def once(sock: socket.socket) -> None:
-        if greeted:
-            engine._send(sock, b"BUSY\n")
-        else:
             greet(sock)
         greeted.append(1)
 
@@ -79,31 +64,6 @@ def _(engine: RightEngine) -> None:
             deliver(sock, left.pop())
 
     engine.deliver, engine.greet = sent, greeting
-
-
-@way(
-    "session-leaks",
-    "asked",
-    "an env that was asked and not answered counts as asked",
-    also=("no-answer", "ends-session", "env-never-answered", "serves-once"),
-)
-def _(engine: RightEngine) -> None:
-    asked: set[int] = set()
-    answer = engine._answer
-
-    def later(sock: socket.socket, line: bytes) -> None:
-        """A trainer may have gone before the answer; `asked` is not cleared then."""
-        envs = {int(env) for env in re.findall(rb"ENV=(\d)", line)} or {0}
-
-        def now() -> None:
-            asked.difference_update(envs)
-            answer(sock, line)
-
-        if not envs & asked:
-            asked.update(envs)
-            engine.in_a_while(0.003, now)
-
-    engine._answer = later  # type: ignore[method-assign]
 
 
 @way("dies-of-garbage", "dies", "it ends")
@@ -233,17 +193,6 @@ def _(engine: RightEngine) -> None:
     def slowly(asks: list[Ask]) -> list[Answer]:
         count[0] += 1
         engine._wait(0.06 if count[0] > 250 else 0.0)
-        return perform(asks)
-
-    engine.perform = slowly
-
-
-@way("slow", "50-ms", "a step of an env takes 50 ms", certain=False, channel="PER_ENV")
-def _(engine: RightEngine) -> None:
-    perform = engine.perform
-
-    def slowly(asks: list[Ask]) -> list[Answer]:
-        engine._wait(0.05)
         return perform(asks)
 
     engine.perform = slowly

@@ -5,9 +5,9 @@ from __future__ import annotations
 import random
 import time
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from tests.harness.engines.right import Answer, Ask, Refused, RightEngine
+from tests.harness.engines.right import Ask, Refused, RightEngine
 from tests.harness.engines.ways import Change, Way, collector, config, made, number
 
 if TYPE_CHECKING:
@@ -59,42 +59,6 @@ def _(engine: RightEngine) -> None:
     engine.begin = lambda ask: begin(ask if ask.env == 0 else replace(ask, seed=None))
 
 
-@way(
-    "seed-ignored",
-    "shared",
-    "one generator for all envs, seeded by each reset",
-    also=("not-repeatable", "carriers-differ"),
-)
-def _(engine: RightEngine) -> None:
-    for point in engine.points:
-        point.rng = engine.points[0].rng
-
-    def begins(ask: Ask) -> None:
-        if ask.seed is not None:
-            shared = random.Random(ask.seed)
-            for point in engine.points:
-                point.rng = shared
-        engine.points[ask.env].reset()
-
-    act = engine.act
-
-    def acts(ask: Ask) -> None:
-        act(ask)
-        engine.points[ask.env].velocity[0] += engine.points[ask.env].rng.uniform(-0.01, 0.01)
-
-    engine.begin, engine.act = begins, acts
-
-
-@way("seed-ignored", "late", "it counts from the next episode on")
-def _(engine: RightEngine) -> None:
-    def begins(ask: Ask) -> None:
-        engine.points[ask.env].reset()
-        if ask.seed is not None:
-            engine.points[ask.env].rng = random.Random(ask.seed)
-
-    engine.begin = begins
-
-
 @way("seed-refused", "32-bits", "a seed beyond 32 bits ends the session")
 def _(engine: RightEngine) -> None:
     begin = engine.begin
@@ -127,17 +91,6 @@ def _(engine: RightEngine) -> None:
         engine.points[ask.env].velocity[0] += rng.uniform(-0.01, 0.01)
 
     engine.begin, engine.act = begins, acts
-
-
-@way("not-repeatable", "noise", "the dynamics have noise of their own", also=("seed-ignored",))
-def _(engine: RightEngine) -> None:
-    act, rng = engine.act, random.Random()
-
-    def acts(ask: Ask) -> None:
-        act(ask)
-        engine.points[ask.env].position[0] += rng.uniform(-0.01, 0.01)
-
-    engine.act = acts
 
 
 @way("not-repeatable", "clock", "a step is as long as the time since the last one", also=("seed-ignored",))
@@ -203,33 +156,19 @@ def _dropping(wrong: Callable[[list[float]], bool]) -> Change:
     return change
 
 
-def _growing(a: Answer) -> dict[str, Any]:
-    return {"obs": [6.0 + a.steps if a.steps >= 15 else a.obs[0], *a.obs[1:]]}
-
-
 _TABLE: list[Way] = [
     made("choice-refused", "one-based", "1 to 4 are the choices", choices=True)(
         _refusing("no such action", lambda a: a[0] == 0)
     ),
     made("choice-refused", "last", "the last one", choices=True)(_refusing("no such action", lambda a: a[0] == 3)),
-    made("choice-refused", "silent", "0 is never answered", choices=True, also=("env-never-answered", "no-answer"))(
-        _dropping(lambda a: a[0] == 0)
-    ),
     made("bound-refused", "highest", "the highest number")(_refusing("out of range", lambda a: a[1] >= 2)),
     made("bound-refused", "lowest", "the lowest number, without an answer", also=("no-answer",))(
         _dropping(lambda a: a[0] <= -1)
     ),
-    made("bound-refused", "unit", "what is beyond 1", also=("ends-session",))(
-        _refusing("out of range", lambda a: max(map(abs, a)) > 1)
-    ),
     config("outside-obs-space", "narrow", "OBS_SPACE is too narrow", lambda c: c.replace("-5:5", "-0.1:0.1")),
-    number("outside-obs-space", "one", "one number", lambda a: {"obs": [*a.obs[:5], 7.5]}),
-    number("outside-obs-space", "late", "after 15 steps", _growing),
     number(
         "outside-obs-space", "done", "in the last state", lambda a: {"obs": [-9.0, *a.obs[1:]] if a.done else a.obs}
     ),
-    number("outside-obs-space", "reset", "after a reset", lambda a: {"obs": [99.0] * 6 if a.reset else a.obs}),
-    number("outside-obs-space", "env-2", "in env 2", lambda a: {"obs": [x + 8 * (a.env == 2) for x in a.obs]}),
     number(
         "constant-observation",
         "zeros",
@@ -252,12 +191,6 @@ def _(engine: RightEngine) -> None:
         return parse(data, own)
 
     engine.parse = strictly
-
-
-@way("options-refused", "silent", "nothing comes", also=("no-answer",))
-def _(engine: RightEngine) -> None:
-    perform = engine.perform
-    engine.perform = lambda asks: perform([ask for ask in asks if "OPTIONS" not in ask.fields])
 
 
 WAYS += _TABLE

@@ -1,4 +1,4 @@
-"""RLlink's readers of both sides and both dialects, as targets that get mutated messages.
+"""RLlink's readers of both dialects, as targets that get mutated messages.
 
 Beside what run.py looks for, nothing may be imported, opened, compiled, executed or connected to while a message is
 read, and no warning may come: `Guard` watches Python's audit events.
@@ -7,7 +7,6 @@ read, and no warning may come: `Guard` watches Python's audit events.
 from __future__ import annotations
 
 import contextlib
-import json
 import pickle
 import random
 import sys
@@ -24,7 +23,7 @@ from ue_rl.errors import UeRlError
 from ue_rl.rllink.configs import config_of
 from ue_rl.rllink.frames import FrameReader, frame
 from ue_rl.rllink.json_dialect import JsonDialect
-from ue_rl.rllink.messages import Chunk, Dialect, ServerConfig, ServerState
+from ue_rl.rllink.messages import Dialect, ServerConfig, ServerState
 from ue_rl.rllink.msgpack_dialect import MsgpackDialect, pack
 from ue_rl.rllink.onnx_network import OnnxNetwork
 from ue_rl.rllink.pickles import read_pickle
@@ -73,15 +72,12 @@ class Guard:
 
 
 def rllink_targets(guard: Guard) -> dict[str, Target]:
-    """All targets by name. The servers among them are never started."""
+    """All targets by name."""
     made: dict[str, Target] = {}
     for dialect in ("msgpack", "json"):
-        server, client = _Server(dialect), _client(dialect)
-        made[f"rllink client, {dialect}"] = _Bytes(guard, client, [frame(body) for body in _answers(server.server)])
-        made[f"rllink server, {dialect}"] = _Bytes(guard, server, [frame(server.write(m)) for m in _asks(dialect)])
-        made[f"rllink server, {dialect} values"] = _Values(guard, server, _asks(dialect), server.write)
-    client = _client("msgpack")
-    made["rllink client, msgpack values"] = _Values(guard, client, _states(), pack)
+        server = RLlinkServer(_OBS, _ACTION, hidden=(3,), dialect=dialect, steps_per_sample=3)
+        made[f"rllink client, {dialect}"] = _Bytes(guard, _client(dialect), list(map(frame, _answers(server))))
+    made["rllink client, msgpack values"] = _Values(guard, _client("msgpack"), _states())
     config = RLlinkServer(_OBS, _ACTION, hidden=(3,)).config()
     pickles = [config, *(pickle.dumps(_CONFIG_LIKE, protocol) for protocol in range(6))]
     made["rllink pickles"] = _Bytes(guard, _read_config, pickles)
@@ -145,52 +141,6 @@ def _states() -> list[dict[str, Any]]:
     return [state, server._state_message(weights | head), server._config_message()]
 
 
-# -- the server's side
-
-
-class _Server:
-    """A server that is asked without a socket."""
-
-    def __init__(self, dialect: str) -> None:
-        self.server = RLlinkServer(_OBS, _ACTION, hidden=(3,), dialect=dialect, steps_per_sample=3)
-        self.server._send_state = lambda client: True  # type: ignore[method-assign]  # an ONNX file takes long
-        self.write = self.server._write if dialect == "msgpack" else _json
-
-    def __call__(self, message: bytes) -> None:
-        frames, server = FrameReader(most=_MOST * 4), self.server
-        frames.feed(message)
-        server.clients += 1
-        server._checks.begin()
-        while (body := frames.next_body()) is not None:
-            server._answer(_NoSocket(), server._read(body))  # type: ignore[arg-type]
-        del server.mistakes[:], server.finished[:], server.batches[:], server.heard[:]  # what a caller reads
-
-
-class _NoSocket:
-    def settimeout(self, seconds: float) -> None:
-        pass
-
-    def sendall(self, data: bytes) -> None:
-        pass
-
-
-def _json(message: dict[str, Any]) -> bytes:
-    plain = lambda value: value.tolist() if hasattr(value, "tolist") else None  # noqa: E731
-    return json.dumps(message, default=plain, skipkeys=True).encode()
-
-
-def _asks(dialect: str) -> list[dict[str, Any]]:
-    rng, chunks = np.random.default_rng(0), []
-    for number, steps in enumerate((2, 5)):
-        rows = [rng.normal(size=(steps, n)).astype(np.float32) for n in (2, 4)]
-        obs, one = rng.normal(size=(steps + 1, _OBS)).astype(np.float32), rng.normal(size=steps).astype(np.float32)
-        chunks.append(Chunk("a" * 32, number * 2, obs, rows[0], one, rows[1], one, terminated=bool(number)))
-    speaks: Dialect = MsgpackDialect() if dialect == "msgpack" else JsonDialect()
-    server = RLlinkServer(_OBS, _ACTION, hidden=(3,), dialect=dialect)
-    asks: list[dict[str, Any]] = [{"type": what} for what in ("PING", "GET_CONFIG", "GET_STATE")]
-    return [*asks, *(server._read(speaks.episodes(chunks, both)) for both in (True, True, True, False))]
-
-
 # -- mutations
 
 
@@ -228,9 +178,7 @@ class _Bytes:
         elif kind == 3:
             data[at:at] = data[at : at + rng.randrange(40)] * rng.choice((1, 2, 100))
         elif kind == 4:
-            data[at : at + 4] = rng.choice(
-                (b"\xff" * 4, b"\0" * 4, b"\x7f\xff\xff\xff", b"\xdd\xff\xff\xff", b"\xc7\0")
-            )
+            data[at : at + 4] = rng.choice(_LENGTHS)
         elif at < len(data):
             data[at] = rng.randrange(256)
 
@@ -253,16 +201,14 @@ _ODD: tuple[Any, ...] = (
 class _Values:
     """Well-formed messages with other values at some places."""
 
-    def __init__(
-        self, guard: Guard, read: Callable[[bytes], None], seeds: list[dict[str, Any]], write: Callable[[Any], bytes]
-    ) -> None:
-        self._guard, self._read, self._seeds, self._write = guard, read, seeds, write
+    def __init__(self, guard: Guard, read: Callable[[bytes], None], seeds: list[dict[str, Any]]) -> None:
+        self._guard, self._read, self._seeds = guard, read, seeds
 
     def __call__(self, rng: random.Random) -> bytes:
         message: Any = rng.choice(self._seeds)
         for _ in range(1 + int(rng.expovariate(1.2))):
             message = self._changed(rng, message, rng.randrange(7))
-        body = self._write(message)
+        body = pack(message)
         self._guard.read(self._read, frame(body))
         return body
 
@@ -279,9 +225,7 @@ class _Values:
             return [*value[:at], self._changed(rng, value[at], deep - 1), *value[at + rng.choice((0, 1, 1, 1)) :]]
         if deep and isinstance(value, np.ndarray) and value.ndim and value.size and value.dtype == np.float32:
             changed = value.copy()
-            changed.reshape(-1)[rng.randrange(value.size)] = rng.choice(
-                (np.nan, np.inf, -np.inf, 0, 1e30, -1e-40, 3e38)
-            )
+            changed.reshape(-1)[rng.randrange(value.size)] = rng.choice(_NUMBERS)
             return changed if rng.random() < 0.7 else changed[: rng.randrange(len(changed) + 1)]
         if deep and isinstance(value, int) and not isinstance(value, bool):
             return max(-(2**63), min(value + rng.choice((-1, 1, 2, 10**6)), 2**64 - 1))
