@@ -6,9 +6,9 @@ shm://NAME         an engine's shared memory, by name or by the path of a file; 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import urlsplit
 
 from ue_rl.carriers.base import BaseTransport
@@ -44,10 +44,61 @@ def parse_tcp(url: str) -> tuple[str, int]:
     except ValueError:
         parts, port = urlsplit(""), 0
     if parts.scheme != "tcp" or not parts.hostname or not 0 < port < 65_536 or parts.path not in ("", "/"):
-        raise ConfigurationError(
-            "not an address of an engine", field="url", expected="tcp://HOST:PORT or shm://NAME", got=url
-        )
+        raise _no_address(url)
     return parts.hostname, port
+
+
+def _dial_tcp(url: str, transport: str, **options: Any) -> BaseTransport:
+    host, port = parse_tcp(url)
+    return open_engine(host, port, transport=transport, **options)
+
+
+def _dial_shm(url: str, transport: str, **options: Any) -> BaseTransport:
+    if transport not in ("auto", "shm") or options.pop("channel", "auto") != "auto":
+        raise ConfigurationError(
+            "this address is shared memory", field="transport", expected="transport='auto' or 'shm'", got=transport
+        )
+    for name in ("compiled", "nul_terminated"):  # of text only
+        options.pop(name, None)
+    return SharedMemoryConnection.attach(url.removeprefix(SHM) or None, **options)
+
+
+class Carrier(NamedTuple):
+    """What the addresses of one scheme mean.
+
+    Attributes:
+        form: for people.
+        check: raises ConfigurationError where an address is none; nothing is dialled.
+        dial: dial(url, transport, **options): a connected transport.
+    """
+
+    form: str
+    check: Callable[[str], object]
+    dial: Callable[..., BaseTransport]
+
+
+CARRIERS = {
+    "tcp": Carrier("tcp://HOST:PORT", parse_tcp, _dial_tcp),
+    "shm": Carrier("shm://NAME", str, _dial_shm),
+}
+
+
+def carrier_of(url: str) -> Carrier:
+    """The carrier that an address names; the address is checked.
+
+    Raises:
+        ConfigurationError: it names none.
+    """
+    carrier = CARRIERS.get(url.partition("://")[0])
+    if carrier is None:
+        raise _no_address(url)
+    carrier.check(url)
+    return carrier
+
+
+def _no_address(url: str) -> ConfigurationError:
+    forms = " or ".join(carrier.form for carrier in CARRIERS.values())
+    return ConfigurationError("not an address of an engine", field="url", expected=forms, got=url)
 
 
 def address_of(host: str | None, port: int | None) -> str:
@@ -80,7 +131,7 @@ def open_transport(
 ) -> BaseTransport:
     """A connected transport for `url`; the arguments as for `connect`."""
     if isinstance(url, str) and not reconnect and on_change is None:
-        return _dial(url, transport, **options)
+        return carrier_of(url).dial(url, transport, **options)
     from ue_rl.engines.restarts import Restarts
     from ue_rl.engines.transport import EnginesTransport
 
@@ -101,31 +152,16 @@ def url_engines(
             "an engine serves one trainer, over one connection", field="url", expected="each address once", got=twice,
             cure="start a second engine on another port",
         )  # fmt: skip
-    for url in urls:
-        if not url.startswith(SHM):
-            parse_tcp(url)  # raises, before the first one is dialled
+    carriers = {url: carrier_of(url) for url in urls}  # raises, before the first one is dialled
 
     def engine_at(url: str) -> UrlEngine:
         def dial(wait: float | None, connect_timeout: float | None) -> BaseTransport:
             again = {} if wait is None else {"wait": wait, "connect_timeout": connect_timeout}
-            return _dial(url, transport, **{**options, **again})
+            return carriers[url].dial(url, transport, **{**options, **again})
 
         return UrlEngine(url, dial, reconnect)
 
     return [engine_at(url) for url in urls]
-
-
-def _dial(url: str, transport: str, **options: Any) -> BaseTransport:
-    if not url.startswith(SHM):
-        host, port = parse_tcp(url)
-        return open_engine(host, port, transport=transport, **options)
-    if transport not in ("auto", "shm") or options.pop("channel", "auto") != "auto":
-        raise ConfigurationError(
-            "this address is shared memory", field="transport", expected="transport='auto' or 'shm'", got=transport
-        )
-    for name in ("compiled", "nul_terminated"):  # of text only
-        options.pop(name, None)
-    return SharedMemoryConnection.attach(url.removeprefix(SHM) or None, **options)
 
 
 def connect(

@@ -62,12 +62,11 @@ def engine_url(host: str, port: int | None) -> str:
     Raises:
         WrongCommandLine: no such address can be.
     """
-    from ue_rl.connecting import SHM, address_of, parse_tcp
+    from ue_rl.connecting import address_of, carrier_of
 
     with command_line():
         url = address_of(host, port)
-        if not url.startswith(SHM):
-            parse_tcp(url)
+        carrier_of(url)
     return url
 
 
