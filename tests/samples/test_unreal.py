@@ -30,7 +30,7 @@ ROOT = Path(__file__).resolve().parents[2]
 PLUGIN, OWN = ROOT / "samples" / "unreal" / "UeRlBridge", Path(__file__).parent / "unreal"
 STAND_IN = Path(__file__).parent / "unreal_stand_in"
 MODULE = PLUGIN / "Source" / "UeRlBridge"
-HEADER = PLUGIN / "Source" / "ThirdParty" / "ue_rl" / "ue_rl_bridge.hpp"
+HEADER = ROOT / "samples" / "cpp" / "ue_rl_bridge.hpp"
 FLAGS = [
     "-Wall", "-Wextra", "-Werror", "-Wshadow", "-fno-exceptions", "-fno-rtti", "-ffp-contract=off", "-pthread",
     "-DUERLBRIDGE_API=",
@@ -42,9 +42,27 @@ needs_linux = pytest.mark.skipif(sys.platform != "linux", reason="shared memory 
 # -- what a project gets when it copies the folder
 
 
-def test_the_plugin_has_the_header_of_samples_cpp() -> None:
-    """A copied folder must build; after a change: cp samples/cpp/ue_rl_bridge.hpp to where HEADER is."""
-    assert HEADER.read_bytes() == (ROOT / "samples" / "cpp" / "ue_rl_bridge.hpp").read_bytes()
+@pytest.fixture
+def installed(tmp_path: Path) -> Path:
+    """The plugin's folder in a project."""
+    (tmp_path / "Game.uproject").touch()
+    for _ in range(2):  # again after an update
+        subprocess.run([sys.executable, PLUGIN.parent / "install.py", tmp_path], check=True, capture_output=True)
+    return tmp_path / "Plugins" / "UeRlBridge"
+
+
+def test_a_project_gets_the_plugin_and_its_header(installed: Path) -> None:
+    for file in (path for path in PLUGIN.rglob("*") if path.is_file()):
+        assert (installed / file.relative_to(PLUGIN)).read_bytes() == file.read_bytes()
+    assert (installed / "Source/ThirdParty/ue_rl/ue_rl_bridge.hpp").read_bytes() == HEADER.read_bytes()
+
+
+def test_a_folder_that_is_no_project_is_left_alone(tmp_path: Path) -> None:
+    command = [sys.executable, PLUGIN.parent / "install.py", tmp_path]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert "holds no .uproject" in done.stderr
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_the_descriptor_names_the_module() -> None:
@@ -67,13 +85,14 @@ def test_the_readme_begins_with_what_was_not_run() -> None:
 
 
 @pytest.mark.skipif(shutil.which("mcs") is None or shutil.which("mono") is None, reason="mono is not installed")
-def test_the_build_rules_find_the_header(tmp_path: Path) -> None:
-    command = ["mcs", f"-out:{tmp_path / 'rules.exe'}", MODULE / "UeRlBridge.Build.cs", OWN / "BuildTool.cs"]
+def test_the_build_rules_find_the_header(tmp_path: Path, installed: Path) -> None:
+    module = installed / "Source" / "UeRlBridge"
+    command = ["mcs", f"-out:{tmp_path / 'rules.exe'}", module / "UeRlBridge.Build.cs", OWN / "BuildTool.cs"]
     subprocess.run([str(word) for word in command], check=True, timeout=60)
     for platform, library in (("Win64", "ws2_32.lib"), ("Linux", "rt"), ("Mac", None)):
-        words = ["mono", str(tmp_path / "rules.exe"), str(MODULE), platform]
+        words = ["mono", str(tmp_path / "rules.exe"), str(module), platform]
         said = subprocess.run(words, check=True, capture_output=True, text=True, timeout=60).stdout.split("\n")
-        assert (Path(said[0]) / "ue_rl_bridge.hpp").samefile(HEADER)
+        assert (Path(said[0]) / "ue_rl_bridge.hpp").is_file()
         assert said[1:-1] == ([library] if library else [])
 
 

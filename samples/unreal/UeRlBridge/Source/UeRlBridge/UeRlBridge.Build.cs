@@ -8,7 +8,7 @@ public class UeRlBridge : ModuleRules
 		PCHUsage = PCHUsageMode.UseExplicitOrSharedPCHs;
 		PublicDependencyModuleNames.AddRange(new[] { "Core", "CoreUObject", "Engine" });
 
-		// A copy of samples/cpp/ue_rl_bridge.hpp, which needs neither exceptions nor RTTI.
+		// samples/unreal/install.py puts ue_rl_bridge.hpp there; it needs neither exceptions nor RTTI.
 		PrivateIncludePaths.Add(Path.GetFullPath(Path.Combine(ModuleDirectory, "..", "ThirdParty", "ue_rl")));
 		if (Target.Platform == UnrealTargetPlatform.Win64)
 		{
