@@ -71,7 +71,7 @@ def test_engines_of_every_kind_have_a_name() -> None:
         ({"port": 9}, ["127.0.0.1"], "ppo-127.0.0.1-9"),
         ({"host": "walk"}, ["walk"], "ppo-walk-7777"),
         ({"host": "../walk"}, ["../walk"], "ppo-..-walk-7777"),
-        ({"host": ["a:1"]}, ["a:1"], "ppo-a-1-7777"),
+        ({"host": ["a:1"]}, ["a:1"], "ppo-a-1"),
         ({"host": ["a:1", "[::1]:2", "shm://x"]}, ["a:1", "[::1]:2", "shm://x"], "ppo-a-1-and-2-more"),
         ({"engine": "godot:/games/the walker.x86_64", "num_engines": 4}, [], "ppo-the-walker"),
         ({"engine": "python -u game/walk.py --port {port}"}, [], "ppo-walk"),

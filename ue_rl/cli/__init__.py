@@ -30,6 +30,7 @@ COMMANDS = {
     "serve": "Host a Gymnasium or PettingZoo env, or a bridge class, as an engine.",
     "check": "Say what an engine's side of the protocol does wrong, and what to do.",
     "inspect": "Connect to an engine and show its handshake, spaces and speed.",
+    "init": "Write a config and a script to train in an engine.",
     "bench": "Measure the bridge on this machine.",
     "export": "Turn a trained model into a verified ONNX file.",
     "play": "Let a trained policy act in an engine and report its returns.",

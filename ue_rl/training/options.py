@@ -279,7 +279,7 @@ class TrainOptions:
         if first.startswith("shm://"):
             name = first.removeprefix("shm://").replace("/", "-").strip("-") or "shm"
         else:
-            name = first if others else f"{first}-{self.port or 7777}"
+            name = first if others or re.search(r"[^:]:\d+$", first) else f"{first}-{self.port or 7777}"
         return f"{name}-and-{len(others)}-more" if others else name
 
     def as_yaml(self) -> str:

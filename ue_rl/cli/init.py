@@ -1,0 +1,147 @@
+"""`ue-rl init`: looks at an engine and writes what a training of it begins with, train.yaml and train.py."""
+
+from __future__ import annotations
+
+import re
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import click
+import numpy as np
+
+from ue_rl.cli.common import engine_url, seconds
+from ue_rl.cli.inspect_spaces import observation, tree_text
+from ue_rl.errors import ConfigurationError, printable
+from ue_rl.spec import ActionKind, EnvSpec
+
+_YAML = """\
+# A training of the engine at {url}:
+#
+#     ue-rl train --config {config}
+#
+# {num_envs} envs{agents}. Observation: {observation}. What is commented out is the default or an example;
+# every flag of `ue-rl train --help` may stand here, with underscores.
+
+host: {host}
+algo: {algo}  # {why}
+timesteps: 200000  # env-steps, of all envs together
+seed: 0  # the same seed gives the same run{seedless}
+
+{normalize}
+hyperparameters:  # arguments of the algorithm
+  learning_rate: 0.0003
+  gamma: 0.99
+  # n_steps: 256  # steps of each env between two updates; with {num_envs} envs that is {batch} env-steps
+  # net_arch: [64, 64]
+
+{limit}
+{params}
+# save_freq: 50000  # env-steps between two checkpoints
+# reconnect: 60  # seconds for which a lost engine is dialled again
+"""
+_SCRIPT = '''\
+"""Trains on the engine at {url}. Stop it with Ctrl-C and run it again: it goes on where it was."""
+
+import torch
+{importing}
+
+import ue_rl
+from ue_rl.inference import export_onnx
+
+torch.set_num_threads(1)  # small nets are faster so
+env = ue_rl.connect("{url}")
+autosave = ue_rl.AutoSave("runs/agent")
+model = autosave.resume({algorithm}, env) or {algorithm}("{policy}", env, seed=0)
+model.learn(200_000, callback=autosave)
+export_onnx(model, "agent.onnx")  # what the game loads
+env.close()
+'''
+
+
+@click.command(short_help="Write a config and a script for an engine.")
+@click.argument("url", default="127.0.0.1:7777", metavar="[URL]")
+@click.option("--output", default=".", metavar="FOLDER", type=click.Path(path_type=Path), help="[default: this one]")
+@click.option("--force", is_flag=True, help="Replace files that are there.")
+@click.option("--timeout", type=float, callback=seconds, default=10.0, show_default=True, help="Seconds to wait.")
+def init(url: str, output: Path, force: bool, timeout: float) -> None:
+    """Connect to an engine and write train.yaml and train.py for it.
+
+    URL is tcp://HOST:PORT, HOST:PORT or shm://NAME.
+    """
+    from ue_rl.connecting import open_transport
+
+    address = engine_url(url, None)
+    files = {output / "train.yaml": _config, output / "train.py": _script}
+    there = [str(path) for path in files if path.exists()]
+    if there and not force:
+        raise ConfigurationError(
+            "there is such a file", field="output", got=there[0], cure="name another folder, or replace it: --force"
+        )
+    with closing(open_transport(address, timeout=timeout)) as engine:
+        spec = engine.connect()
+    if len(spec.groups) > 1:
+        raise ConfigurationError(
+            "the envs of this engine hold several groups of agents, each of which needs a policy",
+            got=", ".join(group.name for group in spec.groups), cure="see docs/agents.md",
+        )  # fmt: skip
+    output.mkdir(parents=True, exist_ok=True)
+    for path, write in files.items():
+        path.write_text(write(address, output, spec), "utf-8")
+        click.echo(f"wrote {path}")
+    click.echo(f"then: ue-rl train --config {output / 'train.yaml'}")
+
+
+def _config(url: str, output: Path, spec: EnvSpec) -> str:
+    masked = spec.mask_size > 0
+    one = spec.groups[0].spec if spec.groups else spec
+    others = "sac, td3 or a2c" if one.action_spec.kind is ActionKind.BOX else "a2c; dqn for one choice"
+    text = _YAML.format(
+        url=url,
+        config=output / "train.yaml",
+        host=url.removeprefix("tcp://"),
+        num_envs=spec.num_envs,
+        batch=256 * spec.num_rows,
+        agents=f", {spec.agents_per_env} agents in each" if spec.groups else "",
+        observation=printable(" ".join(tree_text(observation(one), ()).split()))[:80],
+        algo="maskable_ppo" if masked else "ppo",
+        why="the engine says which choices are legal: PPO that heeds it" if masked else f"or {others}",
+        seedless="" if "SEED" in spec.features else "; this engine takes none: its episodes differ all the same",
+        normalize=_normalize(one),
+        limit="# The engine says itself when an episode is cut off.\n"
+        if "TRUNC" in spec.features
+        else "# The engine cannot say that an episode is cut off and not over: this counts its steps instead.\n"
+        "# max_episode_steps: 1000\n",
+        params=_params(spec),
+    )
+    return re.sub(r"\n{3,}", "\n\n", text)
+
+
+def _normalize(spec: EnvSpec) -> str:
+    unbounded = spec.obs_space is None and spec.image is None and not all(np.isfinite(spec.obs_bounds).ravel())
+    if unbounded:
+        return "normalize: true  # observations have no bounds: their mean and deviation are learnt too\n"
+    return "# normalize: true  # learns the mean and deviation of observations and rewards\n"
+
+
+def _params(spec: EnvSpec) -> str:
+    if not spec.parameters:
+        return ""
+    lines = ["# The game's parameters: a value, or a range from which each episode draws.", "# params:"]
+    for parameter in spec.parameters:
+        lines.append(f"#   {printable(parameter.name)}: {parameter.value:g}  # {parameter.low:g} to {parameter.high:g}")
+    return "\n".join(lines) + "\n"
+
+
+def _script(url: str, output: Path, spec: EnvSpec) -> str:
+    masked = spec.mask_size > 0
+    policy: Any = "MlpPolicy"
+    if spec.obs_space is not None and spec.obs_space.parts:
+        policy = "MultiInputPolicy"
+    elif spec.image is not None:
+        policy = "CnnPolicy" if spec.image.only or spec.obs_space is not None else "MultiInputPolicy"
+    algorithm = "MaskablePPO" if masked else "PPO"
+    return _SCRIPT.format(
+        url=url, algorithm=algorithm, policy=policy,
+        importing=f"from {'sb3_contrib' if masked else 'stable_baselines3'} import {algorithm}",
+    )  # fmt: skip
