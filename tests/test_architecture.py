@@ -22,7 +22,7 @@ LIBRARIES = {
     "click": "ue_rl/cli/",
     "filelock": "ue_rl/saving/",
     "flatbuffers": "ue_rl/commands/",
-    "gymnasium": "bridges/ inference/export/ ue_rl/agents/ ue_rl/cli/ ue_rl/envs/ ue_rl/rllib/ "
+    "gymnasium": "bridges/ inference/export/ ue_rl/agents/ ue_rl/cli/ ue_rl/envs/ ue_rl/rllib/ ue_rl/spaces/ "
     "ue_rl/testing/ ue_rl/training/",
     "matplotlib": "ue_rl/training/",
     "msgpack": "ue_rl/rllink/",

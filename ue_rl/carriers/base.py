@@ -28,7 +28,7 @@ from ue_rl.system.forks import notify_of_forks
 from ue_rl.transport import Draw, Options, Seeds, Transport
 from ue_rl.wire.calls import check_call, understood
 from ue_rl.wire.handshake import unknown_words
-from ue_rl.wire.settings import check_settings
+from ue_rl.wire.settings import check_parameter
 
 _log = logging.getLogger("ue_rl.connections")
 
@@ -297,7 +297,9 @@ class BaseTransport(Transport):
     def _draw_checked(self, draw: Draw, env_id: int) -> Mapping[str, float] | None:
         drawn = draw(env_id)
         if drawn:
-            check_settings(self.spec.parameters, drawn, env_id)
+            known = {parameter.name: parameter for parameter in self.spec.parameters}
+            for name, value in drawn.items():
+                check_parameter(known, name, value, "SET", env_id)
         return drawn
 
     def _check_step(self, actions: NDArray[np.float32], begin: Sequence[int]) -> None:

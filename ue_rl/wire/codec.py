@@ -26,7 +26,7 @@ from ue_rl.wire.json_text import json_object, json_text
 from ue_rl.wire.kernels_writing import end_line
 from ue_rl.wire.limits import line_limit
 from ue_rl.wire.refusals import nonfinite_action, nonfinite_state, refusal
-from ue_rl.wire.settings import check_settings, read_known, settings_text
+from ue_rl.wire.settings import read_known, settings_text
 
 _FORMS = {EnvType.MULTI: k.FORM_MULTI, EnvType.SINGLE: k.FORM_SINGLE, EnvType.RLBASE: k.FORM_RLBASE}
 _FIRST = np.zeros(1, np.intp)  # the env ids of a line of one env
@@ -333,7 +333,6 @@ class Codec:
         if options is not None:
             text += f";OPTIONS={quote(json_text(options, 'OPTIONS', env), safe='')}"
         if parameters:
-            check_settings(self.spec.parameters, parameters, env)
             text += f";SET={settings_text(parameters)}"
         return text.encode()
 
