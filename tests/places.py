@@ -63,7 +63,7 @@ ROWS = (
     Place("ue_rl/carriers/", "the life of a connection", "wire/"),
     Place("ue_rl/calls/", "what is asked between two steps; parameters", "wire/"),
     Place("ue_rl/commands/", "messages of shared memory", "wire/"),
-    Place("ue_rl/shm/", "memory: header, segment, ring, bell", "wire/"),
+    Place("ue_rl/shm/", "memory: header, segment, ring, bell", ""),
     Place("ue_rl/wire/", "text: codec, handshake, kernels; the order of messages", ""),
     Place("ue_rl/transport.py", "what an env needs of a connection", "buffers.py spec.py"),
     Place("ue_rl/buffers.py", "the arrays of a step", "spec.py"),

@@ -298,7 +298,7 @@ class SharedMemoryConnection(BaseTransport):
         if self._engine is None:
             wait_until = time.monotonic() + self.wait
             memory = self._map(attach.open_segment(self.name, self.wait), wait_until=wait_until)
-            return self._begin(memory.spec(), None)
+            return self._begin(attach.spec_of(memory), None)
         link, spec = shake_hands(*self._engine, self.connect_timeout, self.wait)
         try:
             return self._take_offer(link, spec)

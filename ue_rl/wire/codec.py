@@ -110,7 +110,7 @@ class Codec:
         """One line asking `env_ids` (None: all) for a new episode; `seeds`, `options` and `parameters` align with them.
 
         Raises:
-            ConfigurationError: an option is no JSON, or a parameter is none that the engine has.
+            ConfigurationError: an option is no JSON, or a parameter no number.
         """
         if env_ids is None and seeds is None and options is None and parameters is None:
             if self._reset_all is None:
