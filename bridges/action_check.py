@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from ue_rl.buffers import ActionBatch, StepBuffers
 from ue_rl.errors import MalformedMessage, ModelMismatch, ModelOutputError
-from ue_rl.spec import ActionKind, ActionSpec, EnvSpec
+from ue_rl.spec import EnvSpec
 
 _log = logging.getLogger("ue_rl.bridges")
 
@@ -33,7 +33,7 @@ class ActionCheck:
         for row, action in enumerate(self._actions):
             if action.counts:
                 counts[row, : action.size] = action.counts
-                starts[row, : action.size] = lowest_choices(action)
+                starts[row, : action.size] = action.lowest
         self.has_choices = bool(counts.any())
         self._is_choice = counts > 0
         self._flags = np.cumsum(counts, axis=1) - counts - starts  # of choice c the mask's flag is c + this
@@ -140,15 +140,7 @@ class ActionCheck:
 
     def _choices_of(self, row: int) -> str:
         action = self._actions[row % len(self._actions)]
-        ranges = zip(lowest_choices(action), action.counts, strict=True)
+        ranges = zip(action.lowest, action.counts, strict=True)
         return " and ".join(
             f"an integer from {start} to {start + count - 1}" if count else "a number" for start, count in ranges
         )
-
-
-def lowest_choices(action: ActionSpec) -> NDArray[np.int64]:
-    """Of each number of an action the lowest choice, int64 [size]; 0 where it has none."""
-    if action.kind is not ActionKind.HYBRID:
-        return np.array(action.starts or (0,) * len(action.counts), np.int64)
-    low, _ = action.bounds
-    return np.where(np.array(action.counts) > 0, low, 0).astype(np.int64)

@@ -28,12 +28,12 @@ from ue_rl.bridges.gymnasium_envs import (
     reset_keywords,
     rewards_of_goals,
 )
-from ue_rl.bridges.gymnasium_spaces import ObservationWriter, action_reader, find_image, image_spec, part_at, tree_of
 from ue_rl.bridges.reset_options import blames_options
 from ue_rl.bridges.vector import VectorBridge
 from ue_rl.errors import ConfigurationError
+from ue_rl.spaces.gymnasium import ObservationWriter, action_reader, find_image, getter, tree_of
 from ue_rl.spaces.tree import Leaf, LeafKind, Space
-from ue_rl.spec import DEFAULT_FPS, ActionSpec, EnvSpec, EnvType
+from ue_rl.spec import DEFAULT_FPS, ActionSpec, EnvSpec, EnvType, ImageSpec
 from ue_rl.wire.json_text import json_items
 
 
@@ -214,8 +214,8 @@ class GymnasiumBridge(VectorBridge):
         """
         path = find_image(space) if images else None
         tree = tree_of(space, "OBS_SPACE", path)
-        own_image = None if path is None else part_at(space, path)
-        image = None if own_image is None else image_spec(own_image, only=not tree.size)
+        own_image = None if path is None else getter(path)(space)
+        image = None if own_image is None else _image_spec(own_image, only=not tree.size)
         self._write = ObservationWriter(tree, () if own_image is None else own_image.shape)
         self._plain = isinstance(tree, Leaf) and len(tree.shape) <= 1 and image is None and not tree.wide
         row = _plain_row(tree)
@@ -267,6 +267,18 @@ def _plain_row(tree: Space) -> Leaf | None:
         return Leaf(LeafKind.IMAGE)
     plain = isinstance(tree, Leaf) and tree.kind is LeafKind.BOX and len(tree.shape) == 1 and tree.dtype == "float32"
     return tree if plain and isinstance(tree, Leaf) else None
+
+
+def _image_spec(space: gym.spaces.Box, only: bool) -> ImageSpec:
+    """The image as SB3 sees it; the order of the env's own array is kept.
+
+    Of three dimensions the shortest holds the channels, first or last; where it is the middle one, the channels are
+    last. Two dimensions are one channel.
+    """
+    shape = space.shape if len(space.shape) == 3 else (*space.shape, 1)
+    if len(space.shape) == 3 and int(np.argmin(shape)) == 0:
+        return ImageSpec(shape[1], shape[2], shape[0], channels_first=True, only=only)
+    return ImageSpec(shape[0], shape[1], shape[2], only=only)
 
 
 def _wants_masks(env: AnyEnv, action: ActionSpec, wanted: bool | None) -> bool:

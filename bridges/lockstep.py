@@ -28,7 +28,8 @@ from ue_rl.errors import ConfigurationError, MalformedMessage
 from ue_rl.spec import EnvSpec
 
 _log = logging.getLogger("ue_rl.bridges")
-_NOTHING, _STEP, _RESET = ActionBatch.NOTHING, ActionBatch.STEP, ActionBatch.RESET
+# Attributes of classes are slow to look up, and these are needed in every step.
+_NOTHING, _STEP, _RESET, _INFERENCE = ActionBatch.NOTHING, ActionBatch.STEP, ActionBatch.RESET, Mode.INFERENCE
 
 
 class LockStep:
@@ -60,7 +61,7 @@ class LockStep:
     check: ActionCheck
 
     def __init__(self, game: Game) -> None:
-        self._game = game
+        self._game, self._together = game, game.together
         self._spec: EnvSpec | None = None
         self.mode = Mode.IDLE
         self.ticks = self.switches = 0
@@ -192,7 +193,7 @@ class LockStep:
         Returns:
             True: all have answered and `answered` is clear. False: proceed as after `update_rl`.
         """
-        if not self._game.together:
+        if not self._together:
             self.inbox.command[:] = _STEP
             self.update_rl(delta)
             if self.busy:
@@ -221,13 +222,17 @@ class LockStep:
 
         Where a game is `together`, it takes all steps, then all resets; otherwise one env after the other.
         """
-        command, together = self._command, self._game.together
+        command, together = self._command, self._together
         asked = command.max(axis=1) if self._agents else command
-        if together:
+        requests: list[tuple[int, Envs]]
+        if together and np.count_nonzero(asked == _STEP) == len(asked):
+            requests = [(_STEP, self._all)]
+        elif together:
             kinds = [(kind, np.flatnonzero(asked == kind)) for kind in (_STEP, _RESET)]
-            requests: list[tuple[int, Envs]] = [(kind, envs) for kind, envs in kinds if len(envs)]
+            requests = [(kind, envs) for kind, envs in kinds if len(envs)]
         else:
-            requests = [(asked[env], env) for env in np.flatnonzero(asked).tolist()]
+            ids = np.flatnonzero(asked)
+            requests = list(zip(asked[ids].tolist(), ids.tolist(), strict=True))
         for kind, envs in requests:
             if kind == _RESET:
                 self._begin(envs, *self._told(np.atleast_1d(envs)))
@@ -238,12 +243,13 @@ class LockStep:
                     self._act(envs, self.inbox.actions)
                 if not self._has_ended(envs):
                     continue
-            command[envs] = _NOTHING
-            self._marks[envs] = self.states.present[envs] if self._agents else 1
+            rows = slice(None) if envs is self._all else envs
+            command[rows] = _NOTHING
+            self._marks[rows] = self.states.present[rows] if self._agents else 1
 
     def tick_inference(self) -> None:
         """State -> policy -> action for every env whose action has ended."""
-        out, agents, together = self.outbox, self._shape[1], self._game.together
+        out, agents, together = self.outbox, self._shape[1], self._together
         ready = self._all
         if not together:
             for values in (out.rewards, out.dones, out.truncated):
@@ -283,7 +289,7 @@ class LockStep:
         return seeds, [inbox.options.pop(row, None) for row in rows.tolist()]
 
     def _begin(self, envs: Envs, seeds: Told, options: Told) -> None:
-        together, states = self._game.together, self.states if self._agents else self.outbox
+        together, states = self._together, self.states if self._agents else self.outbox
         self._running[envs] = False
         if together or self.mode is Mode.TRAINING:  # in inference mode they say what has ended in this tick
             for values in (states.rewards, states.dones, states.truncated):
@@ -309,20 +315,20 @@ class LockStep:
     def _act(self, envs: Envs, actions: NDArray[np.float32]) -> None:
         if self._agents and not (self.everybody and envs is self._all):
             self._require_somebody(envs)
-        if not self._game.together:
+        if not self._together:
             self._running[envs] = True
         self._game.act_in(envs, actions)
 
     def _has_ended(self, envs: Envs) -> bool:
         """Has the action of `envs` ended? Reads what it brought."""
-        if not self._game.together:
+        if not self._together:
             if self._game.running_in(envs):
                 return False
             self._running[envs] = False
             self._game.read_in(envs, False)
         if self._agents:
             self._note_who_lives(envs)
-        if self.mode is Mode.INFERENCE:
+        if self.mode is _INFERENCE:
             self._over[envs] = ~self.live[envs].any(axis=-1) if self._agents else self.outbox.dones[envs] != 0
         return True
 
@@ -338,7 +344,7 @@ class LockStep:
             return
         states = self.states
         self.live[envs] = states.present[envs] > states.dones[envs]
-        self.everybody = self._game.together and bool(self.live.all())
+        self.everybody = self._together and bool(self.live.all())
 
     def _require_all_asked(self, envs: Envs) -> None:
         """A step asks every agent that can act."""

@@ -73,9 +73,7 @@ def checked_rate(rate: float) -> float:
     """
     if not 0 <= rate < np.inf:
         raise ConfigurationError(
-            "a rate is finite and not negative; 0 is one message in each step",
-            field="rate_hz",
-            got=rate,
+            "a rate is finite and not negative; 0 is one message in each step", field="rate_hz", got=rate
         )
     return rate
 
@@ -161,10 +159,7 @@ class SceneCommands:
     def _joint(self, name: str) -> int:
         if name not in self._joints:
             raise ConfigurationError(
-                "the model has no such hinge or slide",
-                field="names",
-                expected=list(self._joints),
-                got=name,
+                "the model has no such hinge or slide", field="names", expected=list(self._joints), got=name
             )
         return self._joints[name]
 
@@ -202,10 +197,7 @@ class SceneCommands:
         for name in channels:
             if name not in self._channels:
                 raise ConfigurationError(
-                    "there is no such channel",
-                    field="channels",
-                    expected=list(self._channels),
-                    got=name,
+                    "there is no such channel", field="channels", expected=list(self._channels), got=name
                 )
         self._clock = Clock(self._bridge.num_envs, checked_rate(payload.rateHz))
         self._streamed = channels if payload.enabled else []
@@ -277,9 +269,7 @@ class SceneCommands:
         joint = int(model.body_jntadr[body])
         if joint < 0 or model.jnt_type[joint] != _FREE:
             raise ConfigurationError(
-                "only a body with a free joint can be moved",
-                field="entity",
-                got=f"{env}/{self._bodies[body]}",
+                "only a body with a free joint can be moved", field="entity", got=f"{env}/{self._bodies[body]}"
             )
         qpos = now.qpos[env, model.jnt_qposadr[joint] :][:7].copy()
         qvel = now.qvel[env, model.jnt_dofadr[joint] :][:6].copy()

@@ -9,8 +9,9 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from ue_rl.bridges.hosting import GetsParameters, ListsParameters, SetsParameters
-from ue_rl.errors import ConfigurationError, MalformedMessage, UeRlError, UnknownEnv, UnsupportedByEngine
+from ue_rl.errors import MalformedMessage, UeRlError, UnknownEnv, UnsupportedByEngine
 from ue_rl.spec import Parameter
+from ue_rl.wire.settings import check_parameter, find_parameter
 
 Known = dict[str, Parameter]
 ALL_ENVS = -1  # what SetsParameters takes for all of them
@@ -38,7 +39,7 @@ def read_parameters(game: Any, names: Iterable[str] = (), env_id: int | None = N
     """
     env = 0 if env_id is None else check_env(game.num_envs, env_id)
     known = known_parameters(game)
-    wanted = [find(known, name).name for name in names] or list(known)
+    wanted = [find_parameter(known, name).name for name in names] or list(known)
     if isinstance(game, GetsParameters):
         return {name: float(game.get_parameter(name, env)) for name in wanted}
     return {name: known[name].value for name in wanted}
@@ -72,17 +73,7 @@ def check_values(game: Any, values: Mapping[str, float], env_id: int | None = No
     if env_id is not None:
         check_env(num_envs, env_id)
     for name, value in values.items():
-        check_value(known, name, value, env_id)
-
-
-def check_value(known: Known, name: str, value: float, env_id: int | None = None) -> None:
-    """Raises where `name` cannot have this value; see check_values."""
-    parameter = find(known, name)
-    if not parameter.low <= value <= parameter.high:
-        raise ConfigurationError(
-            "a parameter is out of range", env_id=env_id, field=name,
-            expected=f"{parameter.low:g} to {parameter.high:g}", got=value,
-        )  # fmt: skip
+        check_parameter(known, name, value, None, env_id)
 
 
 def apply_with_resets(game: Any, given: dict[int, Mapping[str, float]], agents: int) -> None:
@@ -125,10 +116,3 @@ def check_env(num_envs: int, env_id: int) -> int:
 def lacks(name: str) -> UnsupportedByEngine:
     """The error for a game without the method `name`."""
     return UnsupportedByEngine(f"this engine has no {name}", cure=f"the bridge may define {name}()")
-
-
-def find(known: Known, name: str) -> Parameter:
-    """The parameter `name`; raises UnsupportedByEngine where there is none."""
-    if name not in known:
-        raise UnsupportedByEngine("this engine has no such parameter", field=name, expected=sorted(known))
-    return known[name]

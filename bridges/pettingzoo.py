@@ -13,9 +13,9 @@ from gymnasium import spaces
 from numpy.typing import NDArray
 
 from ue_rl.bridges.gymnasium_envs import GameParameters, flat_mask
-from ue_rl.bridges.gymnasium_spaces import action_reader, flat_reader, tree_of
 from ue_rl.bridges.multi_agent import MultiAgentBridge
 from ue_rl.errors import ConfigurationError
+from ue_rl.spaces.gymnasium import action_reader, flat_reader, tree_of
 from ue_rl.spec import ActionSpec, AgentGroup, EnvSpec
 from ue_rl.wire.json_text import json_items
 

@@ -26,7 +26,7 @@ ROOT = Path(__file__).resolve().parents[1]
 TREES = ("ue_rl", "connections", "bridges", "inference", "tests", "docs", "samples", "benchmarks")
 # Module to the tests that cover it, the fastest first; each in a process of its own, up to the first that fails.
 TARGETS = {
-    "ue_rl/session.py": ["tests/test_session.py"],
+    "ue_rl/wire/session.py": ["tests/test_session.py"],
     "ue_rl/wire/codec.py": [
         "tests/wire/test_codec_edges.py",
         "tests/wire/test_golden_vectors.py",

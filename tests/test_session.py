@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from ue_rl.errors import ConnectionUnusable, NonFiniteValue, UnexpectedMessage
-from ue_rl.session import Event, Role, Session, State
+from ue_rl.wire.session import Event, Role, Session, State
 
 PATHS: dict[State, tuple[Event, ...]] = {
     State.NEW: (),

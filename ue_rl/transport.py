@@ -24,6 +24,9 @@ Options = Sequence[Mapping[str, Any] | None] | None
 # The parameters that an env is reset with, drawn for it; None: the game's own.
 Draw = Callable[[int], "Mapping[str, float] | None"]
 
+# Of some envs, by env id; see Transport.reset.
+Params = Mapping[int, "Mapping[str, float] | None"] | None
+
 _Init = TypeVar("_Init", bound=Callable[..., None])
 
 
@@ -34,21 +37,15 @@ class Transport(Protocol):
     Attributes:
         buffers: the arrays of the last answer; after connect().
         handshake: the CONFIG line as the engine sent it, "" where the carrier has none; after connect().
+        draw_parameters: asked with an env id before each of its resets, also those within a step: values for the game's
+            parameters that go with the reset, None for none. Set by who randomises the game, see
+            ue_rl.calls.parameters. A value that the engine cannot take is a ConfigurationError of that request, before
+            anything is sent.
     """
 
     buffers: StepBuffers
     handshake: str
-
-    @property
-    def draw_parameters(self) -> Draw | None:
-        """Asked with an env id before each of its resets, also those within a step: values for the game's parameters
-        that go with the reset, None for none. Set by who randomises the game, see ue_rl.calls.parameters. A value that
-        the engine cannot take is a ConfigurationError of that request, before anything is sent.
-        """
-        ...
-
-    @draw_parameters.setter
-    def draw_parameters(self, draw: Draw | None) -> None: ...
+    draw_parameters: Draw | None
 
     @property
     def spec(self) -> EnvSpec:
@@ -63,13 +60,15 @@ class Transport(Protocol):
         """
         ...
 
-    def send_actions(self, actions: NDArray[np.float32], resets: Sequence[int] | None = None) -> None:
+    def send_actions(
+        self, actions: NDArray[np.float32], resets: Sequence[int] | None = None, parameters: Params = None
+    ) -> None:
         """Ask every env for one step, or, those in `resets`, for a new episode: one request, one round trip.
 
         Args:
             actions: float32 [num_rows, act_size], finite, C-contiguous. Rows of envs that are reset are ignored, and,
                 with agents, rows of agents that are not there (`buffers.present`) or whose episode is over.
-            resets: env ids; None or none: every env takes a step.
+            resets: env ids; None or none: every env takes a step. parameters: see `reset`.
 
         Raises:
             ActionError: they are not; ConfigurationError: a wrong env id, or, with agents, an env in which nobody can
@@ -77,8 +76,17 @@ class Transport(Protocol):
         """
         ...
 
-    def reset(self, env_ids: Sequence[int] | None = None, seeds: Seeds = None, options: Options = None) -> None:
+    def reset(
+        self,
+        env_ids: Sequence[int] | None = None,
+        seeds: Seeds = None,
+        options: Options = None,
+        parameters: Params = None,
+    ) -> None:
         """Ask for a reset of `env_ids` (None: all). `seeds` and `options` align with `env_ids`.
+
+        Args:
+            parameters: of each env that is to have any, in place of what `draw_parameters` draws; None: that.
 
         Raises:
             ConfigurationError: an env id, a seed or an option is invalid. UnsupportedByEngine: seeds or options were

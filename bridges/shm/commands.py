@@ -25,7 +25,7 @@ from ue_rl.bridges.hosting import (
     RegistersCommands,
     ScalesTime,
 )
-from ue_rl.bridges.parameters import ALL_ENVS, check_env, check_value, check_values, find, known_parameters, lacks
+from ue_rl.bridges.parameters import ALL_ENVS, check_env, check_values, known_parameters, lacks
 from ue_rl.commands.dispatcher import Dispatcher
 from ue_rl.commands.envelope import Command, Method, messages, text
 from ue_rl.commands.json_entry import (
@@ -41,6 +41,7 @@ from ue_rl.commands.text_entry import TextReader, is_text, text_entries
 from ue_rl.errors import ConfigurationError, MalformedMessage, UnexpectedMessage
 from ue_rl.shm.memory import StepMemory
 from ue_rl.wire.handshake import encode_handshake
+from ue_rl.wire.settings import check_parameter, find_parameter
 
 if TYPE_CHECKING:
     from ue_rl.bridges.base import BaseBridge
@@ -175,7 +176,7 @@ class _Handlers:
     def get_parameters(self, payload: Any, command: Command) -> Any:
         game, env_id = self._bridge, int(payload.envId)
         known = known_parameters(game)
-        names = [find(known, text(name)).name for name in payload.names or ()] or list(known)
+        names = [find_parameter(known, text(name)).name for name in payload.names or ()] or list(known)
         rows = [astuple(known[name]) for name in names]
         if env_id != -1:
             check_env(game.num_envs, env_id)
@@ -221,7 +222,7 @@ class _Handlers:
         if isinstance(game, ListsParameters):
             known, bounds = known_parameters(game), [(name, bound) for name, pair in ranges.items() for bound in pair]
             for name, value in [*parameters.items(), *bounds]:
-                check_value(known, name, value)
+                check_parameter(known, name, value)
         game.begin_contract(None if contract.seed < 0 else int(contract.seed), parameters, ranges, env_ids)
 
     def reset_options(self, payload: Any, command: Command) -> Any:

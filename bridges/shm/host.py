@@ -30,11 +30,11 @@ from ue_rl.commands.dispatcher import Dispatcher
 from ue_rl.commands.envelope import encode, mismatch, write_within
 from ue_rl.commands.text_entry import TextReader
 from ue_rl.errors import ConfigurationError, UeRlError
-from ue_rl.session import Event, Role, Session, State
 from ue_rl.shm.bell import Bell, set_slice
 from ue_rl.shm.header import CLOSED, HEARTBEAT, RING_SIZE, SERVER_STATE, SERVING
 from ue_rl.system.spin import ENGINE_SLICE_MS
 from ue_rl.wire.calls import CALL_LIMIT
+from ue_rl.wire.session import Event, Role, Session, State
 
 if TYPE_CHECKING:
     from ue_rl.bridges.base import BaseBridge

@@ -25,7 +25,6 @@ from ue_rl.bridges.calls import answer_call, takes_calls
 from ue_rl.bridges.hosting import Upgrade, Upgrader
 from ue_rl.bridges.tcp.numbers import Numbers
 from ue_rl.errors import LineTooLong, NonFiniteValue, UnexpectedMessage
-from ue_rl.session import Event, Role, Session, State
 from ue_rl.spec import Channel, EnvType
 from ue_rl.wire import Codec, encode_handshake
 from ue_rl.wire.calls import CALL_LIMIT, is_call
@@ -33,6 +32,7 @@ from ue_rl.wire.kernels_writing import end_line
 from ue_rl.wire.lines import LineBuffer
 from ue_rl.wire.notices import error_line
 from ue_rl.wire.refusals import nonfinite_line
+from ue_rl.wire.session import Event, Role, Session, State
 
 if TYPE_CHECKING:
     from ue_rl.bridges.base import BaseBridge

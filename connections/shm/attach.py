@@ -30,7 +30,9 @@ from ue_rl.shm.header import (
 )
 from ue_rl.shm.memory import StepMemory
 from ue_rl.shm.segment import Segment
+from ue_rl.spec import EnvSpec, ImageSpec
 from ue_rl.system import processes
+from ue_rl.wire.handshake import decode_handshake
 from ue_rl.wire.notices import ended
 
 _POLL_SECONDS = 0.002
@@ -80,6 +82,26 @@ def engine_died(memory: StepMemory, link: Link | None) -> bool:
             return False
         time.sleep(_POLL_SECONDS)
     return True
+
+
+def spec_of(memory: StepMemory) -> EnvSpec:
+    """The session's EnvSpec; of a plain producer, what its header says.
+
+    Raises:
+        SegmentInvalid, HandshakeError: the CONFIG line is broken, or disagrees with the header.
+    """
+    header = memory.header
+    if not header.extended:
+        image = ImageSpec.of(header)
+        return EnvSpec(header.obs_size, header.act_size, num_envs=header.num_envs, version=0, image=image)
+    spec = decode_handshake(memory.config)
+    fields = [(name, getattr(header, name), getattr(spec, name)) for name in ("obs_size", "act_size", "mask_size")]
+    fields.append(("num_envs", header.num_envs, spec.num_rows))
+    fields.append(("present_offset", header.present_offset > 0, bool(spec.groups)))
+    for name, expected, got in [*fields, ("IMAGE", ImageSpec.of(header), spec.image)]:
+        if got != expected:
+            raise SegmentInvalid("the CONFIG line and the header disagree", field=name, expected=expected, got=got)
+    return spec
 
 
 def check_maker(header: Header, name: str) -> None:

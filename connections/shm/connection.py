@@ -35,7 +35,6 @@ from ue_rl.connections.shm.waiting import EngineWatch, bad_state, unasked
 from ue_rl.connections.tcp.greeting import shake_hands
 from ue_rl.connections.tcp.link import Link
 from ue_rl.errors import UeRlError, UnsupportedByEngine
-from ue_rl.session import Event
 from ue_rl.shm.bell import ASKED, NOT_OURS, Bell
 from ue_rl.shm.header import ANSWERED_SEQ, CLIENT_PID
 from ue_rl.shm.memory import StepMemory
@@ -44,6 +43,7 @@ from ue_rl.shm.segment import Segment
 from ue_rl.spec import EnvSpec
 from ue_rl.system.compiled import load
 from ue_rl.wire.refusals import nonfinite_action
+from ue_rl.wire.session import Event
 
 _LARGE = 1 << 16  # bytes of observations: from here on a new array costs less than a copy
 
@@ -298,7 +298,7 @@ class SharedMemoryConnection(BaseTransport):
         if self._engine is None:
             wait_until = time.monotonic() + self.wait
             memory = self._map(attach.open_segment(self.name, self.wait), wait_until=wait_until)
-            return self._begin(memory.spec(), None)
+            return self._begin(attach.spec_of(memory), None)
         link, spec = shake_hands(*self._engine, self.connect_timeout, self.wait)
         try:
             return self._take_offer(link, spec)

@@ -7,6 +7,7 @@ import time
 from dataclasses import fields
 from typing import Any
 
+from ue_rl.connections.shm.attach import spec_of
 from ue_rl.connections.tcp.link import Link
 from ue_rl.errors import SegmentInvalid, UeRlError, UnsupportedByEngine
 from ue_rl.shm.memory import StepMemory
@@ -73,7 +74,7 @@ def check_offered(memory: StepMemory, token: bytes, spec: EnvSpec) -> None:
             "another segment has the offered name", field="token",
             cure="is the engine on another machine, or in another container?",
         )  # fmt: skip
-    different = difference(spec, memory.spec())
+    different = difference(spec, spec_of(memory))
     if different is not None:
         key, offered, written = different
         raise SegmentInvalid(

@@ -12,14 +12,7 @@ from numpy.typing import NDArray
 
 from ue_rl.connections.shm import attach
 from ue_rl.connections.tcp.link import engine_gone, engine_late
-from ue_rl.errors import (
-    EngineTimeout,
-    MalformedMessage,
-    NonFiniteValue,
-    ProtocolError,
-    UeRlError,
-    UnexpectedMessage,
-)
+from ue_rl.errors import EngineTimeout, MalformedMessage, NonFiniteValue, ProtocolError, UeRlError, UnexpectedMessage
 from ue_rl.shm.bell import Bell, set_slice
 from ue_rl.shm.header import CLOSED, HEARTBEAT, SERVER_STATE
 from ue_rl.shm.memory import StepMemory

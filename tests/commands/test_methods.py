@@ -47,8 +47,8 @@ def test_parameters(session: Session) -> None:
 @pytest.mark.parametrize(
     ("values", "env_id", "words"),
     [
-        ({"friction": 0.1, "mass": 1}, -1, "no such parameter (field mass); expected ['friction', 'gravity']"),
-        ({"friction": 0.1, "gravity": 20.5}, -1, "out of range (field gravity); expected 0 to 20; got 20.5"),
+        ({"friction": 0.1, "mass": 1}, -1, "no such parameter (field mass); expected gravity, friction; got mass"),
+        ({"friction": 0.1, "gravity": 20.5}, -1, "out of range: gravity (field gravity); expected 0 to 20; got 20.5"),
         ({"gravity": float("nan")}, -1, "out of range"),
         ({"gravity": 1}, 3, "env id does not exist (field ENV); expected 0 to 2; got 3"),
         ({"gravity": 1}, -2, "env id does not exist"),

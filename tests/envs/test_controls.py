@@ -103,7 +103,7 @@ def test_each_episode_draws_its_parameters(opened: Any) -> None:
     env.randomize(None)
     np.testing.assert_array_equal(env.reset(), every[-1])
     for wrong, match in (
-        ({"gravity": (5, 99)}, "outside the parameter's range.*1 to 20"), ({"gravity": (7, 6)}, "not a value"),
+        ({"gravity": (5, 99)}, "out of range: gravity.*1 to 20"), ({"gravity": (7, 6)}, "not a value"),
         ({"gravity": "x"}, "not a value"), ({"gravity": (1, float("nan"))}, "not a value"),
         ({"mass": (0, 1)}, "no such parameter.*gravity, wind"),
     ):  # fmt: skip

@@ -19,7 +19,14 @@ from ue_rl.bridges import GymnasiumBridge, run_in_thread
 ROOT = Path(__file__).resolve().parents[2]
 
 
-@pytest.mark.parametrize("imports", ["import ue_rl.envs, gymnasium", "import gymnasium, ue_rl"])
+@pytest.mark.parametrize(
+    "imports",
+    [
+        "import ue_rl.envs, gymnasium",
+        "import gymnasium, ue_rl",
+        "import gymnasium, importlib, ue_rl.envs; importlib.reload(ue_rl.envs)",  # without a warning
+    ],
+)
 def test_it_is_registered_whatever_comes_first(imports: str) -> None:
     code = f"{imports}; print('ue_rl/Engine-v0' in gymnasium.registry)"
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT)

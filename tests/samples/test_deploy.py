@@ -35,9 +35,9 @@ from stable_baselines3 import PPO
 from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize
 
 from tests.samples import building
-from ue_rl.envs.spaces import gymnasium_space
 from ue_rl.inference import OnnxInference, ReloadingInference, export_onnx
 from ue_rl.inference.server.server import PolicyServer
+from ue_rl.spaces.gymnasium import gymnasium_space
 from ue_rl.spaces.tree import Leaf, LeafKind
 
 ROOT = Path(__file__).resolve().parents[2]

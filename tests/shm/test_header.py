@@ -11,6 +11,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from ue_rl import errors
+from ue_rl.connections.shm.attach import spec_of
 from ue_rl.shm.header import _NAMES, HEADER_SIZE, Header, plan
 from ue_rl.shm.memory import StepMemory
 from ue_rl.spec import ImageSpec
@@ -94,9 +95,9 @@ def test_arrays_are_views_of_the_segment() -> None:
     assert step.image.shape == (4, 2, 5, 3)
     assert step.seeds is not None
     assert step.seeds.tolist() == [-1] * 4
-    assert step.spec().image == ImageSpec(2, 5, 3)
+    assert spec_of(step).image == ImageSpec(2, 5, 3)
     with pytest.raises(errors.SegmentInvalid, match=r"disagree.*IMAGE"):
-        StepMemory(make(image=(2, 5, 3))[0]).spec()
+        spec_of(StepMemory(make(image=(2, 5, 3))[0]))
     memory_first, _ = make(image=(2, 5, 3), image_order=1)
     image = StepMemory(memory_first).image
     assert image is not None
@@ -114,7 +115,7 @@ def test_masks_and_agents_have_regions_of_their_own() -> None:
     assert step.masks.ctypes.data == base + header.masks_offset
     assert step.present.shape == (4,)
     assert step.present.ctypes.data == base + header.present_offset
-    spec = step.spec()
+    spec = spec_of(step)
     assert (spec.num_envs, spec.num_rows, spec.agents_per_env, spec.mask_size) == (2, 4, 2, 5)
     plain = make(TEAM)[1].regions
     assert {name: header.regions[name] for name in plain} == plain
@@ -137,7 +138,7 @@ def test_regions_and_the_config_line_must_agree(
 ) -> None:
     memory, _ = make(config, **options)
     with pytest.raises(errors.SegmentInvalid, match="CONFIG line and the header disagree") as caught:
-        StepMemory(memory).spec()
+        spec_of(StepMemory(memory))
     assert (caught.value.field, caught.value.expected, caught.value.got) == (field, expected, got)
 
 
@@ -148,7 +149,7 @@ def test_a_plain_producer_is_read() -> None:
     assert step.ask is None
     assert step.seeds is None
     assert step.truncated.ctypes.data == step.dones.ctypes.data + 64
-    spec = step.spec()
+    spec = spec_of(step)
     assert (spec.num_envs, spec.obs_size, spec.act_size, spec.version) == (4, 3, 2, 0)
     # packed without padding: the truncateds stand right behind the dones
     header.resets_offset = header.dones_offset + 8
@@ -281,7 +282,7 @@ def test_no_header_leads_out_of_the_segment(changes: dict[str, int], kind: str) 
     memory[:HEADER_SIZE] = header.pack()
     try:
         step = StepMemory(memory)
-        step.spec()
+        spec_of(step)
     except errors.ProtocolError:
         return
     base = np.frombuffer(memory, np.uint8).ctypes.data
@@ -303,7 +304,7 @@ def test_noise_over_the_header_is_a_named_error_or_harmless(noise: bytes, at: in
     memory, _ = make()
     memory[at : at + len(noise)] = noise
     with contextlib.suppress(errors.ProtocolError):
-        StepMemory(memory).spec()
+        spec_of(StepMemory(memory))
 
 
 def test_what_cannot_be_laid_out_is_a_wrong_argument() -> None:

@@ -22,6 +22,7 @@ from ue_rl import errors
 from ue_rl.bridges import ShmHost, ShmUpgrader, VectorBridge, run_in_thread, run_shm_in_thread
 from ue_rl.buffers import StepBuffers
 from ue_rl.connections import SharedMemoryConnection
+from ue_rl.connections.shm.attach import spec_of
 from ue_rl.connections.shm.plain import PlainSteps
 from ue_rl.envs.vec_env import UnrealVecEnv
 from ue_rl.shm import segment
@@ -384,7 +385,7 @@ def test_a_header_that_disagrees_with_its_config_is_refused(changes: dict[str, i
         with pytest.raises(errors.SegmentInvalid, match=r"CONFIG line and the header disagree.*IMAGE"):
             SharedMemoryConnection.attach(host.name)
         with pytest.raises(errors.SegmentInvalid, match="disagree"):
-            StepMemory(host._segment.memory).spec()
+            spec_of(StepMemory(host._segment.memory))
 
 
 # -- the handshake and the sizes

@@ -303,7 +303,7 @@ def test_what_the_engine_cannot_set_is_refused_before_training() -> None:
         Curriculum(LESSONS).attach(UnrealVecEnv(MemoryTransport(DoNothingBridge(2))))
     with pytest.raises(errors.UnsupportedByEngine, match=r"(?si)no such parameter.*did you mean 'height'"):
         Curriculum([{"params": {"heigth": 1}}]).attach(climb())
-    with pytest.raises(errors.ConfigurationError, match=r"(?s)outside the parameter's range.*lesson 1.*1 to 40"):
+    with pytest.raises(errors.ConfigurationError, match=r"(?s)out of range: height.*lesson 1.*1 to 40"):
         Curriculum([{"params": {"height": [1, 41]}}]).attach(climb())
 
 

@@ -21,7 +21,7 @@ from ue_rl.carriers.checks import check_actions, check_finite
 from ue_rl.carriers.pending import live_agents
 from ue_rl.errors import ConfigurationError
 from ue_rl.spec import EnvSpec
-from ue_rl.transport import Draw, Options, Seeds, Transport, owns_transport
+from ue_rl.transport import Draw, Options, Params, Seeds, Transport, owns_transport
 
 
 class GroupTransport(Transport):
@@ -141,7 +141,9 @@ class GroupTransport(Transport):
         """See Transport.connect."""
         return self.spec
 
-    def send_actions(self, actions: NDArray[np.float32], resets: Sequence[int] | None = None) -> None:
+    def send_actions(
+        self, actions: NDArray[np.float32], resets: Sequence[int] | None = None, parameters: Params = None
+    ) -> None:
         """Every agent that can act takes a step; an env in which nobody can begins a new episode.
 
         Args:
@@ -164,12 +166,18 @@ class GroupTransport(Transport):
                 everything[part.rows, : part.spec.act_size] = player.act(part.buffers)
         over = [] if self._live is self._everybody else self._over()
         asked, begun = self._live, self._rows_of(over) if over else self._nobody
-        self.transport.send_actions(everything, over or None)
+        self.transport.send_actions(everything, over or None, parameters)
         if over:
             self._begin(over)
         self._asked, self._begun, self._stepping, self._nothing_sent = asked, begun, True, False
 
-    def reset(self, env_ids: Sequence[int] | None = None, seeds: Seeds = None, options: Options = None) -> None:
+    def reset(
+        self,
+        env_ids: Sequence[int] | None = None,
+        seeds: Seeds = None,
+        options: Options = None,
+        parameters: Params = None,
+    ) -> None:
         """Begins new episodes: None: in every env; else in those envs of these rows in which nobody can act any more.
 
         Args:
@@ -190,8 +198,9 @@ class GroupTransport(Transport):
             return
         self._others()
         envs = list(chosen)
-        given = [None if values is None else [values[chosen[env]] for env in envs] for values in (seeds, options)]
-        self.transport.reset(None if env_ids is None else envs, *given)  # type: ignore[arg-type]
+        given_seeds = None if seeds is None else [seeds[chosen[env]] for env in envs]
+        given_options = None if options is None else [options[chosen[env]] for env in envs]
+        self.transport.reset(None if env_ids is None else envs, given_seeds, given_options, parameters)
         self._begin(envs)
         self._asked, self._begun, self._stepping, self._nothing_sent = self._nobody, self._rows_of(envs), False, False
 

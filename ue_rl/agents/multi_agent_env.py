@@ -13,11 +13,12 @@ from numpy.typing import NDArray
 from ue_rl.agents.part import Part, agents_of
 from ue_rl.buffers import StepBuffers
 from ue_rl.carriers.pending import live_agents
+from ue_rl.envs.actions import ActionWriter
 from ue_rl.envs.controls import connected, not_pickled
 from ue_rl.envs.episodes import start_episodes
 from ue_rl.envs.infos import put_arrays
 from ue_rl.envs.observations import Observations
-from ue_rl.envs.spaces import ActionWriter, action_space, observation_space
+from ue_rl.envs.spaces import action_space, observation_space
 from ue_rl.errors import ActionError, ConfigurationError, UnexpectedMessage
 from ue_rl.transport import Transport, owns_transport
 

@@ -10,8 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ue_rl.buffers import StepBuffers
+from ue_rl.envs.actions import ActionWriter
 from ue_rl.envs.observations import Observations
-from ue_rl.envs.spaces import ActionWriter, action_space
+from ue_rl.envs.spaces import action_space
 from ue_rl.errors import ConfigurationError
 from ue_rl.spec import EnvSpec
 

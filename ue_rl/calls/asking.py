@@ -17,11 +17,11 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from ue_rl.errors import ConfigurationError, MalformedMessage, ProtocolError, UnsupportedByEngine, nearest
+from ue_rl.errors import ConfigurationError, MalformedMessage, ProtocolError, UnsupportedByEngine
 from ue_rl.spec import Parameter
 from ue_rl.transport import Transport
 from ue_rl.wire import calls
-from ue_rl.wire.settings import check_settings
+from ue_rl.wire.settings import check_parameter, find_parameter
 
 T = TypeVar("T")
 
@@ -61,7 +61,8 @@ class EngineCalls:
             CommandFailed: the engine refused. Also what Transport.receive raises.
         """
         names = [names] if isinstance(names, str) else names
-        wanted = list(self._require_parameters() if names is None else self._check_names(names))
+        known = self._require_parameters()
+        wanted = list(known) if names is None else [find_parameter(known, name).name for name in names]
         env = self._check_env(env_id)
         line = calls.write_get(() if names is None else wanted, env)
         return self._ask(line, lambda answer: calls.read_values(answer, wanted))
@@ -80,8 +81,9 @@ class EngineCalls:
                 no number or out of its range, or there is no such env; nothing was sent. CommandFailed: the engine
                 refused. Also what Transport.receive raises.
         """
-        self._check_names(values)
-        check_settings(self._transport.spec.parameters, values)
+        known = self._require_parameters()
+        for name, value in values.items():
+            check_parameter(known, name, value)
         if not values:
             return {}
         line = calls.write_set(values, self._check_env(env_id))
@@ -177,21 +179,8 @@ class EngineCalls:
     def _require_parameters(self) -> dict[str, Parameter]:
         known = self._known
         if not known:
-            raise UnsupportedByEngine(
-                "this engine has no parameters", field="PARAMS", expected="PARAMS in the handshake",
-                cure="leave them out, or let the game list them (docs/protocol.md, section 8)",
-            )  # fmt: skip
+            find_parameter(known, "PARAMS")  # says so
         return known
-
-    def _check_names(self, names: Iterable[str]) -> list[str]:
-        known, wanted = self._require_parameters(), list(names)
-        for name in wanted:
-            if name not in known:
-                raise UnsupportedByEngine(
-                    "this engine has no such parameter", field=name, expected=", ".join(known),
-                    cure=nearest(name, known),
-                )  # fmt: skip
-        return wanted
 
     def _check_env(self, env_id: int | None) -> int | None:
         count = self._transport.spec.num_envs

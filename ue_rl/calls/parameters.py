@@ -13,9 +13,10 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from ue_rl.errors import ConfigurationError, UnsupportedByEngine, nearest
+from ue_rl.errors import ConfigurationError
 from ue_rl.spec import EnvSpec
 from ue_rl.transport import Transport
+from ue_rl.wire.settings import check_parameter
 
 Range: TypeAlias = tuple[float, float]  # lowest and highest value; both the same for a fixed one
 Ranges = Mapping[str, "Sequence[float] | float"]
@@ -128,24 +129,9 @@ def check_ranges(spec: EnvSpec, ranges: Mapping[str, Range], field: str = "param
         UnsupportedByEngine: the engine has no parameters, or none of such a name.
         ConfigurationError: a value out of its range.
     """
-    if ranges and not spec.parameters:
-        raise UnsupportedByEngine(
-            "this engine has no parameters that a trainer may set", field=field, expected="PARAMS in its handshake",
-            got=", ".join(ranges), cure="leave them out",
-        )  # fmt: skip
     known = {parameter.name: parameter for parameter in spec.parameters}
-    for name, (low, high) in ranges.items():
-        parameter = known.get(name)
-        if parameter is None:
-            raise UnsupportedByEngine(
-                "this engine has no such parameter", field=f"{field}.{name}", expected=", ".join(known),
-                cure=nearest(name, known),
-            )  # fmt: skip
-        if low < parameter.low or high > parameter.high:
-            raise ConfigurationError(
-                "a value outside the parameter's range", field=f"{field}.{name}",
-                expected=f"{parameter.low:g} to {parameter.high:g}", got=shown(low, high),
-            )  # fmt: skip
+    for name, span in ranges.items():
+        check_parameter(known, name, span, f"{field}.{name}")
 
 
 def shown(low: float, high: float) -> str:

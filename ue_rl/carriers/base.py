@@ -22,13 +22,13 @@ from ue_rl.errors import (
     UeRlError,
     UnsupportedByEngine,
 )
-from ue_rl.session import Event, Session, State
 from ue_rl.spec import EnvSpec
 from ue_rl.system.forks import notify_of_forks
-from ue_rl.transport import Draw, Options, Seeds, Transport
+from ue_rl.transport import Draw, Options, Params, Seeds, Transport
 from ue_rl.wire.calls import check_call, understood
 from ue_rl.wire.handshake import unknown_words
-from ue_rl.wire.settings import check_settings
+from ue_rl.wire.session import Event, Session, State
+from ue_rl.wire.settings import check_parameter
 
 _log = logging.getLogger("ue_rl.connections")
 
@@ -68,7 +68,7 @@ class BaseTransport(Transport):
         self._session = Session()
         self._spec: EnvSpec | None = None
         self._agents = 1
-        self._draw: Draw | None = None
+        self.draw_parameters: Draw | None = None
         notify_of_forks(self)
 
     # -- what a carrier implements
@@ -195,16 +195,18 @@ class BaseTransport(Transport):
 
     # -- requests and answers
 
-    def send_actions(self, actions: NDArray[np.float32], resets: Sequence[int] | None = None) -> None:
+    def send_actions(
+        self, actions: NDArray[np.float32], resets: Sequence[int] | None = None, parameters: Params = None
+    ) -> None:
         """See Transport.send_actions."""
         if resets is not None and len(resets):
             self._session.require(_ASK)
             check_reset(self.spec, resets, None, None)
             if len(resets) == self.spec.num_envs:
-                self.reset()
+                self.reset(parameters=parameters)
                 return
             self._check_step(actions, resets)
-            given: Resets | None = self._resets(list(resets), None, None)
+            given: Resets | None = self._resets(list(resets), None, None, parameters)
         else:
             given = None
         self._session.on(_ASK)
@@ -219,12 +221,18 @@ class BaseTransport(Transport):
             self._died(error)
             raise
 
-    def reset(self, env_ids: Sequence[int] | None = None, seeds: Seeds = None, options: Options = None) -> None:
+    def reset(
+        self,
+        env_ids: Sequence[int] | None = None,
+        seeds: Seeds = None,
+        options: Options = None,
+        parameters: Params = None,
+    ) -> None:
         """See Transport.reset."""
         self._session.require(_ASK)
         seeds, options = listed("SEED", seeds), listed("OPTIONS", options)
         check_reset(self.spec, env_ids, seeds, options)
-        given = self._resets(env_ids, seeds, options)
+        given = self._resets(env_ids, seeds, options, parameters)
         self._session.on(_ASK)
         try:
             self.buffers.infos.clear()
@@ -277,28 +285,21 @@ class BaseTransport(Transport):
 
     # -- helpers
 
-    @property
-    def draw_parameters(self) -> Draw | None:
-        """See Transport.draw_parameters."""
-        return self._draw
-
-    @draw_parameters.setter
-    def draw_parameters(self, draw: Draw | None) -> None:
-        self._draw = draw
-
-    def _resets(self, env_ids: Sequence[int] | None, seeds: Seeds, options: Options) -> Resets:
-        """Draws the parameters; after every check of what was given, so that a refused request draws nothing."""
-        draw = self._draw
-        if draw is None:
-            return Resets(env_ids, seeds, options)
+    def _resets(self, env_ids: Sequence[int] | None, seeds: Seeds, options: Options, parameters: Params) -> Resets:
+        """Draws parameters where none are given; after all other checks, so that a refused request draws nothing."""
         envs = range(self.spec.num_envs) if env_ids is None else env_ids
-        return Resets(env_ids, seeds, options, [self._draw_checked(draw, int(env)) for env in envs])
+        if parameters is None:
+            if self.draw_parameters is None:
+                return Resets(env_ids, seeds, options)
+            parameters = self._drawn(envs, self.draw_parameters)
+        known = {parameter.name: parameter for parameter in self.spec.parameters}
+        for env in envs:
+            for name, value in (parameters.get(env) or {}).items():
+                check_parameter(known, name, value, "SET", int(env))
+        return Resets(env_ids, seeds, options, [parameters.get(env) for env in envs])
 
-    def _draw_checked(self, draw: Draw, env_id: int) -> Mapping[str, float] | None:
-        drawn = draw(env_id)
-        if drawn:
-            check_settings(self.spec.parameters, drawn, env_id)
-        return drawn
+    def _drawn(self, envs: Sequence[int], draw: Draw) -> Mapping[int, Mapping[str, float] | None]:
+        return {env: draw(int(env)) for env in envs}
 
     def _check_step(self, actions: NDArray[np.float32], begin: Sequence[int]) -> None:
         """What a carrier would refuse of a step in which the envs `begin` are reset.

@@ -9,10 +9,10 @@ from typing import TypeAlias
 from ue_rl.buffers import Resets
 from ue_rl.engines.part import EnginePart
 from ue_rl.errors import ConfigurationError, ConnectionUnusable, UeRlError
-from ue_rl.transport import Options, Seeds
+from ue_rl.transport import Options, Params, Seeds
 
-# An engine, its own env ids (None: all), and the seeds and options that align with them.
-ResetOf: TypeAlias = "tuple[EnginePart, list[int] | None, Seeds, Options]"
+# An engine, its own env ids (None: all), the seeds and options that align with them, and its envs' parameters.
+ResetOf: TypeAlias = "tuple[EnginePart, list[int] | None, Seeds, Options, Params]"
 
 
 def check_owed(owed: AbstractSet[int], begin: Sequence[int], parts: Sequence[EnginePart]) -> None:
@@ -54,5 +54,8 @@ def split_resets(resets: Resets, parts: Sequence[EnginePart]) -> list[ResetOf]:
             places, mine = [place for place, _ in chosen], [env for _, env in chosen]
         seeds = None if resets.seeds is None else [resets.seeds[place] for place in places]
         options = None if resets.options is None else [resets.options[place] for place in places]
-        wanted.append((part, mine, seeds, options))
+        parameters = None
+        if resets.parameters is not None:
+            parameters = dict(zip(mine or range(stop - start), (resets.parameters[at] for at in places), strict=True))
+        wanted.append((part, mine, seeds, options, parameters))
     return wanted

@@ -19,16 +19,8 @@ from ue_rl.engines.lifecycle import Life, LifeState, Listener
 from ue_rl.engines.merging import check_alike
 from ue_rl.engines.restarts import Restarts
 from ue_rl.engines.source import EngineSource
-from ue_rl.errors import (
-    ConnectionUnusable,
-    HandshakeError,
-    ProtocolError,
-    RestartsSpent,
-    TransportError,
-    UeRlError,
-)
+from ue_rl.errors import ConnectionUnusable, HandshakeError, ProtocolError, RestartsSpent, TransportError, UeRlError
 from ue_rl.spec import EnvSpec
-from ue_rl.transport import Draw
 
 _log = logging.getLogger("ue_rl.engines")
 
@@ -81,7 +73,6 @@ class EnginePart:
         self.news: str | None = None
         self.comes_back = ""
         self.asked: Sequence[int] | None = None
-        self.draw: Draw | None = None
         self._not_before = 0.0  # time.monotonic() seconds of the next start
         self._settings: dict[tuple[object, ...], str] = {}
         self.answered_after: deque[float] = deque(maxlen=_KEPT)
@@ -211,7 +202,6 @@ class EnginePart:
                     self._replace(transport)
             self.spec = spec
             self._buffers = transport.buffers
-            transport.draw_parameters = self.draw
             for line in self._settings.values():
                 transport.call(line)
         except BaseException:

@@ -29,9 +29,8 @@ from ue_rl.engines.part import SURVIVABLE, Engine, EnginePart
 from ue_rl.engines.restarts import Restarts
 from ue_rl.engines.source import EngineSource
 from ue_rl.errors import ConfigurationError, ConnectionUnusable, EngineTimeout, UeRlError
-from ue_rl.session import State
 from ue_rl.spec import EnvSpec
-from ue_rl.transport import Draw, Options, Seeds
+from ue_rl.transport import Draw, Options, Params, Seeds
 
 _log = logging.getLogger("ue_rl.engines")
 
@@ -65,7 +64,8 @@ class EnginesTransport(BaseTransport):
             EnginePart(number, source, restarts, on_change, len(sources) == 1) for number, source in enumerate(sources)
         ]
         self._owed: set[int] = set()  # envs that were lost and have not begun an episode since
-        self._drawn: dict[int, Mapping[str, float] | None] = {}  # for resets that were not answered yet
+        self._unanswered: dict[int, Mapping[str, float] | None] = {}  # what was drawn for resets not answered yet
+        self._drew: Draw | None = None  # who drew it
         self._asked: list[EnginePart] = []
         self._stepping = self._whole = self._some_lost = self._some_over = False
         self.restarts = restarts
@@ -86,18 +86,6 @@ class EnginesTransport(BaseTransport):
         """Seconds from a step's request to this engine's answer, of its last 1024 steps, oldest first."""
         return self._parts[engine].latencies()
 
-    @property
-    def draw_parameters(self) -> Draw | None:
-        """See Transport.draw_parameters. A reset that is asked again after a loss has the values of the first."""
-        return self._draw
-
-    @draw_parameters.setter
-    def draw_parameters(self, draw: Draw | None) -> None:
-        self._draw = draw
-        self._drawn.clear()
-        for part in self._parts:
-            self._hand_on(part)
-
     # -- opening
 
     def _open(self) -> EnvSpec:
@@ -110,7 +98,6 @@ class EnginesTransport(BaseTransport):
         at = 0
         for part in self._parts:
             part.place(at, spec.agents_per_env, self.buffers)
-            self._hand_on(part)
             at += part.spec.num_envs
         self.handshake = spec.text
         self._some_act, self._several = bool(spec.groups), len(self._parts) > 1
@@ -118,26 +105,19 @@ class EnginesTransport(BaseTransport):
         self._rows = [(part, part.rows) for part in self._parts]
         return spec
 
-    def _hand_on(self, part: EnginePart) -> None:
-        """The engine asks for parameters with its own env ids."""
-        part.draw = None
-        if self._draw is not None and part.envs:
-            first = part.envs.start
-            part.draw = lambda env: self._drawn_for(env + first)
-        if part.transport is not None:
-            part.transport.draw_parameters = part.draw
+    def _drawn(self, envs: Sequence[int], draw: Draw) -> Mapping[int, Mapping[str, float] | None]:
+        """A reset that is asked again after a loss has the values of the first."""
+        if draw is not self._drew:
+            self._drew = draw
+            self._unanswered.clear()
+        return {env: self._unanswered[env] if env in self._unanswered else draw(int(env)) for env in envs}
 
-    def _drawn_for(self, env: int) -> Mapping[str, float] | None:
-        if env not in self._drawn:
-            assert self._draw is not None
-            self._drawn[env] = self._draw_checked(self._draw, env)
-        return self._drawn[env]
-
-    def _resets(self, env_ids: Sequence[int] | None, seeds: Seeds, options: Options) -> Resets:
-        if self._draw is not None:  # what is refused must be before the first engine is asked; their connections ask
-            for env in range(self.spec.num_envs) if env_ids is None else env_ids:
-                self._drawn_for(int(env))
-        return Resets(env_ids, seeds, options)
+    def _resets(self, env_ids: Sequence[int] | None, seeds: Seeds, options: Options, parameters: Params) -> Resets:
+        resets = super()._resets(env_ids, seeds, options, parameters)
+        if resets.parameters is not None:
+            envs = range(self.spec.num_envs) if env_ids is None else env_ids
+            self._unanswered.update(zip(map(int, envs), resets.parameters, strict=True))
+        return resets
 
     # -- requests
 
@@ -151,18 +131,20 @@ class EnginesTransport(BaseTransport):
         self._stepping, self._whole, self._asked = True, False, []
         self._since = perf_counter()
         self.buffers.lost.clear()
-        down: list[tuple[EnginePart, list[int]]] = []
+        wanted = {} if resets is None else {entry[0]: entry for entry in split_resets(resets, self._parts)}
+        down: list[EnginePart] = []
         for part in self._parts:
-            mine = [int(env) - part.envs.start for env in begin if env in part.envs]
             part.asked = None
             if part.transport is not None:
-                self._step(part, actions, mine or None)
+                _, mine, _, _, parameters = wanted.get(part, (part, None, None, None, None))
+                step = functools.partial(part.transport.send_actions, actions[part.rows], mine, parameters)
+                self._request(part, step)
             elif part.news is None:  # the caller knows; all its envs begin, or `_check_step` has refused
-                down.append((part, mine))
-        self._revive([part for part, _ in down])
-        for part, mine in down:
+                down.append(part)
+        self._revive(down)
+        for part in down:
             if part.transport is not None:
-                self._reset(part, mine, None, None)
+                self._reset(*wanted[part])
 
     def _ask_all(self, actions: NDArray[np.float32]) -> None:
         """The usual step. Every connection checks its own rows; here only what would be found too late."""
@@ -210,14 +192,12 @@ class EnginesTransport(BaseTransport):
             if entry[0].transport is not None:
                 self._reset(*entry)
 
-    def _step(self, part: EnginePart, actions: NDArray[np.float32], resets: list[int] | None) -> None:
-        assert part.transport is not None
-        self._request(part, functools.partial(part.transport.send_actions, actions[part.rows], resets))
-
-    def _reset(self, part: EnginePart, env_ids: list[int] | None, seeds: Seeds, options: Options) -> None:
+    def _reset(
+        self, part: EnginePart, env_ids: list[int] | None, seeds: Seeds, options: Options, parameters: Params
+    ) -> None:
         assert part.transport is not None
         part.asked = None if env_ids is None else [env + part.envs.start for env in env_ids]
-        self._request(part, functools.partial(part.transport.reset, env_ids, seeds, options))
+        self._request(part, functools.partial(part.transport.reset, env_ids, seeds, options, parameters))
 
     def _request(self, part: EnginePart, send: Callable[[], object]) -> None:
         try:
@@ -282,9 +262,9 @@ class EnginesTransport(BaseTransport):
                 owed.difference_update(envs)
             else:
                 part.take(None)
-            if self._drawn:
+            if self._unanswered:
                 for env in part.envs if part.asked is None else part.asked:
-                    self._drawn.pop(env, None)
+                    self._unanswered.pop(env, None)
 
     def _tell_lost(self) -> None:
         """Writes the rows of envs whose engine was lost; their observations stand there as they were."""
@@ -310,7 +290,7 @@ class EnginesTransport(BaseTransport):
 
     def _lose(self, part: EnginePart, error: UeRlError) -> None:
         """Raises what ends the connection; otherwise the engine's envs are owed a reset."""
-        if self._session.state in (State.CLOSED, State.FAILED):  # by another thread: nothing was lost
+        if self._session.ended:  # by another thread: nothing was lost
             raise error
         part.lose(error)
         self._owed.update(part.envs)

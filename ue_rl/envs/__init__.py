@@ -5,10 +5,11 @@ env = gymnasium.make("ue_rl/Engine-v0", url="tcp://127.0.0.1:7777")
 envs = gymnasium.make_vec("ue_rl/Engine-v0", num_envs=16, url="tcp://127.0.0.1:7777")
 """
 
-from gymnasium.envs.registration import register
+from gymnasium.envs.registration import register, registry
 
-register(
-    "ue_rl/Engine-v0",
-    entry_point="ue_rl.connecting:make_env",
-    vector_entry_point="ue_rl.connecting:make_vector_env",
-)
+if "ue_rl/Engine-v0" not in registry:  # a notebook may reload the package
+    register(
+        "ue_rl/Engine-v0",
+        entry_point="ue_rl.connecting:make_env",
+        vector_entry_point="ue_rl.connecting:make_vector_env",
+    )

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from typing import Any
 
 from ue_rl.buffers import StepBuffers
 from ue_rl.errors import UnexpectedMessage
 from ue_rl.transport import Options, Seeds, Transport
+
+Reset = Callable[["Sequence[int] | None", Seeds, Options], None]
 
 
 def begin_episodes(
@@ -17,12 +19,14 @@ def begin_episodes(
     seeds: Seeds = None,
     options: Options = None,
     also_cut: bool = False,
+    reset: Reset | None = None,
 ) -> Iterator[tuple[StepBuffers, Sequence[int], list[int]]]:
     """Resets `env_ids` (None: all) until each of them has begun; one pair of reset and receive for each turn.
 
     Envs whose engine is lost meanwhile are asked again, with the same seeds and options.
 
     Args:
+        reset: does what transport.reset does; None: that.
         also_cut: envs that were not asked, and whose episode ended because their engine was lost, begin one, too.
 
     Yields:
@@ -30,7 +34,7 @@ def begin_episodes(
         and whose episode is over. They may be named again in a later turn.
     """
     while True:
-        transport.reset(env_ids, seeds, options)
+        (reset or transport.reset)(env_ids, seeds, options)
         buffers = transport.receive()
         asked = range(transport.spec.num_envs) if env_ids is None else env_ids
         if not buffers.lost:
@@ -52,12 +56,19 @@ def _again(values: Sequence[Any] | None, places: list[int], more: int) -> list[A
 
 
 def start_episodes(
-    transport: Transport, env_ids: Sequence[int] | None = None, seeds: Seeds = None, options: Options = None
+    transport: Transport,
+    env_ids: Sequence[int] | None = None,
+    seeds: Seeds = None,
+    options: Options = None,
+    reset: Reset | None = None,
 ) -> StepBuffers:
     """Resets `env_ids` (None: all) and waits for their first observations.
 
     Seeds and options go to an engine that takes them; another one is left alone. A Ctrl-C between a step's request and
     its answers leaves the answers owed: they are taken in and dropped first.
+
+    Args:
+        reset: see begin_episodes.
 
     Returns:
         the transport's buffers; `lost` names envs that were not asked and whose engine was lost.
@@ -69,7 +80,7 @@ def start_episodes(
     infos: dict[int, dict[str, Any]] = {}
     given = seeds if "SEED" in features else None, options if "OPTIONS" in features else None
     buffers: StepBuffers | None = None
-    for buffers, begun, lost in begin_episodes(transport, env_ids, *given):
+    for buffers, begun, lost in begin_episodes(transport, env_ids, *given, reset=reset):
         cut = cut.difference(begun).union(lost)
         if buffers.lost or infos:  # the next turn clears them
             again = buffers.lost.difference(lost)

@@ -124,15 +124,7 @@ class HybridBox(spaces.Box):
         row = np.empty(self.tree.size, np.float32)
         for path, leaf, at in leaves(self.tree):
             row[at : at + leaf.size] = np.ravel(part_of(action, path))
-        encoded = np.full(self.low.shape, -1, np.float32)
-        for part in self.parts:
-            where = slice(part.box, part.box + part.size)
-            if part.kind is LeafKind.DISCRETE:
-                encoded[part.box + int(row[part.row]) - part.start] = 1
-            elif part.kind is LeafKind.MULTI_BINARY:
-                encoded[where][row[part.row : part.row + part.size] > 0] = 1
-            else:
-                encoded[where] = row[part.row : part.row + part.size]
+        encoded: NDArray[np.float32] = self.from_rows(row[None])[0]
         return encoded
 
     def from_rows(self, rows: NDArray[np.float32]) -> NDArray[np.float32]:

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from ue_rl.envs.observations import Observation
 from ue_rl.spec import EnvSpec
-from ue_rl.transport import Draw, Options, Seeds
+from ue_rl.transport import Options, Seeds, Transport
 
 MOST_STEPS, MOST_BYTES = 100_000, 64 << 20  # an episode with more steps, or more bytes of actions, is not kept
 _TRIM_FROM = 1000  # steps
@@ -85,25 +85,28 @@ class Journal:
 
     # -- episodes
 
-    def seeds_of(self, envs: Sequence[int], seeds: Seeds) -> Seeds:
-        """The seeds to send with a reset of these envs: those given, and for the others their own."""
-        if not self.replayable:
-            return seeds
-        return [
-            episode_seed(self.seed, env, self.numbers[env] + 1) if seed is None else seed
-            for env, seed in zip(envs, seeds or repeat(None), strict=False)
-        ]
+    def reset(
+        self, transport: Transport, env_ids: Sequence[int] | None = None, seeds: Seeds = None, options: Options = None
+    ) -> None:
+        """As Transport.reset: envs without a given seed get their own, and what they are asked is noted.
 
-    def reset_asked(self, envs: Sequence[int], seeds: Seeds, options: Options) -> None:
-        """These envs were asked to begin an episode."""
+        Parameters are drawn once for each episode, however often its reset is tried.
+        """
+        envs = range(len(self.known)) if env_ids is None else env_ids
+        if self.replayable:
+            seeds = [
+                episode_seed(self.seed, env, self.numbers[env] + 1) if seed is None else seed
+                for env, seed in zip(envs, seeds or repeat(None), strict=False)
+            ]
+        draw, parameters = transport.draw_parameters, None
+        if draw is not None:
+            for env in envs:
+                if env not in self._drawn:
+                    self._drawn[env] = draw(env)
+            parameters = {env: self._drawn[env] for env in envs}
+        transport.reset(env_ids, seeds, options, parameters)
         for env, seed, chosen in zip(envs, seeds or repeat(None), options or repeat(None), strict=False):
             self._beginning[env] = (seed, chosen)
-
-    def draw(self, draw: Draw, env: int) -> Mapping[str, float] | None:
-        """What `draw` draws for an env; it is asked once for each episode, however often its reset is tried."""
-        if env not in self._drawn:
-            self._drawn[env] = draw(env)
-        return self._drawn[env]
 
     def _begin(self) -> None:
         now = self._first + len(self.rows)

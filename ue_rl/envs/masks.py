@@ -9,7 +9,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ue_rl.buffers import StepBuffers
-from ue_rl.spaces.tree import leaves
 from ue_rl.spec import EnvSpec
 
 
@@ -27,16 +26,10 @@ class Masks:
     def __init__(self, spec: EnvSpec) -> None:
         action = spec.action_spec
         self.current: NDArray[np.int8] = np.ones((spec.num_envs, action.mask_size), np.int8)
-        counts = np.array(action.counts or (0,) * action.size, np.int64)
+        counts = np.array(action.counts, np.int64)
         self._numbers = np.flatnonzero(counts)
         first_flags = np.cumsum(counts) - counts
-        starts = np.zeros(action.size, np.int64)
-        if action.space is not None:
-            for _, leaf, at in leaves(action.space):
-                starts[at : at + leaf.size] = leaf.starts or (0,)
-        elif action.starts:
-            starts[:] = action.starts
-        self._flag_of_zero = (first_flags - starts)[self._numbers]
+        self._flag_of_zero = (first_flags - action.lowest)[self._numbers]
         self._flags = [(first, first + count) for first, count in zip(first_flags, counts, strict=True) if count]
         self._rows = np.arange(spec.num_envs)[:, None]
         self._told = False

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ue_rl.buffers import StepBuffers
-from ue_rl.envs.draws import show_drawn
+from ue_rl.calls.parameters import drawer_of
 from ue_rl.envs.journal import Journal
 from ue_rl.envs.masks import Masks
 from ue_rl.envs.observations import Observations
@@ -58,18 +58,14 @@ def replay(
         return lost
     first, end = min(turns), len(journal.rows)
     _log.info("replaying %d steps of the present episodes", end - first)
-    draw = transport.draw_parameters
-    try:
-        own = _Replay(transport, journal, masks, lost)
-        own.reset(turns[first], everybody=True)
-        for step in range(first, end):
-            if step > first and step in turns:
-                own.reset(turns[step])
-            own.step(journal.rows[step])
-        if first < end in turns:
-            own.reset(turns[end])
-    finally:
-        transport.draw_parameters = draw
+    own = _Replay(transport, journal, masks, lost)
+    own.reset(turns[first], everybody=True)
+    for step in range(first, end):
+        if step > first and step in turns:
+            own.reset(turns[step])
+        own.step(journal.rows[step])
+    if first < end in turns:
+        own.reset(turns[end])
     buffers = own.buffers
     if masks is not None:
         masks.take(buffers)
@@ -80,7 +76,9 @@ def replay(
         lost.setdefault(env, "the same seed and actions led to another observation: the engine is not deterministic")
     for env in [] if returns is None else np.flatnonzero(own.returns != returns).tolist():
         lost.setdefault(env, "the same seed and actions led to other rewards: the engine is not deterministic")
-    show_drawn(transport, {env: drawn for env, drawn in enumerate(journal.parameters) if drawn and env not in lost})
+    show = getattr(drawer_of(transport), "show_drawn", None)
+    if show is not None:
+        show({env: drawn for env, drawn in enumerate(journal.parameters) if drawn and env not in lost})
     return lost
 
 
@@ -102,14 +100,13 @@ class _Replay:
         """These begin their recorded episodes; with everybody the others any other one."""
         journal, recorded = self._journal, set(envs)
         ids = list(range(len(journal.known))) if everybody else envs
-        self._transport.draw_parameters = lambda env: journal.parameters[env] if env in recorded else None
         options = [journal.options[env] if env in recorded else None for env in ids]
         self._transport.reset(
             None if everybody else ids,
             [journal.seeds[env] if env in recorded else None for env in ids],
             options if any(options) else None,
+            {env: journal.parameters[env] for env in envs},
         )
-        self._transport.draw_parameters = None
         self.buffers = self._transport.receive()
         self._began[envs] = True
         self.returns[ids] = 0
@@ -121,7 +118,7 @@ class _Replay:
         if self._masks is not None and not self._began.all():
             self._masks.take(self.buffers)
             rows = np.where(self._began[:, None], rows, self._masks.lowest(rows))
-        self._transport.send_actions(rows, sorted(self._over) or None)
+        self._transport.send_actions(rows, sorted(self._over) or None, {})
         self._over.clear()
         self.buffers = self._transport.receive()
         self.returns = self.returns + self.buffers.rewards  # added up as UnrealVecEnv does

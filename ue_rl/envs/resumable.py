@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping
 from copy import deepcopy
 from typing import TYPE_CHECKING, Any
@@ -10,12 +11,12 @@ import numpy as np
 from numpy.typing import NDArray
 from stable_baselines3.common.vec_env.base_vec_env import VecEnvStepReturn
 
-from ue_rl.envs.draws import draws_of
+from ue_rl.calls.parameters import drawer_of
+from ue_rl.envs.episodes import Reset
 from ue_rl.envs.journal import Journal
 from ue_rl.envs.masks import Masks
 from ue_rl.envs.observations import Observation, Observations
 from ue_rl.envs.replay import replay
-from ue_rl.envs.seeded_resets import seeded
 from ue_rl.spec import EnvSpec
 from ue_rl.transport import Transport
 
@@ -27,7 +28,7 @@ class Resumable:
     engine_spec: EnvSpec
     journal: Journal | None
     reset_infos: list[dict[str, Any]]
-    _resetting: Transport
+    _reset_by: Reset | None
     _observations: Observations
     _masks: Masks | None
     _monitor: bool
@@ -62,7 +63,7 @@ class Resumable:
         return True
 
     def _keep(self, journal: Journal) -> None:
-        self.journal, self._resetting = journal, seeded(self.transport, journal)
+        self.journal, self._reset_by = journal, functools.partial(journal.reset, self.transport)
 
     def journal_state(self) -> dict[str, Any]:
         """What `resume_journal` needs in another process, as dicts, lists, arrays, numbers and texts."""
@@ -127,3 +128,16 @@ class Resumable:
         rewards[envs], dones[envs] = 0, True
         for env in envs:
             infos[env] = {"engine_lost": journal.lost[env]}
+
+
+def draws_of(transport: Transport) -> Any:
+    """The generators of who draws the parameters of this transport's resets; None where nobody does."""
+    generators = getattr(drawer_of(transport), "generators", None)
+    return None if generators is None else generators()
+
+
+def restore_draws(transport: Transport, state: Any) -> None:
+    """Gives who draws now the generators that `draws_of` returned."""
+    drawer = drawer_of(transport)
+    if state is not None and hasattr(drawer, "set_generators"):
+        drawer.set_generators(state)

@@ -1,28 +1,16 @@
-"""EnvSpec -> Gymnasium spaces.
-
-A tree of the handshake becomes the Gymnasium space of the same form: DICT a Dict in the engine's order, TUPLE a Tuple,
-BOX a Box of its shape and dtype, DISCRETE a Discrete, MULTI_DISCRETE a MultiDiscrete, MULTI_BINARY a MultiBinary, IMAGE
-a Box uint8 0..255 of the handshake's IMAGE.
-"""
+"""EnvSpec -> Gymnasium spaces: what an env of the trainer's side has for observations and actions."""
 
 from __future__ import annotations
 
-import inspect
 from typing import Any
 
 import numpy as np
 from gymnasium import spaces
-from gymnasium.vector.utils import batch_space
 
-from ue_rl.envs.actions import ActionWriter
 from ue_rl.envs.hybrid_box import HybridBox
+from ue_rl.spaces.gymnasium import gymnasium_space
 from ue_rl.spaces.tree import Branch, Leaf, LeafKind, Space, box
-from ue_rl.spec import ActionKind, EnvSpec, ImageSpec
-
-__all__ = ["ActionWriter", "action_space", "batched", "gymnasium_space", "observation_space", "observation_tree"]
-
-# Older versions keep the order of a list of parts without being told.
-_ORDER: dict[str, Any] = {"sort_keys": False} if "sort_keys" in inspect.signature(spaces.Dict).parameters else {}
+from ue_rl.spec import ActionKind, EnvSpec
 
 
 def observation_tree(spec: EnvSpec, zero_based: bool = False) -> Space | None:
@@ -57,7 +45,7 @@ def observation_space(spec: EnvSpec, zero_based: bool = False) -> spaces.Space[A
     if tree is None:
         low, high = spec.obs_bounds
         return spaces.Box(low, high, dtype=np.float32)
-    made = gymnasium_space(tree, spec.image, zero_based)
+    made = gymnasium_space(tree, () if spec.image is None else spec.image.shape, zero_based)
     if tree is not spec.obs_space and spec.obs_space is not None:  # so that an exported file has the engine's names
         names = zip((name for name, _ in tree.parts), (name for name, _ in spec.obs_space.parts), strict=True)
         vars(made)["engine_names"] = dict(names)
@@ -92,58 +80,6 @@ def action_space(spec: EnvSpec, zero_based: bool = False) -> spaces.Space[Any]:
         zero_based: as Stable-Baselines3 needs it: choices count from 0, and a Dict or Tuple is a HybridBox.
     """
     action = spec.action_spec
-    if action.space is not None:
-        if action.kind is ActionKind.HYBRID and zero_based:
-            return HybridBox(action.space)
-        return gymnasium_space(action.space, None, zero_based)
-    if action.kind is ActionKind.BOX:
-        return spaces.Box(*action.bounds, dtype=np.float32)
-    if action.kind is ActionKind.DISCRETE:
-        return _discrete((), action.counts, action.starts, zero_based)
-    if action.kind is ActionKind.MULTI_DISCRETE:
-        return _discrete((action.size,), action.counts, action.starts, zero_based)
-    return spaces.MultiBinary(len(action.counts))
-
-
-def batched(space: spaces.Space[Any], n: int) -> spaces.Space[Any]:
-    """The space of `n` values at once; Gymnasium's own function sorts a Dict's keys in versions before 1.3."""
-    if isinstance(space, spaces.Dict):
-        return spaces.Dict([(name, batched(part, n)) for name, part in space.spaces.items()], **_ORDER)
-    if isinstance(space, spaces.Tuple):
-        return spaces.Tuple([batched(part, n) for part in space.spaces])
-    return batch_space(space, n)
-
-
-def gymnasium_space(tree: Space, image: ImageSpec | None = None, zero_based: bool = False) -> spaces.Space[Any]:
-    """The Gymnasium space of a tree; `image` is what its IMAGE leaf stands for."""
-    if isinstance(tree, Branch):
-        parts = [(name, gymnasium_space(part, image, zero_based)) for name, part in tree.parts]
-        return spaces.Dict(parts, **_ORDER) if tree.named else spaces.Tuple([part for _, part in parts])
-    if tree.kind is LeafKind.IMAGE:
-        assert image is not None  # EnvSpec has checked that
-        return spaces.Box(0, 255, image.shape, np.uint8)
-    if tree.kind is LeafKind.BOX:
-        dtype = np.dtype(tree.dtype)
-        low, high = (np.full(tree.size, bound, dtype).reshape(tree.shape) for bound in (tree.low, tree.high))
-        return spaces.Box(low, high, tree.shape, dtype.type)
-    if tree.kind is LeafKind.MULTI_BINARY:
-        return spaces.MultiBinary(tree.size if len(tree.shape) == 1 else tree.shape)
-    return _discrete(tree.shape, tree.counts, tree.starts, zero_based)
-
-
-def _discrete(
-    shape: tuple[int, ...], counts: tuple[int, ...], starts: tuple[int, ...], zero_based: bool
-) -> spaces.Discrete | spaces.MultiDiscrete:
-    """A Discrete (of no shape) or a MultiDiscrete; one that counts from 0 where the engine does not says so.
-
-    `engine_starts` is that note, int64 [size]: a model keeps its spaces, and its exported file counts as the engine.
-    """
-    first = np.zeros(len(counts), np.int64) if zero_based or not starts else np.array(starts, np.int64)
-    made: spaces.Discrete | spaces.MultiDiscrete
-    if not shape:
-        made = spaces.Discrete(counts[0], start=int(first[0]))
-    else:
-        made = spaces.MultiDiscrete(np.array(counts, np.int64).reshape(shape), start=first.reshape(shape))
-    if zero_based and starts:
-        vars(made)["engine_starts"] = np.array(starts, np.int64)
-    return made
+    if action.kind is ActionKind.HYBRID and zero_based:
+        return HybridBox(action.tree)
+    return gymnasium_space(action.tree, (), zero_based)

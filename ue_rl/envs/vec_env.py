@@ -23,7 +23,7 @@ from stable_baselines3.common.vec_env.base_vec_env import VecEnv, VecEnvIndices,
 from ue_rl.buffers import StepBuffers
 from ue_rl.envs.actions import ActionWriter
 from ue_rl.envs.controls import EngineControls, GoalReward, check_render_mode, connected, goal_reward, render_mode_of
-from ue_rl.envs.episodes import begin_episodes, start_episodes
+from ue_rl.envs.episodes import Reset, begin_episodes, start_episodes
 from ue_rl.envs.infos import is_number, put_arrays
 from ue_rl.envs.journal import Journal
 from ue_rl.envs.masks import Masks
@@ -114,7 +114,7 @@ class UnrealVecEnv(EngineControls, Resumable, VecEnv):
         self._started = np.zeros(n, np.int64)  # the step at which each env's episode began
         self._told: set[str] = set()
         self.journal: Journal | None = None
-        self._resetting: Transport = transport
+        self._reset_by: Reset | None = None
         self.on_failure: Callable[[BaseException], object] | None = None
         super().__init__(
             n, observation_space(self.engine_spec, zero_based=True), action_space(self.engine_spec, zero_based=True)
@@ -132,7 +132,7 @@ class UnrealVecEnv(EngineControls, Resumable, VecEnv):
         if self.journal is not None and self.journal.first is not None:
             return self._first_recorded(*self.journal.first)
         seeds, options = self._used("SEED", self._seeds), self._used("OPTIONS", self._options)
-        buffers = start_episodes(self._resetting, None, seeds, options)
+        buffers = start_episodes(self.transport, None, seeds, options, self._reset_by)
         self._returns[:] = 0
         self._started[:] = self._steps
         self.reset_infos = [dict(buffers.infos.get(env, {})) for env in range(self.num_envs)]
@@ -232,7 +232,7 @@ class UnrealVecEnv(EngineControls, Resumable, VecEnv):
                     "l": int(self._steps - self._started[env]),
                     "t": round(time.time() - self._begun, 6),
                 }
-        for new, begun, cut in begin_episodes(self._resetting, finished, also_cut=True):
+        for new, begun, cut in begin_episodes(self.transport, finished, also_cut=True, reset=self._reset_by):
             for env in cut:
                 infos[env].update(self._cut_off(env, new, obs))
             self._begin(list(begun), new, obs)

@@ -17,7 +17,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ue_rl.errors import SegmentInvalid
 from ue_rl.shm.bell import Bell
 from ue_rl.shm.header import (
     ACTION_SEQ,
@@ -33,10 +32,8 @@ from ue_rl.shm.header import (
     plan,
 )
 from ue_rl.shm.ring import Ring
-from ue_rl.spec import EnvSpec, ImageSpec
 from ue_rl.system.compiled import load
 from ue_rl.system.spin import ENGINE_SPIN_US, TRAINER_SPIN_US
-from ue_rl.wire.handshake import decode_handshake
 
 __all__ = ["HEADER_SIZE", "Header", "Ring", "StepMemory", "plan"]
 
@@ -116,26 +113,11 @@ class StepMemory:
         load("sync").store_u32(memory, 0, header.magic)  # last: a reader that finds the magic finds everything
         return cls(memory)
 
-    def spec(self) -> EnvSpec:
-        """The session's EnvSpec; of a plain producer, what its header says.
-
-        Raises:
-            SegmentInvalid, HandshakeError: the CONFIG line is broken, or disagrees with the header.
-        """
-        header = self.header
-        if not header.extended:
-            return EnvSpec(
-                header.obs_size, header.act_size, num_envs=header.num_envs, version=0, image=ImageSpec.of(header)
-            )
-        start, size = header.regions["config"]
-        spec = decode_handshake(bytes(memoryview(self.buffer).cast("B")[start : start + size]))
-        fields = [(name, getattr(header, name), getattr(spec, name)) for name in ("obs_size", "act_size", "mask_size")]
-        fields.append(("num_envs", header.num_envs, spec.num_rows))
-        fields.append(("present_offset", header.present_offset > 0, bool(spec.groups)))
-        for name, expected, got in [*fields, ("IMAGE", ImageSpec.of(header), spec.image)]:
-            if got != expected:
-                raise SegmentInvalid("the CONFIG line and the header disagree", field=name, expected=expected, got=got)
-        return spec
+    @property
+    def config(self) -> bytes:
+        """The CONFIG line; b"" with a plain producer."""
+        start, size = self.header.regions["config"] if self.header.extended else (0, 0)
+        return bytes(memoryview(self.buffer).cast("B")[start : start + size])
 
     def bell(self, engine: bool, sock: Any = None, spin_us: float | None = None) -> Bell:
         """The Bell of one side: it publishes that side's counter and waits for the other's.

@@ -85,6 +85,12 @@ class ActionSpec:
         return np.full(self.size, self.low, np.float32), np.full(self.size, self.high, np.float32)
 
     @property
+    def lowest(self) -> NDArray[np.int64]:
+        """The lowest choice of each number, int64 [size], of a space with choices; 0 of a number that has none."""
+        low = self.bounds[0] if self.kind is ActionKind.HYBRID else self.starts or (0,)
+        return np.where(np.array(self.counts) > 0, low, 0).astype(np.int64)
+
+    @property
     def tree(self) -> Space:
         """`space`, or the one leaf that the fields above say: a row of numbers, or choices."""
         if self.space is not None:

@@ -2,7 +2,7 @@
 
 A tree is a Leaf, or a Branch of named parts. On the wire and in memory it is still one flat row of float32: the leaves'
 numbers one after the other, in the tree's order, arrays in row-major order (C order). ue_rl/wire/space_text.py reads
-and writes the trees of the handshake, ue_rl/envs/spaces.py turns them into Gymnasium's spaces. Source:
+and writes the trees of the handshake, ue_rl/spaces/gymnasium.py turns them into Gymnasium's spaces and back. Source:
 docs/protocol.md, section "Spaces".
 """
 

@@ -7,7 +7,6 @@ from numpy.typing import NDArray
 
 from ue_rl.buffers import StepBuffers
 from ue_rl.errors import MalformedMessage
-from ue_rl.spaces.tree import choices
 from ue_rl.spec import EnvSpec
 
 
@@ -17,7 +16,7 @@ def layouts(spec: EnvSpec) -> tuple[NDArray[np.int32] | None, NDArray[np.int32] 
     if not spec.groups and not masked:
         return None, None
     ones = [group.spec for group in spec.groups for _ in range(group.count)] or [spec]
-    counts = {id(one): _choices(one) for one in ones} if masked else {}
+    counts = {id(one): np.array(one.action_spec.counts, np.int64) for one in ones} if masked else {}
     width = max((len(found) for found in counts.values()), default=0)
     states, requests = np.zeros((len(ones), 2 + width), np.int32), np.zeros((len(ones), 2), np.int32)
     for row, one in enumerate(ones):
@@ -26,12 +25,6 @@ def layouts(spec: EnvSpec) -> tuple[NDArray[np.int32] | None, NDArray[np.int32] 
             found = counts[id(one)]
             states[row, 1], states[row, 2 : 2 + len(found)] = found.sum(), found
     return states, requests if spec.groups else None
-
-
-def _choices(one: EnvSpec) -> NDArray[np.int64]:
-    """How many choices each number of an action has; 0 for a number of a BOX, so that errors count as the row does."""
-    action = one.action_spec
-    return np.array(action.counts, np.int64) if action.space is None else choices(action.space)
 
 
 def live_rows(

@@ -26,7 +26,7 @@ from ue_rl.wire.json_text import json_object, json_text
 from ue_rl.wire.kernels_writing import end_line
 from ue_rl.wire.limits import line_limit
 from ue_rl.wire.refusals import nonfinite_action, nonfinite_state, refusal
-from ue_rl.wire.settings import check_settings, read_known, settings_text
+from ue_rl.wire.settings import check_parameter, read_known, settings_text
 
 _FORMS = {EnvType.MULTI: k.FORM_MULTI, EnvType.SINGLE: k.FORM_SINGLE, EnvType.RLBASE: k.FORM_RLBASE}
 _FIRST = np.zeros(1, np.intp)  # the env ids of a line of one env
@@ -110,7 +110,8 @@ class Codec:
         """One line asking `env_ids` (None: all) for a new episode; `seeds`, `options` and `parameters` align with them.
 
         Raises:
-            ConfigurationError: an option is no JSON, or a parameter is none that the engine has.
+            ConfigurationError: an option is no JSON, or a parameter out of its range.
+            UnsupportedByEngine: the engine has no such parameter.
         """
         if env_ids is None and seeds is None and options is None and parameters is None:
             if self._reset_all is None:
@@ -333,7 +334,9 @@ class Codec:
         if options is not None:
             text += f";OPTIONS={quote(json_text(options, 'OPTIONS', env), safe='')}"
         if parameters:
-            check_settings(self.spec.parameters, parameters, env)
+            known = {parameter.name: parameter for parameter in self.spec.parameters}
+            for name, value in parameters.items():
+                check_parameter(known, name, value, "SET", env)
             text += f";SET={settings_text(parameters)}"
         return text.encode()
 

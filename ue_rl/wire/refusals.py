@@ -41,10 +41,7 @@ _KIND: dict[int, tuple[type[ProtocolError], str]] = {
     k.BAD_FLAG: (MalformedMessage, "a flag is neither 0 nor 1"),
     k.NOT_A_FIELD: (MalformedMessage, "the text is not a field of the protocol"),
     k.TRUNC_WITHOUT_DONE: (MalformedMessage, "TRUNC=1 came with DONE=0"),
-    k.RUN_TOGETHER: (
-        MalformedMessage,
-        "the last observation and the reward run together and cannot be told apart",
-    ),
+    k.RUN_TOGETHER: (MalformedMessage, "the last observation and the reward run together and cannot be told apart"),
     k.BAD_INTEGER: (MalformedMessage, "a non-negative integer was expected"),
     k.OTHER_ENV: (UnknownEnv, "the line came on another env's socket"),
     k.UNKNOWN_AGENT: (UnknownEnv, "the env has no such agent"),

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import Any
 from urllib.parse import unquote
 
 import numpy as np
 
-from ue_rl.errors import ConfigurationError, MalformedMessage, NonFiniteValue, UnsupportedByEngine
+from ue_rl.errors import ConfigurationError, MalformedMessage, NonFiniteValue, UnsupportedByEngine, nearest
 from ue_rl.spec import EnvSpec, Parameter
 from ue_rl.wire.space_text import name_text
 
@@ -58,30 +58,46 @@ def settings_text(settings: Mapping[str, float], field: str = "SET") -> str:
     return ",".join(parts)
 
 
-def check_settings(known: Sequence[Parameter], settings: Mapping[str, Any], env_id: int | None = None) -> None:
-    """Raises where an engine with the parameters `known` cannot set one of `settings`; `env_id` is for the error.
+def find_parameter(
+    known: Mapping[str, Parameter], name: str, field: str | None = None, env_id: int | None = None
+) -> Parameter:
+    """The parameter `name` of an engine that has those in `known`.
+
+    Args:
+        field, env_id: for the error; None: the name, and none.
 
     Raises:
-        ConfigurationError: it has no such parameter, or not with this value. UnsupportedByEngine: it has none at all.
+        UnsupportedByEngine: it has none of this name, or none at all.
     """
-    ranges = {parameter.name: (parameter.low, parameter.high) for parameter in known}
-    if settings and not ranges:
-        raise UnsupportedByEngine(
-            "the engine has no parameters", env_id=env_id, field="SET", expected="PARAMS=.. in the handshake",
-            got=", ".join(map(str, settings)),
-        )  # fmt: skip
-    for name, value in settings.items():
-        if name not in ranges:
+    if name in known:
+        return known[name]
+    what, expected, cure = "has no such parameter", ", ".join(known), nearest(name, known)
+    got: str | None = name
+    if not known:
+        what, expected, got = "has no parameters that a trainer may set", "PARAMS in its handshake", None
+        cure = "leave them out, or let the game list them (docs/protocol.md, section 8)"
+    raise UnsupportedByEngine(
+        f"this engine {what}", env_id=env_id, field=field or name, expected=expected, got=got, cure=cure
+    )
+
+
+def check_parameter(
+    known: Mapping[str, Parameter], name: str, value: Any, field: str | None = None, env_id: int | None = None
+) -> None:
+    """Raises where the parameter `name` cannot have this value, or a value of this range, (low, high).
+
+    Raises:
+        UnsupportedByEngine: see find_parameter. ConfigurationError: not a number, or out of the parameter's range.
+    """
+    parameter = find_parameter(known, name, field, env_id)
+    for bound in value if isinstance(value, tuple) else (value,):
+        number = isinstance(bound, (int, float, np.integer, np.floating))
+        if not number or not -math.inf < bound < math.inf or not parameter.low <= bound <= parameter.high:
             raise ConfigurationError(
-                "the engine has no such parameter", env_id=env_id, field="SET", expected=", ".join(ranges), got=name
-            )
-        low, high = ranges[name]
-        number = isinstance(value, (int, float, np.integer, np.floating))
-        if not number or not -math.inf < value < math.inf or not low <= value <= high:
-            what = "out of range" if number else "a number"
-            raise ConfigurationError(
-                f"a parameter is {what}: {name}", env_id=env_id, field="SET", expected=f"{low:g} to {high:g}", got=value
-            )
+                f"a parameter is {'out of range' if number else 'a number'}: {name}", env_id=env_id,
+                field=field or name, expected=f"{parameter.low:g} to {parameter.high:g}",
+                got=" to ".join(f"{end:g}" for end in dict.fromkeys(value)) if isinstance(value, tuple) else value,
+            )  # fmt: skip
 
 
 def names_text(names: Iterable[str], field: str = "GET") -> str:

@@ -24,6 +24,7 @@ from ue_rl.bridges.calls import answer_call
 from ue_rl.bridges.tcp.session import EngineSession
 from ue_rl.buffers import ActionBatch, StepBuffers
 from ue_rl.compliance.garbage import mutate
+from ue_rl.connections.shm.attach import spec_of
 from ue_rl.inference.server.engine import Engine
 from ue_rl.inference.server.server import PolicyServer
 from ue_rl.shm.header import HEADER_SIZE
@@ -403,7 +404,7 @@ class _Headers:
             try:
                 found.end_of(1)
                 found.words.check_step(found.obs, found.rewards, found.dones, found.truncated)
-                found.spec()
+                spec_of(found)
             finally:
                 found.release()
 

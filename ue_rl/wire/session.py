@@ -90,6 +90,11 @@ class Session:
         self.reason: str | None = None
         self._cause: dict[str, Any] = {}  # the parts of the first error; not the error, whose traceback holds frames
 
+    @property
+    def ended(self) -> bool:
+        """Was it closed, or has it failed?"""
+        return self.state in _ENDED
+
     def on(self, event: Event, reason: object = None) -> None:
         """Takes an event; `reason` is for FAIL: the first one is what every later refusal says.
 

@@ -1,11 +1,14 @@
-"""Gymnasium's spaces as space trees: what the handshake says of them, and values of them as flat rows and back.
+"""Gymnasium's spaces and the trees of the handshake, each made from the other; and their values as flat rows.
 
-The trees are those of ue_rl/spaces/tree.py; the row's order is the tree's, which is the order of the space's own parts.
+DICT is a Dict in the tree's order, TUPLE a Tuple, BOX a Box of its shape and dtype, DISCRETE a Discrete, MULTI_DISCRETE
+a MultiDiscrete, MULTI_BINARY a MultiBinary. IMAGE is a Box uint8 0..255, whose shape the handshake's IMAGE says. A row
+has the numbers of the leaves in the tree's order, which is the order of the space's own parts.
 """
 
 from __future__ import annotations
 
 import functools
+import inspect
 import math
 import operator
 from collections.abc import Callable
@@ -13,17 +16,73 @@ from typing import Any
 
 import numpy as np
 from gymnasium import spaces
+from gymnasium.vector.utils import batch_space
 from numpy.typing import NDArray
 
 from ue_rl.errors import ConfigurationError
 from ue_rl.spaces.tree import DTYPES, MAX_EXACT, Branch, Leaf, LeafKind, Space, beyond_exact, box, leaves
-from ue_rl.spec import ImageSpec
 
 Key = str | int
 Path = tuple[Key, ...]
 Target = tuple[Callable[[Any], Any], NDArray[Any]]
 _IMAGE = "Box uint8 0..255 [height, width], [height, width, channels] or [channels, height, width]"
 _CARRIED = "Dict, Tuple, Box, Discrete, MultiDiscrete, MultiBinary"
+# Older versions keep the order of a list of parts without being told.
+_ORDER: dict[str, Any] = {"sort_keys": False} if "sort_keys" in inspect.signature(spaces.Dict).parameters else {}
+
+
+# -- tree -> space
+
+
+def gymnasium_space(tree: Space, image_shape: tuple[int, ...] = (), zero_based: bool = False) -> spaces.Space[Any]:
+    """The Gymnasium space of a tree.
+
+    Args:
+        image_shape: of what its IMAGE leaf stands for. zero_based: choices count from 0, whatever the engine does.
+    """
+    if isinstance(tree, Branch):
+        parts = [(name, gymnasium_space(part, image_shape, zero_based)) for name, part in tree.parts]
+        return spaces.Dict(parts, **_ORDER) if tree.named else spaces.Tuple([part for _, part in parts])
+    if tree.kind is LeafKind.IMAGE:
+        return spaces.Box(0, 255, image_shape, np.uint8)
+    if tree.kind is LeafKind.BOX:
+        dtype = np.dtype(tree.dtype)
+        low, high = (np.full(tree.size, bound, dtype).reshape(tree.shape) for bound in (tree.low, tree.high))
+        return spaces.Box(low, high, tree.shape, dtype.type)
+    if tree.kind is LeafKind.MULTI_BINARY:
+        return spaces.MultiBinary(tree.size if len(tree.shape) == 1 else tree.shape)
+    return _discrete(tree, zero_based)
+
+
+def _discrete(leaf: Leaf, zero_based: bool) -> spaces.Discrete | spaces.MultiDiscrete:
+    """A Discrete (of no shape) or a MultiDiscrete; one that counts from 0 where the engine does not says so.
+
+    `engine_starts` is that note, int64 [size]: a model keeps its spaces, and its exported file counts as the engine.
+    """
+    starts = np.array(leaf.starts or (0,) * leaf.size, np.int64)
+    first = np.zeros_like(starts) if zero_based else starts
+    made: spaces.Discrete | spaces.MultiDiscrete
+    if not leaf.shape:
+        made = spaces.Discrete(leaf.counts[0], start=int(first[0]))
+    else:
+        made = spaces.MultiDiscrete(
+            np.array(leaf.counts, np.int64).reshape(leaf.shape), start=first.reshape(leaf.shape)
+        )
+    if zero_based and leaf.starts:
+        vars(made)["engine_starts"] = starts
+    return made
+
+
+def batched(space: spaces.Space[Any], n: int) -> spaces.Space[Any]:
+    """The space of `n` values at once; Gymnasium's own function sorts a Dict's keys in versions before 1.3."""
+    if isinstance(space, spaces.Dict):
+        return spaces.Dict([(name, batched(part, n)) for name, part in space.spaces.items()], **_ORDER)
+    if isinstance(space, spaces.Tuple):
+        return spaces.Tuple([batched(part, n) for part in space.spaces])
+    return batch_space(space, n)
+
+
+# -- space -> tree
 
 
 def tree_of(space: Any, field: str, image: Path | None = None, at: Path = ()) -> Space:
@@ -68,6 +127,21 @@ def tree_of(space: Any, field: str, image: Path | None = None, at: Path = ()) ->
         raise _refused(error.message, field, at, space if error.got is None else error.got, None) from error
 
 
+def _box(space: spaces.Box) -> Leaf:
+    low, high, kind = np.asarray(space.low), np.asarray(space.high), np.dtype(space.dtype)
+    if not math.prod(space.shape):
+        raise ConfigurationError("a Box without numbers", expected="sizes of 1 or more", got=space.shape)
+    if (low == low.flat[0]).all() and (high == high.flat[0]).all():  # said once, however many numbers there are
+        low, high = low.ravel()[:1], high.ravel()[:1]
+    if kind == np.float64:
+        return box(space.shape, low, high, "float64")
+    if kind.kind == "f":
+        with np.errstate(over="ignore"):
+            return box(space.shape, np.asarray(low, np.float32), np.asarray(high, np.float32))
+    dtype = "uint8" if kind.kind == "b" else kind.name if kind.name in DTYPES else "int64"  # uint32, uint64
+    return box(space.shape, low, high, dtype)
+
+
 def find_image(space: Any) -> Path:
     """Where the one image of an observation space stands.
 
@@ -86,21 +160,24 @@ def find_image(space: Any) -> Path:
     )  # fmt: skip
 
 
-def part_at(space: Any, path: Path) -> Any:
-    """The space, or the value, that stands at `path`."""
-    return functools.reduce(operator.getitem, path, space)
+def _images(space: Any, at: Path) -> list[Path]:
+    if isinstance(space, (spaces.Dict, spaces.Tuple)):
+        return [path for name, part in _parts(space) for path in _images(part, (*at, name))]
+    if not isinstance(space, spaces.Box) or space.dtype != np.uint8 or len(space.shape) not in (2, 3):
+        return []
+    return [at] if (space.low == 0).all() and (space.high == 255).all() else []
 
 
-def image_spec(space: spaces.Box, only: bool) -> ImageSpec:
-    """The image as SB3 sees it; the order of the env's own array is kept.
+def _parts(space: Any) -> list[tuple[Any, Any]]:
+    return list(space.spaces.items()) if isinstance(space, spaces.Dict) else list(enumerate(space.spaces))
 
-    Of three dimensions the shortest holds the channels, first or last; where it is the middle one, the channels are
-    last. Two dimensions are one channel.
-    """
-    shape = space.shape if len(space.shape) == 3 else (*space.shape, 1)
-    if len(space.shape) == 3 and int(np.argmin(shape)) == 0:
-        return ImageSpec(shape[1], shape[2], shape[0], channels_first=True, only=only)
-    return ImageSpec(shape[0], shape[1], shape[2], only=only)
+
+def _refused(what: str, field: str, at: Path, got: Any, cure: str | None) -> ConfigurationError:
+    place = " / ".join(map(str, at)) or "the whole of it"
+    return ConfigurationError(f"{what} (at: {place})", field=field, expected=_CARRIED, got=got, cure=cure)
+
+
+# -- values
 
 
 class ObservationWriter:
@@ -167,55 +244,22 @@ def getter(path: Path) -> Callable[[Any], Any]:
 
 def action_reader(space: Any) -> Callable[[NDArray[np.float32]], Any]:
     """From a flat row float32 [size] to an action as the env takes it: its form, its dtypes, arrays of its own."""
-    if isinstance(space, spaces.Dict):
-        named = list(zip(space.spaces, _readers(list(space.spaces.values())), strict=True))
-        return lambda row: {name: read(row[low:high]) for name, (read, low, high) in named}
-    if isinstance(space, spaces.Tuple):
-        parts = _readers(list(space.spaces))
-        return lambda row: tuple(read(row[low:high]) for read, low, high in parts)
+    if isinstance(space, (spaces.Dict, spaces.Tuple)):
+        readers: list[tuple[Any, Callable[[NDArray[np.float32]], Any], slice]] = []
+        at = 0
+        for name, part in _parts(space):
+            size = tree_of(part, "ACT_SPACE").size
+            readers.append((name, action_reader(part), slice(at, at + size)))
+            at += size
+        if isinstance(space, spaces.Tuple):
+            return lambda row: tuple(read(row[cut]) for _, read, cut in readers)
+        return lambda row: {name: read(row[cut]) for name, read, cut in readers}
     if isinstance(space, spaces.Discrete):
         kind = np.dtype(space.dtype).type
         return lambda row: kind(row.item(0))
     assert isinstance(space, (spaces.Box, spaces.MultiDiscrete, spaces.MultiBinary))
     shape, dtype = space.shape, space.dtype
     return lambda row: row.reshape(shape).astype(dtype)
-
-
-def _readers(parts: list[Any]) -> list[tuple[Callable[[NDArray[np.float32]], Any], int, int]]:
-    """(reader, first number, end) of each part of a row."""
-    found, at = [], 0
-    for part in parts:
-        size = tree_of(part, "ACT_SPACE").size
-        found.append((action_reader(part), at, at + size))
-        at += size
-    return found
-
-
-def _box(space: spaces.Box) -> Leaf:
-    low, high, kind = np.asarray(space.low), np.asarray(space.high), np.dtype(space.dtype)
-    if not math.prod(space.shape):
-        raise ConfigurationError("a Box without numbers", expected="sizes of 1 or more", got=space.shape)
-    if (low == low.flat[0]).all() and (high == high.flat[0]).all():  # said once, however many numbers there are
-        low, high = low.ravel()[:1], high.ravel()[:1]
-    if kind == np.float64:
-        return box(space.shape, low, high, "float64")
-    if kind.kind == "f":
-        with np.errstate(over="ignore"):
-            return box(space.shape, np.asarray(low, np.float32), np.asarray(high, np.float32))
-    dtype = "uint8" if kind.kind == "b" else kind.name if kind.name in DTYPES else "int64"  # uint32, uint64
-    return box(space.shape, low, high, dtype)
-
-
-def _parts(space: Any) -> list[tuple[Any, Any]]:
-    return list(space.spaces.items()) if isinstance(space, spaces.Dict) else list(enumerate(space.spaces))
-
-
-def _images(space: Any, at: Path) -> list[Path]:
-    if isinstance(space, (spaces.Dict, spaces.Tuple)):
-        return [path for name, part in _parts(space) for path in _images(part, (*at, name))]
-    if not isinstance(space, spaces.Box) or space.dtype != np.uint8 or len(space.shape) not in (2, 3):
-        return []
-    return [at] if (space.low == 0).all() and (space.high == 255).all() else []
 
 
 def _exact(get: Callable[[Any], Any], path: tuple[str, ...]) -> Callable[[Any], Any]:
@@ -241,8 +285,3 @@ def _follow(path: Path, value: Any) -> Any:
 
 def _itself(value: Any) -> Any:
     return value
-
-
-def _refused(what: str, field: str, at: Path, got: Any, cure: str | None) -> ConfigurationError:
-    place = " / ".join(map(str, at)) or "the whole of it"
-    return ConfigurationError(f"{what} (at: {place})", field=field, expected=_CARRIED, got=got, cure=cure)
