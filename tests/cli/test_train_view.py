@@ -147,7 +147,7 @@ def test_a_log_line_goes_where_stderr_goes_now(monkeypatch: pytest.MonkeyPatch) 
     above_the_bar = io.StringIO()
     monkeypatch.setattr(sys, "stderr", above_the_bar)
     logging.getLogger("ue_rl.engines").warning("engine 1 was lost")
-    logging.getLogger("ue_rl.training.learner").warning("told by the report")
+    logging.getLogger("ue_rl.training.learning").warning("told by the report")
     assert above_the_bar.getvalue() == "WARNING engine 1 was lost\n"
 
 

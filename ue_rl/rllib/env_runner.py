@@ -45,7 +45,6 @@ from ue_rl.rllib.failures import NamedFailures
 from ue_rl.rllib.news import Connected, Sender
 from ue_rl.rllib.records import RecordedEnv
 from ue_rl.rllink.episodes import EpisodeCutter
-from ue_rl.wire.handshake import encode_handshake
 
 _log = logging.getLogger("ue_rl.rllib")
 _OF_TIMERS = inspect.signature(MetricsLogger.log_time).parameters["reduce"].default  # "ema"; Ray 2.52 calls it "mean"
@@ -104,8 +103,8 @@ class UnrealEnvRunner(NamedFailures, SingleAgentEnvRunner):  # type: ignore[misc
         env = RecordedEnv(engines, lambda: sender.played(env.record, engines))
         self.env = _Env(env)
         self.num_envs = env.num_envs
-        handshake = encode_handshake(replace(engines.spec, shm=None))
-        sender.tell(Connected(handshake, self.num_envs, dict(engines.describe())), wait=True)
+        spec = replace(engines.spec, shm=None)
+        sender.tell(Connected(spec, self.num_envs, dict(engines.describe())), wait=True)
         self._needs_initial_reset = True
         self._number = index
         self._cutter = None

@@ -5,12 +5,10 @@ from __future__ import annotations
 import logging
 import time
 import traceback
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ue_rl.errors import ConfigurationError, UeRlError, printable
+from ue_rl.errors import UeRlError, printable
 from ue_rl.training.directory import RunDirectory
 
 if TYPE_CHECKING:
@@ -27,11 +25,10 @@ def sentence(error: BaseException) -> str:
     return f"{type(error).__name__}: {printable(text, lines=True)}"
 
 
-def said_of(report: ExportReport, reference: str) -> str:
-    """How an exported file compares with `reference`, for the summary."""
-    largest, equal = f"largest difference {report.max_abs_difference:.1g}", f"equal to {reference}"
-    rounding = f"{equal} but for the rounding of float32; {largest}"
-    return rounding if report.reason == "rounding" else f"{equal}, {largest}"
+def said_of(report: ExportReport) -> str:
+    """How an exported file compares with what it was made of, for the summary."""
+    rounding = " but for the rounding of float32;" if report.reason == "rounding" else ","
+    return f"equal to {report.reference}{rounding} largest difference {report.max_abs_difference:.1g}"
 
 
 def note(error: BaseException, run: RunDirectory, env_steps: int) -> Path | None:
@@ -53,27 +50,3 @@ def note(error: BaseException, run: RunDirectory, env_steps: int) -> Path | None
         _log.error("%s could not be written: %s", path, failed)
         return None
     return path
-
-
-@contextmanager
-def writable(run: RunDirectory) -> Iterator[None]:
-    """Before anything is learnt, a folder that cannot be written into is said.
-
-    Raises:
-        ConfigurationError: the block raised an OSError.
-    """
-    try:
-        yield
-    except OSError as error:
-        raise ConfigurationError(
-            f"{run.path} cannot be written", field="log_dir", got=str(error),
-            cure="free some space, or check the folder's permissions",
-        ) from error  # fmt: skip
-
-
-def closed(close: Callable[[], object]) -> None:
-    """Closes what shows or writes: what it raises must not keep the model from being saved."""
-    try:
-        close()
-    except Exception as error:  # noqa: BLE001 - anybody's report
-        _log.error("%s: %s", type(error).__name__, error)

@@ -11,7 +11,7 @@ import json
 import types
 import typing
 import zipfile
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -20,8 +20,7 @@ from stable_baselines3.common.vec_env import VecEnv, VecNormalize
 
 from ue_rl.envs.hybrid_box import outgrown
 from ue_rl.errors import ConfigurationError, UeRlError, nearest
-from ue_rl.saving.checkpoints import CheckpointStore
-from ue_rl.training.config import read_config
+from ue_rl.training.found import config_near, find, statistics_names, statistics_of
 from ue_rl.training.hyperparameters import applied, loadable, tuned_for
 from ue_rl.training.options import TrainOptions
 
@@ -49,14 +48,9 @@ def find_start(options: TrainOptions) -> Start:
         ConfigurationError: there is none, it is no model of SB3, or its statistics are missing.
     """
     path = Path(options.init_from or "")
-    model = path
-    if path.is_dir():
-        last = CheckpointStore(path / "checkpoints").last
-        model = (last.path if last else path) / "model.zip"
+    model = find(path).path
     check_model(model, "init_from")
-    beside = [model.with_name(f"{model.stem}_vecnormalize.pkl"), model.with_name("vecnormalize.pkl")]
-    statistics = next((file for file in beside if file.is_file()), None)
-    config = _config_near(model)
+    statistics, config = statistics_of(model), config_near(model)
     said = [] if model == path else [f"init_from: {model}"]
     if config.get("algo", options.algo) != options.algo:
         raise ConfigurationError(
@@ -66,7 +60,7 @@ def find_start(options: TrainOptions) -> Start:
     if statistics is None and config.get("normalize"):
         raise ConfigurationError(
             f"{model} was learnt on normalized observations, and their statistics are missing", fault="caller",
-            field="init_from", expected=" or ".join(file.name for file in beside),
+            field="init_from", expected=" or ".join(file.name for file in statistics_names(model)),
             cure="put the file beside the model, or begin with a checkpoint that has it",
         )  # fmt: skip
     if statistics is None and options.normalize:
@@ -148,14 +142,10 @@ def load_statistics(path: Path, env: VecEnv) -> VecNormalize:
     Raises:
         ConfigurationError: it is no such file, or one of other observations.
     """
-    return _unpickled(path, lambda: VecNormalize.load(str(path), env))  # type: ignore[no-any-return]
-
-
-def _unpickled(path: Path, load: Callable[[], Any]) -> Any:
     try:
         if not path.is_file():
             raise FileNotFoundError("there is no such file")
-        return load()
+        return VecNormalize.load(str(path), env)
     except UeRlError:
         raise
     except Exception as error:  # what unpickling raises is anything
@@ -212,14 +202,3 @@ def _fits(value: Any, allowed: list[Any]) -> bool:
     if isinstance(value, int) and not isinstance(value, bool):
         return int in allowed or float in allowed
     return type(value) in allowed
-
-
-def _config_near(model: Path) -> dict[str, Any]:
-    """The config.yaml of the run that a model belongs to; {} for one that stands alone."""
-    for folder in list(model.absolute().parents)[:3]:
-        if (folder / "config.yaml").is_file():
-            try:
-                return read_config(folder / "config.yaml")
-            except ConfigurationError:
-                return {}
-    return {}
