@@ -127,10 +127,8 @@ def _of_rllib() -> Any:
     from importlib.util import find_spec
 
     if find_spec("ray") is None:
-        raise ExportError(
-            "a checkpoint of RLlib's needs Ray", fault="caller",
-            cure="install it with: pip install 'ue_rl[train,rllib]'",
-        )  # fmt: skip
+        cure = "install it with: pip install 'ue_rl[train,rllib]'"
+        raise ExportError("a checkpoint of RLlib's needs Ray", fault="caller", cure=cure)
     from ue_rl.rllib import load_and_export_rl_module
 
     return load_and_export_rl_module

@@ -13,7 +13,7 @@ from typing import Any
 
 import click
 
-from ue_rl.cli.common import WrongCommandLine, console, engine_url, nul_terminated_option, seconds
+from ue_rl.cli.common import WrongCommandLine, connection_flags, console, engine_url
 from ue_rl.cli.export import model_in
 from ue_rl.training.found import is_of_rllib, statistics_of
 
@@ -21,14 +21,7 @@ from ue_rl.training.found import is_of_rllib, statistics_of
 @click.command(short_help="Let a policy act.")
 @click.argument("model", metavar="MODEL|RUN", type=click.Path(path_type=Path))
 @click.option("--vecnormalize", type=click.Path(path_type=Path), help="For a model.zip: VecNormalize's statistics.")
-@click.option("--host", default="127.0.0.1", show_default=True, help="A name, ADDRESS[:PORT], or shm://NAME.")
-@click.option("--port", type=click.IntRange(1, 65535), default=7777, show_default=True)
-@click.option("--transport", type=click.Choice(["auto", "tcp", "shm"]), default="auto", show_default=True)
-@click.option("--channel", type=click.Choice(["auto", "shared", "per_env"]), default="auto", show_default=True)
-@click.option(
-    "--timeout", type=float, callback=seconds, default=30.0, show_default=True, help="Seconds that a step may take."
-)
-@nul_terminated_option
+@connection_flags(30.0, "Seconds that a step may take.")
 @click.option("--env", help="Host this Gymnasium env instead of connecting to an engine.")
 @click.option("--num-envs", type=click.IntRange(1), default=1, show_default=True, help="Envs to host.")
 @click.option("--episodes", type=click.IntRange(1), default=10, show_default=True)
@@ -121,10 +114,9 @@ def _model_in(folder: Path) -> Path:
     if (folder / "model.onnx").exists():
         return folder / "model.onnx"
     if is_of_rllib(folder):
-        raise WrongCommandLine(
-            "nothing of this run is exported", field="model", got=str(folder), expected="a model.onnx in it",
-            cure=f"write one: ue-rl export {folder}",
-        )  # fmt: skip
+        what = "nothing of this run is exported"
+        cure = f"write one: ue-rl export {folder}"
+        raise WrongCommandLine(what, field="model", got=str(folder), expected="a model.onnx in it", cure=cure)
     return model_in(folder).path
 
 

@@ -21,8 +21,7 @@ from ue_rl.engines.lifecycle import Listener
 from ue_rl.engines.restarts import Restarts
 from ue_rl.engines.transport import EnginesTransport
 from ue_rl.errors import ConfigurationError, nearest
-from ue_rl.training.embedded import serve_command
-from ue_rl.training.engine import engines_at, engines_started, set_game
+from ue_rl.training.engine import engines_at, engines_started, serve_command, set_game
 from ue_rl.transport import closed_if_it_fails
 
 _log = logging.getLogger("ue_rl.rllib")
@@ -103,18 +102,15 @@ def _engines(
     if kind == "url":
         urls = said["url"].get(worker_index) if isinstance(said["url"], Mapping) else said["url"]
         if not urls:
-            raise ConfigurationError(
-                "no engine for this env runner", field="url", expected=f"a url for worker_index {worker_index}",
-                got=said["url"],
-            )  # fmt: skip
+            expected = f"a url for worker_index {worker_index}"
+            raise ConfigurationError("no engine for this env runner", field="url", expected=expected, got=said["url"])
         urls = [urls] if isinstance(urls, str) else list(urls)
         return engines_at(urls, restarts, on_change, reconnect=said["reconnect"], wait=said["wait"], **connection)
     count = said["num_engines"]
     if count < 1 or num_envs % count:
-        raise ConfigurationError(
-            "the envs cannot be shared out among the engines", field="num_engines",
-            expected=f"a number that {num_envs} envs can be divided by", got=count,
-        )  # fmt: skip
+        what = "the envs cannot be shared out among the engines"
+        expected = f"a number that {num_envs} envs can be divided by"
+        raise ConfigurationError(what, field="num_engines", expected=expected, got=count)
     if kind == "bridge":
         words = [sys.executable, "-m", "ue_rl", "serve", "--bridge", said["bridge"], "--shm"]
         command: Any = [*words, "--num-envs", "{num_envs}", "--port", "{port}"]

@@ -161,10 +161,9 @@ class UnrealEnvRunner(NamedFailures, SingleAgentEnvRunner):  # type: ignore[misc
         except Exception as error:
             if not self._sender.heard:
                 raise
-            raise InferenceError(
-                f"the policy or the env failed: {type(error).__name__}: {str(error).partition(chr(10))[0]}",
-                cure="look for losses that are not numbers in progress.csv, and in Ray's logs in /tmp/ray",
-            ) from error
+            what = f"the policy or the env failed: {type(error).__name__}: {str(error).partition(chr(10))[0]}"
+            cure = "look for losses that are not numbers in progress.csv, and in Ray's logs in /tmp/ray"
+            raise InferenceError(what, cure=cure) from error
         return episodes
 
     def tell_played(self) -> None:

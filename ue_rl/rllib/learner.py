@@ -35,9 +35,8 @@ from ue_rl.saving.stopping import Stopping
 from ue_rl.spec import EnvSpec
 from ue_rl.training.comparison import check_spaces, check_unfinished
 from ue_rl.training.directory import RunDirectory
-from ue_rl.training.ending import sentence
 from ue_rl.training.engine import NO_TIME_SCALE
-from ue_rl.training.learning import Learner
+from ue_rl.training.learning import Learner, sentence
 from ue_rl.training.options import TrainOptions
 from ue_rl.training.report import Report
 from ue_rl.training.watching import diverged
@@ -199,10 +198,9 @@ class RllibLearner(Learner):
         deadline = time.monotonic() + self.options.start_timeout
         while not group.probe_unhealthy_env_runners():
             if time.monotonic() >= deadline:
-                raise EngineDisconnected(
-                    f"no env runner has come back within {self.options.start_timeout:g} s", fault="caller",
-                    cure="their processes were killed: look for memory (dmesg), and in Ray's logs in /tmp/ray",
-                )  # fmt: skip
+                what = f"no env runner has come back within {self.options.start_timeout:g} s"
+                cure = "their processes were killed: look for memory (dmesg), and in Ray's logs in /tmp/ray"
+                raise EngineDisconnected(what, fault="caller", cure=cure)
             time.sleep(0.2)
 
     def _record(self, result: Any) -> None:

@@ -56,11 +56,9 @@ def load_and_export_rl_module(
     kind, config = _config_of(where)
     for name in ("env_to_module_connector", "module_to_env_connector"):
         if config.get(f"_{name}") is not None:
-            raise ExportError(
-                "the policy was trained behind a connector of its own, which a file cannot hold", fault="caller",
-                field=name, got=str(folder),
-                cure="export the module with ue_rl.rllib.export_rl_module, and do in the game what the connector does",
-            )  # fmt: skip
+            what = "the policy was trained behind a connector of its own, which a file cannot hold"
+            cure = "export the module with ue_rl.rllib.export_rl_module, and do in the game what the connector does"
+            raise ExportError(what, fault="caller", field=name, got=str(folder), cure=cure)
     module = _module_of(where / "learner_group" / "learner" / "rl_module", policy)
     return export_rl_module(
         module,
@@ -80,18 +78,10 @@ def _found(folder: Path) -> Found:
     if found.is_rllib:
         return found
     if (folder / "checkpoints").is_dir():
-        raise ExportError(
-            "the run has no checkpoint that can be read",
-            fault="caller",
-            got=str(folder),
-            cure="train on with --resume until one is saved",
-        )
-    raise ExportError(
-        "not a checkpoint of RLlib's",
-        fault="caller",
-        got=str(folder),
-        expected="a folder with learner_group/, as Algorithm.save_to_path writes it (the new API stack)",
-    )
+        cure = "train on with --resume until one is saved"
+        raise ExportError("the run has no checkpoint that can be read", fault="caller", got=str(folder), cure=cure)
+    expected = "a folder with learner_group/, as Algorithm.save_to_path writes it (the new API stack)"
+    raise ExportError("not a checkpoint of RLlib's", fault="caller", got=str(folder), expected=expected)
 
 
 def _steps(manifest: Path) -> int:
@@ -126,7 +116,5 @@ def _module_of(folder: Path, policy: str | None) -> Any:
 
 
 def _unreadable(path: Path, error: Exception) -> ExportError:
-    return ExportError(
-        f"{path} cannot be read", fault="caller", got=f"{type(error).__name__}: {error}",
-        cure="use the versions of Ray and torch that it was saved with, and make its classes importable",
-    )  # fmt: skip
+    cure = "use the versions of Ray and torch that it was saved with, and make its classes importable"
+    return ExportError(f"{path} cannot be read", fault="caller", got=f"{type(error).__name__}: {error}", cure=cure)

@@ -40,24 +40,19 @@ def env_maker(options: TrainOptions) -> Callable[[Transport], UnrealVecEnv]:
         if not spec.groups:
             for name in ("group", "others", "self_play"):
                 if getattr(o, name):
-                    raise ConfigurationError(
-                        f"{name} is for an engine with agents", fault="caller", field=name,
-                        expected="AGENTS in its handshake", cure="leave it out",
-                    )  # fmt: skip
+                    what = f"{name} is for an engine with agents"
+                    raise ConfigurationError(what, field=name, expected="AGENTS in its handshake", cure="leave it out")
             return UnrealVecEnv(transport, max_episode_steps=o.max_episode_steps)
         if o.max_episode_steps is not None:
-            raise ConfigurationError(
-                "episodes of envs with agents are cut by the engine alone", fault="caller", field="max_episode_steps",
-                got=o.max_episode_steps, cure="leave it out, and set the limit in the game",
-            )  # fmt: skip
+            what = "episodes of envs with agents are cut by the engine alone"
+            cure = "leave it out, and set the limit in the game"
+            raise ConfigurationError(what, field="max_episode_steps", got=o.max_episode_steps, cure=cure)
         others = {name: _player(name, policy) for name, policy in o.others.items()}
         if o.self_play is None:
             return GroupVecEnv(GroupTransport(transport, o.group, others))
         if o.group is not None:
-            raise ConfigurationError(
-                "with self_play a side learns, not a group", field="group", got=o.group,
-                cure="name the two groups that play each other: self_play: {sides: [red, blue]}",
-            )  # fmt: skip
+            cure = "name the two groups that play each other: self_play: {sides: [red, blue]}"
+            raise ConfigurationError("with self_play a side learns, not a group", field="group", got=o.group, cure=cure)
         return GroupVecEnv(SidesTransport(transport, SelfPlayOptions.of(o.self_play).sides, others=others))
 
     return make

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import random
+import re
+import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -15,9 +18,9 @@ from ue_rl.engines.lifecycle import Listener
 from ue_rl.engines.restarts import Restarts
 from ue_rl.engines.source import EngineSource
 from ue_rl.engines.transport import EnginesTransport
-from ue_rl.launching.presets import used
+from ue_rl.errors import ConfigurationError, nearest
+from ue_rl.launching.presets import template, used
 from ue_rl.spec import EnvSpec
-from ue_rl.training.embedded import serve_command
 from ue_rl.training.options import DEFAULT_ENV, TrainOptions
 from ue_rl.transport import Transport
 
@@ -67,10 +70,9 @@ def engines_of(options: TrainOptions, output: Path, on_change: Listener | None =
     again = o.reconnect > 0 if o.hosts else o.max_restarts > 0
     restarts = Restarts(o.max_restarts, o.restart_window) if again else None
     if o.hosts:
-        urls = [address_of(host, o.port) for host in o.hosts]
-        return engines_at(urls, restarts, on_change, reconnect=o.reconnect, wait=o.wait, **connection)
+        return engines_at(urls_of(o), restarts, on_change, reconnect=o.reconnect, wait=o.wait, **connection)
     return engines_started(
-        o.engine if o.engine is not None else serve_command(o.env or DEFAULT_ENV, o.env_kwargs),
+        command_of(o),
         restarts,
         on_change,
         num_envs=o.num_envs,
@@ -80,6 +82,49 @@ def engines_of(options: TrainOptions, output: Path, on_change: Listener | None =
         start_timeout=o.start_timeout,
         **connection,
     )
+
+
+def urls_of(options: TrainOptions) -> list[str]:
+    """The addresses of running engines, as ue_rl.connect takes them."""
+    return [address_of(host, options.port) for host in options.hosts]
+
+
+def command_of(options: TrainOptions) -> str | list[str]:
+    """What starts the engines of a run.
+
+    Raises:
+        ConfigurationError: it cannot be read, or Gymnasium does not know the env.
+    """
+    if options.engine is None:
+        return serve_command(options.env or DEFAULT_ENV, options.env_kwargs)
+    template(options.engine)
+    return options.engine
+
+
+def serve_command(env: str, kwargs: dict[str, Any]) -> list[str]:
+    """What hosts a Gymnasium env in a process of its own, as LaunchedEngine takes it.
+
+    Raises:
+        ConfigurationError: Gymnasium does not know the env.
+    """
+    import gymnasium
+
+    try:
+        gymnasium.spec(env)
+    except (gymnasium.error.Error, ImportError) as error:
+        name = env.rpartition(":")[2]
+        raise ConfigurationError(
+            f"Gymnasium cannot make {env!r}", field="env", got=str(error),
+            cure=nearest(name, gymnasium.registry) or "MODULE:ID imports the module that registers it",
+        ) from error  # fmt: skip
+    words = [sys.executable, "-m", "ue_rl", "serve", "--env", _as_text(env), "--num-envs", "{num_envs}"]
+    given = ["--kwargs", _as_text(json.dumps(kwargs))] if kwargs else []
+    return [*words, "--port", "{port}", "--shm", *given]
+
+
+def _as_text(word: str) -> str:
+    """`word` for a command in which {name} is a placeholder."""
+    return re.sub(r"\{([A-Za-z_]\w*)\}", r"{{\1}}", word)
 
 
 def set_game(

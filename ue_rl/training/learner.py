@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import warnings
 from collections.abc import Sequence
 from dataclasses import replace
@@ -20,12 +21,13 @@ from ue_rl.saving.stopping import Stopping
 from ue_rl.training import agents
 from ue_rl.training.callbacks import EngineNumbers, EpisodeLog
 from ue_rl.training.comparison import check_engine, check_unfinished
+from ue_rl.training.curriculum import Curriculum
 from ue_rl.training.directory import RunDirectory
+from ue_rl.training.engine import set_game
 from ue_rl.training.fleet import Fleet
 from ue_rl.training.learning import Learner
 from ue_rl.training.models import algorithm, evaluation_of, new_model, normalized
 from ue_rl.training.options import TrainOptions
-from ue_rl.training.preparing import prepared, restore
 from ue_rl.training.report import Report
 from ue_rl.training.tables import columns
 from ue_rl.training.watching import Watching
@@ -58,7 +60,7 @@ class Sb3Learner(Learner):
     ) -> None:
         super().__init__(options, run, report)
         self._fleet = Fleet(vec_env.unwrapped.transport)  # type: ignore[attr-defined]
-        self.curriculum = prepared(options, vec_env, None if load is None else run.curriculum, report)
+        self.curriculum = self._prepared(vec_env, None if load is None else run.curriculum)
         self.autosave = AutoSave(
             run.path,
             save_freq=options.save_freq,
@@ -86,6 +88,23 @@ class Sb3Learner(Learner):
         spec = replace(self.env.unwrapped.engine_spec, shm=None)  # type: ignore[attr-defined]
         self.model.set_logger(self._open(self.model.num_timesteps, spec))
 
+    def _prepared(self, vec_env: VecEnv, lessons: Path | None) -> Curriculum | None:
+        """Sets what the options say of the game itself, before its first episode; the curriculum, if there is one.
+
+        Args:
+            lessons: the file that says in which lesson the run is; None, or where it does not exist: in the first.
+        """
+        o, engine = self.options, vec_env.unwrapped
+        spec, transport = engine.engine_spec, engine.transport  # type: ignore[attr-defined]
+        set_game(transport, spec, o.params, o.seed, o.time_scale, self.report.said)
+        if o.curriculum is None:
+            return None
+        curriculum = Curriculum(o.curriculum, seed=o.seed, timesteps=o.timesteps, tell=self.report.said)
+        if lessons is not None and lessons.exists():
+            _restore(curriculum, lessons)
+        curriculum.attach(vec_env)
+        return curriculum
+
     def _resumed(self, vec_env: VecEnv, load: dict[str, Any]) -> BaseAlgorithm | None:
         """The model to go on with; None where the run has saved nothing yet."""
         o, run = self.options, self.run
@@ -109,7 +128,7 @@ class Sb3Learner(Learner):
         check_unfinished(o, model.num_timesteps)
         lessons = checkpoint.file("curriculum.json")
         if self.curriculum is not None and lessons is not None:
-            restore(self.curriculum, lessons)
+            _restore(self.curriculum, lessons)
         return model
 
     @property
@@ -143,11 +162,10 @@ class Sb3Learner(Learner):
         except RuntimeError as error:
             if o.her is None or "end of the first episode" not in str(error):
                 raise
+            what = "HER has no finished episode to learn from yet"
+            cure = "raise learning_starts above the first episodes' steps"
             raise ConfigurationError(
-                "HER has no finished episode to learn from yet",
-                field="hyperparameters.learning_starts",
-                got=f"{model.num_timesteps} env-steps",
-                cure="raise learning_starts above the first episodes' steps",
+                what, field="hyperparameters.learning_starts", got=f"{model.num_timesteps} env-steps", cure=cure
             ) from error
 
     def _save_rest(self, stopped: BaseException | None) -> Checkpoint | None:
@@ -183,3 +201,12 @@ class Sb3Learner(Learner):
             warn=False,
         )
         return returns  # type: ignore[no-any-return]
+
+
+def _restore(curriculum: Curriculum, lessons: Path) -> None:
+    """Goes on in the lessons of a saved run."""
+    try:
+        curriculum.restore(json.loads(lessons.read_text("utf-8")))
+    except (OSError, ValueError, AttributeError, TypeError) as error:
+        cure = "delete it to begin with the first lesson"
+        raise ConfigurationError(f"{lessons} cannot be read", got=str(error), cure=cure) from error

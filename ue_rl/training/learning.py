@@ -7,6 +7,7 @@ import logging
 import os
 import shutil
 import time
+import traceback
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -17,14 +18,13 @@ import numpy as np
 import torch
 from stable_baselines3.common.logger import Logger
 
-from ue_rl.errors import ConfigurationError, ExportError, SaveFailed, UeRlError
+from ue_rl.errors import ConfigurationError, ExportError, SaveFailed, UeRlError, printable
 from ue_rl.saving.checkpoints import Checkpoint
 from ue_rl.saving.stopping import Stopping
 from ue_rl.spec import EnvSpec
 from ue_rl.system.durable import write_whole
 from ue_rl.training.curves import draw_curves
 from ue_rl.training.directory import RunDirectory
-from ue_rl.training.ending import note, said_of, sentence
 from ue_rl.training.episodes import Episodes
 from ue_rl.training.options import TrainOptions
 from ue_rl.training.report import Outcome, Report
@@ -82,7 +82,7 @@ class Learner(ABC):
             for each in self.closing:
                 _close(each)
         seconds = time.monotonic() - begun_at
-        crash = None if stopped is None else note(stopped, run, self.env_steps)
+        crash = None if stopped is None else _note(stopped, run, self.env_steps)
         saved = self._save_rest(stopped)
         if stopped is None and (saved is None or saved.env_steps < self.env_steps):
             stopped = SaveFailed(
@@ -148,12 +148,9 @@ class Learner(ABC):
             run.write_config(o)
             self.episodes = Episodes(run.episodes, self.report, o.timesteps)
         except OSError as error:
-            raise ConfigurationError(
-                f"{run.path} cannot be written",
-                field="log_dir",
-                got=str(error),
-                cure="free some space, or check the folder's permissions",
-            ) from error
+            what = f"{run.path} cannot be written"
+            cure = "free some space, or check the folder's permissions"
+            raise ConfigurationError(what, field="log_dir", got=str(error), cure=cure) from error
         self.closing = [self.episodes, tables]
         return tables
 
@@ -175,7 +172,7 @@ class Learner(ABC):
             _log.error("no ONNX file: %s", error, exc_info=None if isinstance(error, ExportError) else error)
             self._exported = f"not exported: {error}"
             return
-        self._exported = f"{self.run.onnx} ({said_of(report)})"
+        self._exported = f"{self.run.onnx} ({_said_of(report)})"
 
     def _evaluate(self, stopping: Stopping) -> tuple[float, float] | None:
         o = self.options
@@ -191,6 +188,41 @@ class Learner(ABC):
             self.report.said(text)
             return None
         return (float(np.mean(returns)), float(np.std(returns))) if returns else None
+
+
+def sentence(error: BaseException) -> str:
+    """`error` in one sentence."""
+    if isinstance(error, KeyboardInterrupt):
+        return str(error) or "stopped by Ctrl-C"
+    text = str(error) if isinstance(error, UeRlError) else str(error).partition("\n")[0]  # torch prints whole tensors
+    return f"{type(error).__name__}: {printable(text, lines=True)}"
+
+
+def _said_of(report: ExportReport) -> str:
+    """How an exported file compares with what it was made of, for the summary."""
+    rounding = " but for the rounding of float32;" if report.reason == "rounding" else ","
+    return f"equal to {report.reference}{rounding} largest difference {report.max_abs_difference:.1g}"
+
+
+def _note(error: BaseException, run: RunDirectory, env_steps: int) -> Path | None:
+    """Writes into the log why learning ended; where nobody expected it, the traceback into a file of its own.
+
+    Returns:
+        that file, None without one.
+    """
+    if isinstance(error, KeyboardInterrupt):
+        _log.warning("%s after %d env-steps; saving the model, wait", sentence(error), env_steps)
+        return None
+    _log.error("stopped after %d env-steps: %s", env_steps, sentence(error))
+    if isinstance(error, UeRlError):
+        return None
+    path = run.path / time.strftime("crash-%Y%m%d-%H%M%S.txt")
+    try:
+        path.write_text("".join(traceback.format_exception(error)), "utf-8")
+    except OSError as failed:
+        _log.error("%s could not be written: %s", path, failed)
+        return None
+    return path
 
 
 def _close(shown: Any) -> None:

@@ -53,10 +53,9 @@ def find_start(options: TrainOptions) -> Start:
     statistics, config = statistics_of(model), config_near(model)
     said = [] if model == path else [f"init_from: {model}"]
     if config.get("algo", options.algo) != options.algo:
-        raise ConfigurationError(
-            f"{model} was learnt with another algorithm", fault="caller", field="algo", expected=config["algo"],
-            got=options.algo, cure=f"train with --algo {config['algo']}, or without --init-from",
-        )  # fmt: skip
+        what = f"{model} was learnt with another algorithm"
+        cure = f"train with --algo {config['algo']}, or without --init-from"
+        raise ConfigurationError(what, field="algo", expected=config["algo"], got=options.algo, cure=cure)
     if statistics is None and config.get("normalize"):
         raise ConfigurationError(
             f"{model} was learnt on normalized observations, and their statistics are missing", fault="caller",
@@ -75,10 +74,8 @@ def check_model(path: Path, field: str | None = None) -> int:
         ConfigurationError: it is not there, or not a model that SB3 has saved.
     """
     if not path.exists():
-        raise ConfigurationError(
-            f"there is no model {path}", fault="caller", field=field, expected="a model.zip, a checkpoint or a run",
-            cure="check the path",
-        )  # fmt: skip
+        expected = "a model.zip, a checkpoint or a run"
+        raise ConfigurationError(f"there is no model {path}", field=field, expected=expected, cure="check the path")
     try:
         if not path.is_file():
             raise ValueError("it is not a file")  # a pipe would be read for ever
@@ -88,10 +85,9 @@ def check_model(path: Path, field: str | None = None) -> int:
                 raise ValueError(f"{broken} in it is damaged")
             return int(json.loads(archive.read("data"))["num_timesteps"])
     except (OSError, ValueError, KeyError, TypeError, zipfile.BadZipFile, NotImplementedError) as error:
-        raise ConfigurationError(
-            f"{path} is not a model that Stable-Baselines3 has saved", fault="caller", field=field,
-            got=f"{type(error).__name__}: {error}", cure="begin with another model, or with another checkpoint",
-        ) from error  # fmt: skip
+        what = f"{path} is not a model that Stable-Baselines3 has saved"
+        cure = "begin with another model, or with another checkpoint"
+        raise ConfigurationError(what, field=field, got=f"{type(error).__name__}: {error}", cure=cure) from error
 
 
 def init_arguments(options: TrainOptions) -> dict[str, Any]:
@@ -103,10 +99,9 @@ def init_arguments(options: TrainOptions) -> dict[str, Any]:
     allowed = (*applied(options), *_MADE_ANEW)
     for name in options.hyperparameters:
         if name not in allowed:
-            raise ConfigurationError(
-                "a model that is loaded decides it", fault="caller", field=f"hyperparameters.{name}",
-                expected=", ".join(allowed), cure="leave it out, or begin without --init-from",
-            )  # fmt: skip
+            what = "a model that is loaded decides it"
+            cure = "leave it out, or begin without --init-from"
+            raise ConfigurationError(what, field=f"hyperparameters.{name}", expected=", ".join(allowed), cure=cure)
     made = {name: value for name, value in tuned_for(options).items() if name in _MADE_ANEW}
     return {**loadable(options), **made, "seed": options.seed}
 
@@ -149,10 +144,9 @@ def load_statistics(path: Path, env: VecEnv) -> VecNormalize:
     except UeRlError:
         raise
     except Exception as error:  # what unpickling raises is anything
-        raise ConfigurationError(
-            f"{path} cannot be used with this model and engine", fault="caller", got=f"{type(error).__name__}: {error}",
-            cure="it is broken, or of another game or version: put the right one there, or take another checkpoint",
-        ) from error  # fmt: skip
+        got = f"{type(error).__name__}: {error}"
+        cure = "it is broken, or of another game or version: put the right one there, or take another checkpoint"
+        raise ConfigurationError(f"{path} cannot be used with this model and engine", got=got, cure=cure) from error
 
 
 def check_arguments(kind: Any, arguments: Mapping[str, Any]) -> None:
@@ -167,10 +161,8 @@ def check_arguments(kind: Any, arguments: Mapping[str, Any]) -> None:
         where = f"hyperparameters.{name}"
         if name not in parameters:
             known = [key for key in parameters if key not in ("self", "policy", "env")]
-            raise ConfigurationError(
-                f"{kind.__name__.lower()} does not take these arguments", fault="caller", field=where,
-                expected=", ".join(known), cure=nearest(name, known),
-            )  # fmt: skip
+            what = f"{kind.__name__.lower()} does not take these arguments"
+            raise ConfigurationError(what, field=where, expected=", ".join(known), cure=nearest(name, known))
         options = _options(hints.get(name))
         allowed = [option for option in options if option in _WORDS]
         if allowed and not callable(value) and type(value) not in options and not _fits(value, allowed):

@@ -47,11 +47,8 @@ def train(
     """
     report = report or Report()
     if options.backend == "rllib" and find_spec("ray") is None:
-        raise ConfigurationError(
-            "the backend rllib needs Ray, which is not installed",
-            field="backend",
-            cure="pip install 'ue_rl[train,rllib]' -c constraints.txt",
-        )
+        cure = "pip install 'ue_rl[train,rllib]' -c constraints.txt"
+        raise ConfigurationError("the backend rllib needs Ray, which is not installed", field="backend", cure=cure)
     with Stopping(report.signalled) as stopping:
         run = resume or RunDirectory.create(Path(options.log_dir), options.run_id, options.run_name, force, options)
         with run.lock:

@@ -188,7 +188,8 @@ def _asks(dialect: str) -> list[dict[str, Any]]:
     speaks: Dialect = MsgpackDialect() if dialect == "msgpack" else JsonDialect()
     server = RLlinkServer(_OBS, _ACTION, hidden=(3,), dialect=dialect)
     asks: list[dict[str, Any]] = [{"type": what} for what in ("PING", "GET_CONFIG", "GET_STATE")]
-    return [*asks, *(server._read(speaks.episodes(chunks, both)) for both in (True, True, True, False))]
+    sent = [server._read(speaks.episodes(chunks)) for _ in range(4)]
+    return [*asks, *sent[:3], sent[3] | {"type": "EPISODES"}]
 
 
 # -- mutations
