@@ -18,6 +18,7 @@ from ray.rllib.core.rl_module.default_model_config import DefaultModelConfig
 from ray.rllib.models.utils import get_activation_fn
 
 from ue_rl.errors import ConfigurationError, nearest
+from ue_rl.rllib.engines import OPTIONS
 from ue_rl.rllib.env_runner import UnrealEnvRunner
 from ue_rl.rllib.registering import NAME
 from ue_rl.training.engine import command_of, urls_of
@@ -111,13 +112,9 @@ def env_config(options: TrainOptions, output: Path) -> dict[str, Any]:
         ConfigurationError: an env or a command that cannot be, or engines that cannot be shared out among env runners.
     """
     o = options
-    said: dict[str, Any] = {
-        "seed": random.SystemRandom().randrange(2**31) if o.seed is None else o.seed,
-        "max_restarts": o.max_restarts, "restart_window": o.restart_window,
-        "start_timeout": o.start_timeout, "transport": o.transport, "timeout": o.timeout, "wait": o.wait,
-        "params": o.params, "time_scale": o.time_scale, "num_engines": o.num_engines, "reconnect": o.reconnect,
-        "output_dir": str(output.absolute()),
-    }  # fmt: skip
+    said: dict[str, Any] = {name: getattr(o, name) for name in OPTIONS if name != "env_kwargs"}
+    said["seed"] = random.SystemRandom().randrange(2**31) if o.seed is None else o.seed
+    said["output_dir"] = str(output.absolute())
     if o.hosts:
         return {**said, "url": _urls(o)}
     if o.num_envs % o.num_engines:

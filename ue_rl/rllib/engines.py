@@ -22,16 +22,12 @@ from ue_rl.engines.restarts import Restarts
 from ue_rl.engines.transport import EnginesTransport
 from ue_rl.errors import ConfigurationError, nearest
 from ue_rl.training.engine import engines_at, engines_started, serve_command, set_game
+from ue_rl.training.options import DEFAULTS
 from ue_rl.transport import closed_if_it_fails
 
 _log = logging.getLogger("ue_rl.rllib")
 SEEDS = 1_000_000  # between two env runners
 _KINDS = ("engine", "url", "env", "bridge")
-_DEFAULTS: dict[str, Any] = {
-    "env_kwargs": {}, "num_engines": 1, "seed": 0, "max_restarts": 10, "restart_window": 60.0, "reconnect": 60.0,
-    "output_dir": None, "start_timeout": 120.0, "transport": "auto", "timeout": 30.0, "wait": 0.0, "params": {},
-    "time_scale": None,
-}  # fmt: skip
 _SAID: dict[str, tuple[Any, str]] = {
     "engine": ((str, list, tuple), "a text, or a list of texts"),
     "url": ((str, list, tuple, Mapping), "a text, a list of texts, or one of these for each worker_index"),
@@ -41,6 +37,8 @@ _SAID: dict[str, tuple[Any, str]] = {
     "time_scale": ((Real, type(None)), "a number"), "params": (Mapping, "a dict"),
     "env_kwargs": (Mapping, "a dict"), "output_dir": ((str, os.PathLike, type(None)), "a folder"),
 }  # fmt: skip
+OPTIONS = [key for key in _SAID if key in DEFAULTS and key not in (*_KINDS, "seed")]  # as a run has them
+_DEFAULTS = {name: DEFAULTS[name] for name in OPTIONS} | {"seed": 0, "reconnect": 60.0, "output_dir": None}
 
 
 def open_engines(
