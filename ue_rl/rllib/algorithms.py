@@ -50,14 +50,9 @@ def check_actions(options: TrainOptions, space: spaces.Space[Any]) -> None:
         )  # fmt: skip
 
 
-def num_learners(options: TrainOptions) -> int:
-    """How many processes learn beside this one; 0: this one does."""
-    return options.num_learners or 0
-
-
 def resources(options: TrainOptions) -> tuple[int, float]:
     """(CPUs, GPUs) that a run takes from Ray."""
-    learners, gpus = num_learners(options), options.num_gpus_per_learner or 0.0
+    learners, gpus = options.num_learners or 0, options.num_gpus_per_learner or 0.0
     return num_env_runners(options) + (0 if gpus else learners), gpus * learners
 
 
@@ -80,11 +75,11 @@ def algorithm_config(options: TrainOptions, output: Path, report_to: str) -> Any
         env_runner_cls=UnrealEnvRunner, num_env_runners=num_env_runners(o), num_envs_per_env_runner=o.num_envs,
         sample_timeout_s=_SAMPLE_TIMEOUT,
     )  # fmt: skip
-    if o.num_gpus_per_learner and not num_learners(o) and not torch.cuda.is_available():
+    if o.num_gpus_per_learner and not o.num_learners and not torch.cuda.is_available():
         what = "this process learns, and has no GPU"
         cure = "leave it out; --num-learners 1 learns on another node of a cluster"
         raise ConfigurationError(what, field="num_gpus_per_learner", got=o.num_gpus_per_learner, cure=cure)
-    config = config.learners(num_learners=num_learners(o), num_gpus_per_learner=o.num_gpus_per_learner or 0)
+    config = config.learners(num_learners=o.num_learners or 0, num_gpus_per_learner=o.num_gpus_per_learner or 0)
     # What an env runner raises ends the run by name; one whose process is killed is started again.
     config = config.fault_tolerance(
         restart_failed_env_runners=o.max_restarts > 0, max_num_env_runner_restarts=o.max_restarts,
