@@ -13,6 +13,7 @@ from stable_baselines3.common.base_class import BaseAlgorithm
 from stable_baselines3.common.callbacks import CallbackList
 from stable_baselines3.common.vec_env import VecEnv
 
+from ue_rl.agents.selfplay import SelfPlay
 from ue_rl.errors import ConfigurationError, ExportError
 from ue_rl.saving.autosave import AutoSave
 from ue_rl.saving.checkpoints import Checkpoint
@@ -143,8 +144,8 @@ class Sb3Learner(Learner):
 
     def _learn(self, stopping: Stopping) -> None:
         o, run, model = self.options, self.run, self.model
-        self_play = agents.self_play(o, run.path, self.env)
-        self.closing += [] if self_play is None else [self_play]
+        of_agents = agents.callbacks(o, run.path, self.env)
+        self.closing += [each for each in of_agents if isinstance(each, SelfPlay)]
         callbacks = [
             self.autosave,
             StopCallback(stopping),
@@ -152,8 +153,7 @@ class Sb3Learner(Learner):
             EngineNumbers(columns(run.path / "progress.csv")),
             Watching(self.report.warned),
             *([] if self.curriculum is None else [self.curriculum]),
-            *agents.callbacks(self.env),
-            *([] if self_play is None else [self_play]),
+            *of_agents,
         ]
         left = o.timesteps - model.num_timesteps
         try:

@@ -112,14 +112,14 @@ def _prepared(
     transport = engines_of(o, run.engines, report.changed)
     stack.callback(transport.close)
     # Imports torch, which takes seconds: after everything cheap was checked, before an engine waits.
-    from ue_rl.training.agents import env_maker
+    from ue_rl.training.agents import env_of
     from ue_rl.training.learner import Sb3Learner
     from ue_rl.training.loading import check_arguments, init_arguments
     from ue_rl.training.models import known_algorithm
 
     arguments = (load if goes_on else init_arguments(o) if o.init_from else tuned_for(o)) or {}
     check_arguments(known_algorithm(o.algo), arguments)
-    vec_env = env_maker(o)(transport)
+    vec_env = env_of(o, transport)
     facts = {key: printable(value) for key, value in vec_env.transport.describe().items()}
     report.connected(vec_env.num_envs, facts)
     report.engines(Fleet(vec_env.transport))
