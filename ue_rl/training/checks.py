@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from ue_rl.agents.selfplay_options import SelfPlayOptions
 from ue_rl.calls.parameters import as_ranges
 from ue_rl.connecting import has_port
@@ -96,14 +94,7 @@ def _check_sections(options: TrainOptions) -> None:
     as_ranges(options.params, "params")
     if options.curriculum is not None:
         parse_curriculum(options.curriculum)
-    scale = options.time_scale
-    if scale is not None and not (isinstance(scale, (int, float)) and 0 < scale < float("inf")):
-        raise ConfigurationError("a time scale is positive", field="time_scale", expected="1 is real time", got=scale)
     if options.self_play is not None:
-        if not isinstance(options.self_play, Mapping):
-            raise ConfigurationError(
-                "self_play is a mapping", field="self_play", expected="{save_steps: 20000}", got=options.self_play
-            )
         SelfPlayOptions.of(options.self_play)
     if options.her is None:
         return
@@ -111,8 +102,6 @@ def _check_sections(options: TrainOptions) -> None:
         raise ConfigurationError(
             "HER needs an algorithm with a replay buffer", field="her", expected=", ".join(OFF_POLICY), got=options.algo
         )
-    if not isinstance(options.her, Mapping):
-        raise ConfigurationError("her is a mapping", field="her", expected="{n_sampled_goal: 4}", got=options.her)
     for key in options.her:
         if key not in _HER:
             raise ConfigurationError(

@@ -74,8 +74,8 @@ CHANNEL = _one_of("auto", "shared", "per_env")
 TEXT = Kind("text", _text)
 TEXTS = Kind("an address, or a list of them", _texts)
 MAPPING = Kind("a mapping, {NAME: VALUE}", lambda value: isinstance(value, Mapping))
-SECTION = Kind("a section of the YAML file", lambda value: True)  # checks.py looks into it
-SCALE = Kind("a positive number", lambda value: True, float)  # as well
+LESSONS = Kind("lessons", lambda value: True)  # parse_curriculum says what is wrong
+SCALE = Kind("a positive number, of which 1 is real time", lambda value: _number(value) and value > 0, float)
 
 # What --resume does with an option, beside refusing another value with a cure.
 APPLIED = "applied, and said"
@@ -184,7 +184,7 @@ class TrainOptions:
         resume="leave it out: the saved networks have their shape; for another one begin a new run",
         rllib="leave it out; --net-arch and --set model_config={..} say what the networks are",
     )
-    hyperparameters: dict[str, Any] = option({}, SECTION, resume=UNSAID)
+    hyperparameters: dict[str, Any] = option({}, MAPPING, resume=UNSAID)
     normalize: bool = option(False, SWITCH, "VecNormalize, saved with the model.", resume=NEW_RUN, rllib=_LEAVE)
     max_episode_steps: int | None = option(
         None,
@@ -194,20 +194,20 @@ class TrainOptions:
     )
     params: dict[str, Any] = option(
         {},
-        SECTION,
+        MAPPING,
         "A parameter of the game, or NAME=LOW..HIGH: drawn anew for each episode.",
         flag="param",
         metavar="NAME=VALUE",
         multiple=True,
     )
     time_scale: float | None = option(None, SCALE, "How fast the game runs, 1 is real time.")
-    curriculum: Any = option(None, SECTION, rllib=_LEAVE)
-    her: dict[str, Any] | None = option(None, SECTION, resume=NEW_RUN, rllib=_LEAVE)
+    curriculum: Any = option(None, LESSONS, rllib=_LEAVE)
+    her: dict[str, Any] | None = option(None, MAPPING, resume=NEW_RUN, rllib=_LEAVE)
     group: str | None = option(
         None, TEXT, "Of an engine with several groups of agents, the one that learns.", resume=NEW_RUN, rllib=_LEAVE
     )
-    others: dict[str, Any] = option({}, SECTION, rllib=_LEAVE)
-    self_play: dict[str, Any] | None = option(None, SECTION, resume=NEW_RUN, rllib=_LEAVE)
+    others: dict[str, Any] = option({}, MAPPING, rllib=_LEAVE)
+    self_play: dict[str, Any] | None = option(None, MAPPING, resume=NEW_RUN, rllib=_LEAVE)
     device: str = option(
         "auto",
         TEXT,
