@@ -62,7 +62,7 @@ def inspect(host: str, port: int, steps: int, **options: Any) -> None:
 
 def _measure(carrier: Any, steps: int, connected: float, table: Table) -> list[str]:
     """Takes random steps, adds what they show to the table, and returns advice. `connected`: seconds that it took."""
-    from ue_rl import UnrealVecEnv
+    from ue_rl.envs.vec_env import UnrealVecEnv
 
     spec = carrier.spec
     env = UnrealVecEnv(carrier)
