@@ -95,7 +95,7 @@ def play(port: int, num_envs: int, transport: str) -> None:
     from ue_rl.engines.transport import EnginesTransport
     from ue_rl.errors import LearnerDisconnected
     from ue_rl.rllink.client import RLlinkClient
-    from ue_rl.training.embedded import serve_command
+    from ue_rl.training.engine import serve_command
 
     command = serve_command("CartPole-v1", {})
     engines = EnginesTransport(launched(command, num_envs=num_envs, transport=transport))

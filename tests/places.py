@@ -32,10 +32,9 @@ ROWS = (
     Place("ue_rl/__main__.py", "python -m ue_rl", "cli/"),
     Place("ue_rl/cli/", "the commands", "*"),
     Place("ue_rl/rllib/", "RLlib: env runners, learner, export",
-          "training/ saving/ agents/ connecting.py launching/ engines/ inference/ inference/export/ rllink/ envs/ "
-          "calls/ wire/"),
+          "training/ saving/ agents/ engines/ inference/ inference/export/ rllink/ envs/"),
     Place("ue_rl/training/", "a training run",
-          "compliance/ saving/ agents/ connecting.py launching/ engines/ bridges/ inference/ envs/ calls/ wire/"),
+          "compliance/ saving/ agents/ connecting.py launching/ engines/ inference/ envs/ calls/ wire/"),
     Place("ue_rl/compliance/", "`ue-rl check`: what an engine does wrong",
           "compliance/checks/ connecting.py connections/tcp/ shm/ wire/"),
     Place("ue_rl/compliance/checks/", "one check after another", "compliance/ wire/"),

@@ -50,14 +50,14 @@ def test_captured_messages() -> None:
 
 
 def test_episodes() -> None:
-    message = unpack(MsgpackDialect().episodes([CHUNK], and_get_state=True))
+    message = unpack(MsgpackDialect().episodes([CHUNK]))
     assert (message["type"], message["timesteps"]) == ("EPISODES_AND_GET_STATE", 2)
     (episode,) = message["episodes"]
     assert (episode["id_"], episode["t_started"], episode["t"], episode["is_terminated"]) == ("a" * 32, 5, 7, True)
     assert (episode["observations"]["data"] == CHUNK.obs).all()
     assert episode["infos"] == {"data": [{}] * 3, "lookback": 0, "finalized": False, "space": None}
-    record = json.loads(JsonDialect().episodes([CHUNK], and_get_state=False))
-    assert record["type"] == "EPISODES"
+    record = json.loads(JsonDialect().episodes([CHUNK]))
+    assert record["type"] == "EPISODES_AND_GET_STATE"
     assert record["episodes"][0]["obs"] == CHUNK.obs.tolist()
     assert set(record["episodes"][0]) == {
         "obs", "actions", "rewards", "action_dist_inputs", "action_logp", "is_terminated", "is_truncated",

@@ -157,5 +157,5 @@ def test_agents_options_for_an_engine_without_agents_are_refused(tmp_path: Path)
 def test_wrong_self_play_options_are_named_at_once(tmp_path: Path) -> None:
     with pytest.raises(errors.ConfigurationError, match="Did you mean 'window'"):
         resolve({"self_play": {"windows": 3}}, None)
-    with pytest.raises(errors.ConfigurationError, match="self_play is a mapping"):
+    with pytest.raises(errors.ConfigurationError, match=r"must be a mapping.*field self_play"):
         resolve({"self_play": 5}, None)

@@ -7,10 +7,11 @@ from typing import Any
 
 import pytest
 
+from ue_rl.cli.train import train
 from ue_rl.errors import ConfigurationError
 from ue_rl.training.config import parse_setting, read_config, resolve
 from ue_rl.training.hyperparameters import tuned_for
-from ue_rl.training.options import TrainOptions, program_of
+from ue_rl.training.options import DEFAULTS, ROWS, TrainOptions, program_of
 
 
 @pytest.mark.parametrize(
@@ -91,6 +92,14 @@ def test_a_later_engine_of_another_kind_replaces_the_earlier() -> None:
     assert (options.engine, options.host, options.port) == ("game2", None, None)
     assert resolve({"num_engines": 2}, None, base=saved).num_engines == 2
     assert resolve({"port": 6}, None, base={"host": "a", "port": 5}).host == "a"
+
+
+def test_a_row_of_the_table_is_a_flag() -> None:
+    """And the other way round, but for what is no option of a run, or a part of `hyperparameters`."""
+    own = {"config", "resume", "force", "ui", "log_format"}
+    parts = {"net_arch", "learning_rate", "n_steps", "batch_size", "settings"}
+    assert {flag.name for flag in train.params} - own - parts == {name for name, row in ROWS.items() if row.help}
+    assert list(ROWS) == list(DEFAULTS)
 
 
 @pytest.mark.parametrize("text", ["a=[1", "a={b: ", "a=: :", 'a="x'])

@@ -51,10 +51,9 @@ class SelfPlay(BaseCallback):
     ) -> None:
         super().__init__()
         if not isinstance(env.transport, SidesTransport):
-            raise ConfigurationError(
-                "self-play needs an env with sides", field="env", got=type(env.transport).__name__,
-                cure="make it with GroupVecEnv(SidesTransport(transport))",
-            )  # fmt: skip
+            what = "self-play needs an env with sides"
+            cure = "make it with GroupVecEnv(SidesTransport(transport))"
+            raise ConfigurationError(what, field="env", got=type(env.transport).__name__, cure=cure)
         self._transport, self._folder = env.transport, folder
         self.options = options or SelfPlayOptions()
         self.pool = Pool(folder / "opponents", self.options.initial_elo)
@@ -65,10 +64,9 @@ class SelfPlay(BaseCallback):
     def _on_training_start(self) -> None:
         seen = self.model.observation_space
         if seen != self._transport_space():
-            raise ConfigurationError(
-                "the learner sees other observations than the opponents would", field="env",
-                got=str(seen), expected=f"{self._transport_space()}, in VecNormalize or VecMonitor, or in none",
-            )  # fmt: skip
+            what = "the learner sees other observations than the opponents would"
+            expected = f"{self._transport_space()}, in VecNormalize or VecMonitor, or in none"
+            raise ConfigurationError(what, field="env", got=str(seen), expected=expected)
         self._file = (self._folder / "self_play.csv").open("a", buffering=1, newline="")
         self._writer = csv.writer(self._file)
         if not self._file.tell():

@@ -13,7 +13,6 @@ from ue_rl.compliance import Options, Outcome, Report
 
 if TYPE_CHECKING:
     from ue_rl.cli.check_view import View
-    from ue_rl.launching.engine import LaunchedEngine
 
 _DYING = 0.5  # seconds that an engine whose session has ended may take to end itself
 
@@ -71,16 +70,15 @@ def check(
         return _run(started.listen(Life(0)), options, view, started)
 
 
-def _launched(command: str, num_envs: int, seed: int, start_timeout: float) -> LaunchedEngine:
-    from ue_rl.connecting import open_transport
-    from ue_rl.launching.engine import LaunchedEngine
-    from ue_rl.launching.presets import template
+def _launched(command: str, num_envs: int, seed: int, start_timeout: float) -> Any:
+    from ue_rl.connecting import launched
 
     with command_line():
-        return LaunchedEngine(template(command), num_envs, seed, 0, None, open_transport, start_timeout)
+        (engine,) = launched(command, num_envs=num_envs, seed=seed, start_timeout=start_timeout)
+    return engine
 
 
-def _run(address: str, options: Options, view: View | None, engine: LaunchedEngine | None) -> int:
+def _run(address: str, options: Options, view: View | None, engine: Any) -> int:
     """Checks, shows, and says with what to exit."""
     from ue_rl import compliance
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from typing import IO, TYPE_CHECKING, Any, cast
 
@@ -40,6 +40,29 @@ nul_terminated_option = click.option(
     default=None,
     help="A NUL byte behind each line.  [default: to the Unreal plugin's SINGLE and RLBASE]",
 )
+
+
+def flags(*options: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """Several flags of a command, in this order."""
+
+    def add(command: Any) -> Any:
+        for option in reversed(options):
+            command = option(command)
+        return command
+
+    return add
+
+
+def connection_flags(timeout: float, what: str) -> Callable[[Any], Any]:
+    """The flags of a command that connects to a running engine; `timeout` seconds are the default for `what`."""
+    return flags(
+        click.option("--host", default="127.0.0.1", show_default=True, help="A name, ADDRESS[:PORT], or shm://NAME."),
+        click.option("--port", type=click.IntRange(1, 65535), default=7777, show_default=True),
+        click.option("--transport", type=click.Choice(["auto", "tcp", "shm"]), default="auto", show_default=True),
+        click.option("--channel", type=click.Choice(["auto", "shared", "per_env"]), default="auto", show_default=True),
+        click.option("--timeout", type=float, callback=seconds, default=timeout, show_default=True, help=what),
+        nul_terminated_option,
+    )
 
 
 def seconds(context: click.Context, parameter: click.Parameter, value: float) -> float:

@@ -10,6 +10,7 @@ import click
 
 from ue_rl.cli.common import WrongCommandLine, console, two_columns
 from ue_rl.errors import ExportError, printable
+from ue_rl.training.found import Found, find, handshake_near, is_of_rllib, statistics_of
 
 
 @click.command(short_help="Write a verified ONNX file.")
@@ -54,12 +55,10 @@ def export(
 
         if policy is not None:
             raise WrongCommandLine("a model.zip holds one policy", field="policy", cure="leave it out")
-        if model.is_dir():
-            model, default = find_model(model)
-            output = output or default
-        stats = vecnormalize or beside(model)
-        options |= {"algorithm": algo, "stochastic": stochastic, "spec": _handshake(model, connect)}
-        report = load_and_export(model, output or _default(model), stats, **options)
+        found = model_in(model)
+        stats = vecnormalize or statistics_of(found.path)
+        options |= {"algorithm": algo, "stochastic": stochastic, "spec": _handshake(found.path, connect)}
+        report = load_and_export(found.path, output or found.onnx, stats, **options)
     table = two_columns()
     table.add_row("file", f"{report.path} ({report.num_bytes / 1024:.0f} KiB)")
     table.add_row("policy", f"{report.algorithm}, {report.metadata.obs_size} -> {report.metadata.act_size} numbers")
@@ -101,54 +100,26 @@ def _port(value: Any, helper: Any) -> str:
 
 def _handshake(model: Path, url: str | None) -> Any:
     """The EnvSpec of the engine at `url`; else of the handshake that `ue-rl train` left beside the model, or None."""
-    from ue_rl.training.directory import HANDSHAKE, read_handshake
+    if url is None:
+        return handshake_near(model)
+    from ue_rl.connecting import open_transport
 
-    if url is not None:
-        from ue_rl.connecting import open_transport
-
-        with closing(open_transport(url)) as transport:
-            return transport.connect()
-    for folder in (model.parent, *list(model.parent.absolute().parents)[:2]):  # beside it, or it is in a checkpoint
-        spec = read_handshake(folder / HANDSHAKE)
-        if spec is not None:
-            return spec
-    return None
+    with closing(open_transport(url)) as transport:
+        return transport.connect()
 
 
-def is_of_rllib(folder: Path) -> bool:
-    """Is it a folder with something of RLlib's: a run, a checkpoint of one, or what Algorithm.save_to_path wrote?"""
-    if not folder.is_dir():
-        return False
-    places = [folder, folder / "algorithm", *(path / "algorithm" for path in (folder / "checkpoints").glob("*_steps"))]
-    return any((place / "learner_group").is_dir() for place in places)
-
-
-def find_model(folder: Path) -> tuple[Path, Path]:
-    """(the model.zip in a run's folder or a checkpoint's, the ONNX file to be made of it).
+def model_in(path: Path) -> Found:
+    """A model.zip, also in the folder of a run or a checkpoint.
 
     Raises:
-        WrongCommandLine: there is none.
+        WrongCommandLine: the folder has none.
     """
-    from ue_rl.saving.checkpoints import CheckpointStore
-
-    model = folder / "model.zip"
-    if model.exists():
-        return model, _default(model)
-    if (folder / "checkpoints").is_dir():
-        newest = CheckpointStore(folder / "checkpoints").last
-        if newest is not None and newest.file("model.zip"):
-            return newest.path / "model.zip", folder / "model.onnx"
-    raise WrongCommandLine(
-        "no model in this folder", field="model", expected="a run of `ue-rl train`, or a checkpoint", got=str(folder)
-    )
-
-
-def _default(model: Path) -> Path:
-    """Beside the model; beside the checkpoint that it is in, whose files are those of its manifest."""
-    from ue_rl.saving.checkpoints import MANIFEST
-
-    folder = model.parent
-    return folder.with_name(f"{folder.name}.onnx") if (folder / MANIFEST).exists() else model.with_suffix(".onnx")
+    found = find(path)
+    if path.is_dir() and not found.path.is_file():
+        raise WrongCommandLine(
+            "no model in this folder", field="model", expected="a run of `ue-rl train`, or a checkpoint", got=str(path)
+        )
+    return found
 
 
 def _of_rllib() -> Any:
@@ -156,18 +127,8 @@ def _of_rllib() -> Any:
     from importlib.util import find_spec
 
     if find_spec("ray") is None:
-        raise ExportError(
-            "a checkpoint of RLlib's needs Ray", fault="caller",
-            cure="install it with: pip install 'ue_rl[train,rllib]'",
-        )  # fmt: skip
+        cure = "install it with: pip install 'ue_rl[train,rllib]'"
+        raise ExportError("a checkpoint of RLlib's needs Ray", fault="caller", cure=cure)
     from ue_rl.rllib import load_and_export_rl_module
 
     return load_and_export_rl_module
-
-
-def beside(model: Path) -> Path | None:
-    """The statistics that `ue-rl train` puts beside a model or a checkpoint."""
-    for name in (f"{model.stem}_vecnormalize.pkl", "vecnormalize.pkl"):
-        if (model.parent / name).exists():
-            return model.parent / name
-    return None

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ue_rl.buffers import StepBuffers
-from ue_rl.cli.common import console, engine_url, nul_terminated_option, seconds, two_columns
+from ue_rl.cli.common import connection_flags, console, engine_url, two_columns
 from ue_rl.cli.inspect_notes import Seen, notes
 from ue_rl.compliance.sampling import Sampler
 from ue_rl.errors import printable
@@ -27,19 +27,9 @@ if TYPE_CHECKING:
 
 
 @click.command(short_help="Show an engine's handshake and speed.")
-@click.option("--host", default="127.0.0.1", show_default=True, help="A name, ADDRESS[:PORT], or shm://NAME.")
-@click.option("--port", type=click.IntRange(1, 65535), default=7777, show_default=True)
-@click.option("--transport", type=click.Choice(["auto", "tcp", "shm"]), default="auto", show_default=True)
-@click.option("--channel", type=click.Choice(["auto", "shared", "per_env"]), default="auto", show_default=True)
+@connection_flags(10.0, "Seconds to wait for each answer.")
 @click.option("--steps", type=click.IntRange(0), default=200, show_default=True, help="Steps with random actions.")
-@click.option(
-    "--timeout", type=float, callback=seconds, default=10.0, show_default=True, help="Seconds to wait for each answer."
-)
-@nul_terminated_option
-def inspect(
-    host: str, port: int, transport: str, channel: str, steps: int, timeout: float,
-    nul_terminated: bool | None,
-) -> None:  # fmt: skip
+def inspect(host: str, port: int, steps: int, **options: Any) -> None:
     """Connect to an engine, show its handshake, spaces, wiring and latency, and what limits its speed.
 
     `ue-rl check` says whether the engine follows the protocol.
@@ -51,8 +41,6 @@ def inspect(
     from ue_rl.wire import encode_handshake
 
     url = engine_url(host, port)
-    options: dict[str, Any] = {"transport": transport, "channel": channel, "timeout": timeout}
-    options["nul_terminated"] = nul_terminated
     begun = time.perf_counter()
     opened: Any = open_transport(url, **options)
     with closing(opened) as carrier:

@@ -9,7 +9,7 @@ import time
 
 from ue_rl.engines.lifecycle import Change
 
-_TOLD = frozenset(f"ue_rl.training.{name}" for name in ("ending", "learner", "watching", "writing"))  # told by a Report
+_TOLD = frozenset(f"ue_rl.training.{name}" for name in ("learning", "watching", "writing"))  # by a Report
 
 
 class JsonFormatter(logging.Formatter):

@@ -3,29 +3,25 @@
 from __future__ import annotations
 
 import csv
+import functools
 import json
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
 import click
 
-from ue_rl.cli.common import WrongCommandLine, console, engine_url, nul_terminated_option, seconds
+from ue_rl.cli.common import WrongCommandLine, connection_flags, console, engine_url
+from ue_rl.cli.export import model_in
+from ue_rl.training.found import is_of_rllib, statistics_of
 
 
 @click.command(short_help="Let a policy act.")
 @click.argument("model", metavar="MODEL|RUN", type=click.Path(path_type=Path))
 @click.option("--vecnormalize", type=click.Path(path_type=Path), help="For a model.zip: VecNormalize's statistics.")
-@click.option("--host", default="127.0.0.1", show_default=True, help="A name, ADDRESS[:PORT], or shm://NAME.")
-@click.option("--port", type=click.IntRange(1, 65535), default=7777, show_default=True)
-@click.option("--transport", type=click.Choice(["auto", "tcp", "shm"]), default="auto", show_default=True)
-@click.option("--channel", type=click.Choice(["auto", "shared", "per_env"]), default="auto", show_default=True)
-@click.option(
-    "--timeout", type=float, callback=seconds, default=30.0, show_default=True, help="Seconds that a step may take."
-)
-@nul_terminated_option
+@connection_flags(30.0, "Seconds that a step may take.")
 @click.option("--env", help="Host this Gymnasium env instead of connecting to an engine.")
 @click.option("--num-envs", type=click.IntRange(1), default=1, show_default=True, help="Envs to host.")
 @click.option("--episodes", type=click.IntRange(1), default=10, show_default=True)
@@ -109,24 +105,19 @@ def load_policy(model: Path, vecnormalize: Path | None = None, seed: int | None 
             )
         return OnnxInference(model, seed=seed)
     if model.suffix == ".zip":
-        from ue_rl.cli.export import beside
-
-        return Sb3Inference(model, vecnormalize or beside(model))
+        return Sb3Inference(model, vecnormalize or statistics_of(model))
     raise WrongCommandLine("not a policy", field="model", expected="MODEL.onnx or MODEL.zip", got=str(model))
 
 
 def _model_in(folder: Path) -> Path:
     """The policy in a run's folder, or a checkpoint's: its model.onnx, else its model.zip."""
-    from ue_rl.cli.export import find_model, is_of_rllib
-
     if (folder / "model.onnx").exists():
         return folder / "model.onnx"
     if is_of_rllib(folder):
-        raise WrongCommandLine(
-            "nothing of this run is exported", field="model", got=str(folder), expected="a model.onnx in it",
-            cure=f"write one: ue-rl export {folder}",
-        )  # fmt: skip
-    return find_model(folder)[0]
+        what = "nothing of this run is exported"
+        cure = f"write one: ue-rl export {folder}"
+        raise WrongCommandLine(what, field="model", got=str(folder), expected="a model.onnx in it", cure=cure)
+    return model_in(folder).path
 
 
 class Player:
@@ -181,26 +172,23 @@ def as_trained(rows: Any, space: Any) -> Any:
 def _engine(env: str | None, filmed: bool, connection: dict[str, Any]) -> Iterator[tuple[Any, Any]]:
     """(vec_env, the bridge where it runs in this process for filming)."""
     import ue_rl
-    from ue_rl.training.engine import open_engine
+    from ue_rl.bridges import GymnasiumBridge, ShmUpgrader, run_in_process, run_in_thread
 
-    num_envs = connection.pop("num_envs")
-    if env is None or not filmed:
-        if env is not None:
-            connection.update(host=None, port=None)
+    num_envs, host, port = (connection.pop(name) for name in ("num_envs", "host", "port"))
+    bridge = None
+    with ExitStack() as stack:
+        if env is None:
+            url = engine_url(host, port)
+        elif filmed:
+            bridge = GymnasiumBridge(env, num_envs, render_mode="rgb_array")
+            url = stack.enter_context(run_in_thread(bridge)).url
+            connection = {"max_episode_steps": connection["max_episode_steps"]}
         else:
-            engine_url(connection["host"], connection["port"])
-        with open_engine(env=env, num_envs=num_envs, **connection) as vec_env:
-            yield vec_env, None
-        return
-    from ue_rl.bridges import GymnasiumBridge, run_in_thread
-
-    bridge = GymnasiumBridge(env, num_envs, render_mode="rgb_array")
-    with run_in_thread(bridge) as server:
-        vec_env = ue_rl.connect(server.url, max_episode_steps=connection["max_episode_steps"])
-        try:
-            yield vec_env, bridge
-        finally:
-            vec_env.close()
+            factory = functools.partial(GymnasiumBridge, env, num_envs)
+            url = stack.enter_context(run_in_process(factory, upgrader=ShmUpgrader())).url
+        vec_env = ue_rl.connect(url, **connection)
+        stack.callback(vec_env.close)
+        yield vec_env, bridge
 
 
 def _show(model: Path, rows: list[dict[str, Any]]) -> None:

@@ -82,24 +82,21 @@ def rllink(steps: int | None, host: str, port: int, seed: int | None, **flags: A
 
 
 def _engines(seed: int | None, flags: dict[str, Any]) -> EnginesTransport:
-    from ue_rl.connecting import launched, url_engines
     from ue_rl.engines.restarts import Restarts
-    from ue_rl.engines.transport import EnginesTransport
-    from ue_rl.launching.presets import used
-    from ue_rl.training.embedded import serve_command
+    from ue_rl.training.engine import engines_at, engines_started, serve_command
 
     given = [name for name in ("env", "engine", "connect") if flags[name]]
     if len(given) != 1:
-        raise WrongCommandLine(
-            "say which engine plays", field="env", expected="one of --env, --engine and --connect",
-            got=", ".join(f"--{name}" for name in given) or "none of them",
-        )  # fmt: skip
+        expected = "one of --env, --engine and --connect"
+        got = ", ".join(f"--{name}" for name in given) or "none of them"
+        raise WrongCommandLine("say which engine plays", field="env", expected=expected, got=got)
     restarts = Restarts(flags["max_restarts"], 60.0) if flags["max_restarts"] else None
     if flags["connect"]:
-        return EnginesTransport(url_engines(flags["connect"], reconnect=flags["reconnect"]), restarts=restarts)
+        return engines_at(flags["connect"], restarts, reconnect=flags["reconnect"])
     command = flags["engine"] or serve_command(flags["env"], json_object(flags["env_kwargs"], "env_kwargs"))
-    numbers = used(command, num_envs=flags["num_envs"], seed=seed or 0)
-    return EnginesTransport(launched(command, num_engines=flags["num_engines"], **numbers), restarts=restarts)
+    return engines_started(
+        command, restarts, num_envs=flags["num_envs"], seed=seed or 0, num_engines=flags["num_engines"]
+    )
 
 
 class _Told:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import click
 
-from ue_rl.cli.common import command_line, engine_url, json_object, lasting_console
+from ue_rl.cli.common import command_line, engine_url, flags, json_object, lasting_console
 from ue_rl.cli.logs import use_json, use_text
 from ue_rl.cli.train_report import lines, summary
 from ue_rl.errors import ConfigurationError
@@ -41,16 +41,13 @@ _MORE: dict[str, list[Flag]] = {
 }
 
 
-def _flags_of_the_table(command: Any) -> Any:
-    """Adds the flag of each option of a run, in the order of the table."""
-    flags = [*_MORE[""]]
+def _flags_of_the_table() -> Iterator[Flag]:
+    """One for each option of a run, in the order of the table, and those that stand behind it."""
+    yield from _MORE[""]
     for name, row in ROWS.items():
         if row.help:
-            flags.append(_flag(name))
-        flags += _MORE.get(name, [])
-    for flag in reversed(flags):
-        command = flag(command)
-    return command
+            yield _flag(name)
+        yield from _MORE.get(name, [])
 
 
 def _flag(name: str) -> Flag:
@@ -67,7 +64,7 @@ def _flag(name: str) -> Flag:
 
 
 @click.command(short_help="Train a policy.")
-@_flags_of_the_table
+@flags(*_flags_of_the_table())
 @click.option("--ui", is_flag=True, help="A live view of engines, returns and log, on a terminal.")
 @click.option(
     "--log-format",
@@ -77,7 +74,7 @@ def _flag(name: str) -> Flag:
     help="json: one object a line on stderr, also for each change of an engine's life.",
 )
 def train(
-    config: Path | None, resume: bool, force: bool, settings: tuple[str, ...], ui: bool, log_format: str, **flags: Any
+    config: Path | None, resume: bool, force: bool, settings: tuple[str, ...], ui: bool, log_format: str, **given: Any
 ) -> None:
     """Train a policy, in running engines, in engines that are started by a command, or in embedded ones.
 
@@ -87,18 +84,18 @@ def train(
         if resume and force:
             cure = "continue the run, or overwrite it"
             raise ConfigurationError("--resume and --force exclude each other", cure=cure)
-        hosts = flags["host"]
-        flags["host"] = (hosts[0] if len(hosts) == 1 else list(hosts)) if hosts else None
-        flags["hyperparameters"] = _hyperparameters(flags, settings)
-        flags["params"] = dict(parse_param(text) for text in flags["params"])
-        if flags["env_kwargs"] is not None:
-            flags["env_kwargs"] = json_object(flags["env_kwargs"], "env_kwargs")
-        options, run = resolve(flags, config, resumed=resume), None
+        hosts = given["host"]
+        given["host"] = (hosts[0] if len(hosts) == 1 else list(hosts)) if hosts else None
+        given["hyperparameters"] = _hyperparameters(given, settings)
+        given["params"] = dict(parse_param(text) for text in given["params"])
+        if given["env_kwargs"] is not None:
+            given["env_kwargs"] = json_object(given["env_kwargs"], "env_kwargs")
+        options, run = resolve(given, config, resumed=resume), None
         for host in options.hosts:
             engine_url(host, options.port)
     if resume:
         run = RunDirectory.existing(Path(options.log_dir), options.run_id, options.run_name)
-        options = resolve(flags, config, base=run.read_config())
+        options = resolve(given, config, base=run.read_config())
     use_json() if log_format == "json" else use_text()
     outcome = run_training(options, resume=run, force=force, report=_report(ui))
     summary(outcome)

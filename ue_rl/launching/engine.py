@@ -28,7 +28,6 @@ from ue_rl.launching.output import Output
 from ue_rl.launching.process import EngineProcess, exit_words
 from ue_rl.launching.template import Template
 from ue_rl.shm.segment import reclaim_stale
-from ue_rl.transport import closed_if_it_fails
 
 _log = logging.getLogger("ue_rl.launching")
 
@@ -120,10 +119,7 @@ class LaunchedEngine:
         """
         url = self.listen(life)
         with self._failing(life):
-            transport = self._connect(url)
-            with closed_if_it_fails(transport):
-                life.to(LifeState.STREAMING, url)
-            return transport
+            return self._connect(url, life)
 
     def listen(self, life: Life) -> str:
         """Starts it and waits until it listens; for whoever dials it himself. `close` ends it.
@@ -238,7 +234,7 @@ class LaunchedEngine:
             raise _PortTaken(f"another program has taken port {port.number}")
         raise self._ended("before it listened")
 
-    def _connect(self, url: str) -> BaseTransport:
+    def _connect(self, url: str, life: Life) -> BaseTransport:
         process = self._process
         assert process is not None
         try:
@@ -260,6 +256,7 @@ class LaunchedEngine:
                     cure=None if self._template.uses("num_envs") else "put {num_envs} into the command, or ask for "
                     f"{announced}",
                 )  # fmt: skip
+            life.to(LifeState.STREAMING, url)
         except BaseException:
             transport.close()
             raise

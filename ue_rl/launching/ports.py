@@ -71,10 +71,9 @@ def find() -> Port:
         if port.is_free():
             return port
         port.release()
-    raise EngineNotStarted(
-        "there is no free port for an engine", fault="caller", expected=f"one of {FIRST} to {LAST}",
-        cure="end engines that are no longer needed",
-    )  # fmt: skip
+    expected = f"one of {FIRST} to {LAST}"
+    cure = "end engines that are no longer needed"
+    raise EngineNotStarted("there is no free port for an engine", fault="caller", expected=expected, cure=cure)
 
 
 def take(number: int) -> Port:
@@ -85,16 +84,13 @@ def take(number: int) -> Port:
     """
     port = _lock(number)
     if port is None:
-        raise EngineNotStarted(
-            f"port {number} belongs to an engine that another run has started", fault="caller",
-            cure="end that run, or put {port} into the command: a free one is chosen then",
-        )  # fmt: skip
+        what = f"port {number} belongs to an engine that another run has started"
+        cure = "end that run, or put {port} into the command: a free one is chosen then"
+        raise EngineNotStarted(what, fault="caller", cure=cure)
     if not port.is_free(after=True):
         port.release()
-        raise EngineNotStarted(
-            f"port {number} is in use by another program", fault="caller",
-            cure="end that program, or put {port} into the command: a free one is chosen then",
-        )  # fmt: skip
+        cure = "end that program, or put {port} into the command: a free one is chosen then"
+        raise EngineNotStarted(f"port {number} is in use by another program", fault="caller", cure=cure)
     return port
 
 

@@ -17,12 +17,11 @@ from gymnasium import spaces
 from ray.rllib.core.rl_module.default_model_config import DefaultModelConfig
 from ray.rllib.models.utils import get_activation_fn
 
-from ue_rl.connecting import address_of
 from ue_rl.errors import ConfigurationError, nearest
-from ue_rl.launching.presets import template
+from ue_rl.rllib.engines import OPTIONS
 from ue_rl.rllib.env_runner import UnrealEnvRunner
 from ue_rl.rllib.registering import NAME
-from ue_rl.training.embedded import serve_command
+from ue_rl.training.engine import command_of, urls_of
 from ue_rl.training.hyperparameters import LinearSchedule, schedule, tuned_for
 from ue_rl.training.options import DEFAULT_ENV, OFF_POLICY, RLLIB_ALGORITHMS, TrainOptions
 
@@ -51,14 +50,9 @@ def check_actions(options: TrainOptions, space: spaces.Space[Any]) -> None:
         )  # fmt: skip
 
 
-def num_learners(options: TrainOptions) -> int:
-    """How many processes learn beside this one; 0: this one does."""
-    return options.num_learners or 0
-
-
 def resources(options: TrainOptions) -> tuple[int, float]:
     """(CPUs, GPUs) that a run takes from Ray."""
-    learners, gpus = num_learners(options), options.num_gpus_per_learner or 0.0
+    learners, gpus = options.num_learners or 0, options.num_gpus_per_learner or 0.0
     return num_env_runners(options) + (0 if gpus else learners), gpus * learners
 
 
@@ -81,12 +75,11 @@ def algorithm_config(options: TrainOptions, output: Path, report_to: str) -> Any
         env_runner_cls=UnrealEnvRunner, num_env_runners=num_env_runners(o), num_envs_per_env_runner=o.num_envs,
         sample_timeout_s=_SAMPLE_TIMEOUT,
     )  # fmt: skip
-    if o.num_gpus_per_learner and not num_learners(o) and not torch.cuda.is_available():
-        raise ConfigurationError(
-            "this process learns, and has no GPU", field="num_gpus_per_learner", got=o.num_gpus_per_learner,
-            cure="leave it out; --num-learners 1 learns on another node of a cluster",
-        )  # fmt: skip
-    config = config.learners(num_learners=num_learners(o), num_gpus_per_learner=o.num_gpus_per_learner or 0)
+    if o.num_gpus_per_learner and not o.num_learners and not torch.cuda.is_available():
+        what = "this process learns, and has no GPU"
+        cure = "leave it out; --num-learners 1 learns on another node of a cluster"
+        raise ConfigurationError(what, field="num_gpus_per_learner", got=o.num_gpus_per_learner, cure=cure)
+    config = config.learners(num_learners=o.num_learners or 0, num_gpus_per_learner=o.num_gpus_per_learner or 0)
     # What an env runner raises ends the run by name; one whose process is killed is started again.
     config = config.fault_tolerance(
         restart_failed_env_runners=o.max_restarts > 0, max_num_env_runner_restarts=o.max_restarts,
@@ -101,10 +94,9 @@ def algorithm_config(options: TrainOptions, output: Path, report_to: str) -> Any
         config = config.training(**learning)
         config.validate()
     except (TypeError, ValueError, AssertionError, KeyError) as error:
-        raise ConfigurationError(
-            f"RLlib's {o.algo} does not take these arguments", field="hyperparameters",
-            got=" ".join(str(error).split()), cure=f"see {_CLASSES[o.algo]}.training in RLlib's documentation",
-        ) from error  # fmt: skip
+        what = f"RLlib's {o.algo} does not take these arguments"
+        cure = f"see {_CLASSES[o.algo]}.training in RLlib's documentation"
+        raise ConfigurationError(what, field="hyperparameters", got=" ".join(str(error).split()), cure=cure) from error
     return config
 
 
@@ -115,31 +107,24 @@ def env_config(options: TrainOptions, output: Path) -> dict[str, Any]:
         ConfigurationError: an env or a command that cannot be, or engines that cannot be shared out among env runners.
     """
     o = options
-    said: dict[str, Any] = {
-        "seed": random.SystemRandom().randrange(2**31) if o.seed is None else o.seed,
-        "max_restarts": o.max_restarts, "restart_window": o.restart_window,
-        "start_timeout": o.start_timeout, "transport": o.transport, "timeout": o.timeout, "wait": o.wait,
-        "params": o.params, "time_scale": o.time_scale, "num_engines": o.num_engines, "reconnect": o.reconnect,
-        "output_dir": str(output.absolute()),
-    }  # fmt: skip
+    said: dict[str, Any] = {name: getattr(o, name) for name in OPTIONS if name != "env_kwargs"}
+    said["seed"] = random.SystemRandom().randrange(2**31) if o.seed is None else o.seed
+    said["output_dir"] = str(output.absolute())
     if o.hosts:
         return {**said, "url": _urls(o)}
     if o.num_envs % o.num_engines:
-        raise ConfigurationError(
-            "the envs of an env runner cannot be shared out among its engines", field="num_engines",
-            expected=f"a number that {o.num_envs} envs can be divided by", got=o.num_engines,
-        )  # fmt: skip
+        what = "the envs of an env runner cannot be shared out among its engines"
+        expected = f"a number that {o.num_envs} envs can be divided by"
+        raise ConfigurationError(what, field="num_engines", expected=expected, got=o.num_engines)
+    command_of(o)  # there is such an env, or the command can be read
     if o.engine is not None:
-        template(o.engine)  # can be read
         return {**said, "engine": o.engine}
-    env = o.env or DEFAULT_ENV
-    serve_command(env, o.env_kwargs)  # there is such an env
-    return {**said, "env": env, "env_kwargs": o.env_kwargs}
+    return {**said, "env": o.env or DEFAULT_ENV, "env_kwargs": o.env_kwargs}
 
 
 def _urls(options: TrainOptions) -> Any:
     """Those of the env runners, which share the engines out among them; an engine has one trainer."""
-    urls = [address_of(host, options.port) for host in options.hosts]
+    urls = urls_of(options)
     runners = num_env_runners(options)
     if runners == 0:
         return urls
@@ -242,7 +227,5 @@ def _check_model(name: str, value: Any) -> None:
         except (ValueError, AttributeError):
             expected = "the name of one, such as tanh, relu, silu"
     if expected:
-        raise ConfigurationError(
-            "RLlib cannot make such a network", field=f"hyperparameters.model_config.{name}", expected=expected,
-            got=value,
-        )  # fmt: skip
+        what = "RLlib cannot make such a network"
+        raise ConfigurationError(what, field=f"hyperparameters.model_config.{name}", expected=expected, got=value)

@@ -17,25 +17,17 @@ from numbers import Integral, Real
 from pathlib import Path
 from typing import Any
 
-from ue_rl.calls.asking import EngineCalls
-from ue_rl.calls.parameters import as_ranges, check_ranges, randomize
-from ue_rl.connecting import launched, url_engines
 from ue_rl.engines.lifecycle import Listener
 from ue_rl.engines.restarts import Restarts
-from ue_rl.engines.source import EngineSource
 from ue_rl.engines.transport import EnginesTransport
 from ue_rl.errors import ConfigurationError, nearest
-from ue_rl.launching.presets import used
-from ue_rl.training.embedded import serve_command
+from ue_rl.training.engine import engines_at, engines_started, serve_command, set_game
+from ue_rl.training.options import DEFAULTS
+from ue_rl.transport import closed_if_it_fails
 
 _log = logging.getLogger("ue_rl.rllib")
 SEEDS = 1_000_000  # between two env runners
 _KINDS = ("engine", "url", "env", "bridge")
-_DEFAULTS: dict[str, Any] = {
-    "env_kwargs": {}, "num_engines": 1, "seed": 0, "max_restarts": 10, "restart_window": 60.0, "reconnect": 60.0,
-    "output_dir": None, "start_timeout": 120.0, "transport": "auto", "timeout": 30.0, "wait": 0.0, "params": {},
-    "time_scale": None,
-}  # fmt: skip
 _SAID: dict[str, tuple[Any, str]] = {
     "engine": ((str, list, tuple), "a text, or a list of texts"),
     "url": ((str, list, tuple, Mapping), "a text, a list of texts, or one of these for each worker_index"),
@@ -45,6 +37,8 @@ _SAID: dict[str, tuple[Any, str]] = {
     "time_scale": ((Real, type(None)), "a number"), "params": (Mapping, "a dict"),
     "env_kwargs": (Mapping, "a dict"), "output_dir": ((str, os.PathLike, type(None)), "a folder"),
 }  # fmt: skip
+OPTIONS = [key for key in _SAID if key in DEFAULTS and key not in (*_KINDS, "seed")]  # as a run has them
+_DEFAULTS = {name: DEFAULTS[name] for name in OPTIONS} | {"seed": 0, "reconnect": 60.0, "output_dir": None}
 
 
 def open_engines(
@@ -82,10 +76,8 @@ def open_engines(
                 continue
             raise ConfigurationError("an env_config has a wrong value", field=key, expected=words, got=value)
     said = {**_DEFAULTS, **{key: _numbered(value, worker_index) for key, value in env_config.items()}}
-    sources = _sources(said, given[0], num_envs, worker_index)
-    restarts = Restarts(said["max_restarts"], said["restart_window"]) if said["max_restarts"] else None
-    engines = EnginesTransport(sources, restarts=restarts, on_change=on_change)
-    try:
+    engines = _engines(said, given[0], num_envs, worker_index, on_change)
+    with closed_if_it_fails(engines):
         spec = engines.connect()
         count = spec.num_envs
         if count != num_envs:
@@ -95,47 +87,43 @@ def open_engines(
                 cure=f"set num_envs_per_env_runner={count} (--num-envs {count}), or let the engine's command take "
                 "{num_envs}",
             )  # fmt: skip
-        ranges = as_ranges(said["params"], "params")
-        if ranges:
-            check_ranges(spec, ranges, "params")
-            randomize(engines, ranges, said["seed"] + worker_index * SEEDS)
-        if said["time_scale"] is not None:
-            if "TIME_SCALE" in spec.features:
-                EngineCalls(engines).set_time_scale(said["time_scale"])
-            else:
-                _log.warning("the engine does not change its speed (no FEATURES=TIME_SCALE): time_scale is left out")
-    except BaseException:
-        engines.close()
-        raise
+        seed = said["seed"] + worker_index * SEEDS
+        set_game(engines, spec, said["params"], seed, said["time_scale"], lambda text: _log.warning("%s", text))
     return engines
 
 
-def _sources(said: Mapping[str, Any], kind: str, num_envs: int, worker_index: int) -> list[EngineSource]:
+def _engines(
+    said: Mapping[str, Any], kind: str, num_envs: int, worker_index: int, on_change: Listener | None
+) -> EnginesTransport:
     connection = {key: said[key] for key in ("transport", "timeout")}
+    restarts = Restarts(said["max_restarts"], said["restart_window"]) if said["max_restarts"] else None
     if kind == "url":
         urls = said["url"].get(worker_index) if isinstance(said["url"], Mapping) else said["url"]
         if not urls:
-            raise ConfigurationError(
-                "no engine for this env runner", field="url", expected=f"a url for worker_index {worker_index}",
-                got=said["url"],
-            )  # fmt: skip
+            expected = f"a url for worker_index {worker_index}"
+            raise ConfigurationError("no engine for this env runner", field="url", expected=expected, got=said["url"])
         urls = [urls] if isinstance(urls, str) else list(urls)
-        return list(url_engines(urls, reconnect=said["reconnect"], wait=said["wait"], **connection))
+        return engines_at(urls, restarts, on_change, reconnect=said["reconnect"], wait=said["wait"], **connection)
     count = said["num_engines"]
     if count < 1 or num_envs % count:
-        raise ConfigurationError(
-            "the envs cannot be shared out among the engines", field="num_engines",
-            expected=f"a number that {num_envs} envs can be divided by", got=count,
-        )  # fmt: skip
+        what = "the envs cannot be shared out among the engines"
+        expected = f"a number that {num_envs} envs can be divided by"
+        raise ConfigurationError(what, field="num_engines", expected=expected, got=count)
     if kind == "bridge":
         words = [sys.executable, "-m", "ue_rl", "serve", "--bridge", said["bridge"], "--shm"]
         command: Any = [*words, "--num-envs", "{num_envs}", "--port", "{port}"]
     else:
         command = said["engine"] if kind == "engine" else serve_command(said["env"], said["env_kwargs"])
-    output_dir = None if said["output_dir"] is None else _own_folder(Path(said["output_dir"]), worker_index)
-    connection |= used(command, num_envs=num_envs // count, seed=said["seed"] + worker_index * SEEDS)
-    return list(
-        launched(command, num_engines=count, output_dir=output_dir, start_timeout=said["start_timeout"], **connection)
+    return engines_started(
+        command,
+        restarts,
+        on_change,
+        num_envs=num_envs // count,
+        seed=said["seed"] + worker_index * SEEDS,
+        num_engines=count,
+        output_dir=None if said["output_dir"] is None else _own_folder(Path(said["output_dir"]), worker_index),
+        start_timeout=said["start_timeout"],
+        **connection,
     )
 
 

@@ -45,7 +45,6 @@ from ue_rl.rllib.failures import NamedFailures
 from ue_rl.rllib.news import Connected, Sender
 from ue_rl.rllib.records import RecordedEnv
 from ue_rl.rllink.episodes import EpisodeCutter
-from ue_rl.wire.handshake import encode_handshake
 
 _log = logging.getLogger("ue_rl.rllib")
 _OF_TIMERS = inspect.signature(MetricsLogger.log_time).parameters["reduce"].default  # "ema"; Ray 2.52 calls it "mean"
@@ -104,8 +103,8 @@ class UnrealEnvRunner(NamedFailures, SingleAgentEnvRunner):  # type: ignore[misc
         env = RecordedEnv(engines, lambda: sender.played(env.record, engines))
         self.env = _Env(env)
         self.num_envs = env.num_envs
-        handshake = encode_handshake(replace(engines.spec, shm=None))
-        sender.tell(Connected(handshake, self.num_envs, dict(engines.describe())), wait=True)
+        spec = replace(engines.spec, shm=None)
+        sender.tell(Connected(spec, self.num_envs, dict(engines.describe())), wait=True)
         self._needs_initial_reset = True
         self._number = index
         self._cutter = None
@@ -162,10 +161,9 @@ class UnrealEnvRunner(NamedFailures, SingleAgentEnvRunner):  # type: ignore[misc
         except Exception as error:
             if not self._sender.heard:
                 raise
-            raise InferenceError(
-                f"the policy or the env failed: {type(error).__name__}: {str(error).partition(chr(10))[0]}",
-                cure="look for losses that are not numbers in progress.csv, and in Ray's logs in /tmp/ray",
-            ) from error
+            what = f"the policy or the env failed: {type(error).__name__}: {str(error).partition(chr(10))[0]}"
+            cure = "look for losses that are not numbers in progress.csv, and in Ray's logs in /tmp/ray"
+            raise InferenceError(what, cure=cure) from error
         return episodes
 
     def tell_played(self) -> None:

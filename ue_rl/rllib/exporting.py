@@ -191,11 +191,9 @@ def _check_spaces(module: Any, observation_space: Any, action_space: Any) -> Non
     for field, given in (("observation_space", observation_space), ("action_space", action_space)):
         own = getattr(module, field, None)
         if own is not None and own.shape != given.shape:
-            raise ExportError(
-                "the module was made for other spaces than the env's", fault="caller", field=field,
-                expected=own, got=given,
-                cure="do in the env what a connector does now: it is no part of the module, nor of the file",
-            )  # fmt: skip
+            what = "the module was made for other spaces than the env's"
+            cure = "do in the env what a connector does now: it is no part of the module, nor of the file"
+            raise ExportError(what, fault="caller", field=field, expected=own, got=given, cure=cure)
 
 
 def _leaves(space: Any) -> list[Leaf]:

@@ -188,10 +188,9 @@ def find_head(module: Any, obs: Any, space: Any, normalize: bool, clip: bool) ->
         head: nn.Module = ChosenHead(counts) if counts else NumberHead(space, tanh=False, **numbers)
         return Outputs(module, Columns.ACTIONS), head
     if Columns.ACTION_DIST_INPUTS not in out:
-        raise ExportError(
-            "forward_inference() gives no action", fault="policy", field="module", got=", ".join(map(str, out)),
-            expected=f"{Columns.ACTIONS} or {Columns.ACTION_DIST_INPUTS}",
-        )  # fmt: skip
+        what = "forward_inference() gives no action"
+        expected = f"{Columns.ACTIONS} or {Columns.ACTION_DIST_INPUTS}"
+        raise ExportError(what, fault="policy", field="module", got=", ".join(map(str, out)), expected=expected)
     kind = module.get_inference_action_dist_cls()
     outputs = Outputs(module, Columns.ACTION_DIST_INPUTS)
     if counts and issubclass(kind, (TorchCategorical, TorchMultiCategorical)):

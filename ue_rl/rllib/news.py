@@ -15,6 +15,7 @@ import ray
 
 from ue_rl.engines.lifecycle import Change
 from ue_rl.rllib.records import Episode, EpisodeRecord
+from ue_rl.spec import EnvSpec
 from ue_rl.training.fleet import EngineStatus, Fleet
 
 _EVERY = 0.25  # seconds between two messages of a runner
@@ -22,9 +23,9 @@ _log = logging.getLogger("ue_rl.rllib")
 
 
 class Connected(NamedTuple):
-    """The engines of a runner answer: their handshake, how many envs, and Transport.describe()."""
+    """The engines of a runner answer: what they announce, how many envs, and Transport.describe()."""
 
-    handshake: bytes
+    spec: EnvSpec
     num_envs: int
     facts: dict[str, Any]
 

@@ -81,7 +81,6 @@ def _group_of(groups: tuple[str, ...], agent: str, *_: object, **__: object) -> 
     for group in groups:
         if agent == group or (agent.startswith(f"{group}_") and agent[len(group) + 1 :].isdigit()):
             return group
-    raise ConfigurationError(
-        "an agent is of none of the groups", field="policy_mapping_fn", expected=", ".join(groups), got=agent,
-        cure="name all groups of the engine: ue-rl inspect shows them",
-    )  # fmt: skip
+    what = "an agent is of none of the groups"
+    cure = "name all groups of the engine: ue-rl inspect shows them"
+    raise ConfigurationError(what, field="policy_mapping_fn", expected=", ".join(groups), got=agent, cure=cure)

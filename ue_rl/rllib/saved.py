@@ -22,10 +22,9 @@ from ue_rl.envs.spaces import action_space, observation_space
 from ue_rl.errors import ExportError
 from ue_rl.inference.export.file import ExportReport, check_libraries
 from ue_rl.rllib.exporting import export_rl_module
-from ue_rl.saving.checkpoints import MANIFEST, CheckpointStore
 from ue_rl.spec import EnvSpec
+from ue_rl.training.found import Found, find
 
-_GROUP = "learner_group"
 _ACTIONS = ("normalize_actions", "clip_actions")
 _CLASS = "class_and_ctor_args.pkl"
 
@@ -52,48 +51,37 @@ def load_and_export_rl_module(
             connectors of its own, which a file cannot hold.
     """
     check_libraries()
-    where, target, steps = _find(Path(folder).absolute())
+    found = _found(Path(folder).absolute())
+    where = found.path
     kind, config = _config_of(where)
     for name in ("env_to_module_connector", "module_to_env_connector"):
         if config.get(f"_{name}") is not None:
-            raise ExportError(
-                "the policy was trained behind a connector of its own, which a file cannot hold", fault="caller",
-                field=name, got=str(folder),
-                cure="export the module with ue_rl.rllib.export_rl_module, and do in the game what the connector does",
-            )  # fmt: skip
-    module = _module_of(where / _GROUP / "learner" / "rl_module", policy)
+            what = "the policy was trained behind a connector of its own, which a file cannot hold"
+            cure = "export the module with ue_rl.rllib.export_rl_module, and do in the game what the connector does"
+            raise ExportError(what, fault="caller", field=name, got=str(folder), cure=cure)
+    module = _module_of(where / "learner_group" / "learner" / "rl_module", policy)
     return export_rl_module(
         module,
-        target if path is None else path,
+        found.onnx if path is None else path,
         module.observation_space if spec is None else observation_space(spec),
         module.action_space if spec is None else action_space(spec),
         **{name: config[name] for name in _ACTIONS},
         algorithm=kind,
-        num_timesteps=steps,
+        num_timesteps=_steps(found.manifest),
         spec=spec,
         **options,
     )
 
 
-def _find(folder: Path) -> tuple[Path, Path, int]:
-    """(what Algorithm.save_to_path wrote, the file to write, env-steps of training as far as they are known)."""
-    target = folder.with_name(f"{folder.name}.onnx")
+def _found(folder: Path) -> Found:
+    found = find(folder)
+    if found.is_rllib:
+        return found
     if (folder / "checkpoints").is_dir():
-        newest = CheckpointStore(folder / "checkpoints").last
-        if newest is None:
-            raise ExportError(
-                "the run has no checkpoint that can be read", fault="caller", got=str(folder),
-                cure="train on with --resume until one is saved",
-            )  # fmt: skip
-        folder, target = newest.path, folder / "model.onnx"
-    steps = _steps(folder / MANIFEST)
-    for where in (folder, folder / "algorithm"):
-        if (where / _GROUP).is_dir():
-            return where, target, steps
-    raise ExportError(
-        "not a checkpoint of RLlib's", fault="caller", got=str(folder),
-        expected=f"a folder with {_GROUP}/, as Algorithm.save_to_path writes it (the new API stack)",
-    )  # fmt: skip
+        cure = "train on with --resume until one is saved"
+        raise ExportError("the run has no checkpoint that can be read", fault="caller", got=str(folder), cure=cure)
+    expected = "a folder with learner_group/, as Algorithm.save_to_path writes it (the new API stack)"
+    raise ExportError("not a checkpoint of RLlib's", fault="caller", got=str(folder), expected=expected)
 
 
 def _steps(manifest: Path) -> int:
@@ -128,7 +116,5 @@ def _module_of(folder: Path, policy: str | None) -> Any:
 
 
 def _unreadable(path: Path, error: Exception) -> ExportError:
-    return ExportError(
-        f"{path} cannot be read", fault="caller", got=f"{type(error).__name__}: {error}",
-        cure="use the versions of Ray and torch that it was saved with, and make its classes importable",
-    )  # fmt: skip
+    cure = "use the versions of Ray and torch that it was saved with, and make its classes importable"
+    return ExportError(f"{path} cannot be read", fault="caller", got=f"{type(error).__name__}: {error}", cure=cure)

@@ -157,10 +157,9 @@ class RLlinkClient:
                 )  # fmt: skip
             self._wanted = self.config.steps_per_sample or 0
             if not self._wanted:
-                raise ConfigurationError(
-                    "the server does not say how many steps it wants at a time", field="steps_per_sample",
-                    cure="say it: --steps-per-sample, RLlib's train_batch_size_per_learner / num_env_runners",
-                )  # fmt: skip
+                what = "the server does not say how many steps it wants at a time"
+                cure = "say it: --steps-per-sample, RLlib's train_batch_size_per_learner / num_env_runners"
+                raise ConfigurationError(what, field="steps_per_sample", cure=cure)
             self._first = max(self._wanted, self.config.steps_before_learning or 0)
             most = MAX_BODY // (4 * self._transport.spec.obs_size + 8)  # bytes: an observation, its reward and logp
             if self._first > most:

@@ -16,10 +16,6 @@ from ue_rl.rllink.pickles import Name, Object
 
 _DEFAULT_MODEL = {"fcnet_activation": "tanh", "head_fcnet_activation": "relu"}
 _DEFAULT_CLASS = re.compile(r"ray\.rllib\.algorithms\..+\.(\w+TorchRLModule|[A-Z]+Catalog)")
-_FACTS = (
-    "num_env_runners", "num_learners", "rollout_fragment_length", "batch_mode", "framework_str", "gamma",
-    "minibatch_size", "num_epochs",
-)  # fmt: skip
 
 
 def config_of(said: Any) -> ServerConfig:
@@ -47,7 +43,6 @@ def config_of(said: Any) -> ServerConfig:
         own_code=_own_code(state),
         asynchronous="broadcast_interval" in state,
         algorithm=str(said.made_by) if isinstance(said.made_by, Name) else None,
-        facts={name: state[name] for name in _FACTS if isinstance(state.get(name), (str, int, float, bool))},
     )
 
 

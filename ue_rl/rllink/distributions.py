@@ -180,7 +180,6 @@ def distribution(action: ActionSpec, *, squashed: bool, normalize: bool, clip: b
         return Categorical(action)
     if plain and action.kind is ActionKind.BOX:
         return (SquashedGaussian if squashed else Gaussian)(action, normalize, clip)
-    raise UnsupportedNetwork(
-        "there is no distribution for this action space", fault="engine", field="ACT_SPACE",
-        expected="BOX for SAC; else BOX, DISCRETE or MULTI_DISCRETE, in one row", got=action.kind.value,
-    )  # fmt: skip
+    what = "there is no distribution for this action space"
+    expected = "BOX for SAC; else BOX, DISCRETE or MULTI_DISCRETE, in one row"
+    raise UnsupportedNetwork(what, fault="engine", field="ACT_SPACE", expected=expected, got=action.kind.value)

@@ -7,7 +7,7 @@ id, and its first observation is the last one of the part before.
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -21,17 +21,15 @@ class EpisodeCutter:
 
     Args:
         num_envs: how many envs step together. room: steps of each env for which there is room at first; it grows.
-        make_id: an id that no other episode of any client has.
 
     Attributes:
         steps: env-steps collected since the last `take`.
     """
 
-    def __init__(self, num_envs: int, room: int = 256, make_id: Callable[[], str] | None = None) -> None:
+    def __init__(self, num_envs: int, room: int = 256) -> None:
         self.num_envs = num_envs
         self.steps = 0
-        self._make_id = make_id or (lambda: uuid.uuid4().hex)
-        self._ids = [self._make_id() for _ in range(num_envs)]
+        self._ids = [uuid.uuid4().hex for _ in range(num_envs)]
         self._started = [0] * num_envs  # steps of the episode that were sent already
         self._first: list[int | None] = [None] * num_envs  # where the env's part begins in the arrays
         self._waiting = set(range(num_envs))  # envs without such a part
@@ -49,7 +47,7 @@ class EpisodeCutter:
         self._starts[chosen] = obs[chosen]
         for env in np.flatnonzero(chosen).tolist():
             self._cut(env, False, False)  # a part of an episode that nobody ends: an engine was lost
-            self._ids[env] = self._make_id()
+            self._ids[env] = uuid.uuid4().hex
             self._started[env] = 0
 
     def add(
@@ -95,7 +93,7 @@ class EpisodeCutter:
         if over.any():
             for env in np.flatnonzero(over if acted is None else over & acted).tolist():
                 self._cut(env, bool(terminated[env]), bool(truncated[env]) and not terminated[env])
-                self._ids[env] = self._make_id()
+                self._ids[env] = uuid.uuid4().hex
                 self._started[env] = 0
 
     @property

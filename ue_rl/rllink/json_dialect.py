@@ -14,7 +14,6 @@ from typing import Any
 
 from ue_rl.errors import MalformedMessage, shorten
 from ue_rl.rllink.messages import (
-    EPISODES,
     EPISODES_AND_GET_STATE,
     Answer,
     Chunk,
@@ -36,10 +35,10 @@ class JsonDialect:
         """See Dialect."""
         return json.dumps({"type": what}).encode()
 
-    def episodes(self, chunks: list[Chunk], and_get_state: bool) -> bytes:
+    def episodes(self, chunks: list[Chunk]) -> bytes:
         """See Dialect."""
         return json.dumps({
-            "type": EPISODES_AND_GET_STATE if and_get_state else EPISODES,
+            "type": EPISODES_AND_GET_STATE,
             "episodes": [_episode(chunk) for chunk in chunks],
             "timesteps": sum(len(chunk.rewards) for chunk in chunks),
         }, allow_nan=False).encode()  # fmt: skip
@@ -49,10 +48,9 @@ class JsonDialect:
         try:
             message = json.loads(body.decode())  # bytes would be looked at for other encodings
         except (ValueError, RecursionError) as error:
-            raise MalformedMessage(
-                "a message is not JSON as Ray 2.41 to 2.48 send it", fault="server", field="body",
-                got=shorten(body, 60), cure="Ray 2.49 and later speak msgpack: --dialect msgpack",
-            ) from error  # fmt: skip
+            what = "a message is not JSON as Ray 2.41 to 2.48 send it"
+            cure = "Ray 2.49 and later speak msgpack: --dialect msgpack"
+            raise MalformedMessage(what, fault="server", field="body", got=shorten(body, 60), cure=cure) from error
         kind = message.get("type") if isinstance(message, dict) else None
         if kind == "PONG":
             return Pong()
@@ -61,10 +59,8 @@ class JsonDialect:
         if kind == "SET_STATE":
             seq = message.get("weights_seq_no", 0)
             return ServerState(None, _onnx(message.get("onnx_file")), seq if isinstance(seq, int) else 0)
-        raise MalformedMessage(
-            "an answer of RLlib cannot be read", fault="server", field="type",
-            expected="PONG, SET_CONFIG or SET_STATE", got=kind,
-        )  # fmt: skip
+        what = "an answer of RLlib cannot be read"
+        raise MalformedMessage(what, fault="server", field="type", expected="PONG, SET_CONFIG or SET_STATE", got=kind)
 
 
 def _config(message: dict[str, Any]) -> ServerConfig:
@@ -74,7 +70,7 @@ def _config(message: dict[str, Any]) -> ServerConfig:
             "SET_CONFIG does not say how many steps a sample has", fault="server", field="env_steps_per_sample",
             expected="a positive integer", got=steps,
         )  # fmt: skip
-    return ServerConfig(steps, facts={"force_on_policy": message.get("force_on_policy")})
+    return ServerConfig(steps)
 
 
 def _onnx(text: Any) -> bytes:
@@ -87,15 +83,13 @@ def _onnx(text: Any) -> bytes:
         unpacker = zlib.decompressobj(_GZIP)
         file = unpacker.decompress(base64.b64decode(text, validate=True), MOST_ONNX)
     except (zlib.error, binascii.Error, ValueError) as error:
-        raise MalformedMessage(
-            "the ONNX file cannot be unpacked", fault="server", field="onnx_file", expected="base64 of a gzip file",
-            got=str(error),
-        ) from error  # fmt: skip
+        what = "the ONNX file cannot be unpacked"
+        expected = "base64 of a gzip file"
+        raise MalformedMessage(what, fault="server", field="onnx_file", expected=expected, got=str(error)) from error
     if not unpacker.eof:
-        raise MalformedMessage(
-            "the ONNX file is cut off, or larger than is taken", fault="server", field="onnx_file",
-            expected=f"at most {MOST_ONNX} bytes", got=f"{len(file)} bytes and more",
-        )  # fmt: skip
+        what = "the ONNX file is cut off, or larger than is taken"
+        got = f"{len(file)} bytes and more"
+        raise MalformedMessage(what, fault="server", field="onnx_file", expected=f"at most {MOST_ONNX} bytes", got=got)
     return file
 
 

@@ -18,7 +18,7 @@ from ue_rl.errors import (
 )
 from ue_rl.rllink.frames import FrameReader, frame
 from ue_rl.rllink.json_dialect import JsonDialect
-from ue_rl.rllink.messages import PING, Answer, Chunk, Dialect, Pong
+from ue_rl.rllink.messages import EPISODES_AND_GET_STATE, PING, Answer, Chunk, Dialect, Pong
 from ue_rl.rllink.msgpack_dialect import MsgpackDialect
 
 DIALECTS: dict[str, Callable[[], Dialect]] = {"msgpack": MsgpackDialect, "json": JsonDialect}
@@ -52,24 +52,23 @@ class Link:
             ) from error  # fmt: skip
         self._sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
-    def ask(self, what: str, timeout: float | None = None) -> Answer:
-        """The answer to PING, GET_CONFIG or GET_STATE, within `timeout` (None: the link's) seconds.
+    def ask(self, what: str) -> Answer:
+        """The answer to PING, GET_CONFIG or GET_STATE.
 
         Raises:
             LearnerTimeout, LearnerDisconnected. MalformedMessage: an answer that cannot be read.
         """
         self._send(self.dialect.ask(what), what)
-        return self._answer(what, timeout)
+        return self._answer(what)
 
-    def send_episodes(self, chunks: list[Chunk], *, and_get_state: bool = True) -> Answer | None:
-        """Sends them; with `and_get_state` the answer is waited for: RLlib gives it after its next update.
+    def send_episodes(self, chunks: list[Chunk]) -> Answer:
+        """Sends them and waits for the answer: RLlib gives it after its next update.
 
         Raises:
             As `ask`. ConfigurationError: the message is too long.
         """
-        what = "EPISODES_AND_GET_STATE" if and_get_state else "EPISODES"
-        self._send(self.dialect.episodes(chunks, and_get_state), what)
-        return self._answer(what, None) if and_get_state else None
+        self._send(self.dialect.episodes(chunks), EPISODES_AND_GET_STATE)
+        return self._answer(EPISODES_AND_GET_STATE)
 
     def close(self) -> None:
         """Idempotent, never raises."""
@@ -81,7 +80,7 @@ class Link:
         try:
             self._sock.sendall(frame(body))
         except TimeoutError as error:
-            raise self._late(what, self.timeout) from error
+            raise self._late(what) from error
         except OSError as error:
             raise self._gone(what, str(error)) from error
 
@@ -96,9 +95,8 @@ class Link:
                 expected="one answer to each message", got=self._frames.said(),
             )  # fmt: skip
 
-    def _answer(self, what: str, timeout: float | None) -> Answer:
-        seconds = self.timeout if timeout is None else timeout
-        deadline = time.monotonic() + seconds
+    def _answer(self, what: str) -> Answer:
+        deadline = time.monotonic() + self.timeout
         while (body := self._frames.next_body()) is None:
             left = deadline - time.monotonic()
             try:
@@ -107,7 +105,7 @@ class Link:
                 self._sock.settimeout(left)
                 data = self._sock.recv(_BLOCK)
             except TimeoutError as error:
-                raise self._late(what, seconds) from error
+                raise self._late(what) from error
             except OSError as error:
                 raise self._gone(what, str(error)) from error
             if not data:
@@ -115,7 +113,7 @@ class Link:
             self._frames.feed(data)
         return self.dialect.answer(body)
 
-    def _late(self, what: str, seconds: float) -> LearnerTimeout:
+    def _late(self, what: str) -> LearnerTimeout:
         cures = {
             PING: "RLlib serves one client for each env runner: is another one connected to this port?",
             "GET_CONFIG": "does RLlib still build its algorithm? Or is there a lambda in its config, which it cannot "
@@ -123,7 +121,7 @@ class Link:
             "GET_STATE": "does RLlib still build its algorithm?",
         }
         return LearnerTimeout(
-            f"RLlib did not answer {what} within {seconds:g} s", got=self._frames.said(),
+            f"RLlib did not answer {what} within {self.timeout:g} s", got=self._frames.said(),
             cure=cures.get(what, "its update takes longer (--timeout), it waits for more steps than were sent "
             "(--steps-per-sample), for another env runner's client, or its listener died of what it was sent: see "
             "its log"),
@@ -185,9 +183,7 @@ def _greeted(host: str, port: int, timeout: float, dialect: str, wait: float) ->
         stack.callback(link.close)
         answer = link.ask(PING)
         if not isinstance(answer, Pong):
-            raise MalformedMessage(
-                "RLlib did not answer PING with PONG", fault="server", field="type", expected="PONG",
-                got=type(answer).__name__,
-            )  # fmt: skip
+            what = "RLlib did not answer PING with PONG"
+            raise MalformedMessage(what, fault="server", field="type", expected="PONG", got=type(answer).__name__)
         stack.pop_all()
     return link

@@ -41,7 +41,6 @@ class ServerConfig:
         squashed: the policy of a BOX is SAC's squashed Gaussian; None: its parameters' names tell.
         own_code: the user's classes and connectors that stand between an observation and an action; none of them runs
             here, so that there must be none. algorithm: the class of the config, as "package.module.Name".
-        facts: everything else that could be read, for people.
     """
 
     steps_per_sample: int | None = None
@@ -55,11 +54,10 @@ class ServerConfig:
     steps_before_learning: int | None = None
     asynchronous: bool | None = None
     algorithm: str | None = None
-    facts: Mapping[str, Any] = field(default_factory=dict)
 
     def under(self, said: ServerConfig) -> ServerConfig:
         """This config, but for what `said` says."""
-        given = {name: value for name, value in vars(said).items() if value is not None and name != "facts"}
+        given = {name: value for name, value in vars(said).items() if value is not None}
         return replace(self, **given)
 
 
@@ -117,8 +115,8 @@ class Dialect(Protocol):
         """The body of PING, GET_CONFIG or GET_STATE."""
         ...
 
-    def episodes(self, chunks: list[Chunk], and_get_state: bool) -> bytes:
-        """The body of EPISODES or EPISODES_AND_GET_STATE."""
+    def episodes(self, chunks: list[Chunk]) -> bytes:
+        """The body of EPISODES_AND_GET_STATE."""
         ...
 
     def answer(self, body: bytes) -> Answer:

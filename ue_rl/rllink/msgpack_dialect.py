@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from ue_rl.errors import ConfigurationError, MalformedMessage, shorten
 from ue_rl.rllink.configs import config_of
-from ue_rl.rllink.messages import EPISODES, EPISODES_AND_GET_STATE, Answer, Chunk, Pong, ServerState
+from ue_rl.rllink.messages import EPISODES_AND_GET_STATE, Answer, Chunk, Pong, ServerState
 from ue_rl.rllink.pickles import read_pickle
 
 try:
@@ -33,10 +33,8 @@ _PLAIN = re.compile(r"[<>|=]?([fiu][248]|[iub]1)")  # numpy reads much more in a
 def require_msgpack() -> None:
     """Raises ConfigurationError where the package is missing."""
     if msgpack is None:
-        raise ConfigurationError(
-            "RLlink with Ray 2.49 or later needs the package msgpack", field="rllink",
-            cure="pip install 'ue_rl[rllink]' -c constraints.txt",
-        )  # fmt: skip
+        cure = "pip install 'ue_rl[rllink]' -c constraints.txt"
+        raise ConfigurationError("RLlink with Ray 2.49 or later needs the package msgpack", field="rllink", cure=cure)
 
 
 class MsgpackDialect:
@@ -55,10 +53,10 @@ class MsgpackDialect:
         """See Dialect."""
         return pack({"type": what})
 
-    def episodes(self, chunks: list[Chunk], and_get_state: bool) -> bytes:
+    def episodes(self, chunks: list[Chunk]) -> bytes:
         """See Dialect."""
         return pack({
-            "type": EPISODES_AND_GET_STATE if and_get_state else EPISODES,
+            "type": EPISODES_AND_GET_STATE,
             "episodes": [_episode(chunk) for chunk in chunks],
             "timesteps": sum(len(chunk.rewards) for chunk in chunks),
         })  # fmt: skip
@@ -74,10 +72,9 @@ class MsgpackDialect:
             return config_of(read_pickle(message["config"]))
         if kind == "SET_STATE":
             return _state(message)
-        raise MalformedMessage(
-            "an answer of RLlib cannot be read", fault="server", field="type",
-            expected="PONG, SET_CONFIG with config or SET_STATE with state", got=said,
-        )  # fmt: skip
+        what = "an answer of RLlib cannot be read"
+        expected = "PONG, SET_CONFIG with config or SET_STATE with state"
+        raise MalformedMessage(what, fault="server", field="type", expected=expected, got=said)
 
 
 def _state(message: dict[str, Any]) -> ServerState:

@@ -182,10 +182,9 @@ def _layers(found: dict[int, dict[str, Array]], net: str) -> list[tuple[Array, A
     for at in sorted(found):
         weight, bias = found[at].get("weight"), found[at].get("bias")
         if weight is None or (bias is not None and len(bias) != len(weight)):
-            raise UnsupportedNetwork(
-                "a layer is not linear", field="weights", got=f"{net}.net.mlp.{at}",
-                expected="a weight [out, in] and a bias [out]",
-            )  # fmt: skip
+            got = f"{net}.net.mlp.{at}"
+            expected = "a weight [out, in] and a bias [out]"
+            raise UnsupportedNetwork("a layer is not linear", field="weights", got=got, expected=expected)
         layers.append((np.ascontiguousarray(weight.T), np.zeros(len(weight), np.float32) if bias is None else bias))
     return layers
 
@@ -194,13 +193,11 @@ def _check(made: Network) -> None:
     """Each layer takes what the one before gives."""
     layers = [*made.encoder, *made.head]
     if made.log_std is not None and len(made.log_std) != layers[-1][0].shape[1]:
-        raise UnsupportedNetwork(
-            "the standard deviations do not fit the means", field=_LOG_STD,
-            expected=f"{layers[-1][0].shape[1]} numbers", got=len(made.log_std),
-        )  # fmt: skip
+        what = "the standard deviations do not fit the means"
+        expected = f"{layers[-1][0].shape[1]} numbers"
+        raise UnsupportedNetwork(what, field=_LOG_STD, expected=expected, got=len(made.log_std))
     for (before, _), (after, _) in pairwise(layers):
         if before.shape[1] != after.shape[0]:
-            raise UnsupportedNetwork(
-                "the layers do not fit together", field="weights", expected=f"{before.shape[1]} inputs",
-                got=f"{after.shape[0]}",
-            )  # fmt: skip
+            what = "the layers do not fit together"
+            expected = f"{before.shape[1]} inputs"
+            raise UnsupportedNetwork(what, field="weights", expected=expected, got=f"{after.shape[0]}")

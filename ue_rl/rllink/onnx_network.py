@@ -46,10 +46,9 @@ class OnnxNetwork:
 
             onnxruntime: Any = importlib.import_module("onnxruntime")  # it has no types
         except ImportError as error:
-            raise ConfigurationError(
-                "RLlink with Ray 2.41 to 2.48 sends ONNX files", field="dialect", got=str(error),
-                cure="pip install onnx onnxruntime -c constraints.txt",
-            ) from error  # fmt: skip
+            what = "RLlink with Ray 2.41 to 2.48 sends ONNX files"
+            cure = "pip install onnx onnxruntime -c constraints.txt"
+            raise ConfigurationError(what, field="dialect", got=str(error), cure=cure) from error
         try:
             model: Any = onnx.load_from_string(file)
             _judge(onnx, model)

@@ -93,8 +93,6 @@ def _network(state: ServerState, config: ServerConfig, *, gaussian: bool) -> Net
     if state.onnx is not None:
         return OnnxNetwork(state.onnx)
     if config.activation is None:
-        raise UnsupportedNetwork(
-            "the server does not say which activation its network has, and weights do not either",
-            field="activation", cure="say it: --activation tanh (RLlib's default)",
-        )  # fmt: skip
+        what = "the server does not say which activation its network has, and weights do not either"
+        raise UnsupportedNetwork(what, field="activation", cure="say it: --activation tanh (RLlib's default)")
     return network(state.weights or {}, config.activation, config.head_activation, gaussian=gaussian)

@@ -13,13 +13,11 @@ import atexit
 import functools
 import json
 import logging
-import math
 import os
 import pickle
 import secrets
 import shutil
 import threading
-import time
 import weakref
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
@@ -31,11 +29,11 @@ from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.vec_env import VecEnv
 
 from ue_rl.envs.vec_env import UnrealVecEnv
-from ue_rl.errors import UeRlError
 from ue_rl.saving import snapshot
 from ue_rl.saving.checkpoints import Checkpoint, CheckpointStore
 from ue_rl.saving.guarding import guarded, leaves
 from ue_rl.saving.lock import RunLock
+from ue_rl.saving.periodic import Periodic
 from ue_rl.saving.resuming import FORMAT, REPLAY, STATE, Part, Resumed, resume, write_model
 from ue_rl.saving.stop_callback import LEARNING, WAITING
 from ue_rl.saving.stopping import Stopped, Stopping, as_python_does
@@ -108,8 +106,7 @@ class AutoSave(BaseCallback):
         self.folder = Path(folder)
         self.store = CheckpointStore(self.folder / CHECKPOINTS, keep, newest_only=(REPLAY,))
         self.resumed: Checkpoint | None = None
-        self.last: Checkpoint | None = None
-        self._save_freq, self._save_seconds = max(1, save_freq), 60 * save_minutes or math.inf
+        self._periodic = Periodic(self.store, save_freq, save_minutes)
         self._with_replay_buffer, self._export = replay_buffer, export
         self._parts, self._extra, self._after = dict(parts or {}), extra, after
         self._signals, self._lock, self._say = signals, RunLock(self.folder) if lock else None, tell
@@ -127,7 +124,11 @@ class AutoSave(BaseCallback):
         self._part_states: dict[str, Mapping[str, Any]] = {}
         self._collecting = False  # a rollout is being collected
         self._unsaved = False  # something was learnt since the last checkpoint
-        self._saved_steps, self._saved_at = 0, 0.0
+
+    @property
+    def last(self) -> Checkpoint | None:
+        """See the class."""
+        return self._periodic.last
 
     # -- resuming
 
@@ -201,7 +202,7 @@ class AutoSave(BaseCallback):
             journal = None if self._env is None else self._env.journal
             if journal is not None and model.seed is not None and self.last is None:
                 journal.seed = model.seed
-        self._saved_steps, self._saved_at = model.num_timesteps, time.monotonic()
+        self._periodic.begin(model.num_timesteps)
         self._collecting = self._unsaved = False
         if self._signals:
             self._running.enter_context(self._stops)
@@ -228,7 +229,7 @@ class AutoSave(BaseCallback):
         if self._stops.requested is not None and self._signals:
             self._stop()
         self._stops.grace = WAITING
-        if first or self._due(1):
+        if first or self._periodic.due(self.model.num_timesteps):
             self.save("the run begins" if first else "")
 
     def _on_step(self) -> bool:
@@ -237,7 +238,7 @@ class AutoSave(BaseCallback):
             self._unsaved = True
         if self._stops.requested is not None and self._signals:
             self._stop()
-        if self._unsaved and self._due(2):  # a rollout that is longer than that
+        if self._unsaved and self._periodic.due(self.model.num_timesteps, 2):  # a rollout that is longer than that
             self.save()
         return True
 
@@ -260,12 +261,6 @@ class AutoSave(BaseCallback):
         if self._env is not None and self._env.journal is not None:
             self._env.journal.mark()
         self._collecting = True
-
-    def _due(self, times: int) -> bool:
-        return (
-            self.model.num_timesteps - self._saved_steps >= times * self._save_freq
-            or time.monotonic() - self._saved_at >= times * self._save_seconds
-        )
 
     def _stop(self) -> None:
         signal = self._stops.requested
@@ -303,37 +298,13 @@ class AutoSave(BaseCallback):
         if os.getpid() != self._process:
             _log.error("not saved: this process was forked from the one that learns, which saves the run")
             return None
-        model, steps = self.model, self.model.num_timesteps
-        if not snapshot.is_finite(model):
-            self._saved_steps, self._saved_at = steps, time.monotonic()
-            kept = "" if self.last is None else f"; checkpoint {self.last} is kept"
-            _log.error(
-                "not saved: the policy's weights are not finite any more, learning has diverged%s. Lower the "
-                "learning rate, or clip the rewards",
-                kept,
-            )
-            return None
-        exact = self._collecting or reason == "learning is over"
-        live = snapshot.take(model)
-        if not self._collecting:  # an update is under way or done: as it is
-            self._take_snapshot()
-            self._collecting = False
-        started = time.monotonic()
-        try:
-            snapshot.put(model, self._snapshot)
-            ahead = snapshot.rows_ahead(live, self._snapshot)
-            self.last = self.store.save(steps, functools.partial(self._write, reason, exact, ahead))
-        except UeRlError as error:
-            _log.error("not saved: %s", error)
-            return None
-        finally:
-            snapshot.put(model, live)
-            # Also after a failure: the next try comes when the next checkpoint is due, not with every step.
-            self._saved_steps, self._saved_at = steps, time.monotonic()
-        self._unsaved = False
-        _log.info("saved checkpoint %s in %.1f s%s", self.last, time.monotonic() - started, reason and f": {reason}")
-        self._tell(self._after or self._copy_up, self.last)
-        return self.last
+        model = self.model
+        write = functools.partial(self._write, reason)
+        saved = self._periodic.save(model.num_timesteps, functools.partial(snapshot.is_finite, model), write, reason)
+        if saved is not None:
+            self._unsaved = False
+            self._tell(self._after or self._copy_up, saved)
+        return saved
 
     def rescue(self, error: BaseException | None = None) -> Checkpoint | None:
         """learn() was left, by `error`: saves what no checkpoint has yet. Nothing is done twice, nothing is raised."""
@@ -354,23 +325,36 @@ class AutoSave(BaseCallback):
             _log.log(level, "the run is saved up to env-step %d; start it again to go on", saved.env_steps)
         return saved
 
-    def _write(self, reason: str, exact: bool, ahead: int, folder: Path) -> dict[str, object]:
-        model = self.model
-        write_model(model, folder, self._with_replay_buffer)
-        env = self._env
-        state: dict[str, Any] = {"format": FORMAT, "snapshot": snapshot.without_model(self._snapshot), "ahead": ahead}
-        state["env"] = None if env is None or env.journal is None else env.journal_state()
-        (folder / STATE).write_bytes(pickle.dumps(state, pickle.HIGHEST_PROTOCOL))
-        for name, part in self._part_states.items():
-            (folder / f"{name}.json").write_text(json.dumps(part, indent=2), "utf-8")
-        if self._extra is not None:
-            self._extra(folder)
-        if self._export is not None:
-            self._tell(self._export, model, folder / "model.onnx", model.get_vec_normalize_env())
-        return {
-            "algorithm": type(model).__name__, "num_envs": model.n_envs, "exact": exact and state["env"] is not None,
-            "reason": reason, "rollout_start": model.num_timesteps,
-        }  # fmt: skip
+    def _write(self, reason: str, folder: Path) -> dict[str, object]:
+        """The model and its envs as they were at the rollout's start, and as they are now again afterwards."""
+        model, env = self.model, self._env
+        exact = self._collecting or reason == "learning is over"
+        live = snapshot.take(model)
+        if not self._collecting:  # an update is under way or done: as it is
+            self._take_snapshot()
+            self._collecting = False
+        try:
+            snapshot.put(model, self._snapshot)
+            write_model(model, folder, self._with_replay_buffer)
+            kept, ahead = snapshot.without_model(self._snapshot), snapshot.rows_ahead(live, self._snapshot)
+            journal = None if env is None or env.journal is None else env.journal_state()
+            state = {"format": FORMAT, "snapshot": kept, "ahead": ahead, "env": journal}
+            (folder / STATE).write_bytes(pickle.dumps(state, pickle.HIGHEST_PROTOCOL))
+            for name, part in self._part_states.items():
+                (folder / f"{name}.json").write_text(json.dumps(part, indent=2), "utf-8")
+            if self._extra is not None:
+                self._extra(folder)
+            if self._export is not None:
+                self._tell(self._export, model, folder / "model.onnx", model.get_vec_normalize_env())
+            return {
+                "algorithm": type(model).__name__,
+                "num_envs": model.n_envs,
+                "exact": exact and journal is not None,
+                "reason": reason,
+                "rollout_start": model.num_timesteps,
+            }
+        finally:
+            snapshot.put(model, live)
 
     def _tell(self, hook: Callable[..., object], *given: Any) -> None:
         """What a hook raises does not end the run."""

@@ -153,11 +153,8 @@ class CheckpointStore:
                 _log.warning("checkpoint %s does not load (%s: %s)", checkpoint, type(error).__name__, error)
         if not self:
             return None
-        raise ConfigurationError(
-            f"none of the checkpoints in {self.folder} loads",
-            got=broken,
-            cure="move them away to begin anew, or go back to the versions that they were saved with",
-        ) from broken
+        cure = "move them away to begin anew, or go back to the versions that they were saved with"
+        raise ConfigurationError(f"none of the checkpoints in {self.folder} loads", got=broken, cure=cure) from broken
 
     @property
     def last(self) -> Checkpoint | None:
@@ -237,10 +234,8 @@ class CheckpointStore:
         room += f", a checkpoint takes {amount(needed)} or more" if room and needed else ""
         kept = f"; {newest[2].name} is kept" if newest else ""
         reason = f"{type(error).__name__}: {error}"
-        return SaveFailed(
-            f"the checkpoint at {env_steps} env-steps could not be written: {reason}{room}{kept}",
-            cure="free some space, or check the folder's permissions",
-        )
+        what = f"the checkpoint at {env_steps} env-steps could not be written: {reason}{room}{kept}"
+        return SaveFailed(what, cure="free some space, or check the folder's permissions")
 
 
 def _header(number: int, env_steps: int) -> dict[str, object]:

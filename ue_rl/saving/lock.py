@@ -65,9 +65,8 @@ class RunLock:
         except (OSError, NotImplementedError) as error:
             if isinstance(error, PermissionError) or not self.folder.is_dir():
                 raise ConfigurationError(
-                    f"{self.folder} cannot be locked", field="log_dir", got=str(error),
-                    cure="check who owns the folder",
-                ) from error  # fmt: skip
+                    f"{self.folder} cannot be locked", field="log_dir", got=str(error), cure="check who owns the folder"
+                ) from error
             if _runs(before):
                 raise self._refusal(before) from None
             _log.warning("%s cannot be locked (%s): start nothing else on this run", self.folder, error)
@@ -143,10 +142,8 @@ class RunLock:
         who = "another process"
         if holder:
             who = f"pid {holder.get('pid')} on {holder.get('host')} since {holder.get('since')}"
-        return ConfigurationError(
-            f"the run {self.folder} is being written by {who}", field="run_id",
-            cure="stop that one first, or choose another --run-id",
-        )  # fmt: skip
+        cure = "stop that one first, or choose another --run-id"
+        return ConfigurationError(f"the run {self.folder} is being written by {who}", field="run_id", cure=cure)
 
 
 def _runs(holder: dict[str, Any] | None) -> bool:

@@ -97,10 +97,9 @@ def resume(store: CheckpointStore, kind: Any, env: VecEnv, load: Mapping[str, An
 def _check(checkpoint: Checkpoint, kind: Any, env: VecEnv) -> None:
     algorithm, name = checkpoint.facts.get("algorithm"), kind.__name__
     if algorithm is not None and algorithm != name:
-        raise ConfigurationError(
-            f"the checkpoint {checkpoint.path} is of another algorithm", field="algo", expected=algorithm, got=name,
-            cure="go on with that one, or begin a new run in another folder",
-        )  # fmt: skip
+        what = f"the checkpoint {checkpoint.path} is of another algorithm"
+        cure = "go on with that one, or begin a new run in another folder"
+        raise ConfigurationError(what, field="algo", expected=algorithm, got=name, cure=cure)
     if checkpoint.file(NORMALIZE) is None and unwrap_vec_normalize(env) is not None:
         _log.warning("checkpoint %s was saved without a VecNormalize: its statistics begin anew", checkpoint)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -28,39 +27,30 @@ from ue_rl.training.options import OFF_POLICY, TrainOptions
 from ue_rl.transport import Transport
 
 
-def env_maker(options: TrainOptions) -> Callable[[Transport], UnrealVecEnv]:
-    """What makes the VecEnv of a run out of its connection.
+def env_of(options: TrainOptions, transport: Transport) -> UnrealVecEnv:
+    """The VecEnv of a run over its connection.
 
-    What it returns raises:
+    Raises:
         ConfigurationError: `group`, `others` and `self_play` do not fit the engine.
     """
-
-    def make(transport: Transport) -> UnrealVecEnv:
-        o, spec = options, transport.connect()
-        if not spec.groups:
-            for name in ("group", "others", "self_play"):
-                if getattr(o, name):
-                    raise ConfigurationError(
-                        f"{name} is for an engine with agents", fault="caller", field=name,
-                        expected="AGENTS in its handshake", cure="leave it out",
-                    )  # fmt: skip
-            return UnrealVecEnv(transport, max_episode_steps=o.max_episode_steps)
-        if o.max_episode_steps is not None:
-            raise ConfigurationError(
-                "episodes of envs with agents are cut by the engine alone", fault="caller", field="max_episode_steps",
-                got=o.max_episode_steps, cure="leave it out, and set the limit in the game",
-            )  # fmt: skip
-        others = {name: _player(name, policy) for name, policy in o.others.items()}
-        if o.self_play is None:
-            return GroupVecEnv(GroupTransport(transport, o.group, others))
-        if o.group is not None:
-            raise ConfigurationError(
-                "with self_play a side learns, not a group", field="group", got=o.group,
-                cure="name the two groups that play each other: self_play: {sides: [red, blue]}",
-            )  # fmt: skip
-        return GroupVecEnv(SidesTransport(transport, SelfPlayOptions.of(o.self_play).sides, others=others))
-
-    return make
+    o, spec = options, transport.connect()
+    if not spec.groups:
+        for name in ("group", "others", "self_play"):
+            if getattr(o, name):
+                what = f"{name} is for an engine with agents"
+                raise ConfigurationError(what, field=name, expected="AGENTS in its handshake", cure="leave it out")
+        return UnrealVecEnv(transport, max_episode_steps=o.max_episode_steps)
+    if o.max_episode_steps is not None:
+        what = "episodes of envs with agents are cut by the engine alone"
+        cure = "leave it out, and set the limit in the game"
+        raise ConfigurationError(what, field="max_episode_steps", got=o.max_episode_steps, cure=cure)
+    others = {name: _player(name, policy) for name, policy in o.others.items()}
+    if o.self_play is None:
+        return GroupVecEnv(GroupTransport(transport, o.group, others))
+    if o.group is not None:
+        cure = "name the two groups that play each other: self_play: {sides: [red, blue]}"
+        raise ConfigurationError("with self_play a side learns, not a group", field="group", got=o.group, cure=cure)
+    return GroupVecEnv(SidesTransport(transport, SelfPlayOptions.of(o.self_play).sides, others=others))
 
 
 def buffers(options: TrainOptions, env: VecEnv) -> dict[str, Any]:
@@ -87,17 +77,17 @@ def buffers(options: TrainOptions, env: VecEnv) -> dict[str, Any]:
     )  # fmt: skip
 
 
-def callbacks(env: VecEnv) -> list[BaseCallback]:
-    """What learning from agents needs beside the usual; [] for other envs."""
-    return [ActiveRows()] if isinstance(env.unwrapped, GroupVecEnv) else []
+def callbacks(options: TrainOptions, folder: Path, env: VecEnv) -> list[BaseCallback]:
+    """What learning from agents needs beside the usual; [] for other envs.
 
-
-def self_play(options: TrainOptions, folder: Path, env: VecEnv) -> SelfPlay | None:
-    """The callback that keeps the pool in the run's `folder`, and goes on with one that is there; None without."""
+    Self-play keeps its pool in the run's `folder`, and goes on with one that is there.
+    """
     engine = env.unwrapped
-    if options.self_play is None or not isinstance(engine, GroupVecEnv):
-        return None
-    return SelfPlay(engine, folder, SelfPlayOptions.of(options.self_play), options.seed)
+    if not isinstance(engine, GroupVecEnv):
+        return []
+    if options.self_play is None:
+        return [ActiveRows()]
+    return [ActiveRows(), SelfPlay(engine, folder, SelfPlayOptions.of(options.self_play), options.seed)]
 
 
 def _player(group: str, policy: Any) -> Any:

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from ue_rl.agents.selfplay_options import SelfPlayOptions
 from ue_rl.calls.parameters import as_ranges
 from ue_rl.connecting import has_port
 from ue_rl.errors import ConfigurationError, nearest
 from ue_rl.training.hyperparameters import tuned_for
 from ue_rl.training.lessons import parse_curriculum
-from ue_rl.training.options import BACKENDS, DEFAULTS, OFF_POLICY, ROWS, TrainOptions
+from ue_rl.training.options import BACKENDS, BOTH, DEFAULTS, OFF_POLICY, ONLY, ROWS, TrainOptions
 
 _HER = ("n_sampled_goal", "goal_selection_strategy", "copy_info_dict")
 _STRATEGIES = ("future", "final", "episode")
@@ -59,10 +57,10 @@ def _check_backend(o: TrainOptions) -> None:
         value = getattr(o, name)
         if value in (DEFAULTS[name], {}):
             continue
-        if row.only_rllib and not is_rllib:
+        if row.rllib == ONLY and not is_rllib:
             cure = "train with --backend rllib, or leave it out"
             raise ConfigurationError("an option of RLlib", field=name, got=value, cure=cure)
-        if row.rllib and is_rllib:
+        if row.rllib not in (ONLY, BOTH) and is_rllib:
             what = "the backend rllib does not have this option"
             raise ConfigurationError(what, field=name, got=value, cure=row.rllib)
 
@@ -70,20 +68,15 @@ def _check_backend(o: TrainOptions) -> None:
 def _check_engine(o: TrainOptions) -> None:
     remote = o.host is not None or o.port is not None
     if o.env is not None and remote:
-        raise ConfigurationError(
-            "an embedded env and a running engine exclude each other", field="env",
-            cure="give either --env, or --host and --port",
-        )  # fmt: skip
+        cure = "give either --env, or --host and --port"
+        raise ConfigurationError("an embedded env and a running engine exclude each other", field="env", cure=cure)
     if o.engine is not None and (remote or o.env is not None):
-        raise ConfigurationError(
-            "an engine that is started here excludes an embedded env and a running engine", field="engine",
-            cure="give either --engine, or --env, or --host and --port",
-        )  # fmt: skip
+        what = "an engine that is started here excludes an embedded env and a running engine"
+        raise ConfigurationError(what, field="engine", cure="give either --engine, or --env, or --host and --port")
     if o.num_engines > 1 and remote:
-        raise ConfigurationError(
-            "num_engines is the number of engines that are started here", field="num_engines", got=o.num_engines,
-            cure="for engines that run already give --host ADDRESS:PORT once for each",
-        )  # fmt: skip
+        what = "num_engines is the number of engines that are started here"
+        cure = "for engines that run already give --host ADDRESS:PORT once for each"
+        raise ConfigurationError(what, field="num_engines", got=o.num_engines, cure=cure)
     hosts = o.hosts
     if len(hosts) > 1:
         bare = [host for host in hosts if not host.startswith("shm://") and not has_port(host)]
@@ -101,14 +94,7 @@ def _check_sections(options: TrainOptions) -> None:
     as_ranges(options.params, "params")
     if options.curriculum is not None:
         parse_curriculum(options.curriculum)
-    scale = options.time_scale
-    if scale is not None and not (isinstance(scale, (int, float)) and 0 < scale < float("inf")):
-        raise ConfigurationError("a time scale is positive", field="time_scale", expected="1 is real time", got=scale)
     if options.self_play is not None:
-        if not isinstance(options.self_play, Mapping):
-            raise ConfigurationError(
-                "self_play is a mapping", field="self_play", expected="{save_steps: 20000}", got=options.self_play
-            )
         SelfPlayOptions.of(options.self_play)
     if options.her is None:
         return
@@ -116,8 +102,6 @@ def _check_sections(options: TrainOptions) -> None:
         raise ConfigurationError(
             "HER needs an algorithm with a replay buffer", field="her", expected=", ".join(OFF_POLICY), got=options.algo
         )
-    if not isinstance(options.her, Mapping):
-        raise ConfigurationError("her is a mapping", field="her", expected="{n_sampled_goal: 4}", got=options.her)
     for key in options.her:
         if key not in _HER:
             raise ConfigurationError(

@@ -100,11 +100,9 @@ def check_spaces(spec: EnvSpec, handshake: Path) -> tuple[EnvSpec, EnvSpec] | No
     for name, key in _SPACES.items():
         was, is_now = getattr(before, name), getattr(now, name)
         if was != is_now:
-            raise ConfigurationError(
-                "the engine is not the one that the run was trained in: its observations or actions differ",
-                fault="caller", field=key, expected=was, got=is_now,
-                cure="connect to the game that the run was begun with, or begin a new run",
-            )  # fmt: skip
+            what = "the engine is not the one that the run was trained in: its observations or actions differ"
+            cure = "connect to the game that the run was begun with, or begin a new run"
+            raise ConfigurationError(what, field=key, expected=was, got=is_now, cure=cure)
     return before, now
 
 
@@ -147,10 +145,8 @@ def _hyperparameters(before: TrainOptions, options: TrainOptions, run: Path) -> 
 
 
 def _cannot_change(name: str, was: Any, now: Any, cure: str) -> ConfigurationError:
-    return ConfigurationError(
-        "a run that is resumed cannot change it", fault="caller", field=name, expected=_shown(was), got=_shown(now),
-        cure=cure,
-    )  # fmt: skip
+    what = "a run that is resumed cannot change it"
+    return ConfigurationError(what, field=name, expected=_shown(was), got=_shown(now), cure=cure)
 
 
 def _shown(value: Any) -> str:

@@ -99,10 +99,9 @@ def read_whole_config(path: Path) -> dict[str, Any]:
     if "model" in content or "common_parameters" in content:
         return _from_plugin(content, path)
     if content.get("format", FORMAT) != FORMAT:
-        raise ConfigurationError(
-            f"{path} was written by a newer version of ue_rl", field="format", expected=FORMAT, got=content["format"],
-            cure="install that version",
-        )  # fmt: skip
+        what = f"{path} was written by a newer version of ue_rl"
+        cure = "install that version"
+        raise ConfigurationError(what, field="format", expected=FORMAT, got=content["format"], cure=cure)
     _refuse_unknown("", content, [*ROWS, "format"], path)
     return content
 

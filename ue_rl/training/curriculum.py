@@ -82,10 +82,9 @@ class Curriculum(BaseCallback):
         inner: Any = env.unwrapped
         transport, spec = getattr(inner, "transport", None), getattr(inner, "engine_spec", None)
         if transport is None or spec is None:
-            raise ConfigurationError(
-                "a curriculum needs an engine's env", fault="caller", field="env", expected="UnrealVecEnv",
-                got=type(inner).__name__, cure="make it with ue_rl.connect",
-            )  # fmt: skip
+            what = "a curriculum needs an engine's env"
+            cure = "make it with ue_rl.connect"
+            raise ConfigurationError(what, field="env", expected="UnrealVecEnv", got=type(inner).__name__, cure=cure)
         if transport is self._attached:
             return
         for where, ranges in ranges_of(self.courses):

@@ -120,10 +120,8 @@ class RunDirectory:
         return run
 
     def _exists(self) -> ConfigurationError:
-        return ConfigurationError(
-            f"the run {self.path} exists already", field="run_id",
-            cure="continue it with --resume, overwrite it with --force, or choose another --run-id",
-        )  # fmt: skip
+        cure = "continue it with --resume, overwrite it with --force, or choose another --run-id"
+        return ConfigurationError(f"the run {self.path} exists already", field="run_id", cure=cure)
 
     def _make_room(self, force: bool) -> None:
         """Renames what has the name of this run; refused where a process writes it."""
@@ -173,10 +171,8 @@ class RunDirectory:
             folders = {log_dir / path.relative_to(log_dir).parts[0]: path.stat().st_mtime for path in reversed(found)}
             folders = {path: at for path, at in folders.items() if path.name.removeprefix(f"{name}-").isdigit()}
             if not folders:
-                raise ConfigurationError(
-                    f"no run of {name} in {log_dir} to resume", field="run_id",
-                    cure="name one with --run-id, or start one without --resume",
-                )  # fmt: skip
+                cure = "name one with --run-id, or start one without --resume"
+                raise ConfigurationError(f"no run of {name} in {log_dir} to resume", field="run_id", cure=cure)
             return cls(max(folders, key=lambda path: folders[path]))
         run = cls(log_dir / checked_id(run_id))
         aside = run.set_aside()
@@ -187,10 +183,8 @@ class RunDirectory:
                 if aside else "check --log-dir and --run-id, or start it without --resume",
             )  # fmt: skip
         if _never_begun(run.path):
-            raise ConfigurationError(
-                f"the run {run.path} was ended before it began: it has no config.yaml to resume with", field="run_id",
-                cure="start it again, without --resume",
-            )  # fmt: skip
+            what = f"the run {run.path} was ended before it began: it has no config.yaml to resume with"
+            raise ConfigurationError(what, field="run_id", cure="start it again, without --resume")
         run.check_is_run("check --log-dir and --run-id, or start anew with --force")
         run.replaced = run._replaced_before()
         return run

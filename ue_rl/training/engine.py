@@ -1,70 +1,62 @@
-"""Opens what a command talks to: running engines, engines that it starts by a command, or embedded ones."""
+"""The engines of a run as one connection, running ones or such as are started here, and what is set in them first."""
 
 from __future__ import annotations
 
-import functools
+import json
+import logging
 import random
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+import re
+import sys
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from ue_rl.connecting import address_of, connect, launched, open_transport, url_engines
+from ue_rl.calls.asking import EngineCalls
+from ue_rl.calls.parameters import as_ranges, check_ranges, randomize, shown
+from ue_rl.connecting import address_of, launched, url_engines
 from ue_rl.engines.lifecycle import Listener
 from ue_rl.engines.restarts import Restarts
 from ue_rl.engines.source import EngineSource
 from ue_rl.engines.transport import EnginesTransport
-from ue_rl.envs.vec_env import UnrealVecEnv
-from ue_rl.launching.presets import used
-from ue_rl.training.embedded import serve_command
+from ue_rl.errors import ConfigurationError, nearest
+from ue_rl.launching.presets import template, used
+from ue_rl.spec import EnvSpec
 from ue_rl.training.options import DEFAULT_ENV, TrainOptions
 from ue_rl.transport import Transport
 
+NO_TIME_SCALE = "the engine does not change its speed (no FEATURES=TIME_SCALE in its handshake): time_scale is left out"
 
-@contextmanager
-def open_engine(
+_log = logging.getLogger(__name__)
+
+
+def engines_at(
+    urls: Sequence[str], restarts: Restarts | None, on_change: Listener | None = None, **connection: Any
+) -> EnginesTransport:
+    """Running engines, none of which is dialled before `connect()`; `connection` as for `url_engines`."""
+    return EnginesTransport(url_engines(urls, **connection), restarts=restarts, on_change=on_change)
+
+
+def engines_started(
+    command: str | Sequence[str],
+    restarts: Restarts | None,
+    on_change: Listener | None = None,
     *,
-    env: str | None = None,
-    num_envs: int = 1,
-    env_kwargs: dict[str, Any] | None = None,
-    host: str | None = None,
-    port: int | None = None,
-    make: Callable[[Transport], UnrealVecEnv] | None = None,
-    **options: Any,
-) -> Iterator[UnrealVecEnv]:
-    """A connected VecEnv, closed with its engine at the end.
+    num_envs: int,
+    seed: int,
+    **launch: Any,
+) -> EnginesTransport:
+    """Engines of a command, none of which is started before `connect()`.
 
     Args:
-        env: a Gymnasium id to host in a process of its own; None connects to `host` and `port`.
-        host: a name, an address, or shm://NAME for shared memory by name.
-        make: makes the VecEnv out of the connection; None: UnrealVecEnv.
-        options: of the connection, see ue_rl.connect.
-
-    Raises:
-        ConfigurationError: the env cannot be made. Also what ue_rl.connect raises.
+        num_envs, seed: for a command that takes them. launch: as for `launched`.
     """
-
-    with ExitStack() as stack:
-        if env is None:
-            url = address_of(host, port)
-        else:
-            from ue_rl.bridges import GymnasiumBridge, ShmUpgrader, run_in_process
-
-            factory = functools.partial(GymnasiumBridge, env, num_envs, **(env_kwargs or {}))
-            url = stack.enter_context(run_in_process(factory, upgrader=ShmUpgrader())).url
-            options.pop("wait", None)
-        if make is None:
-            vec_env = connect(url, **options)
-        else:
-            carrier = open_transport(url, **options)
-            stack.callback(carrier.close)
-            vec_env = make(carrier)
-        stack.callback(vec_env.close)
-        yield vec_env
+    values = used(command, num_envs=num_envs, seed=seed)
+    sources: Sequence[EngineSource] = launched(command, **values, **launch)
+    return EnginesTransport(sources, restarts=restarts, on_change=on_change)
 
 
 def engines_of(options: TrainOptions, output: Path, on_change: Listener | None = None) -> EnginesTransport:
-    """The engines of a run as one connection, none of which is started or dialled before `connect()`.
+    """The engines of a run.
 
     Args:
         output: the folder for what each engine prints, engine-0.log and so on.
@@ -73,24 +65,91 @@ def engines_of(options: TrainOptions, output: Path, on_change: Listener | None =
         ConfigurationError: a command, an env or an address that cannot be.
     """
     o = options
-    connection: dict[str, Any] = {
-        "transport": o.transport,
-        "channel": o.channel,
-        "timeout": o.timeout,
-        "nul_terminated": o.nul_terminated,
-    }
-    sources: Sequence[EngineSource]
-    if o.hosts:
-        urls = [address_of(host, o.port) for host in o.hosts]
-        sources = url_engines(urls, reconnect=o.reconnect, wait=o.wait, **connection)
-        again = o.reconnect > 0
-    else:
-        command = o.engine if o.engine is not None else serve_command(o.env or DEFAULT_ENV, o.env_kwargs)
-        seed = random.SystemRandom().randrange(2**31) if o.seed is None else o.seed
-        connection |= used(command, num_envs=o.num_envs, seed=seed)
-        sources = launched(
-            command, num_engines=o.num_engines, output_dir=output, start_timeout=o.start_timeout, **connection
-        )
-        again = o.max_restarts > 0
+    names = ("transport", "channel", "timeout", "nul_terminated")
+    connection = {name: getattr(o, name) for name in names}
+    again = o.reconnect > 0 if o.hosts else o.max_restarts > 0
     restarts = Restarts(o.max_restarts, o.restart_window) if again else None
-    return EnginesTransport(sources, restarts=restarts, on_change=on_change)
+    if o.hosts:
+        return engines_at(urls_of(o), restarts, on_change, reconnect=o.reconnect, wait=o.wait, **connection)
+    return engines_started(
+        command_of(o),
+        restarts,
+        on_change,
+        num_envs=o.num_envs,
+        seed=random.SystemRandom().randrange(2**31) if o.seed is None else o.seed,
+        num_engines=o.num_engines,
+        output_dir=output,
+        start_timeout=o.start_timeout,
+        **connection,
+    )
+
+
+def urls_of(options: TrainOptions) -> list[str]:
+    """The addresses of running engines, as ue_rl.connect takes them."""
+    return [address_of(host, options.port) for host in options.hosts]
+
+
+def command_of(options: TrainOptions) -> str | list[str]:
+    """What starts the engines of a run.
+
+    Raises:
+        ConfigurationError: it cannot be read, or Gymnasium does not know the env.
+    """
+    if options.engine is None:
+        return serve_command(options.env or DEFAULT_ENV, options.env_kwargs)
+    template(options.engine)
+    return options.engine
+
+
+def serve_command(env: str, kwargs: dict[str, Any]) -> list[str]:
+    """What hosts a Gymnasium env in a process of its own, as LaunchedEngine takes it.
+
+    Raises:
+        ConfigurationError: Gymnasium does not know the env.
+    """
+    import gymnasium
+
+    try:
+        gymnasium.spec(env)
+    except (gymnasium.error.Error, ImportError) as error:
+        name = env.rpartition(":")[2]
+        raise ConfigurationError(
+            f"Gymnasium cannot make {env!r}", field="env", got=str(error),
+            cure=nearest(name, gymnasium.registry) or "MODULE:ID imports the module that registers it",
+        ) from error  # fmt: skip
+    words = [sys.executable, "-m", "ue_rl", "serve", "--env", _as_text(env), "--num-envs", "{num_envs}"]
+    given = ["--kwargs", _as_text(json.dumps(kwargs))] if kwargs else []
+    return [*words, "--port", "{port}", "--shm", *given]
+
+
+def _as_text(word: str) -> str:
+    """`word` for a command in which {name} is a placeholder."""
+    return re.sub(r"\{([A-Za-z_]\w*)\}", r"{{\1}}", word)
+
+
+def set_game(
+    transport: Transport,
+    spec: EnvSpec,
+    params: Any,
+    seed: int | None,
+    time_scale: float | None,
+    tell: Callable[[str], object],
+) -> None:
+    """Sets the game's parameters, those that are drawn from the next reset on, and its speed.
+
+    An engine that has no time scale is only told of: it changes how long a run takes, not what it learns.
+
+    Raises:
+        UnsupportedByEngine: the engine has no parameters. ConfigurationError: not these.
+    """
+    ranges = as_ranges(params, "params")
+    if ranges:
+        check_ranges(spec, ranges, "params")
+        randomize(transport, ranges, seed)
+        _log.info("parameters: %s", ", ".join(f"{name} {shown(*value)}" for name, value in ranges.items()))
+    if time_scale is not None:
+        if "TIME_SCALE" in spec.features:
+            EngineCalls(transport).set_time_scale(time_scale)
+        else:
+            _log.info(NO_TIME_SCALE)  # whoever is told shows it
+            tell(NO_TIME_SCALE)

@@ -1,51 +1,40 @@
-"""What happens between a connected engine and the files of a run: learning, saving, evaluation, export."""
+"""Stable-Baselines3 learns: a model on a connected engine, from the files of a run or a new one."""
 
 from __future__ import annotations
 
-import functools
-import logging
-import os
-import shutil
-import time
+import json
 import warnings
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from stable_baselines3.common.base_class import BaseAlgorithm
 from stable_baselines3.common.callbacks import CallbackList
 from stable_baselines3.common.vec_env import VecEnv
 
-from ue_rl.errors import ConfigurationError, ExportError, SaveFailed, UeRlError
+from ue_rl.agents.selfplay import SelfPlay
+from ue_rl.errors import ConfigurationError, ExportError
 from ue_rl.saving.autosave import AutoSave
 from ue_rl.saving.checkpoints import Checkpoint
 from ue_rl.saving.stop_callback import StopCallback
 from ue_rl.saving.stopping import Stopping
-from ue_rl.system.durable import write_whole
 from ue_rl.training import agents
 from ue_rl.training.callbacks import EngineNumbers, EpisodeLog
 from ue_rl.training.comparison import check_engine, check_unfinished
-from ue_rl.training.curves import draw_curves
+from ue_rl.training.curriculum import Curriculum
 from ue_rl.training.directory import RunDirectory
-from ue_rl.training.ending import closed, note, said_of, sentence, writable
-from ue_rl.training.episodes import Episodes
+from ue_rl.training.engine import set_game
 from ue_rl.training.fleet import Fleet
+from ue_rl.training.learning import Learner
 from ue_rl.training.models import algorithm, evaluation_of, new_model, normalized
 from ue_rl.training.options import TrainOptions
-from ue_rl.training.preparing import prepared, restore
-from ue_rl.training.report import Outcome, Report
-from ue_rl.training.tables import columns, open_tables, quiet_tensorboard
+from ue_rl.training.report import Report
+from ue_rl.training.tables import columns
 from ue_rl.training.watching import Watching
-from ue_rl.training.writing import Guard
-from ue_rl.wire.handshake import encode_handshake
-
-_log = logging.getLogger(__name__)
-_COPIED = ("model.zip", "vecnormalize.pkl", "model.onnx", "curriculum.json")  # from a checkpoint to the run's folder
-_LINKED = "replay_buffer.pkl"  # may be large
 
 
-class Learner:
+class Sb3Learner(Learner):
     """One run of one model.
 
     Args:
@@ -53,30 +42,40 @@ class Learner:
         load: go on with what the directory holds, if anything was saved there, with these arguments of the
             algorithm's load(); None: a new model.
 
-    Attributes:
-        begun: True as soon as a step was learnt from. episodes: what is written of each episode.
-
     Raises:
         ConfigurationError: the model cannot be made or continued for this engine.
         ExportError: the policy could not be exported later.
     """
 
+    copied = ("model.zip", "vecnormalize.pkl", "model.onnx", "curriculum.json")
+    linked = ("replay_buffer.pkl",)
+
     def __init__(
-        self, options: TrainOptions, run: RunDirectory, vec_env: VecEnv, *, report: Report,
+        self,
+        options: TrainOptions,
+        run: RunDirectory,
+        vec_env: VecEnv,
+        *,
+        report: Report,
         load: dict[str, Any] | None = None,
-    ) -> None:  # fmt: skip
-        self.options, self.run, self.report = options, run, report
-        self.begun = False
-        self._exported: str | None = None
+    ) -> None:
+        super().__init__(options, run, report)
         self._fleet = Fleet(vec_env.unwrapped.transport)  # type: ignore[attr-defined]
-        self.curriculum = prepared(options, vec_env, None if load is None else run.curriculum, report)
+        self.curriculum = self._prepared(vec_env, None if load is None else run.curriculum)
         self.autosave = AutoSave(
-            run.path, save_freq=options.save_freq, save_minutes=options.save_minutes, keep=options.keep,
-            replay_buffer=options.save_replay_buffer, after=self._saved,
+            run.path,
+            save_freq=options.save_freq,
+            save_minutes=options.save_minutes,
+            keep=options.keep,
+            replay_buffer=options.save_replay_buffer,
+            after=self._saved,
             export=self._export if options.export else None,
-            parts={} if self.curriculum is None else {"curriculum": self.curriculum}, signals=False, lock=False,
-            tell=report.said, extra=lambda folder: RunDirectory(folder).write_config(options),
-        )  # fmt: skip
+            parts={} if self.curriculum is None else {"curriculum": self.curriculum},
+            signals=False,
+            lock=False,
+            tell=report.said,
+            extra=lambda folder: RunDirectory(folder).write_config(options),
+        )
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", message="the engine takes no seeds")
             if load is None:
@@ -88,11 +87,24 @@ class Learner:
         if options.export:
             self._check_export()
         spec = replace(self.env.unwrapped.engine_spec, shm=None)  # type: ignore[attr-defined]
-        with writable(run):
-            self.model.set_logger(open_tables(run.path, report.warned, self.model.num_timesteps, options.verbose))
-            write_whole(run.handshake, lambda path: path.write_bytes(encode_handshake(spec)))
-            run.write_config(options)
-            self.episodes = Episodes(run.episodes, report, options.timesteps)
+        self.model.set_logger(self._open(self.model.num_timesteps, spec))
+
+    def _prepared(self, vec_env: VecEnv, lessons: Path | None) -> Curriculum | None:
+        """Sets what the options say of the game itself, before its first episode; the curriculum, if there is one.
+
+        Args:
+            lessons: the file that says in which lesson the run is; None, or where it does not exist: in the first.
+        """
+        o, engine = self.options, vec_env.unwrapped
+        spec, transport = engine.engine_spec, engine.transport  # type: ignore[attr-defined]
+        set_game(transport, spec, o.params, o.seed, o.time_scale, self.report.said)
+        if o.curriculum is None:
+            return None
+        curriculum = Curriculum(o.curriculum, seed=o.seed, timesteps=o.timesteps, tell=self.report.said)
+        if lessons is not None and lessons.exists():
+            _restore(curriculum, lessons)
+        curriculum.attach(vec_env)
+        return curriculum
 
     def _resumed(self, vec_env: VecEnv, load: dict[str, Any]) -> BaseAlgorithm | None:
         """The model to go on with; None where the run has saved nothing yet."""
@@ -117,72 +129,48 @@ class Learner:
         check_unfinished(o, model.num_timesteps)
         lessons = checkpoint.file("curriculum.json")
         if self.curriculum is not None and lessons is not None:
-            restore(self.curriculum, lessons)
+            _restore(self.curriculum, lessons)
         return model
 
-    def learn(self, stopping: Stopping) -> Outcome:
-        """Learns, saves, evaluates, exports.
+    @property
+    def env_steps(self) -> int:
+        """See Learner."""
+        return self.model.num_timesteps
 
-        Args:
-            stopping: who takes the signals; nothing is interrupted but learning and the evaluation.
+    @property
+    def restarts(self) -> int:
+        """See Learner."""
+        return self._fleet.restarts
 
-        Raises:
-            BaseException: whatever it is, before the first step. What ends learning later is in the outcome.
-        """
+    def _learn(self, stopping: Stopping) -> None:
         o, run, model = self.options, self.run, self.model
-        episodes = self.episodes
+        of_agents = agents.callbacks(o, run.path, self.env)
+        self.closing += [each for each in of_agents if isinstance(each, SelfPlay)]
         callbacks = [
-            self.autosave, StopCallback(stopping), EpisodeLog(episodes),
-            EngineNumbers(columns(run.path / "progress.csv")), Watching(self.report.warned),
-        ]  # fmt: skip
-        if self.curriculum is not None:
-            callbacks.append(self.curriculum)
-        self_play = agents.self_play(o, run.path, self.env)
-        callbacks += agents.callbacks(self.env) if self_play is None else [*agents.callbacks(self.env), self_play]
-        first, begun_at = model.num_timesteps, time.monotonic()
-        stopped: BaseException | None = None
+            self.autosave,
+            StopCallback(stopping),
+            EpisodeLog(self.episodes),
+            EngineNumbers(columns(run.path / "progress.csv")),
+            Watching(self.report.warned),
+            *([] if self.curriculum is None else [self.curriculum]),
+            *of_agents,
+        ]
+        left = o.timesteps - model.num_timesteps
         try:
-            with quiet_tensorboard(), stopping.interruptible():
-                model.learn(
-                    o.timesteps - first, callback=CallbackList(callbacks), reset_num_timesteps=not self._is_resumed
-                )
-        except BaseException as error:  # noqa: BLE001 - whatever it is, what was learnt is saved
-            stopped = _explained(error, o, model)
-            if model.num_timesteps == first:
-                raise stopped from (None if stopped is error else error)
-        finally:
-            self.begun = model.num_timesteps > first
-            for what in (episodes, self_play, model.logger):
-                if what is not None:
-                    closed(what.close)
-        seconds = time.monotonic() - begun_at
-        crash = None if stopped is None else note(stopped, run, model.num_timesteps)
-        self.autosave.rescue(stopped)
-        saved = self.autosave.last
-        if stopped is None and (saved is None or saved.env_steps < model.num_timesteps):
-            stopped = SaveFailed(
-                f"the model of {model.num_timesteps} env-steps could not be saved", cure=f"see {run.log} for the reason"
-            )
-        if saved is None and run.replaced:
-            raise stopped or SaveFailed("nothing could be saved")  # the run that was to be overwritten is kept
-        with Guard(run.curves, self.report.warned):
-            draw_curves(run.episodes, run.curves, f"{o.algo.upper()} on {o.task}")
-        return Outcome(
-            run, model.num_timesteps, episodes.count, seconds, episodes.mean_return, before=first,
-            stopped_by=stopped, crash=crash, evaluation=self._evaluate(stopping) if stopped is None else None,
-            exported=self._exported, saved=None if saved is None else saved.env_steps, restarts=self._fleet.restarts,
-            model=run.model if run.model.exists() else None,
-        )  # fmt: skip
+            with stopping.interruptible():
+                model.learn(left, callback=CallbackList(callbacks), reset_num_timesteps=not self._is_resumed)
+        except RuntimeError as error:
+            if o.her is None or "end of the first episode" not in str(error):
+                raise
+            what = "HER has no finished episode to learn from yet"
+            cure = "raise learning_starts above the first episodes' steps"
+            raise ConfigurationError(
+                what, field="hyperparameters.learning_starts", got=f"{model.num_timesteps} env-steps", cure=cure
+            ) from error
 
-    def _saved(self, checkpoint: Checkpoint) -> None:
-        """The newest model lies in the run's folder itself, too; the run that this one overwrites has had its time."""
-        for name in (*_COPIED, _LINKED):
-            source = checkpoint.file(name)
-            if source is not None:
-                copy = _linked if name == _LINKED else shutil.copyfile
-                write_whole(self.run.path / name, functools.partial(copy, source))
-        if checkpoint.env_steps > 0:
-            self.run.remove_replaced()
+    def _save_rest(self, stopped: BaseException | None) -> Checkpoint | None:
+        self.autosave.rescue(stopped)
+        return self.autosave.last
 
     def _check_export(self) -> None:
         from ue_rl.inference import check_exportable
@@ -194,56 +182,31 @@ class Learner:
             raise
 
     def _export(self, model: BaseAlgorithm, path: Path, statistics: Any) -> None:
-        """Writes a checkpoint's ONNX file; the summary speaks of the one in the run's folder."""
         from ue_rl.inference import export_onnx
 
-        try:
-            report = export_onnx(model, path, statistics)
-        except ExportError as error:
-            _log.error("no ONNX file: %s", error)
-            self._exported = f"not exported: {error}"
-            return
-        self._exported = f"{self.run.onnx} ({said_of(report, 'predict()')})"
+        self._export_by(lambda: export_onnx(model, path, statistics))
 
-    def _evaluate(self, stopping: Stopping) -> tuple[float, float] | None:
-        o = self.options
-        count = o.eval_episodes if o.eval_episodes is not None else (20 if o.embedded else 0)
-        if count < 1:
-            return None
+    def _returns(self, episodes: int) -> Sequence[float]:
         stats = self.model.get_vec_normalize_env()
         if stats is not None:  # what is exported afterwards must be what was trained and saved
             stats.training = stats.norm_reward = False
-        if o.seed is not None:
-            self.env.seed(o.seed + 1_000_000)
-        try:
-            with stopping.interruptible():
-                returns, _ = evaluation_of(o.algo)(
-                    self.model, self.env, n_eval_episodes=count, deterministic=True, return_episode_rewards=True,
-                    warn=False,
-                )  # fmt: skip
-        except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001 - the model is learnt, whatever this was
-            text = f"not evaluated: {sentence(error)}; the model is saved"
-            _log.error("%s", text, exc_info=None if isinstance(error, (UeRlError, KeyboardInterrupt)) else error)
-            self.report.said(text)
-            return None
-        if not returns:
-            return None
-        return float(np.mean(returns)), float(np.std(returns))
+        if self.options.seed is not None:
+            self.env.seed(self.options.seed + 1_000_000)
+        returns, _ = evaluation_of(self.options.algo)(
+            self.model,
+            self.env,
+            n_eval_episodes=episodes,
+            deterministic=True,
+            return_episode_rewards=True,
+            warn=False,
+        )
+        return returns  # type: ignore[no-any-return]
 
 
-def _linked(source: Path, target: Path) -> None:
-    """A second name of the same bytes, where the file system has such; ours are replaced, never written into."""
+def _restore(curriculum: Curriculum, lessons: Path) -> None:
+    """Goes on in the lessons of a saved run."""
     try:
-        os.link(source, target)
-    except OSError:
-        shutil.copyfile(source, target)
-
-
-def _explained(error: BaseException, options: TrainOptions, model: BaseAlgorithm) -> BaseException:
-    """`error`, or what it means in the words of this project."""
-    if options.her is None or not isinstance(error, RuntimeError) or "end of the first episode" not in str(error):
-        return error
-    return ConfigurationError(
-        "HER has no finished episode to learn from yet", field="hyperparameters.learning_starts",
-        got=f"{model.num_timesteps} env-steps", cure="raise learning_starts above the first episodes' steps",
-    )  # fmt: skip
+        curriculum.restore(json.loads(lessons.read_text("utf-8")))
+    except (OSError, ValueError, AttributeError, TypeError) as error:
+        cure = "delete it to begin with the first lesson"
+        raise ConfigurationError(f"{lessons} cannot be read", got=str(error), cure=cure) from error

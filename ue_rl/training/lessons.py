@@ -153,10 +153,8 @@ def _course(lessons: Any, key: str) -> Course:
     made = [_lesson(lesson, key, number) for number, lesson in enumerate(lessons, 1)]
     for lesson in made[:-1]:
         if lesson.criteria is None:
-            raise _invalid(
-                f"the lesson {lesson.name!r} never ends", "completion_criteria",
-                cure="say when it is learnt; only the last lesson needs no completion_criteria",
-            )  # fmt: skip
+            cure = "say when it is learnt; only the last lesson needs no completion_criteria"
+            raise _invalid(f"the lesson {lesson.name!r} never ends", "completion_criteria", cure=cure)
     return Course(key, tuple(made))
 
 

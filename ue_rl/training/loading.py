@@ -11,7 +11,7 @@ import json
 import types
 import typing
 import zipfile
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -20,8 +20,7 @@ from stable_baselines3.common.vec_env import VecEnv, VecNormalize
 
 from ue_rl.envs.hybrid_box import outgrown
 from ue_rl.errors import ConfigurationError, UeRlError, nearest
-from ue_rl.saving.checkpoints import CheckpointStore
-from ue_rl.training.config import read_config
+from ue_rl.training.found import config_near, find, statistics_names, statistics_of
 from ue_rl.training.hyperparameters import applied, loadable, tuned_for
 from ue_rl.training.options import TrainOptions
 
@@ -49,24 +48,18 @@ def find_start(options: TrainOptions) -> Start:
         ConfigurationError: there is none, it is no model of SB3, or its statistics are missing.
     """
     path = Path(options.init_from or "")
-    model = path
-    if path.is_dir():
-        last = CheckpointStore(path / "checkpoints").last
-        model = (last.path if last else path) / "model.zip"
+    model = find(path).path
     check_model(model, "init_from")
-    beside = [model.with_name(f"{model.stem}_vecnormalize.pkl"), model.with_name("vecnormalize.pkl")]
-    statistics = next((file for file in beside if file.is_file()), None)
-    config = _config_near(model)
+    statistics, config = statistics_of(model), config_near(model)
     said = [] if model == path else [f"init_from: {model}"]
     if config.get("algo", options.algo) != options.algo:
-        raise ConfigurationError(
-            f"{model} was learnt with another algorithm", fault="caller", field="algo", expected=config["algo"],
-            got=options.algo, cure=f"train with --algo {config['algo']}, or without --init-from",
-        )  # fmt: skip
+        what = f"{model} was learnt with another algorithm"
+        cure = f"train with --algo {config['algo']}, or without --init-from"
+        raise ConfigurationError(what, field="algo", expected=config["algo"], got=options.algo, cure=cure)
     if statistics is None and config.get("normalize"):
         raise ConfigurationError(
             f"{model} was learnt on normalized observations, and their statistics are missing", fault="caller",
-            field="init_from", expected=" or ".join(file.name for file in beside),
+            field="init_from", expected=" or ".join(file.name for file in statistics_names(model)),
             cure="put the file beside the model, or begin with a checkpoint that has it",
         )  # fmt: skip
     if statistics is None and options.normalize:
@@ -81,10 +74,8 @@ def check_model(path: Path, field: str | None = None) -> int:
         ConfigurationError: it is not there, or not a model that SB3 has saved.
     """
     if not path.exists():
-        raise ConfigurationError(
-            f"there is no model {path}", fault="caller", field=field, expected="a model.zip, a checkpoint or a run",
-            cure="check the path",
-        )  # fmt: skip
+        expected = "a model.zip, a checkpoint or a run"
+        raise ConfigurationError(f"there is no model {path}", field=field, expected=expected, cure="check the path")
     try:
         if not path.is_file():
             raise ValueError("it is not a file")  # a pipe would be read for ever
@@ -94,10 +85,9 @@ def check_model(path: Path, field: str | None = None) -> int:
                 raise ValueError(f"{broken} in it is damaged")
             return int(json.loads(archive.read("data"))["num_timesteps"])
     except (OSError, ValueError, KeyError, TypeError, zipfile.BadZipFile, NotImplementedError) as error:
-        raise ConfigurationError(
-            f"{path} is not a model that Stable-Baselines3 has saved", fault="caller", field=field,
-            got=f"{type(error).__name__}: {error}", cure="begin with another model, or with another checkpoint",
-        ) from error  # fmt: skip
+        what = f"{path} is not a model that Stable-Baselines3 has saved"
+        cure = "begin with another model, or with another checkpoint"
+        raise ConfigurationError(what, field=field, got=f"{type(error).__name__}: {error}", cure=cure) from error
 
 
 def init_arguments(options: TrainOptions) -> dict[str, Any]:
@@ -109,10 +99,9 @@ def init_arguments(options: TrainOptions) -> dict[str, Any]:
     allowed = (*applied(options), *_MADE_ANEW)
     for name in options.hyperparameters:
         if name not in allowed:
-            raise ConfigurationError(
-                "a model that is loaded decides it", fault="caller", field=f"hyperparameters.{name}",
-                expected=", ".join(allowed), cure="leave it out, or begin without --init-from",
-            )  # fmt: skip
+            what = "a model that is loaded decides it"
+            cure = "leave it out, or begin without --init-from"
+            raise ConfigurationError(what, field=f"hyperparameters.{name}", expected=", ".join(allowed), cure=cure)
     made = {name: value for name, value in tuned_for(options).items() if name in _MADE_ANEW}
     return {**loadable(options), **made, "seed": options.seed}
 
@@ -148,21 +137,16 @@ def load_statistics(path: Path, env: VecEnv) -> VecNormalize:
     Raises:
         ConfigurationError: it is no such file, or one of other observations.
     """
-    return _unpickled(path, lambda: VecNormalize.load(str(path), env))  # type: ignore[no-any-return]
-
-
-def _unpickled(path: Path, load: Callable[[], Any]) -> Any:
     try:
         if not path.is_file():
             raise FileNotFoundError("there is no such file")
-        return load()
+        return VecNormalize.load(str(path), env)
     except UeRlError:
         raise
     except Exception as error:  # what unpickling raises is anything
-        raise ConfigurationError(
-            f"{path} cannot be used with this model and engine", fault="caller", got=f"{type(error).__name__}: {error}",
-            cure="it is broken, or of another game or version: put the right one there, or take another checkpoint",
-        ) from error  # fmt: skip
+        got = f"{type(error).__name__}: {error}"
+        cure = "it is broken, or of another game or version: put the right one there, or take another checkpoint"
+        raise ConfigurationError(f"{path} cannot be used with this model and engine", got=got, cure=cure) from error
 
 
 def check_arguments(kind: Any, arguments: Mapping[str, Any]) -> None:
@@ -177,10 +161,8 @@ def check_arguments(kind: Any, arguments: Mapping[str, Any]) -> None:
         where = f"hyperparameters.{name}"
         if name not in parameters:
             known = [key for key in parameters if key not in ("self", "policy", "env")]
-            raise ConfigurationError(
-                f"{kind.__name__.lower()} does not take these arguments", fault="caller", field=where,
-                expected=", ".join(known), cure=nearest(name, known),
-            )  # fmt: skip
+            what = f"{kind.__name__.lower()} does not take these arguments"
+            raise ConfigurationError(what, field=where, expected=", ".join(known), cure=nearest(name, known))
         options = _options(hints.get(name))
         allowed = [option for option in options if option in _WORDS]
         if allowed and not callable(value) and type(value) not in options and not _fits(value, allowed):
@@ -212,14 +194,3 @@ def _fits(value: Any, allowed: list[Any]) -> bool:
     if isinstance(value, int) and not isinstance(value, bool):
         return int in allowed or float in allowed
     return type(value) in allowed
-
-
-def _config_near(model: Path) -> dict[str, Any]:
-    """The config.yaml of the run that a model belongs to; {} for one that stands alone."""
-    for folder in list(model.absolute().parents)[:3]:
-        if (folder / "config.yaml").is_file():
-            try:
-                return read_config(folder / "config.yaml")
-            except ConfigurationError:
-                return {}
-    return {}

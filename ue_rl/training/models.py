@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 from gymnasium import spaces
@@ -43,10 +42,9 @@ def algorithm(name: str, env: VecEnv) -> Any:
     """SB3's class of that name, if it can act in `env`."""
     needed, space = _ACTION_SPACES.get(name), env.action_space
     if needed is not None and not isinstance(space, needed):
-        raise ConfigurationError(
-            f"{name} needs a {needed.__name__} action space", field="algo", got=f"the engine's {type(space).__name__}",
-            cure="use ppo or a2c; for a Box also sac or td3; for a Discrete space (ACT_SPACE=DISCRETE(n)) also dqn",
-        )  # fmt: skip
+        got = f"the engine's {type(space).__name__}"
+        cure = "use ppo or a2c; for a Box also sac or td3; for a Discrete space (ACT_SPACE=DISCRETE(n)) also dqn"
+        raise ConfigurationError(f"{name} needs a {needed.__name__} action space", field="algo", got=got, cure=cure)
     engine: Any = env.unwrapped
     masked = engine.engine_spec.mask_size > 0
     if name == "maskable_ppo" and not masked:
@@ -66,36 +64,29 @@ def normalized(options: TrainOptions, vec_env: VecEnv) -> VecEnv:
 def new_model(options: TrainOptions, vec_env: VecEnv, tell: Callable[[str], object]) -> BaseAlgorithm:
     """A model for `vec_env` as `options` say, or with the weights and statistics of `init_from`."""
     o = options
-    if o.init_from:
-        start = find_start(o)
-        for text in start.said:
-            tell(text)
-        env = normalized(o, vec_env) if start.normalize is None else _with_statistics(start.normalize, vec_env, o)
-        arguments = {**init_arguments(o), **agents.buffers(o, env)}
-        if o.her is not None:
-            arguments |= _hindsight(o.her, env.observation_space)
-        model = load_model(algorithm(o.algo, env), start.model, env, o, **arguments)
-        model.num_timesteps = 0
-        return model
-    env = normalized(o, vec_env)
+    start = find_start(o) if o.init_from else None
+    if start is None or start.normalize is None:
+        env = normalized(o, vec_env)
+    else:
+        env = load_statistics(start.normalize, vec_env)
+        env.gamma = tuned_for(o).get("gamma", env.gamma)
     kind = algorithm(o.algo, env)
-    policy = o.policy if o.policy != "auto" else _policy_for(o.algo, env.observation_space)
-    arguments = {**agents.buffers(o, env), **tuned_for(o)}
+    arguments = {**agents.buffers(o, env), **(tuned_for(o) if start is None else init_arguments(o))}
     if o.her is not None:
         arguments |= _hindsight(o.her, env.observation_space)
+    if start is not None:
+        for text in start.said:
+            tell(text)
+        model = load_model(kind, start.model, env, o, **arguments)
+        model.num_timesteps = 0
+        return model
+    policy = o.policy if o.policy != "auto" else _policy_for(o.algo, env.observation_space)
     try:
         return kind(policy, env, seed=o.seed, device=o.device, verbose=o.verbose, **arguments)  # type: ignore[no-any-return]
     except (TypeError, ValueError, AssertionError, RuntimeError) as error:
-        raise ConfigurationError(
-            f"{o.algo} does not take these arguments", field="hyperparameters", got=str(error),
-            cure=f"see the parameters of {kind.__name__} in the documentation of {ALGORITHMS[o.algo]}",
-        ) from error  # fmt: skip
-
-
-def _with_statistics(path: Path, vec_env: VecEnv, options: TrainOptions) -> VecNormalize:
-    env = load_statistics(path, vec_env)
-    env.gamma = tuned_for(options).get("gamma", env.gamma)
-    return env
+        what = f"{o.algo} does not take these arguments"
+        cure = f"see the parameters of {kind.__name__} in the documentation of {ALGORITHMS[o.algo]}"
+        raise ConfigurationError(what, field="hyperparameters", got=str(error), cure=cure) from error
 
 
 def _policy_for(algo: str, space: spaces.Space[Any]) -> str:
@@ -104,15 +95,13 @@ def _policy_for(algo: str, space: spaces.Space[Any]) -> str:
         kind = "MultiInput"
         for name, part in space.spaces.items():
             if isinstance(part, (spaces.Dict, spaces.Tuple)):
-                raise ConfigurationError(
-                    "Stable-Baselines3 has no policies for a Dict or Tuple inside a Dict", field=f"OBS_SPACE, {name}",
-                    got=part, cure="announce its parts beside the others in one DICT",
-                )  # fmt: skip
+                what = "Stable-Baselines3 has no policies for a Dict or Tuple inside a Dict"
+                cure = "announce its parts beside the others in one DICT"
+                raise ConfigurationError(what, field=f"OBS_SPACE, {name}", got=part, cure=cure)
     elif isinstance(space, spaces.Tuple):
-        raise ConfigurationError(
-            "Stable-Baselines3 has no policies for Tuple observations", field="OBS_SPACE", got=space,
-            cure="announce a DICT in OBS_SPACE, or train from Python behind a wrapper that flattens it",
-        )  # fmt: skip
+        what = "Stable-Baselines3 has no policies for Tuple observations"
+        cure = "announce a DICT in OBS_SPACE, or train from Python behind a wrapper that flattens it"
+        raise ConfigurationError(what, field="OBS_SPACE", got=space, cure=cure)
     elif is_image_space(space):
         kind = "Cnn"
     return f"{kind}LstmPolicy" if algo == "recurrentppo" else f"{kind}Policy"

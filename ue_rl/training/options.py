@@ -69,18 +69,23 @@ DEADLINE = Kind("a number of seconds above 0", lambda value: _number(value) and 
 SECONDS = Kind("a number of seconds from 0", _number, float)
 MINUTES = Kind("a number of minutes from 0", _number, float)
 SWITCH = Kind("true or false", lambda value: isinstance(value, bool), bool)
+TRANSPORT = _one_of("auto", "tcp", "shm")
+CHANNEL = _one_of("auto", "shared", "per_env")
 TEXT = Kind("text", _text)
 TEXTS = Kind("an address, or a list of them", _texts)
 MAPPING = Kind("a mapping, {NAME: VALUE}", lambda value: isinstance(value, Mapping))
-SECTION = Kind("a section of the YAML file", lambda value: True)  # checks.py looks into it
-SCALE = Kind("a positive number", lambda value: True, float)  # as well
+LESSONS = Kind("lessons", lambda value: True)  # parse_curriculum says what is wrong
+SCALE = Kind("a positive number, of which 1 is real time", lambda value: _number(value) and value > 0, float)
 
 # What --resume does with an option, beside refusing another value with a cure.
 APPLIED = "applied, and said"
 UNSAID = "where the run is, or compared part by part"
 NEW_RUN = "leave it out, or begin a new run with the weights of this one: --init-from {run}"
 
-_LEAVE = "leave it out, or train with --backend sb3"
+# With RLlib, beside what to do instead of an option that it does not have.
+BOTH, ONLY = "", "Stable-Baselines3 does not have it"
+_SB3 = "train with --backend sb3"
+_LEAVE = f"leave it out, or {_SB3}"
 
 
 class Row(NamedTuple):
@@ -90,15 +95,14 @@ class Row(NamedTuple):
         kind: what it may be; None, too, where that is the default.
         help: of its flag; "": it stands in YAML files only.
         resume: APPLIED, UNSAID, or the cure with which another value is refused.
-        rllib: what to do instead with RLlib, which does not have it; "": it has. only_rllib: Stable-Baselines3 has not.
+        rllib: BOTH backends have it, RLlib ONLY, or what to do instead with RLlib.
         flag: its name, where that is another one. metavar: of its value. multiple: it may be given several times.
     """
 
     kind: Kind
     help: str = ""
     resume: str = APPLIED
-    rllib: str = ""
-    only_rllib: bool = False
+    rllib: str = BOTH
     flag: str = ""
     metavar: str | None = None
     multiple: bool = False
@@ -136,27 +140,22 @@ class TrainOptions:
     engine: str | None = option(
         None,
         TEXT,
-        "Start engines by this: './Game.sh --port {port} --envs {num_envs}', or a preset such as godot:PATH, "
-        "unity:PATH, unreal:PATH, unreal-editor:PATH.",
+        "Start engines by this: './Game.sh --port {port} --envs {num_envs}', or a preset such as "
+        "godot:PATH, unity:PATH, unreal:PATH, unreal-editor:PATH.",
         metavar="COMMAND",
     )
     num_engines: int = option(1, POSITIVE, "How many are started, each a process of its own.")
     num_envs: int = option(8, POSITIVE, "Envs of each engine that is started.")
     num_env_runners: int | None = option(
-        None, COUNT, "rllib: processes that play; --num-envs is of each.  [default: 2]", only_rllib=True
+        None, COUNT, "rllib: processes that play; --num-envs is of each.  [default: 2]", rllib=ONLY
     )
     ray_address: str | None = option(
-        None,
-        TEXT,
-        "rllib: a cluster that runs already: auto, or HOST:PORT.  [default: start one here]",
-        only_rllib=True,
+        None, TEXT, "rllib: a cluster that runs already: auto, or HOST:PORT.  [default: start one here]", rllib=ONLY
     )
     num_learners: int | None = option(
-        None, COUNT, "rllib: processes that learn; 0: this one.  [default: 0]", only_rllib=True
+        None, COUNT, "rllib: processes that learn; 0: this one.  [default: 0]", rllib=ONLY
     )
-    num_gpus_per_learner: float | None = option(
-        None, NUMBER, "rllib: GPUs of each of them.  [default: 0]", only_rllib=True
-    )
+    num_gpus_per_learner: float | None = option(None, NUMBER, "rllib: GPUs of each of them.  [default: 0]", rllib=ONLY)
     start_timeout: float = option(120.0, DEADLINE, "Seconds that an engine may take to start.")
     max_restarts: int = option(10, COUNT, "A lost engine is started again, so often ..")
     restart_window: float = option(60.0, DEADLINE, ".. within this many seconds.")
@@ -170,20 +169,10 @@ class TrainOptions:
     port: int | None = option(None, PORT, "Its port.  [default: 7777]")
     reconnect: float = option(0.0, SECONDS, "Dial a running engine again, for so many seconds.")
     wait: float = option(0.0, SECONDS, "Keep trying to connect this many seconds.")
-    transport: str = option(
-        "auto", _one_of("auto", "tcp", "shm"), "auto: shared memory where the engine offers it and both can."
-    )
-    channel: str = option(
-        "auto",
-        _one_of("auto", "shared", "per_env"),
-        "The wiring.",
-        rllib="leave it out: the wiring is found out",
-    )
+    transport: str = option("auto", TRANSPORT, "auto: shared memory where the engine offers it and both can.")
+    channel: str = option("auto", CHANNEL, "The wiring.", rllib="leave it out: the wiring is found out")
     nul_terminated: bool | None = option(
-        None,
-        SWITCH,
-        "A NUL byte behind each line.  [default: to the Unreal plugin's SINGLE and RLBASE]",
-        rllib=_LEAVE,
+        None, SWITCH, "A NUL byte behind each line.  [default: to the Unreal plugin's SINGLE and RLBASE]", rllib=_LEAVE
     )
     timeout: float = option(30.0, DEADLINE, "Seconds a step may take.")
     timesteps: int = option(100_000, POSITIVE, "env-steps in all.")
@@ -195,30 +184,30 @@ class TrainOptions:
         resume="leave it out: the saved networks have their shape; for another one begin a new run",
         rllib="leave it out; --net-arch and --set model_config={..} say what the networks are",
     )
-    hyperparameters: dict[str, Any] = option({}, SECTION, resume=UNSAID)
+    hyperparameters: dict[str, Any] = option({}, MAPPING, resume=UNSAID)
     normalize: bool = option(False, SWITCH, "VecNormalize, saved with the model.", resume=NEW_RUN, rllib=_LEAVE)
     max_episode_steps: int | None = option(
         None,
         POSITIVE,
         "Cut episodes after this many steps.",
-        rllib="let the engine cut its episodes (TRUNC), or train with --backend sb3",
+        rllib=f"let the engine cut its episodes (TRUNC), or {_SB3}",
     )
     params: dict[str, Any] = option(
         {},
-        SECTION,
+        MAPPING,
         "A parameter of the game, or NAME=LOW..HIGH: drawn anew for each episode.",
         flag="param",
         metavar="NAME=VALUE",
         multiple=True,
     )
     time_scale: float | None = option(None, SCALE, "How fast the game runs, 1 is real time.")
-    curriculum: Any = option(None, SECTION, rllib=_LEAVE)
-    her: dict[str, Any] | None = option(None, SECTION, resume=NEW_RUN, rllib=_LEAVE)
+    curriculum: Any = option(None, LESSONS, rllib=_LEAVE)
+    her: dict[str, Any] | None = option(None, MAPPING, resume=NEW_RUN, rllib=_LEAVE)
     group: str | None = option(
         None, TEXT, "Of an engine with several groups of agents, the one that learns.", resume=NEW_RUN, rllib=_LEAVE
     )
-    others: dict[str, Any] = option({}, SECTION, rllib=_LEAVE)
-    self_play: dict[str, Any] | None = option(None, SECTION, resume=NEW_RUN, rllib=_LEAVE)
+    others: dict[str, Any] = option({}, MAPPING, rllib=_LEAVE)
+    self_play: dict[str, Any] | None = option(None, MAPPING, resume=NEW_RUN, rllib=_LEAVE)
     device: str = option(
         "auto",
         TEXT,
@@ -244,10 +233,7 @@ class TrainOptions:
     )
     export: bool = option(True, SWITCH, "Write model.onnx, at the end and with each checkpoint.")
     verbose: int = option(
-        0,
-        COUNT,
-        "SB3's verbosity.",
-        rllib="leave it out: run.log and the tables in the run's folder have everything",
+        0, COUNT, "SB3's verbosity.", rllib="leave it out: run.log and the tables in the run's folder have everything"
     )
 
     @property

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import os
 import re
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -23,7 +22,7 @@ from ue_rl.training.report import Outcome, Report
 from ue_rl.training.writing import LogFile
 
 if TYPE_CHECKING:
-    from ue_rl.training.learner import Learner
+    from ue_rl.training.learning import Learner
 
 _RLLIB = "ue_rl.rllib.run:begin"  # by name: what needs Ray builds on this package, not the other way round
 _log = logging.getLogger(__name__)
@@ -48,11 +47,8 @@ def train(
     """
     report = report or Report()
     if options.backend == "rllib" and find_spec("ray") is None:
-        raise ConfigurationError(
-            "the backend rllib needs Ray, which is not installed",
-            field="backend",
-            cure="pip install 'ue_rl[train,rllib]' -c constraints.txt",
-        )
+        cure = "pip install 'ue_rl[train,rllib]' -c constraints.txt"
+        raise ConfigurationError("the backend rllib needs Ray, which is not installed", field="backend", cure=cure)
     with Stopping(report.signalled) as stopping:
         run = resume or RunDirectory.create(Path(options.log_dir), options.run_id, options.run_name, force, options)
         with run.lock:
@@ -116,22 +112,18 @@ def _prepared(
     transport = engines_of(o, run.engines, report.changed)
     stack.callback(transport.close)
     # Imports torch, which takes seconds: after everything cheap was checked, before an engine waits.
-    import torch
-
-    from ue_rl.training.agents import env_maker
-    from ue_rl.training.learner import Learner
+    from ue_rl.training.agents import env_of
+    from ue_rl.training.learner import Sb3Learner
     from ue_rl.training.loading import check_arguments, init_arguments
     from ue_rl.training.models import known_algorithm
 
     arguments = (load if goes_on else init_arguments(o) if o.init_from else tuned_for(o)) or {}
     check_arguments(known_algorithm(o.algo), arguments)
-    # Small networks learn no faster on several threads, and the engine needs a core too.
-    torch.set_num_threads(o.threads or max(1, (os.cpu_count() or 2) // 2))
-    vec_env = env_maker(o)(transport)
+    vec_env = env_of(o, transport)
     facts = {key: printable(value) for key, value in vec_env.transport.describe().items()}
     report.connected(vec_env.num_envs, facts)
     report.engines(Fleet(vec_env.transport))
-    return Learner(options, run, vec_env, load=load, report=report)
+    return Sb3Learner(options, run, vec_env, load=load, report=report)
 
 
 @contextmanager

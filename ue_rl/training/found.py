@@ -1,0 +1,88 @@
+"""What a path stands for: a model.zip, a run, one of its checkpoints, or what RLlib wrote by itself.
+
+A run stands for its newest checkpoint that is whole; without one, for the model in its folder.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from ue_rl.errors import ConfigurationError
+from ue_rl.saving.checkpoints import MANIFEST, CheckpointStore
+from ue_rl.spec import EnvSpec
+from ue_rl.training.config import read_config
+from ue_rl.training.directory import HANDSHAKE, read_handshake
+
+_GROUP = "learner_group"  # a folder of Algorithm.save_to_path
+
+
+class Found(NamedTuple):
+    """A saved policy.
+
+    Attributes:
+        path: the model.zip, which need not be there, or the folder that Algorithm.save_to_path wrote.
+        onnx: the file to make of it: in a run's folder, or beside what was saved, whose files are those of a manifest.
+        manifest: the checkpoint's, which need not be there.
+    """
+
+    path: Path
+    onnx: Path
+    manifest: Path
+
+    @property
+    def is_rllib(self) -> bool:
+        """Is it RLlib's?"""
+        return (self.path / _GROUP).is_dir()
+
+
+def find(path: Path) -> Found:
+    """What `path` stands for."""
+    if not path.is_dir():
+        at = path.parent
+        return Found(path, _beside(at) if (at / MANIFEST).exists() else path.with_suffix(".onnx"), at / MANIFEST)
+    newest = CheckpointStore(path / "checkpoints").last
+    at = path if newest is None else newest.path
+    rllib = next((folder for folder in (at, at / "algorithm") if (folder / _GROUP).is_dir()), None)
+    in_folder = newest is not None or not (rllib or (path / MANIFEST).exists())
+    return Found(rllib or at / "model.zip", path / "model.onnx" if in_folder else _beside(path), at / MANIFEST)
+
+
+def _beside(folder: Path) -> Path:
+    return folder.with_name(f"{folder.name}.onnx")
+
+
+def is_of_rllib(folder: Path) -> bool:
+    """Is it a folder with something of RLlib's, whole or not: a run, a checkpoint, or Algorithm.save_to_path's own?"""
+    places = [folder, folder / "algorithm", *(path / "algorithm" for path in (folder / "checkpoints").glob("*_steps"))]
+    return any((place / _GROUP).is_dir() for place in places)
+
+
+def statistics_names(model: Path) -> list[Path]:
+    """Where the statistics of VecNormalize may lie beside a model or in a checkpoint."""
+    return [model.with_name(f"{model.stem}_vecnormalize.pkl"), model.with_name("vecnormalize.pkl")]
+
+
+def statistics_of(model: Path) -> Path | None:
+    """The statistics that lie there; None without any."""
+    return next((path for path in statistics_names(model) if path.is_file()), None)
+
+
+def handshake_near(model: Path) -> EnvSpec | None:
+    """The handshake of the run that a model belongs to; None for one that stands alone."""
+    for folder in list(model.absolute().parents)[:3]:  # beside it, or it is in a checkpoint
+        spec = read_handshake(folder / HANDSHAKE)
+        if spec is not None:
+            return spec
+    return None
+
+
+def config_near(model: Path) -> dict[str, Any]:
+    """The config.yaml of the run that a model belongs to; {} for one that stands alone."""
+    for folder in list(model.absolute().parents)[:3]:
+        if (folder / "config.yaml").is_file():
+            try:
+                return read_config(folder / "config.yaml")
+            except ConfigurationError:
+                return {}
+    return {}

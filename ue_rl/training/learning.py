@@ -1,0 +1,241 @@
+"""What every run is from its first file to its outcome, whatever learns in it: a backend fills the gaps."""
+
+from __future__ import annotations
+
+import functools
+import logging
+import os
+import shutil
+import time
+import traceback
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from stable_baselines3.common.logger import Logger
+
+from ue_rl.errors import ConfigurationError, ExportError, SaveFailed, UeRlError, printable
+from ue_rl.saving.checkpoints import Checkpoint
+from ue_rl.saving.stopping import Stopping
+from ue_rl.spec import EnvSpec
+from ue_rl.system.durable import write_whole
+from ue_rl.training.curves import draw_curves
+from ue_rl.training.directory import RunDirectory
+from ue_rl.training.episodes import Episodes
+from ue_rl.training.options import TrainOptions
+from ue_rl.training.report import Outcome, Report
+from ue_rl.training.tables import open_tables, quiet_tensorboard
+from ue_rl.training.writing import Guard
+from ue_rl.wire.handshake import encode_handshake
+
+if TYPE_CHECKING:
+    from ue_rl.inference import ExportReport
+
+_log = logging.getLogger(__name__)
+
+
+class Learner(ABC):
+    """One run of one model.
+
+    Attributes:
+        begun: True as soon as a step was learnt from.
+        copied, linked: what of a checkpoint lies in the run's folder itself, too; what may be large is linked.
+        closing: the tables and whatever else is closed when learning is over.
+    """
+
+    copied: tuple[str, ...] = ("model.onnx",)
+    linked: tuple[str, ...] = ()
+
+    def __init__(self, options: TrainOptions, run: RunDirectory, report: Report) -> None:
+        self.options, self.run, self.report = options, run, report
+        self.begun = False
+        self.closing: list[Any] = []
+        self._exported: str | None = None
+        # Small networks learn no faster on several threads, and the engine needs a core too.
+        torch.set_num_threads(options.threads or max(1, (os.cpu_count() or 2) // 2))
+
+    def learn(self, stopping: Stopping) -> Outcome:
+        """Learns, saves, evaluates, exports.
+
+        Args:
+            stopping: who takes the signals; nothing is interrupted but learning and the evaluation.
+
+        Raises:
+            BaseException: whatever it is, before the first step. What ends learning later is in the outcome.
+        """
+        o, run = self.options, self.run
+        first, begun_at = self.env_steps, time.monotonic()
+        stopped: BaseException | None = None
+        try:
+            with quiet_tensorboard():
+                self._learn(stopping)
+        except BaseException as error:
+            stopped = error
+            if self.env_steps == first:
+                raise
+        finally:
+            self.begun = self.env_steps > first
+            for each in self.closing:
+                _close(each)
+        seconds = time.monotonic() - begun_at
+        crash = None if stopped is None else _note(stopped, run, self.env_steps)
+        saved = self._save_rest(stopped)
+        if stopped is None and (saved is None or saved.env_steps < self.env_steps):
+            stopped = SaveFailed(
+                f"the model of {self.env_steps} env-steps could not be saved", cure=f"see {run.log} for the reason"
+            )
+        if saved is None and run.replaced:
+            raise stopped or SaveFailed("nothing could be saved")  # the run that was to be overwritten is kept
+        with Guard(run.curves, self.report.warned):
+            draw_curves(run.episodes, run.curves, f"{o.algo.upper()} on {o.task}")
+        newest = saved or run.store().last
+        return Outcome(
+            run,
+            self.env_steps,
+            self.episodes.count,
+            seconds,
+            self.episodes.mean_return,
+            before=first,
+            stopped_by=stopped,
+            crash=crash,
+            evaluation=self._evaluate(stopping) if stopped is None else None,
+            exported=self._exported,
+            saved=None if newest is None else newest.env_steps,
+            restarts=self.restarts,
+            model=run.model if run.model.exists() else None if newest is None else newest.path,
+        )
+
+    # -- what a backend fills
+
+    @property
+    @abstractmethod
+    def env_steps(self) -> int:
+        """That the run has learnt from so far, those of a resumed run included."""
+
+    @property
+    @abstractmethod
+    def restarts(self) -> int:
+        """How often engines were lost and came back."""
+
+    @abstractmethod
+    def _learn(self, stopping: Stopping) -> None:
+        """Learns until the run has its timesteps, and saves what is due meanwhile."""
+
+    @abstractmethod
+    def _save_rest(self, stopped: BaseException | None) -> Checkpoint | None:
+        """Saves what no checkpoint has yet; the one that this object saved last."""
+
+    @abstractmethod
+    def _returns(self, episodes: int) -> Sequence[float]:
+        """Of so many episodes without exploration."""
+
+    # -- what it has for that
+
+    def _open(self, env_steps: int, spec: EnvSpec) -> Logger:
+        """Writes what the run's folder holds from the beginning on, after `env_steps`: SB3's logger is its tables.
+
+        Raises:
+            ConfigurationError: the folder cannot be written.
+        """
+        o, run = self.options, self.run
+        try:
+            tables = open_tables(run.path, self.report.warned, env_steps, o.verbose)
+            write_whole(run.handshake, lambda path: path.write_bytes(encode_handshake(spec)))
+            run.write_config(o)
+            self.episodes = Episodes(run.episodes, self.report, o.timesteps)
+        except OSError as error:
+            what = f"{run.path} cannot be written"
+            cure = "free some space, or check the folder's permissions"
+            raise ConfigurationError(what, field="log_dir", got=str(error), cure=cure) from error
+        self.closing = [self.episodes, tables]
+        return tables
+
+    def _saved(self, checkpoint: Checkpoint) -> None:
+        """The newest files lie in the run's folder itself, too; the run that this one overwrites has had its time."""
+        for name in (*self.copied, *self.linked):
+            source = checkpoint.file(name)
+            if source is not None:
+                copy = _link if name in self.linked else shutil.copyfile
+                write_whole(self.run.path / name, functools.partial(copy, source))
+        if checkpoint.env_steps > 0:
+            self.run.remove_replaced()
+
+    def _export_by(self, export: Callable[[], ExportReport]) -> None:
+        """Writes a checkpoint's ONNX file; the summary speaks of the one in the run's folder."""
+        try:
+            report = export()
+        except Exception as error:  # noqa: BLE001 - torch's own; a checkpoint does not need the file
+            _log.error("no ONNX file: %s", error, exc_info=None if isinstance(error, ExportError) else error)
+            self._exported = f"not exported: {error}"
+            return
+        self._exported = f"{self.run.onnx} ({_said_of(report)})"
+
+    def _evaluate(self, stopping: Stopping) -> tuple[float, float] | None:
+        o = self.options
+        count = o.eval_episodes if o.eval_episodes is not None else (20 if o.embedded else 0)
+        if count < 1:
+            return None
+        try:
+            with stopping.interruptible():
+                returns = self._returns(count)
+        except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001 - the model is learnt, whatever this was
+            text = f"not evaluated: {sentence(error)}; the model is saved"
+            _log.error("%s", text, exc_info=None if isinstance(error, (UeRlError, KeyboardInterrupt)) else error)
+            self.report.said(text)
+            return None
+        return (float(np.mean(returns)), float(np.std(returns))) if returns else None
+
+
+def sentence(error: BaseException) -> str:
+    """`error` in one sentence."""
+    if isinstance(error, KeyboardInterrupt):
+        return str(error) or "stopped by Ctrl-C"
+    text = str(error) if isinstance(error, UeRlError) else str(error).partition("\n")[0]  # torch prints whole tensors
+    return f"{type(error).__name__}: {printable(text, lines=True)}"
+
+
+def _said_of(report: ExportReport) -> str:
+    """How an exported file compares with what it was made of, for the summary."""
+    rounding = " but for the rounding of float32;" if report.reason == "rounding" else ","
+    return f"equal to {report.reference}{rounding} largest difference {report.max_abs_difference:.1g}"
+
+
+def _note(error: BaseException, run: RunDirectory, env_steps: int) -> Path | None:
+    """Writes into the log why learning ended; where nobody expected it, the traceback into a file of its own.
+
+    Returns:
+        that file, None without one.
+    """
+    if isinstance(error, KeyboardInterrupt):
+        _log.warning("%s after %d env-steps; saving the model, wait", sentence(error), env_steps)
+        return None
+    _log.error("stopped after %d env-steps: %s", env_steps, sentence(error))
+    if isinstance(error, UeRlError):
+        return None
+    path = run.path / time.strftime("crash-%Y%m%d-%H%M%S.txt")
+    try:
+        path.write_text("".join(traceback.format_exception(error)), "utf-8")
+    except OSError as failed:
+        _log.error("%s could not be written: %s", path, failed)
+        return None
+    return path
+
+
+def _close(shown: Any) -> None:
+    """What closing it raises must not keep the model from being saved."""
+    try:
+        shown.close()
+    except Exception as error:  # noqa: BLE001 - anybody's report
+        _log.error("%s: %s", type(error).__name__, error)
+
+
+def _link(source: Path, target: Path) -> None:
+    """A second name of the same bytes, where the file system has such; ours are replaced, never written into."""
+    with suppress(OSError):
+        os.link(source, target)
+        return
+    shutil.copyfile(source, target)
