@@ -34,8 +34,8 @@ from stable_baselines3.common.vec_env import VecNormalize
 from ue_rl.errors import ExportError, InferenceError
 from ue_rl.inference.export.bounds import UNIT, Unbounded
 from ue_rl.inference.export.graph import SCORES, Plan
-from ue_rl.inference.export.observations import stats_of
-from ue_rl.inference.export.policies import CountedHead, HybridHead
+from ue_rl.inference.export.observations import starts_of, stats_of
+from ue_rl.inference.export.policies import HybridHead
 from ue_rl.inference.export.rounding import evaluate
 from ue_rl.inference.export.sb3 import predict
 from ue_rl.inference.export.tries import extreme_rows, typical_rows
@@ -90,12 +90,10 @@ class Verifier:
         head: Any = plan.net.head
         self.discrete = not isinstance(space, spaces.Box)
         self.chosen = np.full(plan.outputs[0].size, self.discrete)  # which numbers of an action are choices
-        self.starts = np.zeros(plan.outputs[0].size)
+        self.starts = np.zeros(plan.outputs[0].size) + (starts_of(space) or 0.0)
         if isinstance(head, HybridHead):
             self.chosen[:] = head.chosen
             self.starts = np.concatenate([np.full(1 if k == "DISCRETE" else n, s) for k, _, n, s in head.parts])
-        elif isinstance(head, CountedHead):
-            self.starts = head.starts.cpu().numpy().astype(np.float64)
         self.span = np.empty(0)
         if not self.discrete:
             span = space.high.astype(np.float64).ravel() - space.low.astype(np.float64).ravel()
