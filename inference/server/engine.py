@@ -8,7 +8,7 @@ import socket
 import struct
 import sys
 import time
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -58,7 +58,6 @@ class Engine(asyncio.Protocol):
         self.resets: NDArray[np.uint8]  # [num_envs]
         self.actions: NDArray[np.float32]  # [num_envs, act_size]
         self.masks: NDArray[np.uint8] | None = None  # [num_envs, mask_size]; None where this engine sends none
-        self.states: dict[int, Any] = {}
         self.peer = "?"
         self._fd = -1
 
@@ -267,4 +266,8 @@ class Engine(asyncio.Protocol):
             self._server.turnstile.leave(self._fd)
         if self in self._server.engines:
             self._server.engines.remove(self)
-            self._server.greeted -= self.spec is not None
+            if self.spec is not None:
+                self._server.greeted -= 1
+                model = self._server.policy.current
+                if model.is_recurrent:
+                    model.reset([(self, env) for env in range(self.spec.num_envs)])
