@@ -5,7 +5,9 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -82,7 +84,6 @@ class Bench:
         self.memo: dict[str, Any] = {}
         self._peer: Peer | None = peer
         self._again = again or peer is not None
-        self._sampler: Sampler | None = None
         self.states: States | None = None
         self.fell_silent, self.losses = False, 0
         self._slowest = 0.0
@@ -196,12 +197,10 @@ class Bench:
             self._tape = Tape(self.peer().spec)
         return self._tape
 
-    @property
+    @cached_property
     def sampler(self) -> Sampler:
         """For the engine's actions."""
-        if self._sampler is None:
-            self._sampler = Sampler(self.peer().spec, self.options.seed)
-        return self._sampler
+        return Sampler(self.peer().spec, self.options.seed)
 
     # -- what most checks do
 
@@ -289,11 +288,23 @@ class Bench:
         if wrong:
             raise Skip(f"it needs what failed above: {', '.join(wrong)}")
 
-    def provoked(self, mistake: str, wrong: Wrong, text: str) -> Wrong:
-        """`wrong` as this mistake, because a check asked for it; as it is, where it has come without that before."""
-        if wrong.mistake in self.failed and wrong.mistake not in (*SILENT, "ends-session"):
-            return wrong
-        return Wrong(mistake, text, wrong.seen, wrong.env_id)
+    @contextmanager
+    def provoking(self, mistake: str, by: str = "") -> Iterator[None]:
+        """What is wrong within is this mistake, because a check asked for it; not so where it has come before.
+
+        Args:
+            by: what was asked, for people.
+
+        Raises:
+            Wrong.
+        """
+        try:
+            yield
+        except Wrong as wrong:
+            if wrong.mistake in self.failed and wrong.mistake not in (*SILENT, "ends-session"):
+                raise
+            text = f"{by}: {wrong.text}" if by else wrong.text or wrong.mistake
+            raise Wrong(mistake, text, wrong.seen, wrong.env_id) from wrong
 
     # -- findings
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 from numpy.typing import NDArray
 
+from ue_rl.compliance.diagnosing import of_malformed
 from ue_rl.compliance.peer import Skip, States, Wrong
 from ue_rl.errors import (
     EngineDisconnected,
@@ -38,9 +39,7 @@ _NAMES: tuple[tuple[type[UeRlError], str], ...] = (
 def of_error(error: UeRlError) -> Wrong:
     """The mistake behind an error of a transport."""
     if isinstance(error, MalformedMessage):
-        by_field = {"DONE": "bad-flag", "TRUNC": "bad-flag", "MASK": "bad-mask", "AGENT": "bad-agent"}
-        name = "trunc-without-done" if "TRUNC=1 came" in error.message else by_field.get(error.field or "")
-        return Wrong(name or "malformed-row", error.plain(), "", error.env_id)
+        return Wrong(of_malformed(error), error.plain(), "", error.env_id)
     name = next((name for kind, name in _NAMES if isinstance(error, kind)), "shm-refused")
     text = error.plain()
     if error.field == "answered_seq":

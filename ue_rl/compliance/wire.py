@@ -11,20 +11,20 @@ from dataclasses import dataclass
 QUICKACK: int | None = getattr(socket, "TCP_QUICKACK", None)
 
 
-class Silent(Exception):
-    """Nothing, or no whole line, came in time. `unread`: what came."""
+class NoLine(Exception):
+    """No whole line comes. `unread`: what came behind the last one."""
 
     def __init__(self, unread: bytes) -> None:
         super().__init__(unread)
         self.unread = unread
 
 
-class Ended(Exception):
-    """The engine closed the connection, or reset it. `unread`: what came behind the last whole line."""
+class Silent(NoLine):
+    """Not in time."""
 
-    def __init__(self, unread: bytes) -> None:
-        super().__init__(unread)
-        self.unread = unread
+
+class Ended(NoLine):
+    """The engine closed the connection, or reset it."""
 
 
 @dataclass(frozen=True)
@@ -103,7 +103,7 @@ class Wire:
 
     def drain(self) -> bytes:
         """Reads what is there without waiting; all that is unread."""
-        with contextlib.suppress(Silent, Ended):
+        with contextlib.suppress(NoLine):
             while True:
                 self._read(0.0)
         return self.unread

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import numpy as np
-
 from ue_rl.compliance.bench import Bench
 from ue_rl.compliance.checks.resets import numbers, shown
 from ue_rl.compliance.memory_peer import MemoryPeer
@@ -70,10 +68,8 @@ def same(bench: Bench) -> str:
         bench.shared["episode"] = bench.carrier, replay(bench, seeds_of(bench), affordable(bench))
         return "an episode to compare the others with"
     here = replay(bench, seeds_of(bench), len(known.actions), known)
-    wrong = known.differs(here)
-    if max(wrong) >= 0:
-        env = int(np.argmax(np.array(wrong) >= 0))
-        step = wrong[env]
+    if (wrong := known.first_difference(here)) is not None:
+        env, step = wrong
         seen = f"env {env}, step {step}, {first}: {shown(known.obs[step, [env]])}; here: {shown(here.obs[step, [env]])}"
         if 0 < known.distance(here) < _ROUNDING:
             text = f"by {known.distance(here):.1g} of the numbers: one of them rounds"

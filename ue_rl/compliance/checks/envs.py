@@ -17,7 +17,7 @@ from ue_rl.compliance.bench import Bench
 from ue_rl.compliance.chance import effect, interplay
 from ue_rl.compliance.checks.resets import numbers, shown
 from ue_rl.compliance.peer import Skip
-from ue_rl.compliance.replay import Change, Episode, replay, seeds_of
+from ue_rl.compliance.replay import Change, Episode, replay, replayed, seeds_of
 from ue_rl.compliance.sampling import one_specs
 from ue_rl.compliance.tape import Reel
 from ue_rl.compliance.text_peer import PER_ENV
@@ -79,10 +79,8 @@ def _effect(reel: Reel, which: NDArray[np.bool_], env: int, of: int, *, rewarded
     at = at[at >= 1]
     if len(at) < _ENOUGH:
         return np.zeros(reel.actions.shape[2])
-    came = reel.obs[at, env] - reel.obs[at - 1, env]
-    if rewarded:
-        came = np.column_stack([came, reel.rewards[at, env]])
-    return effect(came, reel.obs[at - 1, env], reel.actions[at, of])
+    came = reel.came(at, env)
+    return effect(came if rewarded else came[:, :-1], reel.obs[at - 1, env], reel.actions[at, of])
 
 
 # -- with seeds
@@ -95,10 +93,8 @@ def own_actions(bench: Bench) -> str:
     spec = bench.peer().spec
     if spec.num_envs == 1:
         raise Skip("there is one env")
-    known = bench.memo.get("replayed") if "not-repeatable" not in bench.failed else None
-    if isinstance(known, Episode):
-        return _own_by_seeds(bench, known)
-    return _own_by_chance(bench)
+    known = replayed(bench)
+    return _own_by_chance(bench) if known is None else _own_by_seeds(bench, known)
 
 
 def _own_by_seeds(bench: Bench, known: Episode) -> str:
@@ -109,13 +105,12 @@ def _own_by_seeds(bench: Bench, known: Episode) -> str:
         other = _again(bench, known, _other(bench, [env]))
         changed = known.until_an_end().differs(other.until_an_end())
         hit = [other for other, step in enumerate(changed) if step >= 0]
-        first = [other for other in hit if changed[other] == _first(changed)]
+        first = [other for other in hit if changed[other] == min(changed[each] for each in hit)]
         if (hit and env not in first) or len(hit) > 1:
-            again = known.differs(_again(bench, known, lambda t, actions: actions))
-            if max(again) >= 0:  # then it says nothing about other actions
-                stray = int(np.argmax(np.array(again) >= 0))
-                text = f"the same seeds and actions once more: env {stray} went elsewhere from step {again[stray]} on"
-                bench.fail("not-repeatable", text, bench.peer().seen, stray)
+            again = known.first_difference(_again(bench, known, lambda t, actions: actions))
+            if again is not None:  # then it says nothing about other actions
+                text = f"the same seeds and actions once more: env {again[0]} went elsewhere from step {again[1]} on"
+                bench.fail("not-repeatable", text, bench.peer().seen, again[0])
                 return ""
         if hit and env not in first:  # what was hit first may have touched others later
             text = f"another action for env {env} changed env {first[0]} and not env {env}"
@@ -130,27 +125,26 @@ def _own_by_seeds(bench: Bench, known: Episode) -> str:
     if bench.peer().partial:
         backwards = list(range(spec.num_envs))[::-1]
         other = replay(bench, seeds, len(known.actions), known, order=backwards)
-        wrong = known.differs(other)
-        if max(wrong) >= 0:
-            _judge_order(bench, known, other, wrong)
+        if (wrong := known.first_difference(other)) is not None:
+            _judge_order(bench, known, other, *wrong)
             return ""
     return "another action for one env changes that env alone" + (f"; nothing changes env {idle}" if idle else "")
 
 
-def _judge_order(bench: Bench, known: Episode, other: Episode, wrong: list[int]) -> None:
+def _judge_order(bench: Bench, known: Episode, other: Episode, env: int, step: int) -> None:
     """The same seeds and actions gave another episode when the envs were asked in reverse order."""
-    env = int(np.argmax(np.array(wrong) >= 0))
+    envs = known.obs.shape[1]
     how = "over its own socket, asked in another order" if bench.carrier == PER_ENV else "with the rows reversed"
     text, seen = f"the same seeds and actions, {how}: env {env}", bench.peer().seen
     if (known.obs[0] == other.obs[0, ::-1]).all():
         bench.fail("wrong-env-acted", f"{text} began where another one had begun before", seen, env)
         return
-    swapped = known.actions.reshape(len(known.actions), len(wrong), -1)[:, ::-1].reshape(known.actions.shape)
+    swapped = known.actions.reshape(len(known.actions), envs, -1)[:, ::-1].reshape(known.actions.shape)
     mirrored = _again(bench, known, lambda t, actions: swapped[t])
     if (mirrored.obs[:2] == other.obs[:2]).all():
-        bench.fail("wrong-env-acted", f"{text} went where the actions of env {len(wrong) - 1 - env} lead", seen, env)
+        bench.fail("wrong-env-acted", f"{text} went where the actions of env {envs - 1 - env} lead", seen, env)
     else:
-        what = f"went elsewhere from step {wrong[env]} on" if wrong[env] else "began elsewhere"
+        what = f"went elsewhere from step {step} on" if step else "began elsewhere"
         bench.fail("not-repeatable", f"{text} {what}", seen, env)
 
 
@@ -234,10 +228,8 @@ def actions_arrive(bench: Bench) -> str:
     """Actions change something, with each of their numbers, and in the step that they are sent with."""
     numbers(bench)
     bench.needs_right("wrong-env-acted", *_BEFORE)
-    known = bench.memo.get("replayed") if "not-repeatable" not in bench.failed else None
-    if isinstance(known, Episode):
-        return _arrive_by_seeds(bench, known)
-    return _arrive_by_chance(bench)
+    known = replayed(bench)
+    return _arrive_by_chance(bench) if known is None else _arrive_by_seeds(bench, known)
 
 
 def _arrive_by_seeds(bench: Bench, known: Episode) -> str:
@@ -325,10 +317,6 @@ def _again(bench: Bench, known: Episode, change: Change) -> Episode:
     return replay(bench, seeds_of(bench), len(known.actions), known, change=change)
 
 
-def _first(steps: list[int]) -> int:
-    return min((step for step in steps if step >= 0), default=-1)
-
-
 def _idle(bench: Bench, idle: list[int], how: str) -> str:
     if idle:
         size = bench.peer().spec.act_size
@@ -360,10 +348,7 @@ def _arrive_by_chance(bench: Bench) -> str:
 def _acts_otherwise(reel: Reel) -> bool:
     """May actions count only together with what is shown, as in a bandit with contexts, or only at the end?"""
     t, env = np.argwhere(reel.steps).T
-    came, before = (
-        np.column_stack([reel.obs[t, env] - reel.obs[t - 1, env], reel.rewards[t, env]]),
-        reel.obs[t - 1, env],
-    )
+    came, before = reel.came(t, env), reel.obs[t - 1, env]
     if interplay(came, before, reel.actions[t, env]) > _NOTHING:
         return True
     ends = np.flatnonzero(reel.over[t, env])
@@ -386,5 +371,4 @@ def _pooled(reel: Reel, late: int) -> NDArray[np.float64]:
     if len(at) < _ENOUGH:
         return np.zeros(reel.actions.shape[2])
     t, env = np.array(at).T
-    came = np.column_stack([reel.obs[t, env] - reel.obs[t - 1, env], reel.rewards[t, env]])
-    return effect(came, reel.obs[t - 1, env], reel.actions[t - late, env])
+    return effect(reel.came(t, env), reel.obs[t - 1, env], reel.actions[t - late, env])

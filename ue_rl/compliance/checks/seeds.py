@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from ue_rl.compliance.bench import Bench
 from ue_rl.compliance.checks.resets import numbers, shown
-from ue_rl.compliance.peer import Skip, Wrong
+from ue_rl.compliance.peer import Skip
 from ue_rl.compliance.replay import Episode, affordable, replay, seeds_of, takes_seeds
 from ue_rl.spec import EnvType
 
@@ -31,11 +31,10 @@ def repeat(bench: Bench) -> str:
     seeds = seeds_of(bench)
     one = replay(bench, seeds, affordable(bench))
     two = replay(bench, seeds, len(one.actions), one)
-    again = one.differs(two)
-    bench.memo["repeats"] = max(again) < 0
-    if max(again) >= 0:
-        env = int(np.argmax(np.array(again) >= 0))
-        step = again[env]
+    again, first = one.differs(two), one.first_difference(two)
+    bench.memo["repeats"] = first is None
+    if first is not None:
+        env, step = first
         seen = f"SEED={seeds[env]}, step {step}: {_unlike(one, two, step, env)}"
         wrong = sum(n >= 0 for n in again)
         if 0 in again:
@@ -74,7 +73,7 @@ def other_seeds(bench: Bench) -> str:
     one = _known(bench)
     kinds = [replay(bench, seeds_of(bench, kind), len(one.actions), one) for kind in (1, 2, 3)]
     bench.memo["random starts"] = all((one.obs[0] != other.obs[0]).any() for other in kinds)
-    if any(max(one.differs(other)) >= 0 for other in kinds):
+    if any(one.first_difference(other) is not None for other in kinds):
         return _own_seeds(bench, [one, *kinds])
     seen = f"each began with {shown(one.obs[0, :1])}"
     if _random_without_seeds(bench, one):
@@ -129,10 +128,8 @@ def large(bench: Bench) -> str:
     envs = bench.peer().spec.num_envs
 
     def start(seed: int) -> NDArray[np.float32]:
-        try:
+        with bench.provoking("seed-refused", f"SEED={seed}"):
             return bench.begin(seeds=[seed] * envs).obs
-        except Wrong as wrong:
-            raise bench.provoked("seed-refused", wrong, f"SEED={seed}: {wrong.text}") from wrong
 
     start(0)
     first, other, again = start(_LARGEST), start(_LARGEST - 1), start(_LARGEST)
@@ -156,11 +153,9 @@ def options(bench: Bench) -> str:
     spec = bench.peer().spec
     if "OPTIONS" not in spec.features or spec.env_type is EnvType.RLBASE:
         raise Skip("FEATURES has no OPTIONS")
-    try:
+    with bench.provoking("options-refused", "OPTIONS=%7B%7D"):
         bench.begin(options=[{}] * spec.num_envs)
         bench.step()
-    except Wrong as wrong:
-        raise bench.provoked("options-refused", wrong, f"OPTIONS=%7B%7D: {wrong.text}") from wrong
     return "OPTIONS={} is taken"
 
 

@@ -12,7 +12,7 @@ from ue_rl.compliance.peer import Skip, Wrong
 from ue_rl.compliance.rounding import all_of, rounding
 from ue_rl.compliance.sampling import limits, one_specs
 from ue_rl.compliance.spelling import numbers as text_of
-from ue_rl.compliance.symptoms import number_name
+from ue_rl.compliance.symptoms import number_name, out_of_bounds
 from ue_rl.compliance.tape import Reel
 from ue_rl.spaces.actions import ActionKind
 
@@ -38,14 +38,9 @@ def inside(bench: Bench) -> str:
     if not any(np.isfinite(side).any() for one in ones for side in one.obs_bounds):
         raise Skip("OBS_SPACE has no bounds")
     if watcher.outside:
-        parts = []
-        for (agent, number), (_, value) in list(watcher.outside.items())[:_SHOWN]:
-            low, high = ones[agent].obs_bounds
-            parts.append(
-                f"{number_name(ones[agent], number)} was {value:g}, not in {low[number]:g} to {high[number]:g}"
-            )
-        env = next(iter(watcher.outside.values()))[0] // spec.agents_per_env
-        bench.fail("outside-obs-space", "; ".join(parts), env_id=env)
+        first = list(watcher.outside.items())[:_SHOWN]
+        parts = [out_of_bounds(ones[agent], number, value) for (agent, number), (_, value) in first]
+        bench.fail("outside-obs-space", "; ".join(parts), env_id=first[0][1][0] // spec.agents_per_env)
     elif watcher.broken:
         (agent, number), (row, value) = next(iter(watcher.broken.items()))
         text = f"{number_name(ones[agent], number)} is a choice and was {value:g}"
