@@ -8,6 +8,8 @@ import socket
 import time
 from dataclasses import dataclass
 
+from ue_rl.system.keepalive import reset_at_close
+
 QUICKACK: int | None = getattr(socket, "TCP_QUICKACK", None)
 
 
@@ -127,8 +129,7 @@ class Wire:
     def close(self, reset: bool = False) -> None:
         """Closes it; `reset`: as a process that was killed may, with a RST."""
         if reset:
-            with contextlib.suppress(OSError):
-                self.sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\x01\0\0\0\0\0\0\0")
+            reset_at_close(self.sock)
         self.sock.close()
 
     def _read(self, deadline: float) -> None:
