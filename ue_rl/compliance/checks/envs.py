@@ -16,9 +16,9 @@ from numpy.typing import NDArray
 from ue_rl.compliance.bench import Bench
 from ue_rl.compliance.chance import effect, interplay
 from ue_rl.compliance.checks.resets import numbers, shown
+from ue_rl.compliance.checks.spaces import most_choices
 from ue_rl.compliance.peer import Skip
 from ue_rl.compliance.replay import Change, Episode, replay, replayed, seeds_of
-from ue_rl.compliance.sampling import one_specs
 from ue_rl.compliance.tape import Reel
 from ue_rl.compliance.text_peer import PER_ENV
 
@@ -276,8 +276,7 @@ def _idle_envs(bench: Bench, use: Callable[[int, NDArray[np.float32], Change], N
     """
     spec, sampler, began = bench.peer().spec, bench.sampler, time.perf_counter()
     known = replay(bench, seeds_of(bench), min(_WHOLE, int(bench.options.patience / max(bench.pace, 1e-5))))
-    choices = max((max(one.action_spec.counts, default=0) for one in one_specs(spec)), default=0)
-    sides = np.linspace(0, 1, int(np.clip(choices, 2, _CHOICES)))
+    sides = np.linspace(0, 1, int(np.clip(most_choices(bench), 2, _CHOICES)))
     idle = {env for env in range(spec.num_envs) if known.over[:, env].any() and known.there[:, env].sum() > _FEW + 1}
     changes: list[Change] = [
         _other(bench, range(spec.num_envs)),

@@ -10,7 +10,7 @@ from ue_rl.compliance.chance import effect
 from ue_rl.compliance.checks.resets import numbers, shown
 from ue_rl.compliance.peer import Skip, Wrong
 from ue_rl.compliance.rounding import all_of, rounding
-from ue_rl.compliance.sampling import limits, one_specs
+from ue_rl.compliance.sampling import one_specs
 from ue_rl.compliance.spelling import numbers as text_of
 from ue_rl.compliance.symptoms import number_name, out_of_bounds
 from ue_rl.compliance.tape import Reel
@@ -133,10 +133,15 @@ def actions_taken(bench: Bench) -> str:
         taken += 1
     if masked:
         return f"{taken} legal actions"
-    choices = max((max(one.action_spec.counts, default=0) for one in one_specs(spec)), default=0)
+    choices = most_choices(bench)
     return f"{taken} of {len(corners)} corners" + (
         f"; {choices} choices" if choices else "; the lowest and the highest"
     )
+
+
+def most_choices(bench: Bench) -> int:
+    """That a number of an action has; 0: there are none."""
+    return max(max(one.action_spec.counts, default=0) for one in one_specs(bench.peer().spec))
 
 
 def refused(bench: Bench, wrong: Wrong) -> Wrong:
@@ -152,20 +157,18 @@ def refused(bench: Bench, wrong: Wrong) -> Wrong:
 def _corners(bench: Bench) -> list[tuple[str, NDArray[np.float32]]]:
     """(the mistake where it is not taken, actions of all rows): at the bounds, and with every choice."""
     spec = bench.peer().spec
-    ones = [(one, *limits(one.action_spec)) for one in one_specs(spec)]
+    ones, low = [one.action_spec for one in one_specs(spec)], bench.sampler.low
     made: list[tuple[str, NDArray[np.float32]]] = []
-    if any(not whole.all() for *_, whole in ones):
+    if not bench.sampler.whole.all():
         made = [("bound-refused", bench.sampler.at(0)), ("bound-refused", bench.sampler.at(1))]
-    counts = [max(one.action_spec.counts, default=0) for one, *_ in ones]
     # All envs share the work; so two agents of a kind do not try the same.
-    turns = min(-(-max(counts) // spec.num_envs), _MOST_CHOICES)
+    turns = min(-(-most_choices(bench) // spec.num_envs), _MOST_CHOICES)
     for turn in range(turns):
         rows = bench.sampler.at(0.5)
         for row in range(len(rows)):
-            one, low, _, _ = ones[row % len(ones)]
-            for number, count in enumerate(one.action_spec.counts):
+            for number, count in enumerate(ones[row % len(ones)].counts):
                 if count:
-                    rows[row, number] = low[number] + (turn * spec.num_envs + row // len(ones)) % count
+                    rows[row, number] = low[row, number] + (turn * spec.num_envs + row // len(ones)) % count
         made.append(("choice-refused", rows))
     return made
 
