@@ -320,6 +320,10 @@ class Bench:
         """A mistake with which training goes on."""
         self._add(Outcome.WARN, text, mistake, seen, env_id)
 
+    def tolerate(self, mistake: str, text: str = "", seen: str = "") -> None:
+        """A WARN; a FAIL where the engine claims version 1 of the protocol (Options.strict)."""
+        (self.fail if self.options.strict else self.warn)(mistake, text, seen)
+
     def fail(self, mistake: str, text: str = "", seen: str = "", env_id: int | None = None) -> None:
         """A mistake after which the session goes on; raise Wrong where it does not.
 

@@ -167,9 +167,10 @@ class TextPeer:
                 return came
         return b""
 
-    def what_came(self, early: bytes) -> tuple[str, str]:
-        """(mistake, sentence) of what `stray` brought."""
-        return of_stray(early, [line.data for line in self.arrivals], self._repeated)
+    def unexpected(self, early: bytes, when: str) -> Wrong:
+        """For what came where nothing may come; `when`, for people."""
+        name, text = of_stray(early, [line.data for line in self.arrivals], self._repeated)
+        return Wrong(name, f"{when} {text}", "\n".join([*self.seen.splitlines(), f"< {_shown(early)}"]))
 
     def close(self) -> None:
         """See Peer."""
@@ -225,8 +226,7 @@ class TextPeer:
         for wire in self.wires:
             early = wire.drain().strip()
             if early and notice_of(early.split(b"\n")[0].strip()) is None:
-                name, text = self.what_came(early)
-                raise Wrong(name, f"before the next request {text}", f"{self.seen}\n< {_shown(early)}")
+                raise self.unexpected(early, "before the next request")
 
     def _closed_unasked(self) -> Wrong:
         """What an engine minds that closes a connection before the first request: another session says nothing."""
