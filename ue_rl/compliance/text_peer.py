@@ -14,10 +14,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ue_rl.buffers import StepBuffers
+from ue_rl.buffers import Resets, StepBuffers
 from ue_rl.compliance.diagnosing import joined_fields, of_number, of_row, of_stray
 from ue_rl.compliance.greeting import closes_in_silence, greet
-from ue_rl.compliance.peer import States, Wrong
+from ue_rl.compliance.peer import Peer, States, Wrong
 from ue_rl.compliance.spelling import Spelling, action_rows, plain, reset_row
 from ue_rl.compliance.wire import Ended, Line, Silent, Wire
 from ue_rl.connections.tcp.wirings import needs_nuls
@@ -45,8 +45,8 @@ def first_carrier(spec: EnvSpec) -> str:
     return PER_ENV
 
 
-class TextPeer:
-    """See ue_rl.compliance.peer.Peer.
+class TextPeer(Peer):
+    """See Peer.
 
     Args:
         address: (host, port).
@@ -137,20 +137,11 @@ class TextPeer:
         return "\n".join([*(f"> {shorten(line, _SHOWN)}" for line in self._sent),
                           *(f"< {shorten(line, _SHOWN)}" for line in came[:_REQUESTS_SHOWN])])  # fmt: skip
 
-    def reset(
-        self, envs: Sequence[int] | None = None, seeds: Sequence[int | None] | None = None,
-        options: Sequence[Mapping[str, Any] | None] | None = None,
-    ) -> States:  # fmt: skip
-        """See Peer."""
-        ids = list(range(self.spec.num_envs) if envs is None else envs)
-        return self.exchange(self.reset_rows(ids, seeds, options))
-
-    def step(
-        self, actions: NDArray[np.float32], envs: Sequence[int] | None = None, resets: Sequence[int] = ()
-    ) -> States:
-        """See Peer. The rows stand in the order of `envs`, those of `resets` behind them."""
-        ids = [e for e in range(self.spec.num_envs) if e not in set(resets)] if envs is None else list(envs)
-        return self.exchange(self.step_rows(actions, ids) | self.reset_rows(resets))
+    def _ask(self, actions: NDArray[np.float32] | None, steps: Sequence[int], resets: Resets) -> States:
+        """See Peer. The rows stand in the order of `steps`, those of `resets` behind them."""
+        rows = {} if actions is None else self.step_rows(actions, steps)
+        ids = range(self.spec.num_envs) if resets.env_ids is None else resets.env_ids
+        return self.exchange(rows | self.reset_rows(ids, resets.seeds, resets.options))
 
     def stray(self, seconds: float) -> bytes:
         """See Peer."""
