@@ -125,11 +125,6 @@ class HybridHead(nn.Module):
             for count in ([size] if kind == "DISCRETE" else [2] * size if kind == "MULTI_BINARY" else [])
         ]
 
-    @property
-    def chosen(self) -> list[bool]:
-        """Of each number of the row, whether it is a choice."""
-        return [kind != "BOX" for kind, _, size, _ in self.parts for _ in range(1 if kind == "DISCRETE" else size)]
-
     def sampled(self, mean: th.Tensor, latent: th.Tensor, noise: th.Tensor) -> th.Tensor:
         """As BoxHead."""
         return self.box.sampled(mean, latent, noise)
