@@ -32,7 +32,7 @@ from ue_rl.inference.export.observations import (
     find_leaves,
     starts_of,
 )
-from ue_rl.inference.export.policies import ALGORITHMS, BoxHead, HybridHead, Lstm, make_head
+from ue_rl.inference.export.policies import ALGORITHMS, BoxHead, Lstm, make_head
 from ue_rl.inference.metadata import (
     ACTION_MASKS,
     ACTIONS,
@@ -122,7 +122,7 @@ class PolicyGraph(nn.Module):
         latent, state = self._latent(inputs)
         noise = self._one(NOISE, inputs)
         raw = self.head.net(latent)  # type: ignore[operator]
-        if noise is not None and isinstance(self.head, (BoxHead, HybridHead)):
+        if noise is not None and isinstance(self.head, BoxHead):
             raw = self.head.sampled(raw, latent, noise)
         actions = self.head(raw, noise, self._one(ACTION_MASKS, inputs))
         return (actions + self.starts if hasattr(self, "starts") else actions, *state, raw)
@@ -203,7 +203,7 @@ def plan_graph(
         inputs.append(Port("episode_start", (1,), EPISODE_START))
         outputs += [Port(f"{name}_out", shape, STATE, key=name) for name in _STATE_NAMES]
     if stochastic:
-        kind = "normal" if isinstance(head, (BoxHead, HybridHead)) else "uniform"
+        kind = "normal" if isinstance(head, BoxHead) else "uniform"
         inputs.append(Port("noise", head.noise_shape, NOISE, distribution=kind))  # type: ignore[arg-type]
     if action_masks:
         inputs.append(Port("action_masks", (sum(head.counts),), ACTION_MASKS))  # type: ignore[arg-type]

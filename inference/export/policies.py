@@ -105,33 +105,21 @@ class BoxHead(nn.Module):
         return self.std
 
 
-class HybridHead(nn.Module):
-    """An action of several kinds, which the policy has as one Box (ue_rl/envs/hybrid_box.py): the engine's row of it.
+class HybridHead(BoxHead):
+    """An action of several kinds, which the policy has as a HybridBox (ue_rl/envs/hybrid_box.py): the engine's row."""
 
-    Args:
-        box: what gives the numbers of that Box.
-        parts: what they mean, in the Box's order: HybridBox.parts.
-    """
-
-    def __init__(self, box: BoxHead, parts: Sequence[Any]) -> None:
-        super().__init__()
-        self.box = box
-        self.net = box.net
-        self.parts = [(str(part.kind.value), part.box, part.size, part.start) for part in parts]
-        self.noise_shape = box.noise_shape
+    def __init__(self, mean: nn.Module, space: Any, **how: Any) -> None:
+        super().__init__(mean, space, **how)
+        self.parts = [(str(part.kind.value), part.box, part.size, part.start) for part in space.parts]
         self.counts = [
             count
             for kind, _, size, _ in self.parts
             for count in ([size] if kind == "DISCRETE" else [2] * size if kind == "MULTI_BINARY" else [])
         ]
 
-    def sampled(self, mean: th.Tensor, latent: th.Tensor, noise: th.Tensor) -> th.Tensor:
-        """As BoxHead."""
-        return self.box.sampled(mean, latent, noise)
-
     def scores(self, raw: th.Tensor, noise: th.Tensor | None, masks: th.Tensor | None) -> list[th.Tensor]:
         """The numbers between which a choice is made, one [N, count] per choice; of a flag 0 and its number."""
-        numbers, found = self.box(raw, noise, masks), []
+        numbers, found = super().forward(raw, noise, masks), []
         for kind, at, size, _ in self.parts:
             if kind == "DISCRETE":
                 found.append(numbers[:, at : at + size])
@@ -141,7 +129,7 @@ class HybridHead(nn.Module):
 
     def forward(self, raw: th.Tensor, noise: th.Tensor | None, masks: th.Tensor | None) -> th.Tensor:
         """As BoxHead; float32 [N, numbers of the engine's row]."""
-        numbers, columns = self.box(raw, noise, masks), []
+        numbers, columns = super().forward(raw, noise, masks), []
         for kind, at, size, start in self.parts:
             part = numbers[:, at : at + size]
             if kind == "DISCRETE":
@@ -260,8 +248,7 @@ def make_head(algorithm: str, policy: Any, space: Any, stochastic: bool) -> tupl
 
 def _box_head(mean: nn.Module, space: Any, **how: Any) -> nn.Module:
     """See BoxHead; of a HybridBox the numbers of the engine's row."""
-    head = BoxHead(mean, space, **how)
-    return HybridHead(head, space.parts) if hasattr(space, "parts") else head
+    return (HybridHead if hasattr(space, "parts") else BoxHead)(mean, space, **how)
 
 
 def _actor_critic_head(algorithm: str, policy: Any, space: Any) -> nn.Module:
