@@ -316,25 +316,25 @@ class Bench:
         """The check says nothing."""
         self._add(Outcome.SKIP, text)
 
-    def warn(self, mistake: str, text: str = "", seen: str = "", env_id: int | None = None) -> None:
-        """A mistake with which training goes on."""
-        self._add(Outcome.WARN, text, mistake, seen, env_id)
+    def warn(self, mistake: str, text: str = "", seen: str = "", env_id: int | None = None) -> str:
+        """A mistake with which training goes on; "", so that a check can end with it."""
+        return self._add(Outcome.WARN, text, mistake, seen, env_id)
 
-    def tolerate(self, mistake: str, text: str = "", seen: str = "") -> None:
+    def tolerate(self, mistake: str, text: str = "", seen: str = "") -> str:
         """A WARN; a FAIL where the engine claims version 1 of the protocol (Options.strict)."""
-        (self.fail if self.options.strict else self.warn)(mistake, text, seen)
+        return (self.fail if self.options.strict else self.warn)(mistake, text, seen)
 
-    def fail(self, mistake: str, text: str = "", seen: str = "", env_id: int | None = None) -> None:
-        """A mistake after which the session goes on; raise Wrong where it does not.
+    def fail(self, mistake: str, text: str = "", seen: str = "", env_id: int | None = None) -> str:
+        """A mistake after which the session goes on; raise Wrong where it does not. As `warn` "".
 
         Of the deployed plugin (Options.base) a known limit is a WARN.
         """
         known = self.options.base and mistake in LIMITS_OF_BASE
-        self._add(Outcome.WARN if known else Outcome.FAIL, text, mistake, seen, env_id)
+        return self._add(Outcome.WARN if known else Outcome.FAIL, text, mistake, seen, env_id)
 
     def _add(
         self, outcome: Outcome, text: str, mistake: str | None = None, seen: str = "", env_id: int | None = None
-    ) -> None:
+    ) -> str:
         known = None if mistake is None else MISTAKES[mistake]
         if known is not None:
             text = f"{known.title}: {text}" if text else known.title
@@ -344,6 +344,7 @@ class Bench:
         if len(seen) > _SHOWN:
             seen = f"{seen[:_SHOWN]}..."
         self.findings.append(Finding(self.check, self.carrier, outcome, text, known, env_id, seen))
+        return ""
 
 
 __all__ = ["MEMORY", "PER_ENV", "SHARED", "Bench", "Options"]

@@ -24,8 +24,7 @@ def wakes(bench: Bench) -> str:
         bench.forget()
         if woken:
             return "a trainer that waits on its futex is woken"
-    bench.warn("not-woken", f"in {_WAKES} of {_WAKES} frames client_flag stayed 1: a step may take 100 ms more")
-    return ""
+    return bench.warn("not-woken", f"in {_WAKES} of {_WAKES} frames client_flag stayed 1: a step may take 100 ms more")
 
 
 def mixed(bench: Bench) -> str:
@@ -47,8 +46,7 @@ def mixed(bench: Bench) -> str:
         if wrong:
             text = f"env {wrong[0]} took a step beside a reset of env {resets[0]}, and went elsewhere than alone"
             seen = f"alone {shown(known.obs[1, wrong[:1]])}; beside it {shown(states.obs[wrong[:1]])}"
-            bench.fail("mixed-batch", text, seen, wrong[0])
-            return ""
+            return bench.fail("mixed-batch", text, seen, wrong[0])
     return "steps beside resets lead where they lead alone"
 
 

@@ -110,42 +110,36 @@ def _own_by_seeds(bench: Bench, known: Episode) -> str:
             again = known.first_difference(_again(bench, known, lambda t, actions: actions))
             if again is not None:  # then it says nothing about other actions
                 text = f"the same seeds and actions once more: env {again[0]} went elsewhere from step {again[1]} on"
-                bench.fail("not-repeatable", text, bench.peer().seen, again[0])
-                return ""
+                return bench.fail("not-repeatable", text, bench.peer().seen, again[0])
         if hit and env not in first:  # what was hit first may have touched others later
             text = f"another action for env {env} changed env {first[0]} and not env {env}"
-            bench.fail("wrong-env-acted", text, bench.peer().seen, env)
-            return ""
+            return bench.fail("wrong-env-acted", text, bench.peer().seen, env)
         if len(hit) > 1:
             text = f"another action for env {env} changed env {next(e for e in hit if e != env)} too"
-            bench.warn("wrong-env-acted", f"{text}: {len(hit) - 1} envs besides", bench.peer().seen, env)
-            return ""
+            return bench.warn("wrong-env-acted", f"{text}: {len(hit) - 1} envs besides", bench.peer().seen, env)
         if not hit:
             idle.append(env)
     if bench.peer().partial:
         backwards = list(range(spec.num_envs))[::-1]
         other = replay(bench, seeds, len(known.actions), known, order=backwards)
         if (wrong := known.first_difference(other)) is not None:
-            _judge_order(bench, known, other, *wrong)
-            return ""
+            return _judge_order(bench, known, other, *wrong)
     return "another action for one env changes that env alone" + (f"; nothing changes env {idle}" if idle else "")
 
 
-def _judge_order(bench: Bench, known: Episode, other: Episode, env: int, step: int) -> None:
+def _judge_order(bench: Bench, known: Episode, other: Episode, env: int, step: int) -> str:
     """The same seeds and actions gave another episode when the envs were asked in reverse order."""
     envs = known.obs.shape[1]
     how = "over its own socket, asked in another order" if bench.carrier == PER_ENV else "with the rows reversed"
     text, seen = f"the same seeds and actions, {how}: env {env}", bench.peer().seen
     if (known.obs[0] == other.obs[0, ::-1]).all():
-        bench.fail("wrong-env-acted", f"{text} began where another one had begun before", seen, env)
-        return
+        return bench.fail("wrong-env-acted", f"{text} began where another one had begun before", seen, env)
     swapped = known.actions.reshape(len(known.actions), envs, -1)[:, ::-1].reshape(known.actions.shape)
     mirrored = _again(bench, known, lambda t, actions: swapped[t])
     if (mirrored.obs[:2] == other.obs[:2]).all():
-        bench.fail("wrong-env-acted", f"{text} went where the actions of env {envs - 1 - env} lead", seen, env)
-    else:
-        what = f"went elsewhere from step {step} on" if step else "began elsewhere"
-        bench.fail("not-repeatable", f"{text} {what}", seen, env)
+        return bench.fail("wrong-env-acted", f"{text} went where the actions of env {envs - 1 - env} lead", seen, env)
+    what = f"went elsewhere from step {step} on" if step else "began elsewhere"
+    return bench.fail("not-repeatable", f"{text} {what}", seen, env)
 
 
 def _changed(bench: Bench, known: Episode, envs: Sequence[int], numbers_of: int | None = None) -> list[int]:
@@ -242,8 +236,7 @@ def _arrive_by_seeds(bench: Bench, known: Episode) -> str:
     if min(changed) < 0 and (found := _idle_envs(bench, lambda t, actions, other: other(t, actions))):
         where = "in all envs" if len(found) == spec.num_envs else f"in env {min(found)}"
         text = f"with the same seeds a whole episode was the same to the bit {where}, {found[min(found)]}"
-        bench.fail("action-ignored", text, shown(known.obs[-1, [min(found)]]), min(found))
-        return ""
+        return bench.fail("action-ignored", text, shown(known.obs[-1, [min(found)]]), min(found))
     if max(changed) < 0:
         return f"no effect of actions was seen in {len(known.actions)} steps, which says little"
     if _late(bench, known):
@@ -254,8 +247,7 @@ def _arrive_by_seeds(bench: Bench, known: Episode) -> str:
         found = _idle_envs(bench, lambda t, actions, other: other(t, actions) if t else actions)
         if len(found) == spec.num_envs:
             text = f"with the same seeds and first actions whole episodes were the same to the bit, {found[0]}"
-            bench.fail("action-ignored", text, shown(known.obs[-1, :1]))
-            return ""
+            return bench.fail("action-ignored", text, shown(known.obs[-1, :1]))
     if spec.groups or spec.mask_size or not 1 < spec.act_size <= _NUMBERS:
         return "other actions give other episodes"
     unread = [a for a in range(spec.act_size) if max(_changed(bench, known, everyone, a)) < 0]

@@ -45,15 +45,12 @@ def repeat(bench: Bench) -> str:
             random = (one.obs[0] != one.obs[0, :1]).any(axis=0)  # the others say nothing
             if not random[other].all() or random.sum() > len(other):
                 text += f": only the numbers {other[:8].tolist()} are others. Does a reset put them back?"
-            bench.fail("seed-ignored", text, seen, env)
-            return ""
+            return bench.fail("seed-ignored", text, seen, env)
         far = one.distance(two)
         text = f"{wrong} of {len(again)} envs went elsewhere, env {env} from step {step} on"
         if 0 < far < _ROUNDING:
-            bench.warn("not-repeatable", f"{text}, by {far:.1g} of the numbers: rounding", seen, env)
-        else:
-            bench.fail("not-repeatable", text, seen, env)
-        return ""
+            return bench.warn("not-repeatable", f"{text}, by {far:.1g} of the numbers: rounding", seen, env)
+        return bench.fail("not-repeatable", text, seen, env)
     bench.memo["replayed"] = one
     return f"{len(one.actions)} steps of {len(seeds)} envs twice, equal to the bit"
 
@@ -77,8 +74,9 @@ def other_seeds(bench: Bench) -> str:
         return _own_seeds(bench, [one, *kinds])
     seen = f"each began with {shown(one.obs[0, :1])}"
     if _random_without_seeds(bench, one):
-        bench.fail("seed-ignored", "four seeds gave the same episode, and without a seed episodes differ", seen, 0)
-        return ""
+        return bench.fail(
+            "seed-ignored", "four seeds gave the same episode, and without a seed episodes differ", seen, 0
+        )
     return "four seeds gave the same episode, and so did none: nothing seems to be random"
 
 
@@ -134,8 +132,7 @@ def large(bench: Bench) -> str:
     start(0)
     first, other, again = start(_LARGEST), start(_LARGEST - 1), start(_LARGEST)
     if (first != again).any():
-        bench.fail("seed-ignored", f"SEED={_LARGEST} does not repeat an episode", shown(first[:1]), 0)
-        return ""
+        return bench.fail("seed-ignored", f"SEED={_LARGEST} does not repeat an episode", shown(first[:1]), 0)
     if not bench.memo.get("random starts"):
         return f"SEED=0 and SEED={_LARGEST}"
     # A game may have few starts: two seeds that begin alike say nothing, many do.

@@ -82,8 +82,7 @@ def second_trainer(bench: Bench) -> str:
             bench.step()
         notice = notice_of(said or b"")
         if said is not None and said[:7].upper() == b"CONFIG:":
-            bench.tolerate("two-at-once", seen=said.decode("ascii", "backslashreplace"))
-            return ""
+            return bench.tolerate("two-at-once", seen=said.decode("ascii", "backslashreplace"))
         if notice is None or notice[0] != "BUSY":
             if "ERROR" in peer.spec.features:
                 bench.warn("no-busy", f"nothing came within {within * 1e3:.0f} ms")
