@@ -3,7 +3,8 @@
 - README.md is the first page.
 - A link to a file outside docs/, such as ../samples/cpp, leads to a page that shows this file or folder.
 - Python-Markdown wants four blanks where CommonMark is content with two or three.
-- `<!-- names of ue_rl.bridges -->` becomes the reference of what this package offers.
+- `<!-- names of ue_rl.bridges -->` becomes the reference of what this package offers, and
+  `<!-- mistakes of ue-rl check -->` a table of its catalogue.
 
 A page whose lists, tables or code blocks would be others than CommonMark's is a warning, and `--strict` fails.
 """
@@ -14,6 +15,7 @@ import ast
 import logging
 import posixpath
 import re
+import runpy
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -27,6 +29,7 @@ ROOT = Path(__file__).resolve().parents[1]
 LINK = re.compile(r"(\]\()([^)\s]+)(\))")
 FENCE = re.compile(r" *(`{3,}|~{3,})")
 NAMES = re.compile(r"^<!-- names of ([\w.]+) -->$", re.M)
+MISTAKES = "<!-- mistakes of ue-rl check -->"
 LANGUAGES = {
     ".py": "python", ".c": "c", ".h": "c", ".hpp": "cpp", ".cpp": "cpp", ".cs": "csharp", ".gd": "gdscript",
     ".yaml": "yaml", ".json": "json", ".fbs": "text", ".txt": "cmake",
@@ -58,7 +61,7 @@ def on_page_markdown(markdown: str, page: Page, config: Any, files: Files) -> st
     uri = page.file.src_uri
     home = homes.get(uri, f"docs/{uri}")
     if uri not in homes or Path(home).name == "README.md":
-        markdown = "\n".join(indented(rewritten(markdown, home, uri)))
+        markdown = "\n".join(indented(rewritten(with_catalogue(markdown), home, uri)))
     return NAMES.sub(lambda found: reference(found[1]), markdown)
 
 
@@ -67,7 +70,7 @@ def on_page_content(html: str, page: Page, config: Any, files: Files) -> str:
     uri = page.file.src_uri
     if uri in homes or uri.startswith("api/"):
         return html
-    expected = MarkdownIt("commonmark").enable("table").render(page.file.content_string)
+    expected = MarkdownIt("commonmark").enable("table").render(with_catalogue(page.file.content_string))
     for tag in ("ol", "ul", "li", "pre", "table", "img"):
         mine, theirs = (len(re.findall(rf"<{tag}\b", text)) for text in (html, expected))
         if mine != theirs:
@@ -179,6 +182,17 @@ def lines_of(text: str) -> list[tuple[str, bool]]:
         out.append((line, code or fence))
         code ^= fence
     return out
+
+
+def with_catalogue(markdown: str) -> str:
+    """With the table of all mistakes that `ue-rl check` names, where the page asks for it."""
+    if MISTAKES not in markdown:
+        return markdown
+    lines = ["| name | what is wrong | section |", "|---|---|---|"]
+    for mistake in runpy.run_path(str(ROOT / "ue_rl" / "compliance" / "mistakes.py"))["MISTAKES"].values():
+        section = re.sub(r"\(.*, (.*)\)", r"(\1)", mistake.section)
+        lines.append(f"| `{mistake.name}` | {mistake.title.replace('|', chr(92) + '|')} | {section} |")
+    return markdown.replace(MISTAKES, "\n".join(lines))
 
 
 def reference(package: str) -> str:

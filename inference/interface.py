@@ -8,7 +8,7 @@ and no clock. Only NumPy is needed here.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from os import PathLike
 from typing import Any, TypeAlias
 
@@ -57,7 +57,7 @@ class InferenceInterface(ABC):
         """
 
     def run_inference_for(
-        self, agents: Sequence[int], observations: Observations, *, action_masks: NDArray[Any] | None = None
+        self, agents: Sequence[Hashable], observations: Observations, *, action_masks: NDArray[Any] | None = None
     ) -> NDArray[np.float32]:
         """As run_inference, for agents by number: a recurrent policy keeps one state per agent, whoever else is asked.
 
@@ -73,7 +73,7 @@ class InferenceInterface(ABC):
         """Whether run_inference_for heeds action masks."""
         return False
 
-    def reset(self, rows: Sequence[int] | None = None) -> None:  # noqa: B027 (nothing to do is a full answer)
+    def reset(self, rows: Sequence[Any] | None = None) -> None:  # noqa: B027 (nothing to do is a full answer)
         """A new episode begins in `rows`, or for these agents (None: for all of them).
 
         A recurrent policy forgets its state there; others have nothing to forget.

@@ -20,7 +20,6 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ue_rl.errors import ModelLoadError, ModelMismatch
 from ue_rl.spaces.tree import Branch, Leaf, LeafKind, Space, box
@@ -270,23 +269,11 @@ def space_to_json(space: Any) -> dict[str, Any]:
     if hasattr(space, "tree"):  # a HybridBox
         return tree_to_json(space.tree)
     if kind == "Box":
-        return {
-            "type": kind,
-            "shape": [int(n) for n in space.shape],
-            "dtype": str(np.dtype(space.dtype)),
-            "low": _bounds_to_json(space.low),
-            "high": _bounds_to_json(space.high),
-        }
-    if kind == "Discrete":
-        return {
-            "type": kind,
-            "n": int(space.n),
-            "start": int(np.ravel(getattr(space, "engine_starts", space.start))[0]),
-        }
-    if kind == "MultiDiscrete":
+        return _box_to_json(space.shape, str(np.dtype(space.dtype)), space.low, space.high)
+    if kind in ("Discrete", "MultiDiscrete"):
         starts = np.ravel(getattr(space, "engine_starts", space.start)).tolist()
-        said = {"start": starts} if any(starts) else {}
-        return {"type": kind, "nvec": np.asarray(space.nvec).ravel().tolist(), **said}
+        counts = np.ravel(space.n if kind == "Discrete" else space.nvec).tolist()
+        return _choices_to_json(kind, counts, starts)
     if kind == "MultiBinary":
         return {"type": kind, "shape": [int(n) for n in space.shape]}
     if kind == "Dict":
@@ -311,13 +298,10 @@ def tree_to_json(tree: Space, image: ImageSpec | None = None) -> dict[str, Any]:
         assert image is not None  # EnvSpec has checked that
         return {"type": "Box", "shape": list(image.shape), "dtype": "uint8", "low": 0, "high": 255}
     if tree.kind is LeafKind.BOX:
-        low, high = (_bounds_to_json(np.array(bound)) for bound in (tree.low, tree.high))
-        return {"type": "Box", "shape": list(tree.shape), "dtype": tree.dtype, "low": low, "high": high}
-    if tree.kind is LeafKind.DISCRETE:
-        return {"type": "Discrete", "n": tree.counts[0], "start": tree.starts[0] if tree.starts else 0}
-    if tree.kind is LeafKind.MULTI_DISCRETE:
-        said = {"start": list(tree.starts)} if tree.starts else {}
-        return {"type": "MultiDiscrete", "nvec": list(tree.counts), **said}
+        return _box_to_json(tree.shape, tree.dtype, tree.low, tree.high)
+    if tree.kind in (LeafKind.DISCRETE, LeafKind.MULTI_DISCRETE):
+        kind = "Discrete" if tree.kind is LeafKind.DISCRETE else "MultiDiscrete"
+        return _choices_to_json(kind, list(tree.counts), list(tree.starts))
     return {"type": "MultiBinary", "shape": list(tree.shape)}
 
 
@@ -357,7 +341,18 @@ def space_size(space: Mapping[str, Any]) -> int:
     return 1 if kind == "Discrete" else math.prod(space["shape"])
 
 
-def _bounds_to_json(bounds: NDArray[Any]) -> Any:
+def _box_to_json(shape: tuple[int, ...], dtype: str, low: Any, high: Any) -> dict[str, Any]:
+    bounds = {"low": _bounds_to_json(low), "high": _bounds_to_json(high)}
+    return {"type": "Box", "shape": [int(n) for n in shape], "dtype": dtype, **bounds}
+
+
+def _choices_to_json(kind: str, counts: list[int], starts: list[int]) -> dict[str, Any]:
+    if kind == "Discrete":
+        return {"type": kind, "n": counts[0], "start": starts[0] if starts else 0}
+    return {"type": kind, "nvec": counts, **({"start": starts} if any(starts) else {})}
+
+
+def _bounds_to_json(bounds: Any) -> Any:
     flat = [
         str(value) if math.isinf(value) else value for value in np.asarray(bounds).ravel().tolist()
     ]  # "inf", "-inf"

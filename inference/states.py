@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from typing import Any
 
 import numpy as np
@@ -22,7 +22,7 @@ class StatefulInference(InferenceInterface):
     def __init__(self) -> None:
         self._state: State | None = None
         self._starts: NDArray[np.bool_] | None = None  # [rows], True where an episode begins; None: everywhere
-        self._agents: dict[int, State] = {}
+        self._agents: dict[Hashable, State] = {}
 
     @abstractmethod
     def _step(self, observations: Any, state: State | None, starts: NDArray[np.bool_]) -> tuple[Floats, State]:
@@ -43,22 +43,24 @@ class StatefulInference(InferenceInterface):
         return actions
 
     def run_inference_for(
-        self, agents: Sequence[int], observations: Observations, *, action_masks: NDArray[Any] | None = None
+        self, agents: Sequence[Hashable], observations: Observations, *, action_masks: NDArray[Any] | None = None
     ) -> Floats:
         """As run_inference, with a state per agent number; see InferenceInterface.run_inference_for."""
         known = [self._agents.get(agent) for agent in agents]
-        blank = next((state for state in known if state is not None), None)
+        like = next((state for state in known if state is not None), None)
         joined: State | None = None
-        if blank is not None:
+        if like is not None:
+            blank = {name: np.zeros_like(array) for name, array in like.items()}
             parts = [blank if state is None else state for state in known]
             joined = {name: np.concatenate([part[name] for part in parts]) for name in blank}
         actions, after = self._step(observations, joined, np.array([state is None for state in known], np.bool_))
         if after:
             for row, agent in enumerate(agents):
-                self._agents[agent] = {name: array[row : row + 1] for name, array in after.items()}
+                # copies: a view would keep the whole batch alive
+                self._agents[agent] = {name: array[row : row + 1].copy() for name, array in after.items()}
         return actions
 
-    def reset(self, rows: Sequence[int] | None = None) -> None:
+    def reset(self, rows: Sequence[Any] | None = None) -> None:
         """A new episode begins in `rows`, or of these agents (None: everywhere, with any number of rows)."""
         if rows is None:
             self._agents.clear()

@@ -84,22 +84,6 @@ class ExportReport(Comparison):
         )
 
 
-@dataclass(frozen=True)
-class Made:
-    """A file that is not written yet.
-
-    Attributes:
-        content: the bytes. metadata: what they say. exporter: the converter used. found: by the comparison.
-        reference: what was compared with.
-    """
-
-    content: bytes
-    metadata: PolicyMetadata
-    exporter: str
-    found: Comparison
-    reference: str
-
-
 def check_target(path: str | PathLike[str], n_verify: int) -> Path:
     """`path`, into whose folder a file can be written.
 
@@ -112,27 +96,6 @@ def check_target(path: str | PathLike[str], n_verify: int) -> Path:
     if not target.parent.is_dir():
         raise ExportError(f"the folder {target.parent} does not exist", fault="caller", cure="create it first")
     return target
-
-
-def write(made: Made, target: Path, began: float) -> ExportReport:
-    """Write the file in one step, and say what was done since `began` (time.perf_counter()).
-
-    Raises:
-        ExportError: it cannot be written.
-    """
-    _write(made.content, target)
-    report = ExportReport(
-        path=target,
-        algorithm=made.metadata.algorithm,
-        metadata=made.metadata,
-        num_bytes=len(made.content),
-        exporter=made.exporter,
-        seconds=time.perf_counter() - began,
-        reference=made.reference,
-        **vars(made.found),
-    )
-    logger.info("exported %s", report)
-    return report
 
 
 def describe(plan: Any, spec: EnvSpec | None, **known: Any) -> PolicyMetadata:
@@ -164,10 +127,12 @@ def check_sizes(spec: EnvSpec, metadata: PolicyMetadata) -> None:
         )  # fmt: skip
 
 
-def make(
+def export(
     model: Any,
     plan: Any,
     metadata: PolicyMetadata,
+    target: Path | None,
+    began: float,
     stats: Any = None,
     *,
     n_verify: int,
@@ -178,11 +143,12 @@ def make(
     exporter: str = "auto",
     reference: str = "predict()",
     batches: tuple[int, ...] = (),
-) -> Made:
-    """Convert `plan`, and compare the file with `model`.
+) -> ExportReport:
+    """Convert `plan`, compare the file with `model`, and write it in one step.
 
     Args:
         model: what has predict(), action_space and policy.device, as a model of Stable-Baselines3.
+        target: None: nothing is written. began: time.perf_counter() when the work began.
         stats: the VecNormalize in the graph. recorded, n_verify, tolerances, opset, exporter: see export_onnx.
         seen: the rows of each leaf where `recorded` is None. reference: what the model's predict() is, for messages.
         batches: compare in batches of these sizes, too.
@@ -213,7 +179,21 @@ def make(
     tried = {"tolerance": tolerances[0], "extreme_tolerance": tolerances[1]}
     metadata = replace(metadata, verification=asdict(verifier.found) | tried, sha256=UNSEALED)
     content, digest = seal(_with_metadata(bare, metadata, final=True))
-    return Made(content, replace(metadata, sha256=digest), used, verifier.found, reference)
+    if target is not None:
+        _write(content, target)
+    report = ExportReport(
+        path=target or Path(),
+        algorithm=metadata.algorithm,
+        metadata=replace(metadata, sha256=digest),
+        num_bytes=len(content),
+        exporter=used,
+        seconds=time.perf_counter() - began,
+        reference=reference,
+        **vars(verifier.found),
+    )
+    if target is not None:
+        logger.info("exported %s", report)
+    return report
 
 
 def check_libraries() -> None:

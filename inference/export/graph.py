@@ -24,8 +24,15 @@ from torch import nn
 from torch.jit import TracerWarning  # type: ignore[attr-defined]
 
 from ue_rl.errors import ExportError
-from ue_rl.inference.export.observations import Leaf, ObservationNet, check_normalize, check_starts, find_leaves
-from ue_rl.inference.export.policies import ALGORITHMS, BoxHead, HybridHead, Lstm, make_head
+from ue_rl.inference.export.observations import (
+    Leaf,
+    ObservationNet,
+    check_normalize,
+    check_starts,
+    find_leaves,
+    starts_of,
+)
+from ue_rl.inference.export.policies import ALGORITHMS, BoxHead, Lstm, make_head
 from ue_rl.inference.metadata import (
     ACTION_MASKS,
     ACTIONS,
@@ -58,7 +65,13 @@ class Plan:
 
 
 class PolicyGraph(nn.Module):
-    """observation [, state, episode start] [, noise] [, masks] -> actions [, state], scores."""
+    """observation [, state, episode start] [, noise] [, masks] -> actions [, state], scores.
+
+    Args:
+        roles: of the inputs, in their order. starts: what the engine counts each choice from; (): 0, as the head does.
+    """
+
+    starts: th.Tensor
 
     def __init__(
         self,
@@ -68,8 +81,11 @@ class PolicyGraph(nn.Module):
         trunk: nn.Module,
         head: nn.Module,
         roles: tuple[str, ...],
+        starts: tuple[int, ...],
     ) -> None:
         super().__init__()
+        if starts:
+            self.register_buffer("starts", th.tensor(starts, dtype=th.float32))
         self.observation = observation
         self.extractor = extractor
         self.lstm = lstm
@@ -106,9 +122,10 @@ class PolicyGraph(nn.Module):
         latent, state = self._latent(inputs)
         noise = self._one(NOISE, inputs)
         raw = self.head.net(latent)  # type: ignore[operator]
-        if noise is not None and isinstance(self.head, (BoxHead, HybridHead)):
+        if noise is not None and isinstance(self.head, BoxHead):
             raw = self.head.sampled(raw, latent, noise)
-        return (self.head(raw, noise, self._one(ACTION_MASKS, inputs)), *state, raw)
+        actions = self.head(raw, noise, self._one(ACTION_MASKS, inputs))
+        return (actions + self.starts if hasattr(self, "starts") else actions, *state, raw)
 
     def _one(self, role: str, inputs: tuple[th.Tensor, ...]) -> th.Tensor | None:
         return inputs[self.roles.index(role)] if role in self.roles else None
@@ -186,11 +203,12 @@ def plan_graph(
         inputs.append(Port("episode_start", (1,), EPISODE_START))
         outputs += [Port(f"{name}_out", shape, STATE, key=name) for name in _STATE_NAMES]
     if stochastic:
-        kind = "normal" if isinstance(head, (BoxHead, HybridHead)) else "uniform"
+        kind = "normal" if isinstance(head, BoxHead) else "uniform"
         inputs.append(Port("noise", head.noise_shape, NOISE, distribution=kind))  # type: ignore[arg-type]
     if action_masks:
         inputs.append(Port("action_masks", (sum(head.counts),), ACTION_MASKS))  # type: ignore[arg-type]
-    net = PolicyGraph(observation, extractor, lstm, trunk, head, tuple(port.role for port in inputs))
+    roles = tuple(port.role for port in inputs)
+    net = PolicyGraph(observation, extractor, lstm, trunk, head, roles, starts_of(space))
     net.to(policy.device).eval()  # else the converter would leave it, and with it the policy, in training mode
     return Plan(algorithm, leaves, net, tuple(inputs), tuple(outputs), stochastic, flat_input)
 

@@ -21,16 +21,16 @@ from ue_rl.inference.export.file import (
     DEFAULT_OPSET,
     TOLERANCES,
     ExportReport,
-    Made,
     check_libraries,
     check_sizes,
     check_target,
     describe,
-    make,
-    write,
+    export,
 )  # fmt: skip
 from ue_rl.spaces.tree import Branch
 from ue_rl.spec import EnvSpec
+
+_OF_GRAPH = ("stochastic", "flat_input", "action_masks", "image_layout", "allow_custom")
 
 
 def export_onnx(
@@ -82,11 +82,10 @@ def export_onnx(
     Raises:
         ExportError: unsupported, not convertible, different from predict(), or not writable. No file is left behind.
     """
-    target = check_target(path, n_verify)
-    began = time.perf_counter()
-    made = _make(
+    return _export(
         model,
         vec_normalize,
+        check_target(path, n_verify),
         recorded=recorded,
         n_verify=n_verify,
         tolerances=(tolerance, extreme_tolerance),
@@ -99,7 +98,6 @@ def export_onnx(
         image_layout=image_layout,
         allow_custom=allow_custom,
     )
-    return write(made, target, began)
 
 
 def load_and_export(
@@ -129,7 +127,7 @@ def load_and_export(
     return export_onnx(model, path or Path(model_path).with_suffix(".onnx"), vec_normalize, **options)
 
 
-def check_exportable(model: Any, vec_normalize: Any = None, **graph_options: Any) -> None:
+def check_exportable(model: Any, vec_normalize: Any = None, **options: Any) -> None:
     """Refuse now what export_onnx would refuse after the training; to be called before the first step.
 
     Everything is tried but the writing: libraries, algorithm, policy, conversion, and a short comparison
@@ -138,7 +136,7 @@ def check_exportable(model: Any, vec_normalize: Any = None, **graph_options: Any
     Args:
         model: the model to be trained; or an algorithm's name or class: then only that and the libraries are checked.
         vec_normalize: as export_onnx.
-        graph_options: stochastic, flat_input, action_masks, spec, image_layout, allow_custom, opset, exporter.
+        options: stochastic, flat_input, action_masks, spec, image_layout, allow_custom, opset, exporter.
 
     Raises:
         ExportError: naming what is not supported and the reason.
@@ -153,22 +151,20 @@ def check_exportable(model: Any, vec_normalize: Any = None, **graph_options: Any
                 "this algorithm cannot be exported", fault="caller", expected=", ".join(ALGORITHMS), got=model
             )
         return
-    _make(model, vec_normalize, n_verify=64, **graph_options)
+    _export(model, vec_normalize, None, n_verify=64, **options)
 
 
-def _make(
+def _export(
     model: Any,
     vec_normalize: Any,
+    target: Path | None,
     *,
-    n_verify: int,
-    recorded: Any = None,
-    tolerances: tuple[float, float] = TOLERANCES,
-    opset: int = DEFAULT_OPSET,
-    exporter: str = "auto",
     spec: EnvSpec | None = None,
-    **graph_options: Any,
-) -> Made:
-    """The verified file of a model of Stable-Baselines3."""
+    recorded: Any = None,
+    **options: Any,
+) -> ExportReport:
+    """The verified file of a model of Stable-Baselines3; `options`: of plan_graph and of file.export."""
+    began = time.perf_counter()
     check_libraries()
     from ue_rl.inference.export.graph import algorithm_of, evaluation_mode, plan_graph
     from ue_rl.inference.export.models import buffered_rows, choose_vec_normalize, on_cpu
@@ -180,7 +176,8 @@ def _make(
     stats = choose_vec_normalize(model, vec_normalize)
     twin = on_cpu(model)
     with evaluation_mode(twin.policy):
-        plan = plan_graph(twin, stats, model.get_env(), order=order, **graph_options)
+        of_graph = {name: options.pop(name) for name in _OF_GRAPH if name in options}
+        plan = plan_graph(twin, stats, model.get_env(), order=order, **of_graph)
         metadata = describe(
             plan,
             told,
@@ -192,18 +189,7 @@ def _make(
         if spec is not None:
             check_sizes(spec, metadata)
         seen = None if recorded is not None else buffered_rows(model, plan.leaves, stats)
-        return make(
-            twin,
-            plan,
-            metadata,
-            stats,
-            recorded=recorded,
-            seen=seen,
-            n_verify=n_verify,
-            tolerances=tolerances,
-            opset=opset,
-            exporter=exporter,
-        )
+        return export(twin, plan, metadata, target, began, stats, recorded=recorded, seen=seen, **options)
 
 
 def _spec_of(model: Any) -> EnvSpec | None:

@@ -18,7 +18,6 @@ from gymnasium import spaces
 from torch import nn
 
 from ue_rl.errors import ExportError
-from ue_rl.inference.export.observations import starts_of
 
 ACTOR_CRITIC = ("PPO", "A2C", "TRPO", "MaskablePPO", "RecurrentPPO")
 GAUSSIAN_ACTOR = ("SAC", "TQC")
@@ -58,8 +57,8 @@ class BoxHead(nn.Module):
         space: the action space.
         tanh: whether the mean (or sample) goes through tanh.
         unscale: whether the result is in [-1, 1] and must be brought to the bounds; else it is clipped to them.
-        log_std: latent -> log of the deviation [N, act]; or a constant [act].
-        sde_std: gSDE: deviation matrix [latent, act]; the deviation of the action follows from the latent.
+        noisy: the policy or actor that knows the deviation: a net from the latent or a constant, or gSDE's matrix
+            [latent, act], by which it follows from the latent; None: there is none.
     """
 
     std: th.Tensor
@@ -67,25 +66,18 @@ class BoxHead(nn.Module):
     low: th.Tensor
     high: th.Tensor
 
-    def __init__(
-        self,
-        mean: nn.Module,
-        space: spaces.Box,
-        *,
-        tanh: bool,
-        unscale: bool,
-        log_std: nn.Module | th.Tensor | None = None,
-        sde_std: th.Tensor | None = None,
-    ) -> None:
+    def __init__(self, mean: nn.Module, space: spaces.Box, *, tanh: bool, unscale: bool, noisy: Any = None) -> None:
         super().__init__()
         self.net = mean
         self.tanh = tanh
         self.unscale = unscale
-        self.log_std_net = log_std if isinstance(log_std, nn.Module) else None
-        if isinstance(log_std, th.Tensor):
-            self.register_buffer("std", log_std.detach().exp().clone())
-        if sde_std is not None:
-            self.register_buffer("sde_std", sde_std.detach().clone())
+        self.log_std_net = None
+        if noisy is not None and noisy.use_sde:
+            self.register_buffer("sde_std", noisy.action_dist.get_std(noisy.log_std).detach().clone())
+        elif noisy is not None and isinstance(noisy.log_std, nn.Module):
+            self.log_std_net = noisy.log_std
+        elif noisy is not None:
+            self.register_buffer("std", noisy.log_std.detach().exp().clone())
         # NumPy computes with the dtype of the bounds, float32 or float64: so does the graph.
         self.register_buffer("low", th.as_tensor(space.low.ravel().copy()))
         self.register_buffer("high", th.as_tensor(space.high.ravel().copy()))
@@ -113,38 +105,21 @@ class BoxHead(nn.Module):
         return self.std
 
 
-class HybridHead(nn.Module):
-    """An action of several kinds, which the policy has as one Box (ue_rl/envs/hybrid_box.py): the engine's row of it.
+class HybridHead(BoxHead):
+    """An action of several kinds, which the policy has as a HybridBox (ue_rl/envs/hybrid_box.py): the engine's row."""
 
-    Args:
-        box: what gives the numbers of that Box.
-        parts: what they mean, in the Box's order: HybridBox.parts.
-    """
-
-    def __init__(self, box: BoxHead, parts: Sequence[Any]) -> None:
-        super().__init__()
-        self.box = box
-        self.net = box.net
-        self.parts = [(str(part.kind.value), part.box, part.size, part.start) for part in parts]
-        self.noise_shape = box.noise_shape
+    def __init__(self, mean: nn.Module, space: Any, **how: Any) -> None:
+        super().__init__(mean, space, **how)
+        self.parts = [(str(part.kind.value), part.box, part.size, part.start) for part in space.parts]
         self.counts = [
             count
             for kind, _, size, _ in self.parts
             for count in ([size] if kind == "DISCRETE" else [2] * size if kind == "MULTI_BINARY" else [])
         ]
 
-    @property
-    def chosen(self) -> list[bool]:
-        """Of each number of the row, whether it is a choice."""
-        return [kind != "BOX" for kind, _, size, _ in self.parts for _ in range(1 if kind == "DISCRETE" else size)]
-
-    def sampled(self, mean: th.Tensor, latent: th.Tensor, noise: th.Tensor) -> th.Tensor:
-        """As BoxHead."""
-        return self.box.sampled(mean, latent, noise)
-
     def scores(self, raw: th.Tensor, noise: th.Tensor | None, masks: th.Tensor | None) -> list[th.Tensor]:
         """The numbers between which a choice is made, one [N, count] per choice; of a flag 0 and its number."""
-        numbers, found = self.box(raw, noise, masks), []
+        numbers, found = super().forward(raw, noise, masks), []
         for kind, at, size, _ in self.parts:
             if kind == "DISCRETE":
                 found.append(numbers[:, at : at + size])
@@ -154,7 +129,7 @@ class HybridHead(nn.Module):
 
     def forward(self, raw: th.Tensor, noise: th.Tensor | None, masks: th.Tensor | None) -> th.Tensor:
         """As BoxHead; float32 [N, numbers of the engine's row]."""
-        numbers, columns = self.box(raw, noise, masks), []
+        numbers, columns = super().forward(raw, noise, masks), []
         for kind, at, size, start in self.parts:
             part = numbers[:, at : at + size]
             if kind == "DISCRETE":
@@ -162,35 +137,6 @@ class HybridHead(nn.Module):
             else:
                 columns.append((part > 0).float() if kind == "MULTI_BINARY" else part)
         return th.cat(columns, dim=1)
-
-
-class CountedHead(nn.Module):
-    """A head whose choices the engine counts from other numbers than 0.
-
-    Args:
-        head: gives choices from 0. starts: the engine's lowest choice of each number.
-    """
-
-    starts: th.Tensor
-
-    def __init__(self, head: Any, starts: Sequence[int]) -> None:
-        super().__init__()
-        self.head = head
-        self.net = head.net
-        self.noise_shape = getattr(head, "noise_shape", ())
-        if hasattr(head, "counts"):
-            self.counts = head.counts
-        self.register_buffer("starts", th.tensor(list(starts), dtype=th.float32))
-
-    def scores(self, raw: th.Tensor, noise: th.Tensor | None, masks: th.Tensor | None) -> list[th.Tensor]:
-        """Those of the head."""
-        found: list[th.Tensor] = self.head.scores(raw, noise, masks)
-        return found
-
-    def forward(self, raw: th.Tensor, noise: th.Tensor | None, masks: th.Tensor | None) -> th.Tensor:
-        """The engine's choices, float32 [N, act]."""
-        rows: th.Tensor = self.head(raw, noise, masks) + self.starts
-        return rows
 
 
 class CategoricalHead(nn.Module):
@@ -276,14 +222,6 @@ def make_head(algorithm: str, policy: Any, space: Any, stochastic: bool) -> tupl
     Raises:
         ExportError: the algorithm or its distribution is not known here, or has no stochastic form.
     """
-    extractor, trunk, head = _made(algorithm, policy, space, stochastic)
-    if isinstance(head, BoxHead) and hasattr(space, "parts"):  # a HybridBox
-        head = HybridHead(head, space.parts)
-    starts = starts_of(space)
-    return extractor, trunk, CountedHead(head, starts) if starts else head
-
-
-def _made(algorithm: str, policy: Any, space: Any, stochastic: bool) -> tuple[nn.Module, nn.Module, nn.Module]:
     if stochastic and algorithm in PLAIN_ACTOR + VALUE:
         raise ExportError(
             f"{algorithm} has no stochastic policy: its exploration is added outside of the net",
@@ -295,13 +233,11 @@ def _made(algorithm: str, policy: Any, space: Any, stochastic: bool) -> tuple[nn
         return extractor, policy.mlp_extractor.policy_net, _actor_critic_head(algorithm, policy, space)
     if algorithm in GAUSSIAN_ACTOR:
         actor = policy.actor
-        sde = actor.action_dist.get_std(actor.log_std) if actor.use_sde else None
-        log_std = None if actor.use_sde else actor.log_std
-        head = BoxHead(actor.mu, space, tanh=True, unscale=True, log_std=log_std, sde_std=sde)
+        head = _box_head(actor.mu, space, tanh=True, unscale=True, noisy=actor)
         return actor.features_extractor, actor.latent_pi, head
     if algorithm in PLAIN_ACTOR:
         actor = policy.actor
-        return actor.features_extractor, nn.Identity(), BoxHead(actor.mu, space, tanh=False, unscale=True)
+        return actor.features_extractor, nn.Identity(), _box_head(actor.mu, space, tanh=False, unscale=True)
     if algorithm == "DQN":
         return policy.q_net.features_extractor, nn.Identity(), GreedyHead(policy.q_net.q_net)
     if algorithm == "QRDQN":
@@ -310,17 +246,15 @@ def _made(algorithm: str, policy: Any, space: Any, stochastic: bool) -> tuple[nn
     raise ExportError(f"{algorithm} is not supported", expected=ALGORITHMS)
 
 
+def _box_head(mean: nn.Module, space: Any, **how: Any) -> nn.Module:
+    """See BoxHead; of a HybridBox the numbers of the engine's row."""
+    return (HybridHead if hasattr(space, "parts") else BoxHead)(mean, space, **how)
+
+
 def _actor_critic_head(algorithm: str, policy: Any, space: Any) -> nn.Module:
     if isinstance(space, spaces.Box):
-        sde = policy.action_dist.get_std(policy.log_std) if policy.use_sde else None
-        return BoxHead(
-            policy.action_net,
-            space,
-            tanh=bool(policy.squash_output),
-            unscale=bool(policy.squash_output),
-            log_std=None if policy.use_sde else policy.log_std,
-            sde_std=sde,
-        )
+        squash = bool(policy.squash_output)
+        return _box_head(policy.action_net, space, tanh=squash, unscale=squash, noisy=policy)
     maskable = algorithm == "MaskablePPO"
     if isinstance(space, spaces.Discrete):
         return CategoricalHead(policy.action_net, [int(space.n)], maskable=maskable)

@@ -6,7 +6,7 @@ predict(deterministic=True), normalised if statistics are given: it is what an e
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -107,7 +107,7 @@ class Sb3Inference(StatefulInference):
         return self._step_rows(observations, _rows(observations))
 
     def run_inference_for(
-        self, agents: Sequence[int], observations: Observations, *, action_masks: NDArray[Any] | None = None
+        self, agents: Sequence[Hashable], observations: Observations, *, action_masks: NDArray[Any] | None = None
     ) -> NDArray[np.float32]:
         """See InferenceInterface.run_inference_for."""
         if self.takes_masks:

@@ -27,7 +27,6 @@ from typing import Any, NoReturn
 
 import numpy as np
 import torch as th
-from gymnasium import spaces
 from numpy.typing import NDArray
 from stable_baselines3.common.vec_env import VecNormalize
 
@@ -35,12 +34,20 @@ from ue_rl.errors import ExportError, InferenceError
 from ue_rl.inference.export.bounds import UNIT, Unbounded
 from ue_rl.inference.export.graph import SCORES, Plan
 from ue_rl.inference.export.observations import stats_of
-from ue_rl.inference.export.policies import CountedHead, HybridHead
 from ue_rl.inference.export.rounding import evaluate
 from ue_rl.inference.export.sb3 import predict
 from ue_rl.inference.export.tries import extreme_rows, typical_rows
-from ue_rl.inference.metadata import ACTION_MASKS, EPISODE_START, OBSERVATION, STATE, Comparison
+from ue_rl.inference.metadata import (
+    ACTION_MASKS,
+    EPISODE_START,
+    OBSERVATION,
+    STATE,
+    Comparison,
+    space_to_json,
+    tree_from_json,
+)
 from ue_rl.inference.runtime.onnx import OnnxInference
+from ue_rl.spaces.tree import bounds, choices
 
 Floats = NDArray[np.float32]
 Doubles = NDArray[np.float64]
@@ -86,22 +93,13 @@ class Verifier:
         self.needed: dict[str, int] = defaultdict(int)
         self.largest: dict[tuple[str, int], Doubles] = {}
         self.rng = np.random.default_rng(0)
-        space = model.action_space
-        head: Any = plan.net.head
-        self.discrete = not isinstance(space, spaces.Box)
-        self.chosen = np.full(plan.outputs[0].size, self.discrete)  # which numbers of an action are choices
-        self.starts = np.zeros(plan.outputs[0].size)
-        if isinstance(head, HybridHead):
-            self.chosen[:] = head.chosen
-            self.starts = np.concatenate([np.full(1 if k == "DISCRETE" else n, s) for k, _, n, s in head.parts])
-        elif isinstance(head, CountedHead):
-            self.starts = head.starts.cpu().numpy().astype(np.float64)
-        self.span = np.empty(0)
-        if not self.discrete:
-            span = space.high.astype(np.float64).ravel() - space.low.astype(np.float64).ravel()
-            if isinstance(head, HybridHead):
-                span = np.concatenate([span[at : at + n] for k, at, n, _ in head.parts if k == "BOX"] or [span[:0]])
-            self.span = np.where(np.isfinite(span) & (span > 0), span, np.nan)
+        tree = tree_from_json(space_to_json(model.action_space))  # the action as the engine has it
+        low, high = (side.astype(np.float64) for side in bounds(tree))
+        self.chosen = choices(tree) > 0  # which numbers of an action are choices
+        self.discrete = bool(self.chosen.all())
+        self.starts = np.where(self.chosen, low, 0.0)
+        span = (high - low)[~self.chosen]
+        self.span = np.where(np.isfinite(span) & (span > 0), span, np.nan)
 
     def draw(self, kind: str, n: int) -> Rows:
         """`n` observations of a kind, one array per leaf."""
@@ -223,7 +221,7 @@ class Verifier:
             needed |= self._judge_choices(kind, got[0][:, chosen] - counted, want[0][:, chosen] - counted, exactly)
             self.found.max_relative_difference.setdefault(kind, 0.0)
         got, want = self._numbers(got), self._numbers(want)
-        for index in range(int(chosen.all()), len(got)):
+        for index in range(int(self.discrete), len(got)):
             ours, theirs = (np.asarray(array[index], np.float64) for array in (got, want))
             scale = self._scale(kind, index, theirs)
             relative = np.abs(ours - theirs) / scale

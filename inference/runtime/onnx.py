@@ -12,7 +12,7 @@ Calls with a state or a noise input (recurrent, stochastic) belong to one thread
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -194,7 +194,7 @@ class OnnxInference(StatefulInference):
         return self._step_rows(observations, len(observations) if plain else model.as_feeds(observations)[1])
 
     def run_inference_for(
-        self, agents: Sequence[int], observations: Observations, *, action_masks: NDArray[Any] | None = None
+        self, agents: Sequence[Hashable], observations: Observations, *, action_masks: NDArray[Any] | None = None
     ) -> Floats:
         """As run_inference, with a state per agent number; see InferenceInterface.run_inference_for."""
         if not self._loaded().state_inputs:

@@ -13,7 +13,7 @@ import logging
 import os
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -168,7 +168,7 @@ class ReloadingInference(InferenceInterface):
         return self.current.run_inference(observations, action_masks=action_masks)
 
     def run_inference_for(
-        self, agents: Sequence[int], observations: Observations, *, action_masks: NDArray[Any] | None = None
+        self, agents: Sequence[Hashable], observations: Observations, *, action_masks: NDArray[Any] | None = None
     ) -> NDArray[np.float32]:
         """As OnnxInference.run_inference_for, on the newest usable model."""
         return self.current.run_inference_for(agents, observations, action_masks=action_masks)
@@ -178,7 +178,7 @@ class ReloadingInference(InferenceInterface):
         """As OnnxInference.takes_masks, of the newest usable model."""
         return self.current.takes_masks
 
-    def reset(self, rows: Sequence[int] | None = None) -> None:
+    def reset(self, rows: Sequence[Any] | None = None) -> None:
         """As OnnxInference.reset."""
         if self._current is not None:
             self._current.reset(rows)

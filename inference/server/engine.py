@@ -5,10 +5,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import socket
-import struct
-import sys
 import time
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,7 +15,7 @@ from ue_rl.errors import EngineTimeout, HandshakeError, RepeatedEnv, UeRlError
 from ue_rl.inference.server.protocol import read_hello, write_refusal
 from ue_rl.inference.server.turnstile import FEW
 from ue_rl.spec import EnvSpec
-from ue_rl.system.keepalive import keep_alive
+from ue_rl.system.keepalive import keep_alive, reset_at_close
 from ue_rl.wire.codec import Codec
 from ue_rl.wire.handshake import MAX_HANDSHAKE
 from ue_rl.wire.lines import LineBuffer
@@ -27,7 +25,6 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("ue_rl.inference.server.server")
 PARTING = 1.0  # seconds that a closed connection has for its last bytes
-_RESET = struct.pack("hh" if sys.platform == "win32" else "ii", 1, 0)
 
 
 class Ask(NamedTuple):
@@ -58,7 +55,6 @@ class Engine(asyncio.Protocol):
         self.resets: NDArray[np.uint8]  # [num_envs]
         self.actions: NDArray[np.float32]  # [num_envs, act_size]
         self.masks: NDArray[np.uint8] | None = None  # [num_envs, mask_size]; None where this engine sends none
-        self.states: dict[int, Any] = {}
         self.peer = "?"
         self._fd = -1
 
@@ -201,7 +197,7 @@ class Engine(asyncio.Protocol):
         sock = self._transport.get_extra_info("socket")
         if self.unsent and sock is not None and sock.fileno() >= 0:
             # Nobody reads: a reset. An ordinary close would leave the system trying to deliver for minutes.
-            sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
+            reset_at_close(sock)
         self._transport.abort()
 
     # -- lines
@@ -267,4 +263,8 @@ class Engine(asyncio.Protocol):
             self._server.turnstile.leave(self._fd)
         if self in self._server.engines:
             self._server.engines.remove(self)
-            self._server.greeted -= self.spec is not None
+            if self.spec is not None:
+                self._server.greeted -= 1
+                model = self._server.policy.current
+                if model.is_recurrent:
+                    model.reset([(self, env) for env in range(self.spec.num_envs)])

@@ -79,7 +79,6 @@ class PolicyServer:
         self.hello_timeout, self.write_timeout, self.reload_interval = hello_timeout, write_timeout, reload_interval
         self._asked_port = port
         self._server: asyncio.Server | None = None
-        self._model = policy.current
         self._waiting: list[Ask] = []
         self._waiting_rows = 0
         self._due: asyncio.Handle | None = None
@@ -218,11 +217,6 @@ class PolicyServer:
 
     def _serve(self, batch: list[Ask]) -> None:
         """Answers the batch; where the model fails for it, line by line, and bad ones are dropped."""
-        model = self.policy.current
-        if model is not self._model:
-            self._model = model
-            for engine in self.engines:
-                engine.states.clear()
         try:
             lines = self._think(batch)
         except Exception as error:  # noqa: BLE001 (of any kind: an engine must not wait forever for its answer)
@@ -247,24 +241,17 @@ class PolicyServer:
             ask.engine.answered()
 
     def _think(self, batch: list[Ask]) -> list[bytes]:
-        """The line that answers each ask. States change only when all went well."""
-        model = self._model
+        """The line that answers each ask. States change only when all went well; a newer model has none yet."""
+        model = self.policy.current
         observations = np.concatenate([ask.engine.asked(ask.envs) for ask in batch])
         if not model.is_recurrent:
             masks = self._masks(batch, model)
             if masks is None:
                 return self._lines(batch, model.run_inference(observations))
             return self._lines(batch, model.run_inference(observations, action_masks=masks))
-        zero = model.initial_state(1)
         agents = [(ask.engine, env) for ask in batch for env in ask.envs.tolist()]
-        begins = [env not in engine.states or bool(engine.resets[env]) for engine, env in agents]
-        states = [zero if begin else engine.states[env] for (engine, env), begin in zip(agents, begins, strict=True)]
-        joined = {name: np.concatenate([state[name] for state in states]) for name in zero}
-        actions, after = model.run(observations, state=joined, episode_start=np.array(begins))
-        lines = self._lines(batch, actions)
-        for index, (engine, env) in enumerate(agents):  # copies: a view would keep the whole batch alive
-            engine.states[env] = {name: array[index : index + 1].copy() for name, array in after.items()}
-        return lines
+        model.reset([(engine, env) for engine, env in agents if engine.resets[env]])
+        return self._lines(batch, model.run_inference_for(agents, observations))
 
     @staticmethod
     def _masks(batch: list[Ask], model: OnnxInference) -> NDArray[np.uint8] | None:

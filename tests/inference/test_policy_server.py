@@ -655,10 +655,12 @@ async def test_states_do_not_keep_whole_batches(tmp_path: Path) -> None:
     async with serving(path) as server:
         engine = await dial(server, "CONFIG:OBS=3;ACT=1;ENV_TYPE=MULTI;ENV_COUNT=9\n")
         await ask(engine, "||".join(f"OBS=0,0,0;ENV={env}" for env in range(9)) + "\n")
-        (served,) = server.engines
-        for state in served.states.values():
+        states = server.policy.current._agents
+        assert len(states) == 9
+        for state in states.values():
             assert all(array.base is None for array in state.values())
         engine[1].close()
+        await until(lambda: not states)  # nor those of an engine that has gone
 
 
 async def test_connections_that_drip_do_not_crowd_out_an_engine_that_says_hello(pendulum: Path) -> None:

@@ -217,7 +217,7 @@ def test_wrong_deviations_are_refused(change, path, monkeypatch):
     """The noise is the same on both sides: what it is multiplied with is compared, too."""
 
     def of_deviations(net):
-        layer = net.head.box.log_std_net
+        layer = net.head.log_std_net
         if change is without_bias:
             layer.bias.zero_()
         else:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -82,7 +84,6 @@ class Bench:
         self.memo: dict[str, Any] = {}
         self._peer: Peer | None = peer
         self._again = again or peer is not None
-        self._sampler: Sampler | None = None
         self.states: States | None = None
         self.fell_silent, self.losses = False, 0
         self._slowest = 0.0
@@ -196,12 +197,10 @@ class Bench:
             self._tape = Tape(self.peer().spec)
         return self._tape
 
-    @property
+    @cached_property
     def sampler(self) -> Sampler:
         """For the engine's actions."""
-        if self._sampler is None:
-            self._sampler = Sampler(self.peer().spec, self.options.seed)
-        return self._sampler
+        return Sampler(self.peer().spec, self.options.seed)
 
     # -- what most checks do
 
@@ -289,11 +288,23 @@ class Bench:
         if wrong:
             raise Skip(f"it needs what failed above: {', '.join(wrong)}")
 
-    def provoked(self, mistake: str, wrong: Wrong, text: str) -> Wrong:
-        """`wrong` as this mistake, because a check asked for it; as it is, where it has come without that before."""
-        if wrong.mistake in self.failed and wrong.mistake not in (*SILENT, "ends-session"):
-            return wrong
-        return Wrong(mistake, text, wrong.seen, wrong.env_id)
+    @contextmanager
+    def provoking(self, mistake: str, by: str = "") -> Iterator[None]:
+        """What is wrong within is this mistake, because a check asked for it; not so where it has come before.
+
+        Args:
+            by: what was asked, for people.
+
+        Raises:
+            Wrong.
+        """
+        try:
+            yield
+        except Wrong as wrong:
+            if wrong.mistake in self.failed and wrong.mistake not in (*SILENT, "ends-session"):
+                raise
+            text = f"{by}: {wrong.text}" if by else wrong.text or wrong.mistake
+            raise Wrong(mistake, text, wrong.seen, wrong.env_id) from wrong
 
     # -- findings
 
@@ -305,21 +316,25 @@ class Bench:
         """The check says nothing."""
         self._add(Outcome.SKIP, text)
 
-    def warn(self, mistake: str, text: str = "", seen: str = "", env_id: int | None = None) -> None:
-        """A mistake with which training goes on."""
-        self._add(Outcome.WARN, text, mistake, seen, env_id)
+    def warn(self, mistake: str, text: str = "", seen: str = "", env_id: int | None = None) -> str:
+        """A mistake with which training goes on; "", so that a check can end with it."""
+        return self._add(Outcome.WARN, text, mistake, seen, env_id)
 
-    def fail(self, mistake: str, text: str = "", seen: str = "", env_id: int | None = None) -> None:
-        """A mistake after which the session goes on; raise Wrong where it does not.
+    def tolerate(self, mistake: str, text: str = "", seen: str = "") -> str:
+        """A WARN; a FAIL where the engine claims version 1 of the protocol (Options.strict)."""
+        return (self.fail if self.options.strict else self.warn)(mistake, text, seen)
+
+    def fail(self, mistake: str, text: str = "", seen: str = "", env_id: int | None = None) -> str:
+        """A mistake after which the session goes on; raise Wrong where it does not. As `warn` "".
 
         Of the deployed plugin (Options.base) a known limit is a WARN.
         """
         known = self.options.base and mistake in LIMITS_OF_BASE
-        self._add(Outcome.WARN if known else Outcome.FAIL, text, mistake, seen, env_id)
+        return self._add(Outcome.WARN if known else Outcome.FAIL, text, mistake, seen, env_id)
 
     def _add(
         self, outcome: Outcome, text: str, mistake: str | None = None, seen: str = "", env_id: int | None = None
-    ) -> None:
+    ) -> str:
         known = None if mistake is None else MISTAKES[mistake]
         if known is not None:
             text = f"{known.title}: {text}" if text else known.title
@@ -329,6 +344,7 @@ class Bench:
         if len(seen) > _SHOWN:
             seen = f"{seen[:_SHOWN]}..."
         self.findings.append(Finding(self.check, self.carrier, outcome, text, known, env_id, seen))
+        return ""
 
 
 __all__ = ["MEMORY", "PER_ENV", "SHARED", "Bench", "Options"]

@@ -32,13 +32,7 @@ _NUMBER = re.compile(rb"[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?\s*", re.IGNORECASE)
 _BEFORE_TEXT = re.compile(rb"(.{2,8}?)(CONFIG:|OBS[ \t]*=)", re.DOTALL)
 _COMMA_FIELD = re.compile(rb",[ \t]*(REW|DONE|TRUNC|ENV|AGENT|INFO|MASK)[ \t]*=", re.IGNORECASE)
 _SINGLE_BAR = re.compile(rb"(?<!\|)\|(?!\|)")
-_OF_FIELD = {
-    "INFO": "bad-info",
-    "MASK": "bad-mask",
-    "AGENT": "bad-agent",
-    "TRUNC": "bad-flag",
-    "DONE": "bad-flag",
-}
+_OF_FIELD = {"INFO": "bad-info", "MASK": "bad-mask", "AGENT": "bad-agent", "TRUNC": "bad-flag", "DONE": "bad-flag"}
 
 
 def joined_fields(line: bytes) -> bool:
@@ -70,7 +64,8 @@ def of_stray(early: bytes, last: Collection[bytes] = (), repeated: bool = False)
         return "not-plain-text", "NUL bytes came, as behind the end of a message"
     if first.upper().startswith(b"CONFIG:"):
         return "handshake-again", "a handshake came"
-    if (agents := _pairs([first])) and not agents & _pairs(last) and _envs(agents) <= _envs(_pairs(last)):
+    agents, before = _pairs([first]), _pairs(last)
+    if agents and not agents & before and {env for env, _ in agents} <= {env for env, _ in before}:
         return "bad-agent", "further agents of an env came in a line of their own"
     if first in last:
         return "two-answers", "the last answer came again"
@@ -83,10 +78,6 @@ def _pairs(lines: Collection[bytes]) -> set[tuple[int, int]]:
     """(env, agent) of each row that names both."""
     rows = [(_IDS.search(row), _AGENTS.search(row)) for line in lines for row in line.split(b"||")]
     return {(int(env[1]), int(agent[1])) for env, agent in rows if env is not None and agent is not None}
-
-
-def _envs(pairs: set[tuple[int, int]]) -> set[int]:
-    return {env for env, _ in pairs}
 
 
 def of_number(line: bytes, number: int, expected: Collection[int], seen: str, *, call: bool = False,
@@ -163,7 +154,7 @@ def _name(error: UeRlError, line: bytes, spec: EnvSpec, asked: set[int], answere
         return "wrong-separator"
     if isinstance(error, WrongCount):
         return "bad-mask" if error.field == "MASK" else "wrong-count"
-    return _of_malformed(error, line)
+    return of_malformed(error, line)
 
 
 def _agents_from_one(error: UeRlError, line: bytes) -> bool:
@@ -172,7 +163,8 @@ def _agents_from_one(error: UeRlError, line: bytes) -> bool:
     return isinstance(error, WrongCount) and error.field == "OBS" and bool(ids) and min(ids) == 1
 
 
-def _of_malformed(error: UeRlError, line: bytes) -> str:
+def of_malformed(error: UeRlError, line: bytes = b"") -> str:
+    """The mistake behind an error that names a field; `line`: where it is in text."""
     if "TRUNC=1 came" in error.message:
         return "trunc-without-done"
     if "required field" in error.message:

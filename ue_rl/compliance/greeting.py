@@ -7,7 +7,7 @@ from contextlib import suppress
 
 from ue_rl.compliance.diagnosing import foreign_bytes, of_handshake
 from ue_rl.compliance.peer import Wrong
-from ue_rl.compliance.wire import Ended, Silent, Wire
+from ue_rl.compliance.wire import Ended, NoLine, Silent, Wire
 from ue_rl.errors import UeRlError
 from ue_rl.spec import EnvSpec
 from ue_rl.wire.handshake import MAX_HANDSHAKE, decode_handshake
@@ -58,7 +58,7 @@ def _without(wire: Wire, unread: bytes, within: float, ask_for_it: bool) -> Wron
         return Wrong("carriage-return-only", seen=unread)
     if unread:
         return Wrong("no-newline", f"the handshake had not ended after {within:g} s", unread)
-    with suppress(Ended, Silent):
+    with suppress(NoLine):
         if ask_for_it:
             wire.send(b"ACT=RESET;ENV=0\n")
             line = wire.line(within)

@@ -16,9 +16,8 @@ from numpy.typing import NDArray
 
 from ue_rl.compliance.bench import PER_ENV, Bench
 from ue_rl.compliance.peer import SILENT, Skip, States, Wrong
-from ue_rl.compliance.sampling import Sampler, limits, one_specs
+from ue_rl.compliance.sampling import Sampler
 from ue_rl.compliance.spelling import Spelling, plain
-from ue_rl.spec import EnvSpec
 
 T = TypeVar("T")
 Episode = list[States]
@@ -139,20 +138,16 @@ def seeds_of(bench: Bench, envs: Sequence[int]) -> list[int | None] | None:
 
 def first_actions(bench: Bench, states: States) -> NDArray[np.float32]:
     """Those of an episode's first step."""
-    return _halves(bench.peer().spec, Sampler(bench.peer().spec, bench.options.seed + 1).random(states))
+    return _halves(Sampler(bench.peer().spec, bench.options.seed + 1), states)
 
 
-def _halves(spec: EnvSpec, actions: NDArray[np.float32]) -> NDArray[np.float32]:
-    """The same, rounded to 0.5, 1, 1.5, .. inside the space where it allows: such numbers can be spelt in most ways."""
-    ones = one_specs(spec)
-    for row in range(len(actions)):
-        low, high, whole = limits(ones[row % len(ones)].action_spec)
-        numbers = actions[row, : len(low)]
-        near = np.where(np.abs(numbers) < 0.25, np.copysign(0.5, numbers), np.round(numbers * 2) / 2)
-        inside = np.where((low < 0) & (high > 0), 0, low + 0.25)  # bounds have a check of their own
-        near = np.where(near == high, high - 0.25, np.where(near == low, inside, near))
-        numbers[:] = np.where(~whole & (low <= near) & (near <= high), near, numbers)
-    return actions
+def _halves(sampler: Sampler, states: States) -> NDArray[np.float32]:
+    """Random ones, rounded to 0.5, 1, 1.5, .. inside the space where it allows: they can be spelt in most ways."""
+    numbers, low, high = sampler.random(states), sampler.low, sampler.high
+    near = np.where(np.abs(numbers) < 0.25, np.copysign(0.5, numbers), np.round(numbers * 2) / 2)
+    inside = np.where((low < 0) & (high > 0), 0, low + 0.25)  # bounds have a check of their own
+    near = np.where(near == high, high - 0.25, np.where(near == low, inside, near))
+    return np.where(~sampler.whole & (low <= near) & (near <= high), near, numbers).astype(np.float32)
 
 
 def episode(bench: Bench, manner: Manner) -> Episode:
@@ -166,9 +161,7 @@ def episode(bench: Bench, manner: Manner) -> Episode:
         states.dones[:] = 0  # in the answer to a reset it means nothing
         came = [states]
         while len(came) <= _STEPS and not states.dones.any():
-            states = peer.exchange(
-                _turned(peer.step_rows(_halves(peer.spec, sampler.random(states)), ids), manner), manner.apart
-            )
+            states = peer.exchange(_turned(peer.step_rows(_halves(sampler, states), ids), manner), manner.apart)
             came.append(states)
         if manner is not PLAIN and (early := peer.stray(0.01)):
             raise Wrong("unasked", "something came behind the answer", f"{peer.seen}\n< {early!r}")

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, cast
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ue_rl.compliance.peer import Skip, States, Wrong
+from ue_rl.buffers import Resets
+from ue_rl.compliance.diagnosing import of_malformed
+from ue_rl.compliance.peer import Peer, Skip, States, Wrong
 from ue_rl.errors import (
     EngineDisconnected,
     EngineTimeout,
@@ -38,9 +40,7 @@ _NAMES: tuple[tuple[type[UeRlError], str], ...] = (
 def of_error(error: UeRlError) -> Wrong:
     """The mistake behind an error of a transport."""
     if isinstance(error, MalformedMessage):
-        by_field = {"DONE": "bad-flag", "TRUNC": "bad-flag", "MASK": "bad-mask", "AGENT": "bad-agent"}
-        name = "trunc-without-done" if "TRUNC=1 came" in error.message else by_field.get(error.field or "")
-        return Wrong(name or "malformed-row", error.plain(), "", error.env_id)
+        return Wrong(of_malformed(error), error.plain(), "", error.env_id)
     name = next((name for kind, name in _NAMES if isinstance(error, kind)), "shm-refused")
     text = error.plain()
     if error.field == "answered_seq":
@@ -48,8 +48,8 @@ def of_error(error: UeRlError) -> Wrong:
     return Wrong(name, text, "", error.env_id)
 
 
-class MemoryPeer:
-    """See ue_rl.compliance.peer.Peer.
+class MemoryPeer(Peer):
+    """See Peer.
 
     Args:
         transport: connected, or to be connected; closed with the peer.
@@ -60,7 +60,6 @@ class MemoryPeer:
 
     carrier = MEMORY
     partial = False
-    seen = ""
 
     def __init__(self, transport: Transport) -> None:
         self._transport = transport
@@ -70,20 +69,19 @@ class MemoryPeer:
             transport.close()
             raise Wrong("shm-refused", error.plain()) from error
 
-    def reset(
-        self, envs: Sequence[int] | None = None, seeds: Sequence[int | None] | None = None,
-        options: Sequence[Mapping[str, Any] | None] | None = None,
-    ) -> States:  # fmt: skip
-        """See Peer."""
-        return self._exchange(lambda: self._transport.reset(envs, seeds, options))
-
-    def step(
-        self, actions: NDArray[np.float32], envs: Sequence[int] | None = None, resets: Sequence[int] = ()
-    ) -> States:
-        """See Peer."""
-        if envs is not None and len(envs) + len(resets) < self.spec.num_envs:
+    def _ask(self, actions: NDArray[np.float32] | None, steps: Sequence[int], resets: Resets) -> States:
+        began, envs = time.perf_counter(), resets.env_ids
+        if actions is not None and len(steps) + len(envs or ()) < self.spec.num_envs:
             raise Skip("shared memory asks all envs")
-        return self._exchange(lambda: self._transport.send_actions(np.ascontiguousarray(actions), list(resets)))
+        try:
+            if actions is None:
+                self._transport.reset(envs, resets.seeds, resets.options)
+            else:
+                self._transport.send_actions(np.ascontiguousarray(actions), list(envs or ()))
+            buffers = self._transport.receive()
+        except UeRlError as error:
+            raise of_error(error) from error
+        return States.of(buffers, time.perf_counter() - began)
 
     def wakes(self) -> bool | None:
         """Is a trainer woken that waits on its futex for a frame, here that of a reset? None: there is no futex.
@@ -114,12 +112,3 @@ class MemoryPeer:
     def close(self) -> None:
         """See Peer."""
         self._transport.close()
-
-    def _exchange(self, ask: Any) -> States:
-        began = time.perf_counter()
-        try:
-            ask()
-            buffers = self._transport.receive()
-        except UeRlError as error:
-            raise of_error(error) from error
-        return States.of(buffers, time.perf_counter() - began)

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ue_rl.buffers import StepBuffers
+from ue_rl.buffers import Resets, StepBuffers
 from ue_rl.spec import EnvSpec
 
 # What a trainer sees of an engine that does not answer.
@@ -64,13 +65,12 @@ class States:
         )  # fmt: skip
 
 
-class Peer(Protocol):
+class Peer(ABC):
     """One session. Whatever it raises, the session is over then.
 
     Attributes:
         spec: of the handshake. carrier: what it is, for people.
         partial: some envs can be asked while others are left alone.
-        seen: the last exchange, as text for people; "" where a carrier has none.
     """
 
     spec: EnvSpec
@@ -79,19 +79,21 @@ class Peer(Protocol):
 
     @property
     def seen(self) -> str:
-        """See above."""
-        ...
+        """The last exchange, as text for people; "" where a carrier has none."""
+        return ""
 
     def reset(
-        self, envs: Sequence[int] | None = None, seeds: Sequence[int | None] | None = None,
+        self,
+        envs: Sequence[int] | None = None,
+        seeds: Sequence[int | None] | None = None,
         options: Sequence[Mapping[str, Any] | None] | None = None,
-    ) -> States:  # fmt: skip
+    ) -> States:
         """New episodes of these envs (None: all).
 
         Raises:
             Wrong: the engine made a mistake.
         """
-        ...
+        return self._ask(None, (), Resets(envs, seeds, options))
 
     def step(
         self, actions: NDArray[np.float32], envs: Sequence[int] | None = None, resets: Sequence[int] = ()
@@ -104,12 +106,17 @@ class Peer(Protocol):
         Raises:
             Wrong: the engine made a mistake. Skip: the carrier cannot ask so.
         """
-        ...
+        ids = [env for env in range(self.spec.num_envs) if env not in set(resets)] if envs is None else envs
+        return self._ask(actions, ids, Resets(resets))
 
+    @abstractmethod
+    def _ask(self, actions: NDArray[np.float32] | None, steps: Sequence[int], resets: Resets) -> States:
+        """One exchange; `actions`: None where there are resets alone."""
+
+    @abstractmethod
     def stray(self, seconds: float) -> bytes:
         """Waits so long for what nobody asked for; b"" for nothing."""
-        ...
 
+    @abstractmethod
     def close(self) -> None:
         """Ends the session; idempotent."""
-        ...

@@ -45,6 +45,10 @@ class Episode:
             said.append(int(found[0]) if len(found) else -1)
         return said
 
+    def first_difference(self, other: Episode) -> tuple[int, int] | None:
+        """(env, step) of the first env of which `differs` says one; None: of none."""
+        return next(((env, step) for env, step in enumerate(self.differs(other)) if step >= 0), None)
+
     def until_an_end(self) -> Episode:
         """The same, until the first env ends: as long as all of them are asked."""
         ended = np.flatnonzero(self.over.any(axis=1))
@@ -65,6 +69,12 @@ def takes_seeds(bench: Bench) -> bool:
     """RLBASE has no field for a seed, whatever FEATURES say."""
     spec = bench.peer().spec
     return "SEED" in spec.features and spec.env_type is not EnvType.RLBASE
+
+
+def replayed(bench: Bench) -> Episode | None:
+    """The episode that came twice the same with the same seeds and actions; None: none did, or not each time."""
+    known = bench.memo.get("replayed")
+    return known if isinstance(known, Episode) and "not-repeatable" not in bench.failed else None
 
 
 def affordable(bench: Bench) -> int:

@@ -43,32 +43,34 @@ class Sampler:
 
     Args:
         spec: of the engine. seed: of the draws.
+
+    Attributes:
+        low, high, whole: [num_rows, act_size], see `limits`; numbers that an agent does not have are 0.
     """
 
     def __init__(self, spec: EnvSpec, seed: int) -> None:
-        self._spec = spec
-        self._ones = [(one, *limits(one.action_spec)) for one in one_specs(spec)]
+        self._ones = [one.action_spec for one in one_specs(spec)]
         self.rng = np.random.default_rng(seed)
+        shape = len(self._ones), spec.act_size
+        low, high, whole = np.zeros(shape), np.zeros(shape), np.ones(shape, np.bool_)
+        for agent, action in enumerate(self._ones):
+            low[agent, : action.size], high[agent, : action.size], whole[agent, : action.size] = limits(action)
+        envs = spec.num_envs, 1
+        self.low, self.high, self.whole = np.tile(low, envs), np.tile(high, envs), np.tile(whole, envs)
 
     def random(self, states: States | StepBuffers | None = None) -> NDArray[np.float32]:
         """float32 [num_rows, act_size]: uniform in the space; a choice that is legal in `states` where those say so."""
-        rows = np.zeros((self._spec.num_rows, self._spec.act_size), np.float32)
-        for row in range(len(rows)):
-            one, low, high, whole = self._ones[row % len(self._ones)]
-            drawn = self.rng.uniform(low, np.where(whole, high + 1, high))
-            rows[row, : len(low)] = np.where(whole, np.minimum(np.floor(drawn), high), drawn)
-            if states is not None and states.masks.shape[1]:
-                self._obey(rows[row], one.action_spec, low, states.masks[row])
+        drawn = self.rng.uniform(self.low, np.where(self.whole, self.high + 1, self.high))
+        rows = np.where(self.whole, np.minimum(np.floor(drawn), self.high), drawn).astype(np.float32)
+        if states is not None and states.masks.shape[1]:
+            for row, mask in enumerate(states.masks):
+                self._obey(rows[row], self._ones[row % len(self._ones)], self.low[row], mask)
         return rows
 
     def at(self, side: float) -> NDArray[np.float32]:
         """float32 [num_rows, act_size]: 0 the lowest of each number, 1 the highest, between them where it may be."""
-        rows = np.zeros((self._spec.num_rows, self._spec.act_size), np.float32)
-        for row in range(len(rows)):
-            _, low, high, whole = self._ones[row % len(self._ones)]
-            there = low + side * (high - low)
-            rows[row, : len(low)] = np.where(whole, np.round(there), there)
-        return rows
+        there = self.low + side * (self.high - self.low)
+        return np.where(self.whole, np.round(there), there).astype(np.float32)
 
     def _obey(
         self, action: NDArray[np.float32], spec: ActionSpec, low: NDArray[np.float64], mask: NDArray[np.uint8]

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ue_rl.errors import printable
-from ue_rl.spaces.tree import Leaf, leaves
+from ue_rl.spaces.tree import leaves
 from ue_rl.spec import EnvSpec
 
 LONG = 3000  # steps of each env without an end of an episode, or without a reward, that are worth a word
@@ -114,10 +114,8 @@ class Symptoms:
         if not len(wrong):
             return
         self._outside = True
-        low, high = self._spec.obs_bounds
         parts = [
-            f"{self._name(i)} was {least[i] if least[i] < self._low[i] else greatest[i]:g}, not in "
-            f"{low[i]:g} to {high[i]:g}"
+            out_of_bounds(self._spec, i, least[i] if least[i] < self._low[i] else greatest[i])
             for i in wrong[:_SHOWN].tolist()
         ]
         said.append(
@@ -132,7 +130,7 @@ class Symptoms:
         if len(constant) and len(constant) == self._spec.obs_size:
             said.append(f"the observation never changed in {self.steps:,} steps of each env: nothing can be learnt")
         elif len(constant):
-            names = ", ".join(f"{self._name(i)} ({self._least[i]:g})" for i in constant[:_SHOWN].tolist())
+            names = ", ".join(f"{number_name(self._spec, i)} ({self._least[i]:g})" for i in constant[:_SHOWN].tolist())
             said.append(
                 f"{len(constant)} of {self._spec.obs_size} numbers of the observation never changed in "
                 f"{self.steps:,} steps of each env: {names}{_more(constant)}"
@@ -148,8 +146,11 @@ class Symptoms:
                 "the engine's socket"
             )
 
-    def _name(self, index: int) -> str:
-        return number_name(self._spec, index)
+
+def out_of_bounds(spec: EnvSpec, index: int, value: float) -> str:
+    """Of a number of the observation that was outside its space, for people."""
+    low, high = spec.obs_bounds
+    return f"{number_name(spec, index)} was {value:g}, not in {low[index]:g} to {high[index]:g}"
 
 
 def number_name(spec: EnvSpec, index: int) -> str:
@@ -165,12 +166,8 @@ def _place(space: Any, index: int) -> str:
     """`goal.2` for the third number of the part "goal"."""
     for path, leaf, offset in leaves(space):
         if offset <= index < offset + leaf.size:
-            return ".".join([*path, *([str(index - offset)] if _has_several(leaf) else [])]) or "number"
+            return ".".join([*path, *([str(index - offset)] if leaf.size > 1 else [])]) or "number"
     return "number"
-
-
-def _has_several(leaf: Leaf) -> bool:
-    return leaf.size > 1
 
 
 def slack(bound: NDArray[np.float32]) -> NDArray[np.float32]:

@@ -99,6 +99,10 @@ class Reel:
         times: NDArray[np.float64] = change.astype(np.float64) / usual
         return times
 
+    def came(self, t: NDArray[np.intp], env: NDArray[np.intp] | int) -> Floats:
+        """[n, D + 1]: what the exchanges t of these envs changed in their observations, and their rewards."""
+        return np.column_stack([self.obs[t, env] - self.obs[t - 1, env], self.rewards[t, env]])
+
     def starts(self, env: int) -> Floats:
         """[.., D]: the answers to this env's resets that had no seed."""
         found: Floats = self.obs[(self.kinds[:, env] == RESET) & ~self.seeded, env]
@@ -231,11 +235,6 @@ class Tape:
 
     def reel(self, since: int = 0) -> Reel:
         """What was recorded, from exchange number `since` on; at least one."""
-        obs, actions, rewards, kinds, over, cut, follows, seeded = zip(*self._kept[since:], strict=True)
-        starts = np.array(follows, np.bool_)
-        starts[0] = False
-        return Reel(
-            np.array(obs, np.float32), np.array(actions, np.float32), np.array(rewards, np.float32),
-            np.array(kinds, np.uint8), np.array(over, np.bool_), np.array(cut, np.bool_), starts,
-            np.array(seeded, np.bool_),
-        )  # fmt: skip
+        reel = Reel(*(np.array(column) for column in zip(*self._kept[since:], strict=True)))
+        reel.follows[0] = False
+        return reel

@@ -14,10 +14,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ue_rl.buffers import StepBuffers
+from ue_rl.buffers import Resets, StepBuffers
 from ue_rl.compliance.diagnosing import joined_fields, of_number, of_row, of_stray
 from ue_rl.compliance.greeting import closes_in_silence, greet
-from ue_rl.compliance.peer import States, Wrong
+from ue_rl.compliance.peer import Peer, States, Wrong
 from ue_rl.compliance.spelling import Spelling, action_rows, plain, reset_row
 from ue_rl.compliance.wire import Ended, Line, Silent, Wire
 from ue_rl.connections.tcp.wirings import needs_nuls
@@ -45,8 +45,8 @@ def first_carrier(spec: EnvSpec) -> str:
     return PER_ENV
 
 
-class TextPeer:
-    """See ue_rl.compliance.peer.Peer.
+class TextPeer(Peer):
+    """See Peer.
 
     Args:
         address: (host, port).
@@ -99,16 +99,13 @@ class TextPeer:
             self._env_wires = self.wires * (1 if not self._per_env else 0)
             if self._per_env:
                 self._open_env_sockets(address)
-            elif self._says("ERROR"):
+            elif "ERROR" in self.spec.features:
                 self.wires[0].send(b"\n")
             if self._rlbase:
                 self._collect_first()
         except BaseException:
             self.close()
             raise
-
-    def _says(self, feature: str) -> bool:
-        return feature in self.spec.features
 
     def _open_env_sockets(self, address: tuple[str, int]) -> None:
         for env in range(self.spec.num_envs):
@@ -117,7 +114,7 @@ class TextPeer:
             except OSError as error:
                 raise Wrong("env-socket-refused", f"connecting failed: {error}", env_id=env) from error
         self._env_wires = self.wires[1:]
-        if self._says("ERROR"):
+        if "ERROR" in self.spec.features:
             for wire in self._env_wires:
                 wire.send(b"\n")
         self._extra = _ACCEPT * self.spec.num_envs
@@ -140,24 +137,11 @@ class TextPeer:
         return "\n".join([*(f"> {shorten(line, _SHOWN)}" for line in self._sent),
                           *(f"< {shorten(line, _SHOWN)}" for line in came[:_REQUESTS_SHOWN])])  # fmt: skip
 
-    def reset(
-        self, envs: Sequence[int] | None = None, seeds: Sequence[int | None] | None = None,
-        options: Sequence[Mapping[str, Any] | None] | None = None,
-    ) -> States:  # fmt: skip
-        """See Peer."""
-        ids = list(range(self.spec.num_envs) if envs is None else envs)
-        none = [None] * len(ids)
-        given = zip(ids, seeds or none, options or none, strict=True)
-        rows = {env: [reset_row(self.spec, env, seed, told)] for env, seed, told in given}
-        return self.exchange(rows)
-
-    def step(
-        self, actions: NDArray[np.float32], envs: Sequence[int] | None = None, resets: Sequence[int] = ()
-    ) -> States:
-        """See Peer. The rows stand in the order of `envs`, those of `resets` behind them."""
-        ids = [e for e in range(self.spec.num_envs) if e not in set(resets)] if envs is None else list(envs)
-        rows = {env: action_rows(self.spec, self._buffers, env, actions) for env in ids}
-        return self.exchange(rows | {env: [reset_row(self.spec, env)] for env in resets})
+    def _ask(self, actions: NDArray[np.float32] | None, steps: Sequence[int], resets: Resets) -> States:
+        """See Peer. The rows stand in the order of `steps`, those of `resets` behind them."""
+        rows = {} if actions is None else self.step_rows(actions, steps)
+        ids = range(self.spec.num_envs) if resets.env_ids is None else resets.env_ids
+        return self.exchange(rows | self.reset_rows(ids, resets.seeds, resets.options))
 
     def stray(self, seconds: float) -> bytes:
         """See Peer."""
@@ -166,7 +150,7 @@ class TextPeer:
             try:
                 came = wire.quiet(max(deadline - time.perf_counter(), 0.0))
             except Ended as error:
-                if not self._sent and (self._per_env or self._says("ERROR")):
+                if not self._sent and (self._per_env or "ERROR" in self.spec.features):
                     raise self._closed_unasked() from None
                 text = "the engine closed the connection between two requests"
                 raise Wrong("ends-session", text, error.unread) from None
@@ -174,9 +158,10 @@ class TextPeer:
                 return came
         return b""
 
-    def what_came(self, early: bytes) -> tuple[str, str]:
-        """(mistake, sentence) of what `stray` brought."""
-        return of_stray(early, [line.data for line in self.arrivals], self._repeated)
+    def unexpected(self, early: bytes, when: str) -> Wrong:
+        """For what came where nothing may come; `when`, for people."""
+        name, text = of_stray(early, [line.data for line in self.arrivals], self._repeated)
+        return Wrong(name, f"{when} {text}", "\n".join([*self.seen.splitlines(), f"< {_shown(early)}"]))
 
     def close(self) -> None:
         """See Peer."""
@@ -232,15 +217,14 @@ class TextPeer:
         for wire in self.wires:
             early = wire.drain().strip()
             if early and notice_of(early.split(b"\n")[0].strip()) is None:
-                name, text = self.what_came(early)
-                raise Wrong(name, f"before the next request {text}", f"{self.seen}\n< {_shown(early)}")
+                raise self.unexpected(early, "before the next request")
 
     def _closed_unasked(self) -> Wrong:
         """What an engine minds that closes a connection before the first request: another session says nothing."""
         self.close()
         if self._per_env and closes_in_silence(self._address, self.timeout, self.spec.num_envs):
             return Wrong("env-socket-refused", "an env socket is closed as soon as it has been accepted")
-        if self._says("ERROR"):
+        if "ERROR" in self.spec.features:
             return Wrong("empty-line-refused", "where FEATURES has ERROR one comes behind the handshake", "> \\n")
         return Wrong("ends-session", "the engine closed the connection before the first request")
 
@@ -276,9 +260,16 @@ class TextPeer:
         """Bytes that a line may have, its line feed included."""
         return self._codec.max_line
 
-    def reset_rows(self, envs: Sequence[int], seeds: Sequence[int | None] | None = None) -> dict[int, list[str]]:
+    def reset_rows(
+        self,
+        envs: Sequence[int],
+        seeds: Sequence[int | None] | None = None,
+        options: Sequence[Mapping[str, Any] | None] | None = None,
+    ) -> dict[int, list[str]]:
         """What `reset` asks: env -> its rows."""
-        return {env: [reset_row(self.spec, env, None if seeds is None else seeds[n])] for n, env in enumerate(envs)}
+        none = [None] * len(envs)
+        given = zip(envs, seeds or none, options or none, strict=True)
+        return {env: [reset_row(self.spec, env, seed, told)] for env, seed, told in given}
 
     def step_rows(self, actions: NDArray[np.float32], envs: Sequence[int]) -> dict[int, list[str]]:
         """What `step` asks: env -> its rows."""
@@ -313,8 +304,8 @@ class TextPeer:
                 again = line.data in last
                 self._repeated |= again
                 self._read(line, env, asked, waiting, again)
-                waiting = {e for e in asked if (self._of_env(before, e) != 0).any()
-                           and self._of_env(self._buffers.pending, e).any()}  # fmt: skip
+                still = (self._by_env(before) != 0).any(axis=1) & self._by_env(self._buffers.pending).any(axis=1)
+                waiting = {e for e in asked if still[e]}
 
     def _due(self, waiting: set[int]) -> list[tuple[Wire, int | None]]:
         """The wires to read next, with their envs."""
@@ -344,26 +335,24 @@ class TextPeer:
             if wrong.mistake == "ends-session":  # what was asked says more than the engine's sentence
                 wrong.seen = self.seen
             raise wrong from error
+        answered = (self._by_env(before) != self._by_env(self._buffers.pending)).any(axis=1)
         for each in asked if number else ():
-            answered = (self._of_env(before, each) != self._of_env(self._buffers.pending, each)).any()
-            if answered and number != self._open[each]:
+            if answered[each] and number != self._open[each]:
                 raise of_number(data, number, {self._open[each]}, self.seen)
 
     def _expect(self, asked: set[int]) -> NDArray[np.uint8]:
         """Notes whose answers are awaited: of an agent that may be there 2, of one that acts 1; a copy of that."""
         pending, buffers = self._buffers.pending, self._buffers
         pending[:] = 0
+        live = self._by_env((buffers.present != 0) & (buffers.dones == 0))
         for env in asked:
-            rows = self._of_env(pending, env)
-            rows[:] = 1
-            if self.spec.groups:
-                live = (self._of_env(buffers.present, env) != 0) & (self._of_env(buffers.dones, env) == 0)
-                rows[:] = np.where(live & (env not in self._resets), 1, 2)
+            acts = live[env] & (env not in self._resets) if self.spec.groups else True
+            self._by_env(pending)[env] = np.where(acts, 1, 2)
         return pending.copy()
 
-    def _of_env(self, rows: NDArray[np.uint8], env: int) -> NDArray[np.uint8]:
-        per_env = self.spec.agents_per_env
-        return rows[env * per_env : (env + 1) * per_env]
+    def _by_env(self, rows: NDArray[Any]) -> NDArray[Any]:
+        """[num_envs, agents_per_env]: a view of the rows."""
+        return rows.reshape(self.spec.num_envs, -1)
 
     def _silent(self, unread: bytes, asked: set[int], waiting: set[int]) -> Wrong:
         late, seconds = sorted(waiting), f"within {self.timeout:g} s"

@@ -8,23 +8,25 @@ import socket
 import time
 from dataclasses import dataclass
 
+from ue_rl.system.keepalive import reset_at_close
+
 QUICKACK: int | None = getattr(socket, "TCP_QUICKACK", None)
 
 
-class Silent(Exception):
-    """Nothing, or no whole line, came in time. `unread`: what came."""
+class NoLine(Exception):
+    """No whole line comes. `unread`: what came behind the last one."""
 
     def __init__(self, unread: bytes) -> None:
         super().__init__(unread)
         self.unread = unread
 
 
-class Ended(Exception):
-    """The engine closed the connection, or reset it. `unread`: what came behind the last whole line."""
+class Silent(NoLine):
+    """Not in time."""
 
-    def __init__(self, unread: bytes) -> None:
-        super().__init__(unread)
-        self.unread = unread
+
+class Ended(NoLine):
+    """The engine closed the connection, or reset it."""
 
 
 @dataclass(frozen=True)
@@ -103,7 +105,7 @@ class Wire:
 
     def drain(self) -> bytes:
         """Reads what is there without waiting; all that is unread."""
-        with contextlib.suppress(Silent, Ended):
+        with contextlib.suppress(NoLine):
             while True:
                 self._read(0.0)
         return self.unread
@@ -127,8 +129,7 @@ class Wire:
     def close(self, reset: bool = False) -> None:
         """Closes it; `reset`: as a process that was killed may, with a RST."""
         if reset:
-            with contextlib.suppress(OSError):
-                self.sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\x01\0\0\0\0\0\0\0")
+            reset_at_close(self.sock)
         self.sock.close()
 
     def _read(self, deadline: float) -> None:

@@ -35,12 +35,10 @@ from ue_rl.inference.export.file import (
     check_sizes,
     check_target,
     describe,
-    make,
-    write,
+    export,
 )
 from ue_rl.inference.export.graph import Plan, PolicyGraph, observation_ports
 from ue_rl.inference.export.observations import Leaf, ObservationNet, starts_of
-from ue_rl.inference.export.policies import CountedHead
 from ue_rl.inference.metadata import ACTIONS, Port, space_size, space_to_json
 from ue_rl.rllib.heads import convertible, find_head
 from ue_rl.spec import EnvSpec
@@ -98,13 +96,12 @@ def export_rl_module(
     twin = copy.deepcopy(module).to("cpu").eval()
     leaves = _leaves(observation_space)
     outputs, head = find_head(convertible(twin), _zeros(leaves), action_space, normalize_actions, clip_actions)
-    starts = starts_of(action_space)
     ports = tuple(observation_ports(leaves, flat_input))
     plan = Plan(
         algorithm or name, leaves,
         PolicyGraph(
             ObservationNet(leaves, None, False, flat_input), outputs, None, th.nn.Identity(),
-            CountedHead(head, starts) if starts else head, tuple(port.role for port in ports),
+            head, tuple(port.role for port in ports), starts_of(action_space),
         ).eval(),
         ports, (Port("actions", (space_size(space_to_json(action_space)),), ACTIONS),), False, flat_input,
     )  # fmt: skip
@@ -112,8 +109,17 @@ def export_rl_module(
     if spec is not None:
         check_sizes(spec, metadata)
     reference = _Reference(twin, action_space, normalize_actions, clip_actions)
-    made = make(reference, plan, metadata, n_verify=n_verify, recorded=recorded, reference=_REFERENCE, batches=_BATCHES)
-    return write(made, target, began)
+    return export(
+        reference,
+        plan,
+        metadata,
+        target,
+        began,
+        n_verify=n_verify,
+        recorded=recorded,
+        reference=_REFERENCE,
+        batches=_BATCHES,
+    )
 
 
 class _Reference:

@@ -1,9 +1,11 @@
-"""keep_alive(sock): a peer whose machine or cable has gone is found within a minute, also where nothing is sent."""
+"""How TCP connections end: keep_alive finds a peer that has gone without a word, reset_at_close leaves so."""
 
 from __future__ import annotations
 
 import contextlib
 import socket
+import struct
+import sys
 
 IDLE, EVERY, COUNT = 30, 10, 3  # seconds of silence until the system asks, between two questions; how many
 UNHEARD = 60  # seconds that what was sent may stay without any sign that it has arrived
@@ -29,3 +31,11 @@ def keep_alive(sock: socket.socket) -> None:
         if hasattr(socket, name):
             with contextlib.suppress(OSError):
                 sock.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
+
+
+def reset_at_close(sock: socket.socket) -> None:
+    """close() of this socket resets the connection, as the end of a killed process may; what is unsent is lost."""
+    with contextlib.suppress(OSError):
+        sock.setsockopt(
+            socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("hh" if sys.platform == "win32" else "ii", 1, 0)
+        )

@@ -20,8 +20,6 @@ import math
 import queue
 import selectors
 import socket
-import struct
-import sys
 import threading
 import time
 from collections import deque
@@ -29,6 +27,7 @@ from collections.abc import Callable
 from typing import Literal
 from urllib.parse import urlsplit
 
+from ue_rl.system.keepalive import reset_at_close
 from ue_rl.testing.engines.loop import EngineLoop
 
 __all__ = ["FaultyNetwork"]
@@ -194,7 +193,7 @@ class FaultyNetwork(EngineLoop):
         try:
             engine = socket.create_connection(self._engine, timeout=5)
         except OSError:
-            _reset_at_close(trainer)
+            reset_at_close(trainer)
             trainer.close()
             return
         for sock in (trainer, engine):
@@ -264,15 +263,9 @@ class FaultyNetwork(EngineLoop):
             for sock in line.sockets.values():
                 self._unwatch(sock)
                 if reset:
-                    _reset_at_close(sock)
+                    reset_at_close(sock)
                 sock.close()
 
     def _close_clients(self) -> None:
         for line in self._lines:
             self._close_line(line, reset=False)
-
-
-def _reset_at_close(sock: socket.socket) -> None:
-    linger = struct.pack("hh" if sys.platform == "win32" else "ii", 1, 0)
-    with contextlib.suppress(OSError):
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)

@@ -16,43 +16,36 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 if TYPE_CHECKING:
-    from pathlib import Path
+    from ue_rl.testing import Leftovers
 
-    from ue_rl.bridges import BridgeServer
-    from ue_rl.bridges.runners import ThreadHandle
-    from ue_rl.testing.chaos_engine import ChaosEngine
-    from ue_rl.testing.engines.faulty import FaultyEngine
-    from ue_rl.testing.engines.plugin_stand_in import PluginStandIn
-    from ue_rl.testing.leftovers import Leftovers
-    from ue_rl.testing.memory import MemoryTransport
-    from ue_rl.testing.network import FaultyNetwork
+
+def _factory(name: str) -> Iterator[Callable[..., Any]]:
+    """Of what ue_rl.testing has under this name."""
+    from ue_rl import testing
+
+    with ExitStack() as stack:
+        yield lambda *what, **options: stack.enter_context(getattr(testing, name)(*what, **options))
 
 
 @pytest.fixture
-def ue_rl_plugin_stand_in() -> Iterator[Callable[..., PluginStandIn]]:
+def ue_rl_plugin_stand_in() -> Iterator[Callable[..., Any]]:
     """A factory of started stand-ins for the deployed plugin; takes PluginStandIn's options."""
-    from ue_rl.testing.engines.plugin_stand_in import PluginStandIn
-
-    with ExitStack() as stack:
-        yield lambda **options: stack.enter_context(PluginStandIn(**options))
+    yield from _factory("PluginStandIn")
 
 
 @pytest.fixture
-def ue_rl_faulty_engine() -> Iterator[Callable[..., FaultyEngine]]:
+def ue_rl_faulty_engine() -> Iterator[Callable[..., Any]]:
     """A factory of started faulty engines; takes a Script or a Fault, and FaultyEngine's options."""
-    from ue_rl.testing.engines.faulty import FaultyEngine
-
-    with ExitStack() as stack:
-        yield lambda script=None, **options: stack.enter_context(FaultyEngine(script, **options))
+    yield from _factory("FaultyEngine")
 
 
 @pytest.fixture
-def ue_rl_bridge_server() -> Iterator[Callable[..., ThreadHandle[BridgeServer]]]:
+def ue_rl_bridge_server() -> Iterator[Callable[..., Any]]:
     """A factory: serves a bridge on 127.0.0.1 and a free port, in a thread of its own."""
     from ue_rl.bridges import run_in_thread
 
@@ -61,37 +54,27 @@ def ue_rl_bridge_server() -> Iterator[Callable[..., ThreadHandle[BridgeServer]]]
 
 
 @pytest.fixture
-def ue_rl_memory_transport() -> Iterator[Callable[..., MemoryTransport]]:
+def ue_rl_memory_transport() -> Iterator[Callable[..., Any]]:
     """A factory of connected in-memory transports; takes a bridge and MemoryTransport's options."""
-    from ue_rl.testing.memory import MemoryTransport
-
-    with ExitStack() as stack:
-        yield lambda bridge, **options: stack.enter_context(MemoryTransport(bridge, **options))
+    yield from _factory("MemoryTransport")
 
 
 @pytest.fixture
-def ue_rl_faulty_network() -> Iterator[Callable[[str], FaultyNetwork]]:
+def ue_rl_faulty_network() -> Iterator[Callable[..., Any]]:
     """A factory of started proxies; takes the engine's URL."""
-    from ue_rl.testing.network import FaultyNetwork
-
-    with ExitStack() as stack:
-        yield lambda url: stack.enter_context(FaultyNetwork(url))
+    yield from _factory("FaultyNetwork")
 
 
 @pytest.fixture
-def ue_rl_chaos_engine() -> Iterator[Callable[..., ChaosEngine]]:
+def ue_rl_chaos_engine() -> Iterator[Callable[..., Any]]:
     """A factory of engines in processes of their own; takes ChaosEngine's options."""
-    from ue_rl.testing.chaos_engine import ChaosEngine
-
-    with ExitStack() as stack:
-        yield lambda **options: stack.enter_context(ChaosEngine(**options))
+    yield from _factory("ChaosEngine")
 
 
 @pytest.fixture
 def ue_rl_leftovers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Leftovers]:
     """Fails the test, at its end, where it has left something behind. Ask for it before what starts processes."""
-    from ue_rl.testing.leftovers import Leftovers
+    from ue_rl.testing import Leftovers
 
-    folder: Path = tmp_path_factory.mktemp("temporary")
-    with Leftovers(folder) as watch:
+    with Leftovers(tmp_path_factory.mktemp("temporary")) as watch:
         yield watch

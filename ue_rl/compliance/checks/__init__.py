@@ -1,7 +1,8 @@
 """The checks, in the order in which they run: what everything else needs first, what may end a session last.
 
 To add one: write `def name(bench) -> str` in the module that it belongs to. It returns what a PASS says, calls
-`bench.warn` or `bench.fail`, raises Wrong where the session is over, or Skip. Then give it a line in the table below.
+`bench.warn` or `bench.fail` (or ends with one), or raises Skip, or Wrong where the session is over. Then give it a line
+in the table below.
 """
 
 from __future__ import annotations

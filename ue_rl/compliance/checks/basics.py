@@ -6,7 +6,6 @@ import numpy as np
 
 from ue_rl.compliance.bench import Bench
 from ue_rl.compliance.checks.spaces import refused
-from ue_rl.compliance.diagnosing import of_stray
 from ue_rl.compliance.peer import Skip, States, Wrong
 from ue_rl.compliance.text_peer import PER_ENV, SHARED, TextPeer
 from ue_rl.errors import nearest
@@ -25,13 +24,12 @@ def keys(bench: Bench) -> str:
     shown = peer.handshake.decode("ascii", "backslashreplace").strip() if isinstance(peer, TextPeer) else ""
     for sentence in unknown_words(spec):
         bench.warn("unknown-key", sentence, shown)
-    judge = bench.fail if bench.options.strict else bench.warn
     if spec.version == 0 and not bench.options.base:
-        judge("not-version-1", seen=shown)
+        bench.tolerate("not-version-1", seen=shown)
     elif not isinstance(peer, TextPeer) or spec.groups or spec.env_type is EnvType.RLBASE:
         pass  # there is no wiring to choose
     elif spec.channel is None and spec.version:
-        judge("channel-not-said", seen=shown)
+        bench.tolerate("channel-not-said", seen=shown)
     return f"{spec.num_envs} envs, {spec.obs_size} numbers of observation, {spec.act_size} of action"
 
 
@@ -39,8 +37,7 @@ def reset_all(bench: Bench) -> str:
     """Every env answers its first reset, once."""
     peer = bench.peer()
     if isinstance(peer, TextPeer) and (early := peer.stray(_QUIET)):
-        name, text = of_stray(early)
-        raise Wrong(name, f"before anything was asked {text}", early)
+        raise peer.unexpected(early, "before anything was asked")
     try:
         states = bench.reset()
     except Wrong as wrong:
@@ -139,16 +136,13 @@ def _nothing_more(bench: Bench) -> None:
     """Raises: Wrong, where something comes behind the last answer."""
     peer = bench.peer()
     if isinstance(peer, TextPeer) and (early := peer.stray(_QUIET)):
-        name, text = peer.what_came(early)
-        shown = f"{peer.seen}\n< {early.decode('utf-8', 'backslashreplace')}"
-        raise Wrong(name, f"within {_QUIET * 1e3:.0f} ms after the answer {text}", shown)
+        raise peer.unexpected(early, f"within {_QUIET * 1e3:.0f} ms after the answer")
 
 
 def _separators(bench: Bench) -> None:
     peer = bench.peer()
     if isinstance(peer, TextPeer) and peer.joined:
-        judge = bench.warn if bench.options.base else bench.fail
-        judge("missing-separator", seen=peer.joined.decode("ascii", "backslashreplace"))
+        bench.fail("missing-separator", seen=peer.joined.decode("ascii", "backslashreplace"))
         peer.joined = b""
 
 
@@ -156,9 +150,8 @@ def fields(bench: Bench) -> str:
     """No row has had a field that nobody knows; asked once episodes have ended, because some fields come only then."""
     for key, line in bench.note_unknown().items():
         if key == "INFO":
-            judge = bench.fail if bench.options.strict else bench.warn
             text = "it is not percent-encoded, and breaks with the first semicolon or bar in it"
-            judge("bad-info", text, line.decode("utf-8", "backslashreplace"))
+            bench.tolerate("bad-info", text, line.decode("utf-8", "backslashreplace"))
             continue
         text = f"{key}; {nearest(key, _FIELDS)}" if nearest(key, _FIELDS) else key
         bench.warn("unknown-field", text, line.decode("utf-8", "backslashreplace"))

@@ -69,11 +69,8 @@ def pause(bench: Bench) -> str:
     paused = _ask(peer, calls.write_pause(True), calls.read_ok)
     if isinstance(paused, str):
         return f"it is refused: {paused}"
-    try:
+    with bench.provoking("bad-call", "while the game is paused a request is not answered"):
         bench.step()
-    except Wrong as wrong:
-        text = f"while the game is paused a request is not answered: {wrong.text}"
-        raise bench.provoked("bad-call", wrong, text) from wrong
     _ask(peer, calls.write_pause(False), calls.read_ok)
     bench.step()
     return "a step was answered while the game was paused, and after it"

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import numpy as np
-
 from ue_rl.compliance.bench import Bench
 from ue_rl.compliance.checks.resets import numbers, shown
 from ue_rl.compliance.memory_peer import MemoryPeer
@@ -26,8 +24,7 @@ def wakes(bench: Bench) -> str:
         bench.forget()
         if woken:
             return "a trainer that waits on its futex is woken"
-    bench.warn("not-woken", f"in {_WAKES} of {_WAKES} frames client_flag stayed 1: a step may take 100 ms more")
-    return ""
+    return bench.warn("not-woken", f"in {_WAKES} of {_WAKES} frames client_flag stayed 1: a step may take 100 ms more")
 
 
 def mixed(bench: Bench) -> str:
@@ -49,8 +46,7 @@ def mixed(bench: Bench) -> str:
         if wrong:
             text = f"env {wrong[0]} took a step beside a reset of env {resets[0]}, and went elsewhere than alone"
             seen = f"alone {shown(known.obs[1, wrong[:1]])}; beside it {shown(states.obs[wrong[:1]])}"
-            bench.fail("mixed-batch", text, seen, wrong[0])
-            return ""
+            return bench.fail("mixed-batch", text, seen, wrong[0])
     return "steps beside resets lead where they lead alone"
 
 
@@ -70,10 +66,8 @@ def same(bench: Bench) -> str:
         bench.shared["episode"] = bench.carrier, replay(bench, seeds_of(bench), affordable(bench))
         return "an episode to compare the others with"
     here = replay(bench, seeds_of(bench), len(known.actions), known)
-    wrong = known.differs(here)
-    if max(wrong) >= 0:
-        env = int(np.argmax(np.array(wrong) >= 0))
-        step = wrong[env]
+    if (wrong := known.first_difference(here)) is not None:
+        env, step = wrong
         seen = f"env {env}, step {step}, {first}: {shown(known.obs[step, [env]])}; here: {shown(here.obs[step, [env]])}"
         if 0 < known.distance(here) < _ROUNDING:
             text = f"by {known.distance(here):.1g} of the numbers: one of them rounds"

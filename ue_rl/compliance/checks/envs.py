@@ -16,9 +16,9 @@ from numpy.typing import NDArray
 from ue_rl.compliance.bench import Bench
 from ue_rl.compliance.chance import effect, interplay
 from ue_rl.compliance.checks.resets import numbers, shown
+from ue_rl.compliance.checks.spaces import most_choices
 from ue_rl.compliance.peer import Skip
-from ue_rl.compliance.replay import Change, Episode, replay, seeds_of
-from ue_rl.compliance.sampling import one_specs
+from ue_rl.compliance.replay import Change, Episode, replay, replayed, seeds_of
 from ue_rl.compliance.tape import Reel
 from ue_rl.compliance.text_peer import PER_ENV
 
@@ -79,10 +79,8 @@ def _effect(reel: Reel, which: NDArray[np.bool_], env: int, of: int, *, rewarded
     at = at[at >= 1]
     if len(at) < _ENOUGH:
         return np.zeros(reel.actions.shape[2])
-    came = reel.obs[at, env] - reel.obs[at - 1, env]
-    if rewarded:
-        came = np.column_stack([came, reel.rewards[at, env]])
-    return effect(came, reel.obs[at - 1, env], reel.actions[at, of])
+    came = reel.came(at, env)
+    return effect(came if rewarded else came[:, :-1], reel.obs[at - 1, env], reel.actions[at, of])
 
 
 # -- with seeds
@@ -95,10 +93,8 @@ def own_actions(bench: Bench) -> str:
     spec = bench.peer().spec
     if spec.num_envs == 1:
         raise Skip("there is one env")
-    known = bench.memo.get("replayed") if "not-repeatable" not in bench.failed else None
-    if isinstance(known, Episode):
-        return _own_by_seeds(bench, known)
-    return _own_by_chance(bench)
+    known = replayed(bench)
+    return _own_by_chance(bench) if known is None else _own_by_seeds(bench, known)
 
 
 def _own_by_seeds(bench: Bench, known: Episode) -> str:
@@ -109,49 +105,41 @@ def _own_by_seeds(bench: Bench, known: Episode) -> str:
         other = _again(bench, known, _other(bench, [env]))
         changed = known.until_an_end().differs(other.until_an_end())
         hit = [other for other, step in enumerate(changed) if step >= 0]
-        first = [other for other in hit if changed[other] == _first(changed)]
+        first = [other for other in hit if changed[other] == min(changed[each] for each in hit)]
         if (hit and env not in first) or len(hit) > 1:
-            again = known.differs(_again(bench, known, lambda t, actions: actions))
-            if max(again) >= 0:  # then it says nothing about other actions
-                stray = int(np.argmax(np.array(again) >= 0))
-                text = f"the same seeds and actions once more: env {stray} went elsewhere from step {again[stray]} on"
-                bench.fail("not-repeatable", text, bench.peer().seen, stray)
-                return ""
+            again = known.first_difference(_again(bench, known, lambda t, actions: actions))
+            if again is not None:  # then it says nothing about other actions
+                text = f"the same seeds and actions once more: env {again[0]} went elsewhere from step {again[1]} on"
+                return bench.fail("not-repeatable", text, bench.peer().seen, again[0])
         if hit and env not in first:  # what was hit first may have touched others later
             text = f"another action for env {env} changed env {first[0]} and not env {env}"
-            bench.fail("wrong-env-acted", text, bench.peer().seen, env)
-            return ""
+            return bench.fail("wrong-env-acted", text, bench.peer().seen, env)
         if len(hit) > 1:
             text = f"another action for env {env} changed env {next(e for e in hit if e != env)} too"
-            bench.warn("wrong-env-acted", f"{text}: {len(hit) - 1} envs besides", bench.peer().seen, env)
-            return ""
+            return bench.warn("wrong-env-acted", f"{text}: {len(hit) - 1} envs besides", bench.peer().seen, env)
         if not hit:
             idle.append(env)
     if bench.peer().partial:
         backwards = list(range(spec.num_envs))[::-1]
         other = replay(bench, seeds, len(known.actions), known, order=backwards)
-        wrong = known.differs(other)
-        if max(wrong) >= 0:
-            _judge_order(bench, known, other, wrong)
-            return ""
+        if (wrong := known.first_difference(other)) is not None:
+            return _judge_order(bench, known, other, *wrong)
     return "another action for one env changes that env alone" + (f"; nothing changes env {idle}" if idle else "")
 
 
-def _judge_order(bench: Bench, known: Episode, other: Episode, wrong: list[int]) -> None:
+def _judge_order(bench: Bench, known: Episode, other: Episode, env: int, step: int) -> str:
     """The same seeds and actions gave another episode when the envs were asked in reverse order."""
-    env = int(np.argmax(np.array(wrong) >= 0))
+    envs = known.obs.shape[1]
     how = "over its own socket, asked in another order" if bench.carrier == PER_ENV else "with the rows reversed"
     text, seen = f"the same seeds and actions, {how}: env {env}", bench.peer().seen
     if (known.obs[0] == other.obs[0, ::-1]).all():
-        bench.fail("wrong-env-acted", f"{text} began where another one had begun before", seen, env)
-        return
-    swapped = known.actions.reshape(len(known.actions), len(wrong), -1)[:, ::-1].reshape(known.actions.shape)
+        return bench.fail("wrong-env-acted", f"{text} began where another one had begun before", seen, env)
+    swapped = known.actions.reshape(len(known.actions), envs, -1)[:, ::-1].reshape(known.actions.shape)
     mirrored = _again(bench, known, lambda t, actions: swapped[t])
     if (mirrored.obs[:2] == other.obs[:2]).all():
-        bench.fail("wrong-env-acted", f"{text} went where the actions of env {len(wrong) - 1 - env} lead", seen, env)
-    else:
-        what = f"went elsewhere from step {wrong[env]} on" if wrong[env] else "began elsewhere"
-        bench.fail("not-repeatable", f"{text} {what}", seen, env)
+        return bench.fail("wrong-env-acted", f"{text} went where the actions of env {envs - 1 - env} lead", seen, env)
+    what = f"went elsewhere from step {step} on" if step else "began elsewhere"
+    return bench.fail("not-repeatable", f"{text} {what}", seen, env)
 
 
 def _changed(bench: Bench, known: Episode, envs: Sequence[int], numbers_of: int | None = None) -> list[int]:
@@ -234,10 +222,8 @@ def actions_arrive(bench: Bench) -> str:
     """Actions change something, with each of their numbers, and in the step that they are sent with."""
     numbers(bench)
     bench.needs_right("wrong-env-acted", *_BEFORE)
-    known = bench.memo.get("replayed") if "not-repeatable" not in bench.failed else None
-    if isinstance(known, Episode):
-        return _arrive_by_seeds(bench, known)
-    return _arrive_by_chance(bench)
+    known = replayed(bench)
+    return _arrive_by_chance(bench) if known is None else _arrive_by_seeds(bench, known)
 
 
 def _arrive_by_seeds(bench: Bench, known: Episode) -> str:
@@ -250,8 +236,7 @@ def _arrive_by_seeds(bench: Bench, known: Episode) -> str:
     if min(changed) < 0 and (found := _idle_envs(bench, lambda t, actions, other: other(t, actions))):
         where = "in all envs" if len(found) == spec.num_envs else f"in env {min(found)}"
         text = f"with the same seeds a whole episode was the same to the bit {where}, {found[min(found)]}"
-        bench.fail("action-ignored", text, shown(known.obs[-1, [min(found)]]), min(found))
-        return ""
+        return bench.fail("action-ignored", text, shown(known.obs[-1, [min(found)]]), min(found))
     if max(changed) < 0:
         return f"no effect of actions was seen in {len(known.actions)} steps, which says little"
     if _late(bench, known):
@@ -262,8 +247,7 @@ def _arrive_by_seeds(bench: Bench, known: Episode) -> str:
         found = _idle_envs(bench, lambda t, actions, other: other(t, actions) if t else actions)
         if len(found) == spec.num_envs:
             text = f"with the same seeds and first actions whole episodes were the same to the bit, {found[0]}"
-            bench.fail("action-ignored", text, shown(known.obs[-1, :1]))
-            return ""
+            return bench.fail("action-ignored", text, shown(known.obs[-1, :1]))
     if spec.groups or spec.mask_size or not 1 < spec.act_size <= _NUMBERS:
         return "other actions give other episodes"
     unread = [a for a in range(spec.act_size) if max(_changed(bench, known, everyone, a)) < 0]
@@ -284,8 +268,7 @@ def _idle_envs(bench: Bench, use: Callable[[int, NDArray[np.float32], Change], N
     """
     spec, sampler, began = bench.peer().spec, bench.sampler, time.perf_counter()
     known = replay(bench, seeds_of(bench), min(_WHOLE, int(bench.options.patience / max(bench.pace, 1e-5))))
-    choices = max((max(one.action_spec.counts, default=0) for one in one_specs(spec)), default=0)
-    sides = np.linspace(0, 1, int(np.clip(choices, 2, _CHOICES)))
+    sides = np.linspace(0, 1, int(np.clip(most_choices(bench), 2, _CHOICES)))
     idle = {env for env in range(spec.num_envs) if known.over[:, env].any() and known.there[:, env].sum() > _FEW + 1}
     changes: list[Change] = [
         _other(bench, range(spec.num_envs)),
@@ -325,10 +308,6 @@ def _again(bench: Bench, known: Episode, change: Change) -> Episode:
     return replay(bench, seeds_of(bench), len(known.actions), known, change=change)
 
 
-def _first(steps: list[int]) -> int:
-    return min((step for step in steps if step >= 0), default=-1)
-
-
 def _idle(bench: Bench, idle: list[int], how: str) -> str:
     if idle:
         size = bench.peer().spec.act_size
@@ -360,10 +339,7 @@ def _arrive_by_chance(bench: Bench) -> str:
 def _acts_otherwise(reel: Reel) -> bool:
     """May actions count only together with what is shown, as in a bandit with contexts, or only at the end?"""
     t, env = np.argwhere(reel.steps).T
-    came, before = (
-        np.column_stack([reel.obs[t, env] - reel.obs[t - 1, env], reel.rewards[t, env]]),
-        reel.obs[t - 1, env],
-    )
+    came, before = reel.came(t, env), reel.obs[t - 1, env]
     if interplay(came, before, reel.actions[t, env]) > _NOTHING:
         return True
     ends = np.flatnonzero(reel.over[t, env])
@@ -386,5 +362,4 @@ def _pooled(reel: Reel, late: int) -> NDArray[np.float64]:
     if len(at) < _ENOUGH:
         return np.zeros(reel.actions.shape[2])
     t, env = np.array(at).T
-    came = np.column_stack([reel.obs[t, env] - reel.obs[t - 1, env], reel.rewards[t, env]])
-    return effect(came, reel.obs[t - 1, env], reel.actions[t - late, env])
+    return effect(reel.came(t, env), reel.obs[t - 1, env], reel.actions[t - late, env])

@@ -102,9 +102,8 @@ def lengths(bench: Bench) -> str:
         if _goes_on_behind(bench, reel, env):
             return ""
         if len(later) >= _ENOUGH and all(one == (1, True) for one in later[:-1]) and max(episodes[: first + 1])[0] > 1:
-            bench.fail("done-after-reset", f"since its first end {len(later)} episodes of env {env} were over with "
-                                           "their first step", env_id=env)  # fmt: skip
-            return ""
+            text = f"since its first end {len(later)} episodes of env {env} were over with their first step"
+            return bench.fail("done-after-reset", text, env_id=env)
         for (steps, ended), (then, whole) in pairwise(episodes):
             if whole or then > 1:
                 (after_long if ended and steps > 1 else after_short).append(then == 1)

@@ -16,7 +16,7 @@ from ue_rl.compliance.bench import Bench
 from ue_rl.compliance.chance import effect
 from ue_rl.compliance.checks.resets import numbers
 from ue_rl.compliance.peer import Skip
-from ue_rl.compliance.replay import Episode, replay, seeds_of
+from ue_rl.compliance.replay import Episode, replay, replayed, seeds_of
 from ue_rl.compliance.sampling import limits, one_specs
 
 _NUMBERS = 6  # of an action that are looked at
@@ -40,8 +40,8 @@ def whole_range(bench: Bench) -> str:
     which = np.flatnonzero(finite & ~whole & (high > low)).tolist()[:_NUMBERS]
     if not which:
         raise Skip("no number of an action has bounds")
-    known = bench.memo.get("replayed") if "not-repeatable" not in bench.failed else None
-    differs = _by_seeds(bench, known) if isinstance(known, Episode) else _by_chance(bench)
+    known = replayed(bench)
+    differs = _by_chance(bench) if known is None else _by_seeds(bench, known)
     clipped = []
     for d in which:
         ends = [side for side in (0.0, 1.0) if _is_clipped(differs, d, low[d], high[d], side)]
@@ -103,8 +103,7 @@ def _by_chance(bench: Bench) -> Differs:
         t, env = at[at[:, 0] >= 1].T
         if len(t) < _DRAWN / 2:
             return None
-        came = np.column_stack([reel.obs[t, env] - reel.obs[t - 1, env], reel.rewards[t, env]])
-        found = effect(came, reel.obs[t - 1, env], reel.actions[t, env][:, d : d + 1]).max()
+        found = effect(reel.came(t, env), reel.obs[t - 1, env], reel.actions[t, env][:, d : d + 1]).max()
         return bool(found > _CERTAIN) if found > _CERTAIN or found < _NOTHING else None
 
     return differs

@@ -135,13 +135,10 @@ def _judge_own(bench: Bench, reel: Reel, tries: list[Try]) -> bool:
     seen = f"before {shown(before[-1:])}; answer to the reset {shown(answer[-1:])}; a step later {shown(after[-1:])}"
     jumps = reel.jumps(after - answer) > JUMP
     if goes_on(reel, before, answer, env):
-        for other in range(reel.obs.shape[1]):
-            far = _jumps_beside(reel, tries, other) if other != env else np.zeros(0, np.bool_)
-            if len(far) >= _ENOUGH and far.mean() >= 0.5:
-                text = f"ACT=RESET;ENV={env} began a new episode of env {other}, and none of env {env}"
-                bench.fail("wrong-env-acted", text, seen, env)
-                return True
-        if jumps.any(axis=1).mean() >= 0.5:
+        if (other := _begun_instead(reel, tries)) is not None:
+            text = f"ACT=RESET;ENV={env} began a new episode of env {other}, and none of env {env}"
+            bench.fail("wrong-env-acted", text, seen, env)
+        elif jumps.any(axis=1).mean() >= 0.5:
             bench.fail("stale-reset", f"{times}; the new episode shows itself a step later", seen, env)
         else:
             bench.fail("reset-ignored", f"{times} the env was where it had been before, and went on there", seen, env)
@@ -175,12 +172,10 @@ def _answered_by_another(
         return False
     text = f"in {len(tries)} of {len(tries)} resets the answer was of a new episode, and with the next step env {env} "
     text += "went on in the one before"
-    for other in range(reel.obs.shape[1]):
-        far = _jumps_beside(reel, tries, other) if other != env else np.zeros(0, np.bool_)
-        if len(far) >= _ENOUGH and far.mean() >= 0.5:
-            bench.fail("wrong-env-acted", f"{text}; env {other} had begun anew", seen, env)
-            return True
-    bench.fail("reset-ignored", text, seen, env)
+    if (other := _begun_instead(reel, tries)) is not None:
+        bench.fail("wrong-env-acted", f"{text}; env {other} had begun anew", seen, env)
+    else:
+        bench.fail("reset-ignored", text, seen, env)
     return True
 
 
@@ -197,6 +192,16 @@ def goes_on(reel: Reel, before: NDArray[np.float32], answer: NDArray[np.float32]
     if len(before) < _ENOUGH_NEAR or (reel.jump(answer - before) > 1).any():
         return False
     return paired_by_chance(before, answer, reel.usual()) < _UNLIKELY
+
+
+def _begun_instead(reel: Reel, tries: list[Try]) -> int | None:
+    """The other env that these resets of one env seem to begin anew; None: there is none."""
+    for other in range(reel.obs.shape[1]):
+        if other != tries[0].env:
+            far = _jumps_beside(reel, tries, other)
+            if len(far) >= _ENOUGH and far.mean() >= 0.5:
+                return other
+    return None
 
 
 def _jumps_beside(reel: Reel, tries: list[Try], env: int) -> NDArray[np.bool_]:

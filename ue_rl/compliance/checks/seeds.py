@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from ue_rl.compliance.bench import Bench
 from ue_rl.compliance.checks.resets import numbers, shown
-from ue_rl.compliance.peer import Skip, Wrong
+from ue_rl.compliance.peer import Skip
 from ue_rl.compliance.replay import Episode, affordable, replay, seeds_of, takes_seeds
 from ue_rl.spec import EnvType
 
@@ -31,11 +31,10 @@ def repeat(bench: Bench) -> str:
     seeds = seeds_of(bench)
     one = replay(bench, seeds, affordable(bench))
     two = replay(bench, seeds, len(one.actions), one)
-    again = one.differs(two)
-    bench.memo["repeats"] = max(again) < 0
-    if max(again) >= 0:
-        env = int(np.argmax(np.array(again) >= 0))
-        step = again[env]
+    again, first = one.differs(two), one.first_difference(two)
+    bench.memo["repeats"] = first is None
+    if first is not None:
+        env, step = first
         seen = f"SEED={seeds[env]}, step {step}: {_unlike(one, two, step, env)}"
         wrong = sum(n >= 0 for n in again)
         if 0 in again:
@@ -46,15 +45,12 @@ def repeat(bench: Bench) -> str:
             random = (one.obs[0] != one.obs[0, :1]).any(axis=0)  # the others say nothing
             if not random[other].all() or random.sum() > len(other):
                 text += f": only the numbers {other[:8].tolist()} are others. Does a reset put them back?"
-            bench.fail("seed-ignored", text, seen, env)
-            return ""
+            return bench.fail("seed-ignored", text, seen, env)
         far = one.distance(two)
         text = f"{wrong} of {len(again)} envs went elsewhere, env {env} from step {step} on"
         if 0 < far < _ROUNDING:
-            bench.warn("not-repeatable", f"{text}, by {far:.1g} of the numbers: rounding", seen, env)
-        else:
-            bench.fail("not-repeatable", text, seen, env)
-        return ""
+            return bench.warn("not-repeatable", f"{text}, by {far:.1g} of the numbers: rounding", seen, env)
+        return bench.fail("not-repeatable", text, seen, env)
     bench.memo["replayed"] = one
     return f"{len(one.actions)} steps of {len(seeds)} envs twice, equal to the bit"
 
@@ -74,12 +70,13 @@ def other_seeds(bench: Bench) -> str:
     one = _known(bench)
     kinds = [replay(bench, seeds_of(bench, kind), len(one.actions), one) for kind in (1, 2, 3)]
     bench.memo["random starts"] = all((one.obs[0] != other.obs[0]).any() for other in kinds)
-    if any(max(one.differs(other)) >= 0 for other in kinds):
+    if any(one.first_difference(other) is not None for other in kinds):
         return _own_seeds(bench, [one, *kinds])
     seen = f"each began with {shown(one.obs[0, :1])}"
     if _random_without_seeds(bench, one):
-        bench.fail("seed-ignored", "four seeds gave the same episode, and without a seed episodes differ", seen, 0)
-        return ""
+        return bench.fail(
+            "seed-ignored", "four seeds gave the same episode, and without a seed episodes differ", seen, 0
+        )
     return "four seeds gave the same episode, and so did none: nothing seems to be random"
 
 
@@ -129,16 +126,13 @@ def large(bench: Bench) -> str:
     envs = bench.peer().spec.num_envs
 
     def start(seed: int) -> NDArray[np.float32]:
-        try:
+        with bench.provoking("seed-refused", f"SEED={seed}"):
             return bench.begin(seeds=[seed] * envs).obs
-        except Wrong as wrong:
-            raise bench.provoked("seed-refused", wrong, f"SEED={seed}: {wrong.text}") from wrong
 
     start(0)
     first, other, again = start(_LARGEST), start(_LARGEST - 1), start(_LARGEST)
     if (first != again).any():
-        bench.fail("seed-ignored", f"SEED={_LARGEST} does not repeat an episode", shown(first[:1]), 0)
-        return ""
+        return bench.fail("seed-ignored", f"SEED={_LARGEST} does not repeat an episode", shown(first[:1]), 0)
     if not bench.memo.get("random starts"):
         return f"SEED=0 and SEED={_LARGEST}"
     # A game may have few starts: two seeds that begin alike say nothing, many do.
@@ -156,11 +150,9 @@ def options(bench: Bench) -> str:
     spec = bench.peer().spec
     if "OPTIONS" not in spec.features or spec.env_type is EnvType.RLBASE:
         raise Skip("FEATURES has no OPTIONS")
-    try:
+    with bench.provoking("options-refused", "OPTIONS=%7B%7D"):
         bench.begin(options=[{}] * spec.num_envs)
         bench.step()
-    except Wrong as wrong:
-        raise bench.provoked("options-refused", wrong, f"OPTIONS=%7B%7D: {wrong.text}") from wrong
     return "OPTIONS={} is taken"
 
 

@@ -6,7 +6,6 @@ These run last: an engine that serves one session alone ends here.
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
 from contextlib import suppress
 
 from ue_rl.compliance.bench import PER_ENV, Bench
@@ -15,7 +14,7 @@ from ue_rl.compliance.garbage import mutate
 from ue_rl.compliance.greeting import greet
 from ue_rl.compliance.peer import Skip, Wrong
 from ue_rl.compliance.text_peer import TextPeer
-from ue_rl.compliance.wire import Ended, Silent, Wire
+from ue_rl.compliance.wire import NoLine, Wire
 from ue_rl.spec import EnvType
 from ue_rl.wire.notices import notice_of
 
@@ -39,12 +38,16 @@ def breaks_off(bench: Bench) -> str:
     """Trainers that leave in the middle of something, in good order or as a process that was killed."""
     _one_play(bench)
     spec = bench.text().spec
-    cases: list[tuple[str, Callable[[TextPeer], None]]] = [("half a request", _half), ("an open request", _open)]
-    for what, leave in cases:
+    for what in ("half a request", "an open request"):
         for reset, how in ((False, "closed"), (True, "was reset")):
             peer = bench.text()
-            leave(peer)
-            _close(bench, peer, reset)
+            if what == "half a request":
+                peer.send_raw(b"ACT=")
+            else:
+                peer.ask(peer.reset_rows(range(spec.num_envs)))
+            for wire in peer.wires:
+                wire.close(reset)
+            bench.drop()
             _serve(bench, "dies-of-disconnect", f"{what}, and the connection {how}", peer.seen)
     if bench.carrier == PER_ENV and spec.num_envs > 1:
         bench.drop()
@@ -75,12 +78,11 @@ def second_trainer(bench: Bench) -> str:
     try:
         within = bench.options.timeout if "ERROR" in peer.spec.features else _BUSY_WITHIN
         said = _first_line(wire, within)
-        _undisturbed(bench)
+        with bench.provoking("disturbed-session"):
+            bench.step()
         notice = notice_of(said or b"")
         if said is not None and said[:7].upper() == b"CONFIG:":
-            judge = bench.fail if bench.options.strict else bench.warn
-            judge("two-at-once", seen=said.decode("ascii", "backslashreplace"))
-            return ""
+            return bench.tolerate("two-at-once", seen=said.decode("ascii", "backslashreplace"))
         if notice is None or notice[0] != "BUSY":
             if "ERROR" in peer.spec.features:
                 bench.warn("no-busy", f"nothing came within {within * 1e3:.0f} ms")
@@ -101,7 +103,7 @@ def garbage(bench: Bench) -> str:
     sent = 0
     for n in bench.while_there_is_time(_GARBAGE_SECONDS, len(lines)):
         peer = bench.text() if n == 0 else _open_after(bench, lines[n - 1])
-        with suppress(Wrong, Silent, Ended):
+        with suppress(Wrong, NoLine):
             peer.send_raw(lines[n])
             peer.wires[-1 if bench.carrier == PER_ENV else 0].line(_HEARD)
         bench.drop()
@@ -142,13 +144,6 @@ def _open_after(bench: Bench, line: bytes) -> TextPeer:
         raise Wrong("dies-of-garbage", wrong.text or wrong.mistake, f"> {_shown(line)}") from wrong
 
 
-def _undisturbed(bench: Bench) -> None:
-    try:
-        bench.step()
-    except Wrong as wrong:
-        raise bench.provoked("disturbed-session", wrong, wrong.text or wrong.mistake) from wrong
-
-
 def _dial(bench: Bench) -> Wire:
     try:
         return Wire(bench.address, bench.options.timeout)
@@ -159,7 +154,7 @@ def _dial(bench: Bench) -> Wire:
 def _first_line(wire: Wire, within: float) -> bytes | None:
     try:
         return wire.line(within).data.lstrip()
-    except (Silent, Ended):
+    except NoLine:
         return None
 
 
@@ -167,23 +162,6 @@ def _one_play(bench: Bench) -> None:
     if bench.options.base:
         raise Skip("the plugin serves one session in each Play")
     bench.text()
-
-
-# -- how trainers leave
-
-
-def _half(peer: TextPeer) -> None:
-    peer.send_raw(b"ACT=")
-
-
-def _open(peer: TextPeer) -> None:
-    peer.ask(peer.reset_rows(range(peer.spec.num_envs)))
-
-
-def _close(bench: Bench, peer: TextPeer, reset: bool) -> None:
-    for wire in peer.wires:
-        wire.close(reset)
-    bench.drop()
 
 
 # -- garbage

@@ -10,9 +10,9 @@ from ue_rl.compliance.chance import effect
 from ue_rl.compliance.checks.resets import numbers, shown
 from ue_rl.compliance.peer import Skip, Wrong
 from ue_rl.compliance.rounding import all_of, rounding
-from ue_rl.compliance.sampling import limits, one_specs
+from ue_rl.compliance.sampling import one_specs
 from ue_rl.compliance.spelling import numbers as text_of
-from ue_rl.compliance.symptoms import number_name
+from ue_rl.compliance.symptoms import number_name, out_of_bounds
 from ue_rl.compliance.tape import Reel
 from ue_rl.spaces.actions import ActionKind
 
@@ -38,14 +38,9 @@ def inside(bench: Bench) -> str:
     if not any(np.isfinite(side).any() for one in ones for side in one.obs_bounds):
         raise Skip("OBS_SPACE has no bounds")
     if watcher.outside:
-        parts = []
-        for (agent, number), (_, value) in list(watcher.outside.items())[:_SHOWN]:
-            low, high = ones[agent].obs_bounds
-            parts.append(
-                f"{number_name(ones[agent], number)} was {value:g}, not in {low[number]:g} to {high[number]:g}"
-            )
-        env = next(iter(watcher.outside.values()))[0] // spec.agents_per_env
-        bench.fail("outside-obs-space", "; ".join(parts), env_id=env)
+        first = list(watcher.outside.items())[:_SHOWN]
+        parts = [out_of_bounds(ones[agent], number, value) for (agent, number), (_, value) in first]
+        bench.fail("outside-obs-space", "; ".join(parts), env_id=first[0][1][0] // spec.agents_per_env)
     elif watcher.broken:
         (agent, number), (row, value) = next(iter(watcher.broken.items()))
         text = f"{number_name(ones[agent], number)} is a choice and was {value:g}"
@@ -93,8 +88,7 @@ def rewards(bench: Bench) -> str:
             if states.rewards.any():
                 return "some are not 0"
         if steps >= _WITHOUT_REWARD:
-            bench.warn("zero-reward", f"in {steps:,} steps; a game whose rewards are rare may be right")
-            return ""
+            return bench.warn("zero-reward", f"in {steps:,} steps; a game whose rewards are rare may be right")
         raise Skip(f"all {steps:,} were 0, which may be right: too few to say anything")
     if not reel.rewards.any():
         raise Skip(f"all {steps:,} were 0; what failed above comes first")
@@ -138,10 +132,15 @@ def actions_taken(bench: Bench) -> str:
         taken += 1
     if masked:
         return f"{taken} legal actions"
-    choices = max((max(one.action_spec.counts, default=0) for one in one_specs(spec)), default=0)
+    choices = most_choices(bench)
     return f"{taken} of {len(corners)} corners" + (
         f"; {choices} choices" if choices else "; the lowest and the highest"
     )
+
+
+def most_choices(bench: Bench) -> int:
+    """That a number of an action has; 0: there are none."""
+    return max(max(one.action_spec.counts, default=0) for one in one_specs(bench.peer().spec))
 
 
 def refused(bench: Bench, wrong: Wrong) -> Wrong:
@@ -157,20 +156,18 @@ def refused(bench: Bench, wrong: Wrong) -> Wrong:
 def _corners(bench: Bench) -> list[tuple[str, NDArray[np.float32]]]:
     """(the mistake where it is not taken, actions of all rows): at the bounds, and with every choice."""
     spec = bench.peer().spec
-    ones = [(one, *limits(one.action_spec)) for one in one_specs(spec)]
+    ones, low = [one.action_spec for one in one_specs(spec)], bench.sampler.low
     made: list[tuple[str, NDArray[np.float32]]] = []
-    if any(not whole.all() for *_, whole in ones):
+    if not bench.sampler.whole.all():
         made = [("bound-refused", bench.sampler.at(0)), ("bound-refused", bench.sampler.at(1))]
-    counts = [max(one.action_spec.counts, default=0) for one, *_ in ones]
     # All envs share the work; so two agents of a kind do not try the same.
-    turns = min(-(-max(counts) // spec.num_envs), _MOST_CHOICES)
+    turns = min(-(-most_choices(bench) // spec.num_envs), _MOST_CHOICES)
     for turn in range(turns):
         rows = bench.sampler.at(0.5)
         for row in range(len(rows)):
-            one, low, _, _ = ones[row % len(ones)]
-            for number, count in enumerate(one.action_spec.counts):
+            for number, count in enumerate(ones[row % len(ones)].counts):
                 if count:
-                    rows[row, number] = low[number] + (turn * spec.num_envs + row // len(ones)) % count
+                    rows[row, number] = low[row, number] + (turn * spec.num_envs + row // len(ones)) % count
         made.append(("choice-refused", rows))
     return made
 

@@ -83,13 +83,8 @@ def delays(bench: Bench) -> str:
         if at_once > late / 2:
             text = f"pieces of an answer come {late * 1e3:.0f} ms apart, acknowledged or not"
             return f"{text}: that is the game's own time"
-    bench.warn(
-        "nagle",
-        f"pieces of one answer come {late * 1e3:.0f} ms apart, and {at_once * 1e3:.1f} ms when they are "
-        "acknowledged at once",
-        peer.seen,
-    )
-    return ""
+    text = f"pieces of one answer come {late * 1e3:.0f} ms apart, and {at_once * 1e3:.1f} ms when they are acknowledged"
+    return bench.warn("nagle", f"{text} at once", peer.seen)
 
 
 def _gaps(bench: Bench, peer: TextPeer, acknowledge_late: bool) -> float:

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import socket
-import struct
-import sys
 
+from ue_rl.system.keepalive import reset_at_close
 from ue_rl.testing.engines.loop import EngineLoop
 
 
@@ -108,8 +107,7 @@ class LineEngine(EngineLoop):
         self._unwatch(sock)
         self._partial.pop(sock, None)
         if reset:
-            linger = struct.pack("hh" if sys.platform == "win32" else "ii", 1, 0)
-            sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
+            reset_at_close(sock)
         sock.close()
 
     def _close_clients(self, reset: bool = False) -> None:
