@@ -1,23 +1,21 @@
-"""EngineSession and the server under lines of all kinds, calls among them, split anywhere and on any connection."""
+"""The server under lines of all kinds, calls among them, split anywhere and on any connection.
+
+The session alone: target `engine` of tests/testing/test_fuzz.py.
+"""
 
 from __future__ import annotations
 
 import random
-import re
 from collections.abc import Iterator
 from contextlib import suppress
 from typing import Any
 
 import numpy as np
-import pytest
 
 from tests.harness.lab import Lab
-from ue_rl import errors
 from ue_rl.bridges import run_in_thread
-from ue_rl.bridges.tcp.session import EngineSession
 from ue_rl.calls.asking import EngineCalls
 from ue_rl.connections import MultiTcpConnection
-from ue_rl.spec import Channel
 from ue_rl.testing import RawClient
 
 REQUESTS = [
@@ -35,20 +33,6 @@ WRONG = [
     b"ACT=RESET;ENV=1;SET=gravity:99", b"ACT=RESET;ENV=1;SET=mass", b"SHM=nobody:0", b"BUSY", b"ERROR=me",
     b"ACT=1;ENV=7", b"TRAINING_COMPLETE", b"\xff\xfe\x00", b"ACT=RESET;ENV=0||ACT=RESET;ENV=0",
 ]  # fmt: skip
-SAID = re.compile(rb"(CONFIG:|OBS=|VALUES=|OK|PICTURE=|REW=|REFUSED=)[\x20-\x7e]*")
-
-
-class Wire:
-    """Takes what the session writes."""
-
-    peer = "test"
-
-    def __init__(self) -> None:
-        self.sent = b""
-
-    def write(self, data: bytes) -> None:
-        """Keeps it."""
-        self.sent += data
 
 
 def stream(rng: random.Random, count: int, right: list[bytes], wrong: float) -> Iterator[bytes]:
@@ -62,42 +46,6 @@ def stream(rng: random.Random, count: int, right: list[bytes], wrong: float) -> 
         line += rng.choice([b"\n", b"\r\n"])
         size = rng.choice([1, 3, 20, 1000])
         yield from (bytes(line[start : start + size]) for start in range(0, len(line), size))
-
-
-@pytest.mark.parametrize("channel", [Channel.ANY, Channel.SHARED, Channel.PER_ENV])
-@pytest.mark.parametrize("seed", range(40))
-def test_whatever_comes_is_answered_or_is_the_trainers_error(seed: int, channel: Channel) -> None:
-    rng = random.Random(seed)
-    bridge = Lab(2, channel=channel)
-    bridge.start_training()
-    session = EngineSession(bridge)
-    wires = [Wire()]
-    session.add(wires[0])  # type: ignore[arg-type]
-    first = [REQUESTS + CALLS, CALLS][seed % 2]  # with env sockets there are only calls
-    streams = [stream(rng, 60, right, [0, 0.01, 0.1][seed % 3]) for right in (first, OF_ONE, OF_ONE)]
-    try:
-        for _ in range(2000):
-            if not session.full and rng.random() < (0.2 if seed % 2 else 0.01):
-                wires.append(Wire())
-                session.add(wires[-1])  # type: ignore[arg-type]
-            place = rng.randrange(len(wires))
-            session.feed(place, next(streams[place], b""))
-            if bridge.lockstep.busy:
-                bridge.update_rl(0.0)
-                session.answer()
-    except errors.UeRlError as error:
-        assert error.fault in ("trainer", None), error  # noqa: PT017 - an error is one of two allowed outcomes
-    finally:
-        session.close()
-        bridge.lockstep.forget_requests()
-    assert not bridge.lockstep.paused
-    for wire in wires:
-        assert wire.sent == b"" or wire.sent.endswith(b"\n")
-        for line in wire.sent.splitlines():
-            assert SAID.fullmatch(line), line
-    for wire in wires[1:]:
-        assert b"VALUES" not in wire.sent
-        assert b"REFUSED" not in wire.sent
 
 
 def test_a_server_survives_it_and_serves_the_next(caplog: Any) -> None:

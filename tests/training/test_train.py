@@ -173,7 +173,7 @@ def test_a_run_whose_config_is_broken_goes_on_with_a_checkpoints_copy(
     if damage == "cut":
         more = ["--timesteps", "1024", "--no-export"]
         assert "1,024, of them 512 in" in ok("--resume", "--log-dir", str(tmp_path), *more)
-        assert RunDirectory(run.path).read_config() == {**options, "timesteps": 1024}
+        assert RunDirectory(run.path).read_config() == {**options, "timesteps": 1024, "log_dir": str(tmp_path)}
 
 
 def test_a_config_of_a_newer_version_is_refused(tmp_path: Path, finished: Callable[[str], RunDirectory]) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+import re
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
@@ -209,14 +210,23 @@ class _Regions:
 # -- servers
 
 
+_SAID = re.compile(rb"(CONFIG:|OBS=|VALUES=|OK|PICTURE=|REW=|REFUSED=|ERROR=)[\x20-\x7e]*")
+
+
 class _Wire:
-    """What an EngineSession writes to."""
+    """What an EngineSession writes to: lines of the protocol; answers to calls only on the `first`."""
 
     peer = "fuzz"
 
+    def __init__(self, first: bool = False) -> None:
+        self._first = first
+
     def write(self, data: bytes) -> None:
-        if not data.endswith(b"\n"):
+        lines = data.splitlines()
+        if not data.endswith(b"\n") or not all(map(_SAID.fullmatch, lines)):
             raise AssertionError(data)
+        if not self._first and any(line.startswith((b"VALUES", b"REFUSED")) for line in lines):
+            raise AssertionError(f"an env socket is told {data!r}")
 
 
 class _Engines:
@@ -248,7 +258,7 @@ class _Engines:
         if session is None or session.finished or rng.random() < 0.02:
             self._end()
             self._session = session = EngineSession(rng.choice(self._bridges))
-            self._places = session.add(_Wire()) + 1  # type: ignore[arg-type]
+            self._places = session.add(_Wire(first=True)) + 1  # type: ignore[arg-type]
             while rng.random() < 0.3 and not session.full:
                 self._places = session.add(_Wire()) + 1  # type: ignore[arg-type]
         data, bridge = message + b"\n", session.bridge
@@ -266,6 +276,8 @@ class _Engines:
             session.close()
             bridge: Any = session.bridge
             bridge.lockstep.forget_requests()
+            if bridge.lockstep.paused:
+                raise AssertionError("the game stays paused behind a session")
             for noted in (bridge.log, bridge.scales, bridge.pauses):
                 noted.clear()
             bridge.gravity[:] = [9.8] * len(bridge.gravity)
