@@ -1,7 +1,9 @@
 """N simulations of one MuJoCo model as arrays: mujoco.batch under the names that MujocoBridge needs.
 
 Each simulation is stepped as mj_step steps one MjData, so results are those of a loop, bit for bit, whatever the number
-of threads. docs/mujoco.md has what was measured beside mujoco.rollout and Python threads.
+of threads. mujoco.rollout begins each call without the solver's last solution, so its results are not those of a loop.
+A step of 64 HalfCheetahs, one thread of each: 2.3 ms here, 2.6 in mujoco.rollout; 6.5 in two Python threads, which take
+turns at the interpreter's lock; 3.8 in a Python loop.
 """
 
 from __future__ import annotations

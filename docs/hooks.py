@@ -5,6 +5,7 @@
 - Python-Markdown wants four blanks where CommonMark is content with two or three.
 - `<!-- names of ue_rl.bridges -->` becomes the reference of what this package offers, and
   `<!-- mistakes of ue-rl check -->` a table of its catalogue.
+- Headings of the third level between `<!-- tabs -->` and `<!-- end of tabs -->` become tabs.
 
 A page whose lists, tables or code blocks would be others than CommonMark's is a warning, and `--strict` fails.
 """
@@ -30,6 +31,7 @@ LINK = re.compile(r"(\]\()([^)\s]+)(\))")
 FENCE = re.compile(r" *(`{3,}|~{3,})")
 NAMES = re.compile(r"^<!-- names of ([\w.]+) -->$", re.M)
 MISTAKES = "<!-- mistakes of ue-rl check -->"
+TABS = re.compile(r"^<!-- tabs -->$(.*?)^<!-- end of tabs -->$", re.M | re.S)
 LANGUAGES = {
     ".py": "python", ".c": "c", ".h": "c", ".hpp": "cpp", ".cpp": "cpp", ".cs": "csharp", ".gd": "gdscript",
     ".yaml": "yaml", ".json": "json", ".fbs": "text", ".txt": "cmake",
@@ -60,6 +62,7 @@ def on_page_markdown(markdown: str, page: Page, config: Any, files: Files) -> st
     """Links, fences, indents and names."""
     uri = page.file.src_uri
     home = homes.get(uri, f"docs/{uri}")
+    markdown = TABS.sub(lambda found: tabs(found[1]), markdown)
     if uri not in homes or Path(home).name == "README.md":
         markdown = "\n".join(indented(rewritten(with_catalogue(markdown), home, uri)))
     return NAMES.sub(lambda found: reference(found[1]), markdown)
@@ -70,7 +73,8 @@ def on_page_content(html: str, page: Page, config: Any, files: Files) -> str:
     uri = page.file.src_uri
     if uri in homes or uri.startswith("api/"):
         return html
-    expected = MarkdownIt("commonmark").enable("table").render(with_catalogue(page.file.content_string))
+    text = TABS.sub(lambda found: "\n".join(line for _, line in titled(found[1])), with_catalogue(page.file.content_string))
+    expected = MarkdownIt("commonmark").enable("table").render(text)
     for tag in ("ol", "ul", "li", "pre", "table", "img"):
         mine, theirs = (len(re.findall(rf"<{tag}\b", text)) for text in (html, expected))
         if mine != theirs:
@@ -79,6 +83,24 @@ def on_page_content(html: str, page: Page, config: Any, files: Files) -> str:
     if mine != theirs:
         log.warning("docs/%s: headings %s on the site, %s in CommonMark", uri, mine - theirs, theirs - mine)
     return html
+
+
+def titled(text: str) -> list[tuple[str, str]]:
+    """(title of the tab that begins here or "", line or "") of what stands between two marks."""
+    out = []
+    for line, code in lines_of(text):
+        title = None if code else re.fullmatch(r"### (.+)", line)
+        out.append((title[1], "") if title else ("", line))
+    return out
+
+
+def tabs(text: str) -> str:
+    """The same for pymdownx.blocks.tab."""
+    out: list[str] = []
+    for title, line in titled(text):
+        end = ["///", ""] if "/// tab" in "\n".join(out) else []
+        out += [*end, f"/// tab | {title}", ""] if title else [line]
+    return "\n".join([*out, "///"])
 
 
 def headings(html: str) -> set[str]:

@@ -40,7 +40,8 @@ def test_every_sample_was_run_and_has_learnt(gallery) -> None:
 
 
 def test_pictures_are_there_and_small(gallery) -> None:
-    shown = set(re.findall(r"\(gallery/([\w.]+)\)", (ROOT / "docs" / "gallery.md").read_text("utf-8")))
+    pages = "".join((ROOT / page).read_text("utf-8") for page in ("README.md", "docs/gallery.md"))
+    shown = set(re.findall(r"\((?:docs/)?gallery/([\w.]+)\)", pages))
     files = {file.name: file.stat().st_size for file in FOLDER.iterdir() if file.suffix in (".png", ".gif")}
     assert set(files) == shown
     assert max(files.values()) < 300_000

@@ -60,6 +60,7 @@ def commands(page: Path) -> list[str]:
     """Every `ue-rl ..` that a page shows, in a block or within a sentence."""
     text = page.read_text("utf-8")
     blocks = "".join(re.findall(r"```(?:bash|sh)\n(.*?)```", text, re.S))
+    blocks = blocks.replace("\\\n", " ")  # a command may go on in the next line
     lines = [
         line.partition("  #")[0].partition("&&")[0].partition(" > ")[0]
         for line in map(str.strip, blocks.splitlines())

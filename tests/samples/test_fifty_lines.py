@@ -13,13 +13,13 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 from _pytest.mark.structures import ParameterSet
 
 import ue_rl
+from samples.fifty_lines.stairs import Stairs
 from tests.samples import building
 from ue_rl import compliance
 from ue_rl.bridges import run_in_thread
@@ -148,11 +148,8 @@ def test_ue_rl_check_finds_nothing(name: str, result: compliance.Report) -> None
     assert result.count(compliance.Outcome.PASS) > 3
 
 
-def test_the_page_s_other_game() -> None:
-    page = re.findall(r"```python variation\n(.*?)```", PAGE.read_text("utf-8"), re.S)
-    names: dict[str, Any] = {"__name__": "stairs"}
-    exec(page[0], names)
-    with run_in_thread(names["Stairs"]()) as server:
+def test_the_other_game() -> None:
+    with run_in_thread(Stairs()) as server:
         assert compliance.check(server.url).mistakes == []
         env = ue_rl.connect(server.url)
         env.set_params({"top": 2})
