@@ -25,14 +25,14 @@ from tests.harness.fuzzing.rllink import Guard, rllink_targets
 from tests.harness.fuzzing.run import Outcome, run
 from tests.harness.fuzzing.targets import targets
 
-PROTOCOL = Path(__file__).resolve().parents[1] / "docs" / "protocol.md"
+VECTORS = Path(__file__).resolve().parents[1] / "docs" / "protocol-vectors.json"
 GROWTH = 16 << 20
 
 
 def work(given: tuple[int, int, bool]) -> Outcome:
     messages, seed, rllink = given
     logging.disable(logging.CRITICAL)  # the log of a hostile peer's mistakes is not what is measured
-    return run(rllink_targets(Guard()) if rllink else targets(PROTOCOL), messages, seed)
+    return run(rllink_targets(Guard()) if rllink else targets(VECTORS), messages, seed)
 
 
 def main() -> int:

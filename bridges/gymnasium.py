@@ -47,7 +47,7 @@ class GymnasiumBridge(VectorBridge):
         env_type: MULTI, SINGLE or RLBASE.
         send_info: send the JSON-able part of each info dict (INFO).
         images: carry the image of the observation, wherever it stands in it, as an image, over shared memory alone:
-            text has none (docs/images.md).
+            text has none (docs/spaces.md, "Images").
         masks: send which actions are legal (MASK). None: where the env has `action_masks()`, as sb3-contrib calls it.
             True: also where it does not, from `info["action_mask"]` of every reset and step. False: never.
         parameters: what a trainer may set: attribute paths of the unwrapped env to (value, low, high), such as

@@ -170,7 +170,7 @@ def rewritten(text: str, home: str, uri: str) -> list[str]:
             line = re.sub(r"^(#+ .*[^ #])#$", r"\1\#", line)  # noqa: PLW2901 - "C#" would lose its last letter
             out.append(LINK.sub(link, line))
         elif fence := re.fullmatch(r"( *```\w+) (\w+)", line):
-            out.append(f'{fence[1]} title="golden"' if fence[2] == "golden" else fence[1])
+            out.append(fence[1])
         else:
             out.append(line)
     return out

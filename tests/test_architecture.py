@@ -36,7 +36,7 @@ LIBRARIES = {
     "sb3_contrib": "ue_rl/agents/ ue_rl/training/",
     "stable_baselines3": "inference/export/ ue_rl/agents/ ue_rl/cli/ ue_rl/envs/ ue_rl/saving/ ue_rl/training/",
     "torch": "inference/export/ ue_rl/envs/ ue_rl/rllib/ ue_rl/saving/ ue_rl/training/",
-    "yaml": "ue_rl/testing/ ue_rl/training/",
+    "yaml": "ue_rl/training/",
 }  # fmt: skip
 
 

@@ -1,8 +1,9 @@
-"""The engine of docs/protocol.md runs as it stands there, and a trainer steps it."""
+"""The engine of docs/protocol-in-ten-minutes.md runs as it stands there, and a trainer steps it."""
 
 from __future__ import annotations
 
 import re
+import runpy
 import socket
 import subprocess
 import sys
@@ -17,15 +18,17 @@ import ue_rl
 from ue_rl import compliance
 from ue_rl.connections import MultiTcpConnection
 from ue_rl.spec import EnvSpec
+from ue_rl.testing import RawClient
 from ue_rl.wire.limits import line_limit
 
-PAGE = Path(__file__).resolve().parents[2] / "docs" / "protocol.md"
+DOCS = Path(__file__).resolve().parents[2] / "docs"
+PAGE = DOCS / "protocol-in-ten-minutes.md"
 
 
 def with_numbers(source: str, page: str) -> str:
-    """The engine with the two lines of the footnote."""
-    note = page[page.index("[^seq]: ") :].partition("\n\n")[0]
-    cut, send = (code for code in re.findall(r"`([^`]+)`", note) if " " in code)
+    """The engine with the page's two lines."""
+    (two,) = re.findall(r"```python numbers\n(.*?)```", page, re.S)
+    cut, send = two.splitlines()
     loop, answer = "makefile()):", 'trainer.sendall(("||".join(rows)'
     changed = source.replace("CHANNEL=SHARED", "CHANNEL=SHARED;FEATURES=SEQ")
     lines = []
@@ -54,6 +57,12 @@ def port(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[int]:
         engine.kill()
 
 
+def until_it_listens(port: int) -> None:
+    with socket.socket() as probe:
+        while probe.connect_ex(("127.0.0.1", port)):
+            time.sleep(0.02)
+
+
 def test_a_trainer_steps_it(port: int) -> None:
     connection = MultiTcpConnection("127.0.0.1", port, wait=20, timeout=20)
     assert connection.connect().num_envs == 2
@@ -73,10 +82,18 @@ def test_a_trainer_steps_it(port: int) -> None:
     connection.close()
 
 
+def test_the_picture_shows_what_it_says(port: int) -> None:
+    script = runpy.run_path(str(DOCS / "protocol_drawing.py"))
+    assert script["PICTURE"].read_text("utf-8") == script["drawing"](), "python docs/protocol_drawing.py"
+    until_it_listens(port)
+    with RawClient(("127.0.0.1", port)) as client:
+        assert client.line().replace(";FEATURES=SEQ", "") == script["CONFIG"]
+        for _, ask, times, answer in script["SESSION"]:
+            assert [client.ask(ask) for _ in range(times)][-1] == answer
+
+
 def test_its_side_of_the_protocol_is_right(port: int) -> None:
-    with socket.socket() as probe:
-        while probe.connect_ex(("127.0.0.1", port)):
-            time.sleep(0.02)
+    until_it_listens(port)
     report = compliance.check(f"tcp://127.0.0.1:{port}")
     assert report.mistakes == [], report
     assert report.count(compliance.Outcome.PASS) > 30
@@ -97,7 +114,9 @@ def test_one_trainer_after_the_other_and_episodes_end(port: int) -> None:
 
 @pytest.mark.parametrize("features", [frozenset[str](), frozenset({"INFO"}), frozenset({"SEED"})])
 @pytest.mark.parametrize(("obs", "act"), [(3, 7), (7, 3)])
-def test_the_line_limit_is_the_formula_of_section_7(features: frozenset[str], obs: int, act: int) -> None:
-    assert "1024 + 48 x ENV_COUNT x max(OBS + 1, ACT) + E x ENV_COUNT bytes" in PAGE.read_text("utf-8")
+def test_the_line_limit_is_the_formula_of_section_9(features: frozenset[str], obs: int, act: int) -> None:
+    assert "1024 + 48 x ENV_COUNT x max(OBS + 1, ACT) + E x ENV_COUNT bytes" in (DOCS / "protocol.md").read_text(
+        "utf-8"
+    )
     room = 65_536 if "INFO" in features else 64
     assert line_limit(EnvSpec(obs, act, num_envs=5, features=features)) == 1024 + 48 * 5 * max(obs + 1, act) + room * 5

@@ -1,4 +1,4 @@
-"""The C engine of docs/shared-memory.md, section 7: it compiles without a warning, and trainers step it."""
+"""samples/c/engine.c, of docs/shared-memory.md: it compiles without a warning, and trainers step it."""
 
 from __future__ import annotations
 
@@ -25,8 +25,9 @@ from ue_rl.shm.header import ENGINE_FLAG, FRAME_SEQ, Header, plan
 from ue_rl.shm.memory import StepMemory
 from ue_rl.system import compiled
 
-PAGE = Path(__file__).resolve().parents[2] / "docs" / "shared-memory.md"
-SOURCE = "\n".join(re.findall(r"```c engine\n(.*?)```", PAGE.read_text("utf-8"), re.S))
+ROOT = Path(__file__).resolve().parents[2]
+PAGE = ROOT / "docs" / "shared-memory.md"
+ENGINE = ROOT / "samples" / "c" / "engine.c"
 COMPILER = shutil.which(os.environ.get("CC", "cc"))
 ENVS = 4
 
@@ -43,7 +44,7 @@ def refused() -> str:
 
 
 needs_sync = pytest.mark.skipif(bool(refused()), reason=refused() or "it is there")
-linux_only = pytest.mark.skipif(sys.platform != "linux", reason="the page's engine uses futexes and shm_open of Linux")
+linux_only = pytest.mark.skipif(sys.platform != "linux", reason="this engine uses futexes and shm_open of Linux")
 
 
 def offsets() -> dict[str, int]:
@@ -59,16 +60,20 @@ def offsets() -> dict[str, int]:
 
 
 def test_the_struct_asserts_the_offset_of_every_field() -> None:
-    asserted = {name: int(at) for name, at in re.findall(r"\bAT\((\w+), (\d+)\);", SOURCE)}
+    asserted = {name: int(at) for name, at in re.findall(r"\bAT\((\w+), (\d+)\);", ENGINE.read_text("utf-8"))}
     assert asserted == offsets()
+
+
+def test_the_page_has_the_offset_of_every_field() -> None:
+    section = PAGE.read_text("utf-8").partition("## 2. Layout")[2].partition("Regions lie")[0]
+    assert {name: int(at) for at, name in re.findall(r"\b(\d+) u\d+(?:\[\d+\])? +(\w+)", section)} == offsets()
 
 
 @pytest.fixture(scope="module")
 def binary(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("engine")
-    (folder / "engine.c").write_text(SOURCE, "utf-8")
     flags = ["-std=c11", "-O2", "-Wall", "-Wextra", "-Werror"]
-    subprocess.run([str(COMPILER), *flags, "-o", "engine", "engine.c", "-lrt"], cwd=folder, check=True)
+    subprocess.run([str(COMPILER), *flags, "-o", "engine", str(ENGINE), "-lrt"], cwd=folder, check=True)
     return folder / "engine"
 
 

@@ -28,7 +28,7 @@ from ue_rl.connecting import open_transport
 from ue_rl.testing.raw_client import RawClient
 
 NUM_ENVS = 4
-PROTOCOL = Path(__file__).resolve().parents[2] / "docs" / "protocol.md"
+VECTORS = Path(__file__).resolve().parents[2] / "docs" / "protocol-vectors.json"
 
 
 @dataclass
@@ -278,7 +278,7 @@ def test_hostile_lines_never_harm_the_engine(
     """Mutations of the golden lines; then it serves the next trainer."""
     kind = request.node.callspec.id
     rng = random.Random(kind)
-    lines = [line for pairs in corpus(PROTOCOL).values() for _, line in pairs]
+    lines = [line for pairs in corpus(VECTORS).values() for _, line in pairs]
     lines += [b"ACT=1;ENV=0||ACT=RESET;ENV=1;SEED=3||ACT=2;ENV=2", b"SHM=ACCEPT;PROOF=" + b"0" * 32]
     lines += [f"ACT=0,1;ENV={env}".encode() for env in range(NUM_ENVS)] * 20
     with start() as port:

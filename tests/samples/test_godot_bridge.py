@@ -22,7 +22,7 @@ from ue_rl.connecting import open_transport
 
 pytestmark = needs_godot
 
-PROTOCOL = PROJECT.parents[1] / "docs" / "protocol.md"
+VECTORS = PROJECT.parents[1] / "docs" / "protocol-vectors.json"
 ACT = "ACT=0.5,-1,1,0,-1"
 MODES = ["lock-step", "free-running"]
 
@@ -255,7 +255,7 @@ def test_bad_lines_never_end_the_game(engine: Engine) -> None:
     """Lines of every kind with mistakes in them: an answer, or the end of that session, and the next one."""
     rng = random.Random(0)
     lines = [f"{ACT};ENV=0||ACT=RESET;ENV=1;SEED=3;OPTIONS=%7B%22a%22%3A1e5%7D;SET=gravity:1", "GET", "SET=gravity:2"]
-    kinds = corpus(PROTOCOL)
+    kinds = corpus(VECTORS)
     seeds = [line.encode() for line in lines] + [line for kind in ("request", "call") for _, line in kinds[kind]]
     sock = engine.dial()
     for n in range(150):

@@ -37,7 +37,7 @@ from ue_rl.wire import decode_handshake
 ROOT = Path(__file__).resolve().parents[2]
 SAMPLE, OWN = ROOT / "samples" / "unity", Path(__file__).resolve().parent / "unity"
 BRIDGE = SAMPLE / "UeRlBridge.cs", SAMPLE / "UeRlSharedMemory.cs"
-PROTOCOL = ROOT / "docs" / "protocol.md"
+VECTORS = ROOT / "docs" / "protocol-vectors.json"
 MONO, MCS = shutil.which("mono"), shutil.which("mcs")
 NUM_ENVS = 4
 
@@ -150,7 +150,7 @@ def asked(probe: Path, lines: Sequence[tuple[str, str, str]]) -> list[str]:
 
 def vectors(kind: str) -> list[GoldenVector]:
     """Those of what this file speaks: no RLBASE, and no images, which need shared memory."""
-    found = [one for one in load_golden(PROTOCOL) if one.kind == kind]
+    found = [one for one in load_golden(VECTORS) if one.kind == kind]
     return [
         one for one in found if "RLBASE" not in one.config and "IMAGE" not in one.config and "ENV_TYPE" in one.config
     ]

@@ -207,7 +207,7 @@ def test_ctrl_c_gets_through_a_wait() -> None:
 
 
 def test_a_peer_that_wakes_no_futex_is_not_waited_for_in_vain(slack: float) -> None:
-    """An engine in a language without futexes says so with 3 in its flag (docs/shared-memory.md, section 7)."""
+    """An engine in a language without futexes says so with 3 in its flag (docs/shared-memory.md, section 4)."""
     memory = bytearray(64)
     client = words.Bell(memory, OWN, PEER, OWN_FLAG, PEER_FLAG, 0, None, 0.0)
     words.store_u32(memory, PEER_FLAG, 3)

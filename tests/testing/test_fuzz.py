@@ -12,7 +12,7 @@ from tests.harness.fuzzing.run import run
 from tests.harness.fuzzing.targets import targets
 
 SANITIZED = "ASAN_OPTIONS" in os.environ  # AddressSanitizer is slow, and keeps what was freed
-TARGETS = targets(Path(__file__).parents[2] / "docs" / "protocol.md")
+TARGETS = targets(Path(__file__).parents[2] / "docs" / "protocol-vectors.json")
 
 
 @pytest.mark.parametrize("name", TARGETS)

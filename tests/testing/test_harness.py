@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import json
 import os
 import socket
 import subprocess
@@ -42,46 +43,54 @@ def test_the_projects_own_vectors_are_whole() -> None:
     for vector in vectors:
         if vector.reject is not None:
             assert issubclass(getattr(errors, vector.reject), errors.ProtocolError), vector.name
-    text = find_protocol(__file__).read_text(encoding="utf-8")
-    assert len(vectors) == text.count("```yaml golden")
-    assert all(text.splitlines()[v.line_number - 1] == "```yaml golden" for v in vectors)
+    lines = find_protocol(__file__).read_text(encoding="utf-8").splitlines()
+    assert len(vectors) == len(lines) - 2
+    assert all(f'"name": "{v.name}"' in lines[v.line_number - 1] for v in vectors)
+    assert [v["name"] for v in json.loads("\n".join(lines))] == [v.name for v in vectors]
 
 
 @pytest.mark.parametrize(
-    ("block", "complaint"),
+    ("vector", "complaint"),
     [
-        ("name: a\nconfig: x\n", "says what its line means"),
-        ("name: a\nconfig: x\nreject: MalformedMessage\nspec: {obs_size: 1}\n", "says what its line means"),
-        ("name: a\nconfig: x\nrejects: MalformedMessage\n", "unknown keys"),
-        ("config: x\nreject: MalformedMessage\n", "name"),
-        ("name: a\nconfig: x\nrequest: r\nreply: r\nreject: WrongCount\n", "not both"),
-        ("name: a\nconfig: x\ncall: r\nnotice: r\nreject: WrongCount\n", "not both"),
-        ("name: a\nrequest: r\nreject: WrongCount\n", "names its handshake"),
-        ("name: a\nconfig: x\ncall: GET\nasked: {name: GET}\nanswer: OK\n", "what it means"),
-        ("name: a\nconfig: x\nreply: r\nafter: noon\nreject: WrongCount\n", "step or reset"),
-        ("name: a\nconfig: x\nrequest: r\nasks: [{env: 0}]\n", "an action or is a reset"),
-        ("name: a\nconfig: x\nreply: r\nstates: [{env: 0, obs: [1]}]\n", "reward"),
-        ("- just a list\n", "not a mapping"),
-        ("name: [\n", "not a golden vector"),
+        ('{"name": "a", "config": "x"}', "says what its line means"),
+        ('{"name": "a", "config": "x", "reject": "WrongCount", "spec": {"obs_size": 1}}', "says what its line means"),
+        ('{"name": "a", "config": "x", "rejects": "WrongCount"}', "unknown keys"),
+        ('{"config": "x", "reject": "WrongCount"}', "name"),
+        ('{"name": "a", "config": "x", "request": "r", "reply": "r", "reject": "WrongCount"}', "not both"),
+        ('{"name": "a", "config": "x", "call": "r", "notice": "r", "reject": "WrongCount"}', "not both"),
+        ('{"name": "a", "request": "r", "reject": "WrongCount"}', "names its handshake"),
+        ('{"name": "a", "config": "x", "call": "GET", "asked": {"name": "GET"}, "answer": "OK"}', "what it means"),
+        ('{"name": "a", "config": "x", "reply": "r", "after": "noon", "reject": "WrongCount"}', "step or reset"),
+        ('{"name": "a", "config": "x", "request": "r", "asks": [{"env": 0}]}', "an action or is a reset"),
+        ('{"name": "a", "config": "x", "reply": "r", "states": [{"env": 0, "obs": [1]}]}', "reward"),
+        ('["just a list"]', "not an object"),
+        ('{"name": [', "not a golden vector"),
     ],
 )
-def test_a_vector_that_says_nothing_is_an_error(tmp_path: Path, block: str, complaint: str) -> None:
-    file = tmp_path / "protocol.md"
-    file.write_text(f"# Text\n\n```yaml golden\n{block}```\n")
+def test_a_vector_that_says_nothing_is_an_error(tmp_path: Path, vector: str, complaint: str) -> None:
+    file = tmp_path / "vectors.json"
+    file.write_text(f'[\n{{"name": "right", "config": "x", "reject": "WrongCount"}},\n{vector}\n]\n')
     with pytest.raises(ValueError, match=complaint) as caught:
         load_golden(file)
     assert "line 3" in str(caught.value)
 
 
 def test_two_vectors_of_one_name_are_an_error(tmp_path: Path) -> None:
-    block = "```yaml golden\nname: a\nconfig: x\nreject: HandshakeError\n```\n"
-    (tmp_path / "protocol.md").write_text(block * 2)
+    vector = '{"name": "a", "config": "x", "reject": "HandshakeError"}'
+    (tmp_path / "vectors.json").write_text(f"[\n{vector},\n{vector}\n]\n")
     with pytest.raises(ValueError, match="twice"):
+        load_golden(tmp_path / "vectors.json")
+
+
+@pytest.mark.parametrize("text", ["", "[]\n", "# The protocol\n"])
+def test_another_file_is_no_file_of_vectors(tmp_path: Path, text: str) -> None:
+    (tmp_path / "protocol.md").write_text(text)
+    with pytest.raises(ValueError, match="not a file of golden vectors"):
         load_golden(tmp_path / "protocol.md")
 
 
 def test_no_protocol_to_be_found(tmp_path: Path) -> None:
-    with pytest.raises(FileNotFoundError, match=r"no docs/protocol\.md"):
+    with pytest.raises(FileNotFoundError, match=r"no docs/protocol-vectors\.json"):
         find_protocol(tmp_path)
 
 

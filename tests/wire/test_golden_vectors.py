@@ -1,8 +1,8 @@
-"""Every example of docs/protocol.md: decoded whole, byte by byte, with data behind it; encoded; refused."""
+"""Every vector of docs/protocol-vectors.json: decoded whole, byte by byte, with data behind it; encoded; refused."""
 
 from __future__ import annotations
 
-import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,7 @@ from ue_rl.connections.tcp.numbers import Numbers
 from ue_rl.spaces.actions import ActionKind
 from ue_rl.spec import AgentGroup, EnvSpec, ImageSpec
 from ue_rl.testing import GoldenVector, find_protocol, load_golden
-from ue_rl.testing.golden import Ask, StateRow, golden_json
+from ue_rl.testing.golden import Ask, StateRow
 from ue_rl.wire import Codec, calls, decode_handshake, encode_handshake
 from ue_rl.wire import kernels_pure as k
 from ue_rl.wire.lines import LineBuffer
@@ -352,11 +352,24 @@ def test_notice(vector: GoldenVector) -> None:
         assert line == vector.notice.encode() + b"\n"
 
 
-def test_the_vectors_as_json_are_those_of_the_page() -> None:
-    """After a change: python -m ue_rl.testing.golden docs/protocol.md > docs/protocol-vectors.json."""
-    page = find_protocol(Path(__file__).parent)
-    text = golden_json(page)
-    assert (page.parent / "protocol-vectors.json").read_text("utf-8") == text
-    vectors = json.loads(text)
-    assert [vector["name"] for vector in vectors] == [vector.name for vector in VECTORS]
-    assert next(v for v in vectors if v["name"] == "handshake-extended")["spec"]["obs_low"] == ["-inf", 0]
+def test_infinite_bounds_are_numbers() -> None:
+    spec = next(v for v in VECTORS if v.name == "handshake-extended").spec
+    assert spec is not None
+    assert spec["obs_low"] == [-np.inf, 0]
+
+
+def test_the_lines_that_the_page_shows_are_vectors() -> None:
+    """Tables of docs/protocol.md: a line of the protocol, what it is or which error it gives, the vector's name."""
+    page = (find_protocol(Path(__file__).parent).parent / "protocol.md").read_text("utf-8")
+    tables = re.findall(r"^\| line \| .+ \| vector \|\n\|[-|]+\|\n((?:\|.+\|\n)+)", page, re.M)
+    rows = [row for table in tables for row in table.splitlines()]
+    assert len(rows) > 20
+    for row in rows:
+        found = re.fullmatch(r"\| `(.+)` \| (.+) \| ([a-z0-9-]+) \|", row)
+        assert found, row
+        line, meaning, name = found.groups()
+        vector = next(v for v in VECTORS if v.name == name)
+        lines = (vector.config, vector.request, vector.reply, vector.call, vector.notice)
+        assert line.replace(r"\|", "|") in lines, name
+        assert (vector.reject is None) or f"`{vector.reject}`" in meaning, name
+        assert (vector.answer is None) or meaning == f"`{vector.answer}`", name

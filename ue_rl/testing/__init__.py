@@ -8,7 +8,7 @@
     ChaosEngine               an engine as a process of its own, which crashes, ends, hangs or starts late as it is told
     Leftovers                 is a process, a port, a segment or a temporary file left behind?
     RawClient                 a bare line socket with deadlines
-    load_golden               the golden vectors of docs/protocol.md
+    load_golden               the golden vectors of docs/protocol-vectors.json
 
 `ue_rl.testing.plugin` offers them as pytest fixtures. Names are imported when they are first used,
 so that pytest starts quickly.

@@ -1,30 +1,20 @@
-"""The golden vectors of docs/protocol.md as dataclasses: for the project's own tests and for authors of
-engines.
+"""The golden vectors of the protocol as dataclasses: for the project's own tests and for authors of engines.
 
-A vector is a fenced block marked `yaml golden`. It names a handshake (`config`) and says what it means
-(`spec`), what one line under it means (`request` with `asks`, `reply` with `states`, `call` with `asked`, `answer` with
-`answered`, `notice` with `means`), or which error it must give (`reject`). An unknown or a missing key is an error, so
-that no vector goes unchecked.
-
-    python -m ue_rl.testing.golden docs/protocol.md > docs/protocol-vectors.json
-
-writes them as JSON, for readers in other languages: an object for each block, infinite bounds as "inf" and "-inf".
+docs/protocol-vectors.json holds them: a list of objects, one to a line; infinite bounds are the texts "inf" and "-inf".
+A vector names a handshake (`config`) and says what it means (`spec`), what one line under it means (`request` with
+`asks`, `reply` with `states`, `call` with `asked`, `answer` with `answered`, `notice` with `means`), or which error it
+must give (`reject`). An unknown or a missing key is an error, so that no vector goes unchecked.
 """
 
 from __future__ import annotations
 
 import json
-import math
-import re
-import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
-__all__ = ["Ask", "GoldenVector", "StateRow", "find_protocol", "golden_json", "load_golden"]
-
-_BLOCK = re.compile(r"^```yaml golden[ \t]*\n(.*?)^```[ \t]*$", re.MULTILINE | re.DOTALL)
+__all__ = ["Ask", "GoldenVector", "StateRow", "find_protocol", "load_golden"]
 
 
 @dataclass(frozen=True)
@@ -56,7 +46,7 @@ class StateRow:
 
 @dataclass(frozen=True)
 class GoldenVector:
-    """One block.
+    """One vector.
 
     Attributes:
         name: unique within the file.
@@ -76,7 +66,7 @@ class GoldenVector:
             request that it must answer. None: lines have none.
         canonical: a writer gives exactly this line for this meaning.
         reject: the name of the error in ue_rl.errors that the line (or the handshake) must give.
-        line_number: where the block begins in the file.
+        line_number: where it begins in the file.
     """
 
     name: str
@@ -106,32 +96,30 @@ class GoldenVector:
 
 
 def find_protocol(start: str | Path) -> Path:
-    """docs/protocol.md, sought in `start` and upwards.
+    """docs/protocol-vectors.json, sought in `start` and upwards.
 
     Raises:
         FileNotFoundError: there is none.
     """
     start = Path(start).resolve()
     for folder in (start, *start.parents):
-        candidate = folder / "docs" / "protocol.md"
+        candidate = folder / "docs" / "protocol-vectors.json"
         if candidate.is_file():
             return candidate
-    raise FileNotFoundError(f"no docs/protocol.md in {start} or above it")
+    raise FileNotFoundError(f"no docs/protocol-vectors.json in {start} or above it")
 
 
 def load_golden(path: str | Path) -> list[GoldenVector]:
-    """The vectors of a protocol file, in its order. Needs PyYAML.
+    """The vectors of such a file, in its order.
 
     Raises:
-        ValueError: a block that is incomplete or ambiguous.
+        ValueError: a vector that is incomplete or ambiguous, or text that is no list of JSON objects.
     """
-    import yaml
-
     vectors: list[GoldenVector] = []
-    for line_number, block in _blocks(path):
+    for line_number, line in enumerate(_lines(path), 2):
         try:
-            vectors.append(_vector(yaml.safe_load(block), line_number))
-        except (TypeError, KeyError, ValueError, yaml.YAMLError) as error:
+            vectors.append(_vector(json.loads(line), line_number))
+        except (TypeError, KeyError, ValueError) as error:
             raise ValueError(f"{path}, line {line_number}: not a golden vector: {error}") from error
     names = [vector.name for vector in vectors]
     if len(set(names)) != len(names):
@@ -139,45 +127,31 @@ def load_golden(path: str | Path) -> list[GoldenVector]:
     return vectors
 
 
-def golden_json(path: str | Path) -> str:
-    """The vectors of a protocol file as JSON, one to a line: an object of what each block says. Needs PyYAML.
-
-    Raises:
-        ValueError: as `load_golden`.
-    """
-    import yaml
-
-    load_golden(path)
-    lines = [
-        json.dumps(_finite(yaml.safe_load(block)), ensure_ascii=True, allow_nan=False) for _, block in _blocks(path)
-    ]
-    return "[\n" + ",\n".join(lines) + "\n]\n"
+def _lines(path: str | Path) -> list[str]:
+    """The text of each vector: a line each, between a line "[" and a line "]"."""
+    lines = Path(path).read_text(encoding="utf-8").splitlines()
+    if len(lines) < 2 or (lines[0], lines[-1]) != ("[", "]"):
+        raise ValueError(f"{path}: not a file of golden vectors: it begins with a line [ and ends with a line ]")
+    return [line.removesuffix(",") for line in lines[1:-1]]
 
 
-def _blocks(path: str | Path) -> list[tuple[int, str]]:
-    """(line number, text) of each vector."""
-    text = Path(path).read_text(encoding="utf-8")
-    return [(text.count("\n", 0, block.start()) + 1, block.group(1)) for block in _BLOCK.finditer(text)]
-
-
-def _finite(value: Any) -> Any:
-    """`value` with infinite numbers as text: JSON has none."""
-    if isinstance(value, dict):
-        return {key: _finite(item) for key, item in value.items()}
+def _infinite(value: Any) -> Any:
+    """`value` with the numbers that JSON has not."""
     if isinstance(value, list):
-        return [_finite(item) for item in value]
-    return str(value) if isinstance(value, float) and math.isinf(value) else value
+        return [_infinite(item) for item in value]
+    return float(value) if value in ("inf", "-inf") else value
 
 
 def _vector(block: Any, line_number: int) -> GoldenVector:
     if not isinstance(block, dict):
-        raise TypeError("the block is not a mapping")
+        raise TypeError("the vector is not an object")
     allowed = {field.name for field in fields(GoldenVector)} - {"line_number"}
     if unknown := set(block) - allowed:
         raise ValueError(f"unknown keys {sorted(unknown)}")
     vector = GoldenVector(
         **{
             **block,
+            "spec": {key: _infinite(value) for key, value in block["spec"].items()} if "spec" in block else None,
             "asks": tuple(_ask(ask) for ask in block.get("asks", ())),
             "states": tuple(_state(state) for state in block.get("states", ())),
             "line_number": line_number,
@@ -210,7 +184,3 @@ def _ask(row: Mapping[str, Any]) -> Ask:
 
 def _state(row: Mapping[str, Any]) -> StateRow:
     return StateRow(**{**row, "obs": tuple(float(x) for x in row["obs"]), "reward": float(row["reward"])})
-
-
-if __name__ == "__main__":
-    sys.stdout.write(golden_json(sys.argv[1] if len(sys.argv) > 1 else find_protocol(".")))

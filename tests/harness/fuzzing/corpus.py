@@ -8,14 +8,14 @@ from ue_rl.testing.fault_cases import FAULT_CASES
 from ue_rl.testing.golden import GoldenVector, load_golden
 
 
-def corpus(protocol: Path) -> dict[str, list[tuple[bytes, bytes]]]:
+def corpus(vectors: Path) -> dict[str, list[tuple[bytes, bytes]]]:
     """(handshake, line) pairs by the kind of line: handshake, request, reply, call, answer, notice.
 
     Args:
-        protocol: docs/protocol.md, for its golden vectors; the rows of ue_rl.testing.FAULT_CASES are added.
+        vectors: docs/protocol-vectors.json; the rows of ue_rl.testing.FAULT_CASES are added.
     """
     found: dict[str, list[tuple[bytes, bytes]]] = {}
-    for vector in load_golden(protocol):
+    for vector in load_golden(vectors):
         for kind, line in _lines(vector):
             found.setdefault(kind, []).append((vector.config.encode(), line.encode()))
     plain = b"CONFIG:OBS=4;ACT=2;ENV_TYPE=MULTI;ENV_COUNT=3"

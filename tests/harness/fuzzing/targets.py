@@ -44,9 +44,9 @@ Pairs = Sequence[tuple[bytes, bytes]]
 _BIG = 200_000  # numbers in a session's arrays: larger ones would measure the memory of this machine
 
 
-def targets(protocol: Path) -> dict[str, Target]:
+def targets(vectors: Path) -> dict[str, Target]:
     """All targets by name; each returns the message that it was fed, or raises with it in `args`."""
-    found = corpus(protocol)
+    found = corpus(vectors)
     lines = {kind: [line for _, line in pairs] for kind, pairs in found.items()}
     made: dict[str, Target] = {
         "handshake": partial(_mutated, _read_handshake, lines["handshake"]),
