@@ -73,7 +73,9 @@ def on_page_content(html: str, page: Page, config: Any, files: Files) -> str:
     uri = page.file.src_uri
     if uri in homes or uri.startswith("api/"):
         return html
-    text = TABS.sub(lambda found: "\n".join(line for _, line in titled(found[1])), with_catalogue(page.file.content_string))
+    text = TABS.sub(
+        lambda found: "\n".join(line for _, line in titled(found[1])), with_catalogue(page.file.content_string)
+    )
     expected = MarkdownIt("commonmark").enable("table").render(text)
     for tag in ("ol", "ul", "li", "pre", "table", "img"):
         mine, theirs = (len(re.findall(rf"<{tag}\b", text)) for text in (html, expected))

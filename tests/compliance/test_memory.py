@@ -8,7 +8,7 @@ import subprocess
 import time
 from pathlib import Path
 
-from tests.docs.test_shared_memory_engine import COMPILER, SOURCE, linux_only, needs_compiler, needs_sync
+from tests.docs.test_shared_memory_engine import COMPILER, ENGINE, linux_only, needs_compiler, needs_sync
 from ue_rl.compliance import Options, Report, check
 
 ONLY = ("handshake keys", "a seed twice", "steps and resets in one frame", "waking a trainer", "next trainer")
@@ -17,7 +17,7 @@ pytestmark = [needs_compiler, needs_sync, linux_only]
 
 def report_of(folder: Path, *edits: tuple[str, str]) -> Report:
     """Of the page's engine with these changes."""
-    source, name = SOURCE, f"memory_{os.getpid()}_{secrets.token_hex(3)}"
+    source, name = ENGINE.read_text("utf-8"), f"memory_{os.getpid()}_{secrets.token_hex(3)}"
     for old, new in edits:
         assert source.count(old) == 1, old
         source = source.replace(old, new)
