@@ -13,7 +13,9 @@ BENCHMARKS = ROOT / "benchmarks"
 def test_the_charts_are_those_of_the_data() -> None:
     charts = runpy.run_path(str(BENCHMARKS / "charts.py"))["charts"]()
     folder = ROOT / "docs" / "performance"
-    assert {file.name: file.read_text("utf-8") for file in folder.glob("*.svg")} == charts, "python benchmarks/charts.py"
+    assert {file.name: file.read_text("utf-8") for file in folder.glob("*.svg")} == charts, (
+        "python benchmarks/charts.py"
+    )
 
 
 def test_the_page_shows_every_chart() -> None:
