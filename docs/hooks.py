@@ -4,6 +4,7 @@
 - A link to a file outside docs/, such as ../samples/cpp, leads to a page that shows this file or folder.
 - Python-Markdown wants four blanks where CommonMark is content with two or three.
 - `<!-- names of ue_rl.bridges -->` becomes the reference of what this package offers.
+- `<!-- every mistake -->` becomes the table of docs/catalogue.py.
 
 A page whose lists, tables or code blocks would be others than CommonMark's is a warning, and `--strict` fails.
 """
@@ -18,6 +19,7 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
+from catalogue import MARK, table
 from markdown_it import MarkdownIt
 from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
@@ -59,7 +61,12 @@ def on_page_markdown(markdown: str, page: Page, config: Any, files: Files) -> st
     home = homes.get(uri, f"docs/{uri}")
     if uri not in homes or Path(home).name == "README.md":
         markdown = "\n".join(indented(rewritten(markdown, home, uri)))
-    return NAMES.sub(lambda found: reference(found[1]), markdown)
+    return NAMES.sub(lambda found: reference(found[1]), filled(markdown))
+
+
+def filled(markdown: str) -> str:
+    """With the table of mistakes where the page has its mark."""
+    return markdown.replace(MARK, table()) if MARK in markdown else markdown
 
 
 def on_page_content(html: str, page: Page, config: Any, files: Files) -> str:
@@ -67,7 +74,7 @@ def on_page_content(html: str, page: Page, config: Any, files: Files) -> str:
     uri = page.file.src_uri
     if uri in homes or uri.startswith("api/"):
         return html
-    expected = MarkdownIt("commonmark").enable("table").render(page.file.content_string)
+    expected = MarkdownIt("commonmark").enable("table").render(filled(page.file.content_string))
     for tag in ("ol", "ul", "li", "pre", "table", "img"):
         mine, theirs = (len(re.findall(rf"<{tag}\b", text)) for text in (html, expected))
         if mine != theirs:

@@ -1,36 +1,31 @@
-"""docs/checking.md: its table of mistakes is the catalogue's. `python -m tests.compliance.test_page` writes it anew."""
+"""docs/checking.md: its table of mistakes is the catalogue's, its keys and options are those of `ue-rl check`."""
 
 from __future__ import annotations
 
 import json
 import re
+import runpy
 from pathlib import Path
 
 from tests.harness.engines.mistaken import MistakenEngine
 from ue_rl import compliance
 from ue_rl.compliance import MISTAKES, Options
 
-PAGE = Path(__file__).resolve().parents[2] / "docs" / "checking.md"
-BEGIN, END = "<!-- mistakes -->\n", "<!-- end of mistakes -->\n"
-
-
-def table() -> str:
-    lines = ["| name | what is wrong | section |", "|---|---|---|"]
-    for mistake in MISTAKES.values():
-        section = re.sub(r"\(.*, (.*)\)", r"(\1)", mistake.section)
-        lines.append(f"| `{mistake.name}` | {mistake.title.replace('|', chr(92) + '|')} | {section} |")
-    return "\n".join(lines) + "\n"
-
-
-def parts() -> tuple[str, str, str]:
-    text = PAGE.read_text("utf-8")
-    before, _, rest = text.partition(BEGIN)
-    now, _, after = rest.partition(END)
-    return before + BEGIN, now, END + after
+ROOT = Path(__file__).resolve().parents[2]
+PAGE = ROOT / "docs" / "checking.md"
 
 
 def test_the_table_is_the_catalogue() -> None:
-    assert parts()[1] == table(), "python -m tests.compliance.test_page writes it anew"
+    catalogue = runpy.run_path(str(ROOT / "docs" / "catalogue.py"))
+    assert PAGE.read_text("utf-8").count(catalogue["MARK"]) == 1
+    rows = [re.split(r"(?<!\\) \| ", line[2:-2]) for line in catalogue["table"]().splitlines()[2:]]
+    seen = [[re.sub(r"\\([|*])", r"\1", cell) for cell in row] for row in rows]
+    assert seen == [[f"`{m.name}`", m.title, m.cure, m.section] for m in MISTAKES.values()]
+
+
+def test_the_page_names_real_mistakes() -> None:
+    named = {name for name in re.findall(r"`([a-z]+(?:-[a-z]+)+)`", PAGE.read_text("utf-8")) if name != "ue-rl"}
+    assert named <= MISTAKES.keys()
 
 
 def test_the_keys_of_the_json_are_those_of_the_page() -> None:
@@ -50,8 +45,3 @@ def test_the_page_uses_a_real_option_of_check() -> None:
     said = set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", PAGE.read_text("utf-8")))
     assert options <= said
     assert said - options <= {"--port"}
-
-
-if __name__ == "__main__":
-    before, _, after = parts()
-    PAGE.write_text(before + table() + after, "utf-8")
