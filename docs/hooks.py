@@ -4,7 +4,7 @@
 - A link to a file outside docs/, such as ../samples/cpp, leads to a page that shows this file or folder.
 - Python-Markdown wants four blanks where CommonMark is content with two or three.
 - `<!-- names of ue_rl.bridges -->` becomes the reference of what this package offers.
-- `<!-- every mistake -->` becomes the table of docs/catalogue.py.
+- What docs/catalogue.py takes from the code: the mistakes of checking.md, the errors of troubleshooting.md.
 
 A page whose lists, tables or code blocks would be others than CommonMark's is a warning, and `--strict` fails.
 """
@@ -19,7 +19,7 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
-from catalogue import MARK, table
+from catalogue import filled
 from markdown_it import MarkdownIt
 from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
@@ -62,11 +62,6 @@ def on_page_markdown(markdown: str, page: Page, config: Any, files: Files) -> st
     if uri not in homes or Path(home).name == "README.md":
         markdown = "\n".join(indented(rewritten(markdown, home, uri)))
     return NAMES.sub(lambda found: reference(found[1]), filled(markdown))
-
-
-def filled(markdown: str) -> str:
-    """With the table of mistakes where the page has its mark."""
-    return markdown.replace(MARK, table()) if MARK in markdown else markdown
 
 
 def on_page_content(html: str, page: Page, config: Any, files: Files) -> str:
