@@ -1,7 +1,7 @@
 """Builds the optional compiled modules; everything else about the package is in setup.cfg.
 
 `optional=True`: without a C compiler the package installs all the same; text then runs on the pure Python twin of the
-kernels, more slowly and with the same results. UE_RL_NO_EXTENSIONS=1 leaves them out on purpose: docs/building.md.
+kernels, more slowly and with the same results. UE_RL_NO_EXTENSIONS=1 leaves them out on purpose: see CONTRIBUTING.md.
 
 UE_RL_REPOSITORY=https://.. is where this is published: README's links then lead there also from a package index.
 """

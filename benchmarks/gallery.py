@@ -66,7 +66,7 @@ class Sample:
         before: shown and run before the command, with the checkout as its folder.
         agents: the envs hold agents.
         crop: left, top, right, bottom of what is shown of a picture, in parts of it; it is also made brighter.
-        note: about the picture.
+        note: about the film; "": drawn from the observations, which the page says once.
     """
 
     title: str
@@ -85,7 +85,6 @@ class Sample:
     note: str = ""
 
 
-DRAWN = "drawn from the observations: this engine shows no picture"
 PLACES = "--port {port} --num-envs {num_envs}"
 SAMPLES = {
     "cartpole": Sample(
@@ -96,14 +95,14 @@ SAMPLES = {
     "cpp": Sample(
         "Reach, a C++ engine", f"samples/cpp/build/reach {PLACES} --seed {{seed}} --shm",
         f"--num-envs 32 --timesteps 60000 {PPO_REACH}", 4, "5 on arrival, less the way", "shared memory", "reach",
-        needs=("g++",), note=DRAWN,
+        needs=("g++",),
         before=("mkdir -p samples/cpp/build",
                 "g++ -std=c++17 -O2 -ffp-contract=off -pthread -o samples/cpp/build/reach samples/cpp/reach.cpp -lrt"),
     ),
     "csharp": Sample(
         "Reach, an engine in C#", f"mono samples/unity/build/engine.exe {PLACES} --seed {{seed}}",
         f"--num-envs 32 --timesteps 60000 {PPO_REACH}", 4, "5 on arrival, less the way", "text", "reach",
-        needs=("mono", "mcs"), note=DRAWN,
+        needs=("mono", "mcs"),
         before=("mkdir -p samples/unity/build",
                 "mcs -optimize+ -out:samples/unity/build/engine.exe samples/unity/UeRlBridge.cs "
                 "samples/unity/console/Program.cs samples/unity/console/ReachGame.cs"),
@@ -112,19 +111,19 @@ SAMPLES = {
         "Cart-pole, Godot 3", "godot:samples/godot",
         "--num-envs 8 --timesteps 80000 --n-steps 128 --batch-size 128 --learning-rate lin_0.003 --set n_epochs=8 "
         "--set 'policy_kwargs={log_std_init: -0.5}'",
-        450, "500 is the most", "text", "cart_pole", 1 / 60, needs=("godot3-server",), note=DRAWN,
+        450, "500 is the most", "text", "cart_pole", 1 / 60, needs=("godot3-server",),
     ),
     "godot_rolling_ball": Sample(
         "Rolling ball, Godot 3", "godot:samples/godot --task=rolling_ball",
         "--num-envs 16 --timesteps 130000 --n-steps 64 --batch-size 256 --learning-rate lin_0.001 --set gamma=0.98",
         4, "1 for each target; how many depends on where they come up", "text", "rolling_ball", 1 / 15,
-        needs=("godot3-server",), note=f"from above, {DRAWN}. Red: what its rays hit",
+        needs=("godot3-server",), note="from above. Red: what its rays hit",
     ),
     "godot_catcher": Sample(
         "Catcher, Godot 3", "godot:samples/godot --task=catcher",
         "--num-envs 16 --timesteps 60000 --n-steps 128 --batch-size 256 --learning-rate lin_0.002 --set gamma=0.98",
         4, "1 for each ball that is caught, -1 for each that is missed, less the way", "text", "catcher", 1 / 15,
-        needs=("godot3-server",), note=DRAWN,
+        needs=("godot3-server",),
     ),
     "pendulum": Sample(
         "InvertedPendulum, MuJoCo", f"ue-rl serve --mujoco InvertedPendulum {PLACES} --shm",
@@ -146,7 +145,7 @@ SAMPLES = {
         "Cover, two agents with one policy", f"python samples/agents/cover.py {PLACES}",
         "--num-envs 16 --timesteps 60000 --n-steps 64 --batch-size 512 --learning-rate 2e-3 --set gamma=0.95 "
         "--set n_epochs=8",
-        4.5, "5 for both places at once, less the way", "text", "cover", 0.15, agents=True, note=DRAWN,
+        4.5, "5 for both places at once, less the way", "text", "cover", 0.15, agents=True,
     ),
 }  # fmt: skip
 
@@ -292,28 +291,31 @@ def page(results: dict[str, dict[str, Any]]) -> str:
     lines = [
         "# Gallery", "",
         "<!-- benchmarks/gallery.py wrote this page: change it there -->", "",
-        "Agents that were trained on the samples of this repository, each by the one command that stands below it. The",
-        "return is that of the exported ONNX file, played in a new engine with seeds that training has not seen. One",
-        "script makes this page and all its pictures: `python benchmarks/gallery.py`.", "",
-        "| sample | over | env-steps | seed | time | return | goal |",
-        "|---|---|---|---|---|---|---|",
+        "Agents that were trained on the samples of this repository, each with the one command below it. Copy one",
+        "that is like your game, and change the engine.", "",
+        "| sample | over | env-steps | time | return | goal |",
+        "|---|---|---|---|---|---|",
     ]  # fmt: skip
     for name in shown:
         sample, result = SAMPLES[name], results[name]
         verdict = "" if result["return"] >= sample.target else " **missed**"
         lines.append(
             f"| [{sample.title}](#{anchor(sample.title)}) | {sample.carrier} | {result['env_steps']:,} "
-            f"| {result['seed']} | {result['seconds']} s | {result['return']} +/- {result['deviation']}{verdict} "
+            f"| {result['seconds']} s | {result['return']} +/- {result['deviation']}{verdict} "
             f"| {sample.target:g} |"
         )
     loads = [results[name]["load"] for name in shown]
     lines += [
         "",
-        "The time is that of the whole command: engine, training, evaluation and export. It was measured on",
-        f"{'; '.join(machines)},",
-        f"one torch thread, while others used the machine (load average {min(loads)} to {max(loads)}): alone it takes",
-        "less. Returns are means over 50 episodes or a few more, with their standard deviation. Where an env holds two",
-        "agents, the steps of each count.",
+        "- **Return**: mean and standard deviation of 50 or a few more episodes. The exported ONNX file plays them in",
+        "  a new engine, with seeds that training has not seen.",
+        "- **Time**: of the whole command, with one torch thread, on a machine that others used (load average",
+        f"  {min(loads)} to {max(loads)}). Alone it takes less.",
+        f"- **Machine**: {'; '.join(machines)}.",
+        "- **Env-steps**: where an env holds two agents, the steps of each count.",
+        "- **Films**: drawn from the observations where nothing else is said, because most samples show no picture.",
+        "",
+        "`python benchmarks/gallery.py` makes this page and its pictures.",
     ]
     for name in shown:
         sample = SAMPLES[name]
@@ -321,7 +323,7 @@ def page(results: dict[str, dict[str, Any]]) -> str:
             "", f"## {sample.title}", "",
             f"![learning curve of {sample.title}](gallery/{name}.png)",
             f"![the trained agent in {sample.title}](gallery/{name}.gif)", "",
-            *textwrap.wrap(f"Return: {sample.most}. The film: {sample.note}.", 118), "",
+            *textwrap.wrap(f"Return: {sample.most}.{f' Film: {sample.note}.' if sample.note else ''}", 118), "",
             "```sh", *sample.before, command_of(name), "```",
         ]  # fmt: skip
     return "\n".join(lines) + "\n"

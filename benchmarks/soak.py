@@ -9,8 +9,8 @@ time in which engines are killed.
 In every step the trainer computes each env's next state itself and compares: an action that was lost, doubled, or went
 to another env would show. At the end the engines' own counts (kept in files that outlive them) are compared, too:
 between the trainer's count and that count plus one for each lost step, since nobody can know whether an engine had
-taken the step under way when it was killed. Prints a table for docs/performance.md; the exit code is 1 where anything
-that must hold does not.
+taken the step under way when it was killed. Prints a table (last figures: benchmarks/README.md); the exit code is 1
+where anything that must hold does not.
 """
 
 from __future__ import annotations

@@ -3,8 +3,8 @@
 - README.md is the first page.
 - A link to a file outside docs/, such as ../samples/cpp, leads to a page that shows this file or folder.
 - Python-Markdown wants four blanks where CommonMark is content with two or three.
-- `<!-- names of ue_rl.bridges -->` becomes the reference of what this package offers, and
-  `<!-- mistakes of ue-rl check -->` a table of its catalogue.
+- `<!-- names of ue_rl.bridges -->` becomes the reference of what this package offers.
+- What docs/catalogue.py takes from the code: the mistakes of checking.md, the errors of troubleshooting.md.
 - Headings of the third level between `<!-- tabs -->` and `<!-- end of tabs -->` become tabs.
 
 A page whose lists, tables or code blocks would be others than CommonMark's is a warning, and `--strict` fails.
@@ -16,11 +16,11 @@ import ast
 import logging
 import posixpath
 import re
-import runpy
 import subprocess
 from pathlib import Path
 from typing import Any
 
+from catalogue import filled
 from markdown_it import MarkdownIt
 from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
@@ -30,7 +30,6 @@ ROOT = Path(__file__).resolve().parents[1]
 LINK = re.compile(r"(\]\()([^)\s]+)(\))")
 FENCE = re.compile(r" *(`{3,}|~{3,})")
 NAMES = re.compile(r"^<!-- names of ([\w.]+) -->$", re.M)
-MISTAKES = "<!-- mistakes of ue-rl check -->"
 TABS = re.compile(r"^<!-- tabs -->$(.*?)^<!-- end of tabs -->$", re.M | re.S)
 LANGUAGES = {
     ".py": "python", ".c": "c", ".h": "c", ".hpp": "cpp", ".cpp": "cpp", ".cs": "csharp", ".gd": "gdscript",
@@ -64,8 +63,8 @@ def on_page_markdown(markdown: str, page: Page, config: Any, files: Files) -> st
     home = homes.get(uri, f"docs/{uri}")
     markdown = TABS.sub(lambda found: tabs(found[1]), markdown)
     if uri not in homes or Path(home).name == "README.md":
-        markdown = "\n".join(indented(rewritten(with_catalogue(markdown), home, uri)))
-    return NAMES.sub(lambda found: reference(found[1]), markdown)
+        markdown = "\n".join(indented(rewritten(markdown, home, uri)))
+    return NAMES.sub(lambda found: reference(found[1]), filled(markdown))
 
 
 def on_page_content(html: str, page: Page, config: Any, files: Files) -> str:
@@ -73,9 +72,7 @@ def on_page_content(html: str, page: Page, config: Any, files: Files) -> str:
     uri = page.file.src_uri
     if uri in homes or uri.startswith("api/"):
         return html
-    text = TABS.sub(
-        lambda found: "\n".join(line for _, line in titled(found[1])), with_catalogue(page.file.content_string)
-    )
+    text = TABS.sub(lambda found: "\n".join(line for _, line in titled(found[1])), filled(page.file.content_string))
     expected = MarkdownIt("commonmark").enable("table").render(text)
     for tag in ("ol", "ul", "li", "pre", "table", "img"):
         mine, theirs = (len(re.findall(rf"<{tag}\b", text)) for text in (html, expected))
@@ -206,17 +203,6 @@ def lines_of(text: str) -> list[tuple[str, bool]]:
         out.append((line, code or fence))
         code ^= fence
     return out
-
-
-def with_catalogue(markdown: str) -> str:
-    """With the table of all mistakes that `ue-rl check` names, where the page asks for it."""
-    if MISTAKES not in markdown:
-        return markdown
-    lines = ["| name | what is wrong | section |", "|---|---|---|"]
-    for mistake in runpy.run_path(str(ROOT / "ue_rl" / "compliance" / "mistakes.py"))["MISTAKES"].values():
-        section = re.sub(r"\(.*, (.*)\)", r"(\1)", mistake.section)
-        lines.append(f"| `{mistake.name}` | {mistake.title.replace('|', chr(92) + '|')} | {section} |")
-    return markdown.replace(MISTAKES, "\n".join(lines))
 
 
 def reference(package: str) -> str:

@@ -4,7 +4,7 @@
 
 Changes one thing at a time (an operator, a constant, a condition, a statement) in a copy of the checkout, runs the
 tests that cover the module, and prints what survived and a score for each module. Texts, type hints, logging and
-docstrings are left alone. docs/testing.md tells what survives today and why.
+docstrings are left alone. tests/README.md tells what survives today and why.
 """
 
 from __future__ import annotations

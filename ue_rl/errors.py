@@ -150,7 +150,7 @@ class UeRlError(Exception):
 
 
 class ConfigurationError(UeRlError, ValueError):
-    """A wrong argument or option."""
+    """A wrong argument, option or file, found before anything was sent."""
 
     _fault = "caller"
 
@@ -166,7 +166,7 @@ class TransportError(UeRlError):
 
 
 class EngineUnreachable(TransportError, ConnectionError):
-    """Nobody listens at the address, or the host name is unknown."""
+    """Nobody listens at the address, the host name is unknown, or there is no such shared memory."""
 
     _fault = "engine"
 
@@ -178,7 +178,7 @@ class EngineBusy(EngineUnreachable):
 
 
 class EngineTimeout(TransportError, TimeoutError):
-    """The engine did not answer within the deadline."""
+    """The engine did not answer, or did not read, within the deadline."""
 
     _fault = "engine"
 
@@ -190,35 +190,35 @@ class EngineDisconnected(TransportError, ConnectionError):
 
 
 class RingFull(TransportError, TimeoutError):
-    """A command ring stayed full until the deadline: the other side does not read it."""
+    """A command ring stayed full until the deadline: the other side does not read it. The connection stays usable."""
 
 
 class EngineNotStarted(TransportError):
-    """An engine's command ended, or did not listen, before its deadline."""
+    """The command of a launched engine ended, or did not listen, before its deadline."""
 
 
 class RestartsSpent(TransportError):
-    """An engine was lost more often than the run allows."""
+    """An engine was lost more often than the run allows (`--max-restarts`)."""
 
 
 class LearnerUnreachable(TransportError, ConnectionError):
-    """No RLlink server listens at the address."""
+    """No RLlink server of RLlib listens at the address."""
 
 
 class LearnerTimeout(TransportError, TimeoutError):
-    """The RLlink server did not answer within the deadline."""
+    """The RLlink server of RLlib did not answer within the deadline."""
 
     _fault = "server"
 
 
 class LearnerDisconnected(TransportError, ConnectionError):
-    """The RLlink server closed the connection or died."""
+    """The RLlink server of RLlib closed the connection or died."""
 
     _fault = "server"
 
 
 class ConnectionUnusable(TransportError):
-    """The connection was used after close() or after a failure."""
+    """The connection was used before connect(), after close() or after a failure."""
 
 
 class ProtocolError(UeRlError):
@@ -232,7 +232,7 @@ class HandshakeError(ProtocolError):
 
 
 class MalformedMessage(ProtocolError):
-    """An unparsable number, a missing or repeated field, a broken row."""
+    """A number that is none, a missing or repeated field, a flag other than 0 or 1, or a broken row."""
 
 
 class LineTooLong(ProtocolError):
@@ -246,15 +246,15 @@ class WrongCount(ProtocolError):
 
 
 class NonFiniteValue(ProtocolError, ValueError):
-    """NaN or infinity where a number belongs."""
+    """NaN, infinity or a value beyond float32 in an observation, a reward or an action."""
 
 
 class UnknownEnv(ProtocolError):
-    """An ENV id outside 0..num_envs-1, or one that is not this socket's."""
+    """An ENV id outside 0 to ENV_COUNT - 1, or one that is not this socket's."""
 
 
 class RepeatedEnv(ProtocolError):
-    """A second answer of an env where one was due."""
+    """An answer of an env that was not asked, or a second answer or request of one."""
 
     _fault = "engine"
 
@@ -264,19 +264,19 @@ class UnexpectedMessage(ProtocolError):
 
 
 class SegmentInvalid(ProtocolError):
-    """A shared-memory segment with an invalid header, region or ring."""
+    """A shared-memory header, region or ring that docs/shared-memory.md does not allow."""
 
     _fault = "engine"
 
 
 class CommandFailed(UeRlError):
-    """The engine answered a command with an error."""
+    """The engine answered a command with an error. The connection stays usable."""
 
     _fault = "engine"
 
 
 class ActionError(UeRlError, ValueError):
-    """The policy's actions have a wrong shape, dtype or value."""
+    """The policy's actions have a wrong shape, dtype or value. Nothing was sent."""
 
     _fault = "policy"
 
@@ -292,13 +292,13 @@ class SaveFailed(UeRlError):
 
 
 class UnsupportedNetwork(UeRlError):
-    """A policy that RLlib has sent cannot be rebuilt here."""
+    """A policy that RLlib has sent cannot be rebuilt here, or does not fit the engine."""
 
     _fault = "server"
 
 
 class ExportError(UeRlError):
-    """A policy that cannot be exported, or whose file differs from predict()."""
+    """A policy that cannot be exported, or whose file differs from predict(). No file is written."""
 
 
 class InferenceError(UeRlError):
@@ -314,6 +314,6 @@ class ModelMismatch(InferenceError):
 
 
 class ModelOutputError(InferenceError):
-    """The model gave NaN, or a wrong shape or dtype."""
+    """The model gave NaN, a wrong shape or dtype, or a choice that the space does not have."""
 
     _fault = "model"

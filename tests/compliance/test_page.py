@@ -1,22 +1,31 @@
-"""docs/checking.md: the catalogue of mistakes, the keys of the JSON and the options are those of `ue-rl check`."""
+"""docs/checking.md: its table of mistakes is the catalogue's, its keys and options are those of `ue-rl check`."""
 
 from __future__ import annotations
 
 import json
 import re
+import runpy
 from pathlib import Path
 
 from tests.harness.engines.mistaken import MistakenEngine
 from ue_rl import compliance
-from ue_rl.compliance import Options
+from ue_rl.compliance import MISTAKES, Options
 
-PAGE = Path(__file__).resolve().parents[2] / "docs" / "checking.md"
+ROOT = Path(__file__).resolve().parents[2]
+PAGE = ROOT / "docs" / "checking.md"
 
 
-def test_the_page_leads_to_the_catalogue() -> None:
-    text = PAGE.read_text("utf-8")
-    assert "(../ue_rl/compliance/mistakes.py)" in text
-    assert "<!-- mistakes of ue-rl check -->" in text  # on the site its table: docs/hooks.py
+def test_the_table_is_the_catalogue() -> None:
+    catalogue = runpy.run_path(str(ROOT / "docs" / "catalogue.py"))
+    assert PAGE.read_text("utf-8").count(catalogue["MARK"]) == 1
+    rows = [re.split(r"(?<!\\) \| ", line[2:-2]) for line in catalogue["table"]().splitlines()[2:]]
+    seen = [[re.sub(r"\\([|*])", r"\1", cell) for cell in row] for row in rows]
+    assert seen == [[f"`{m.name}`", m.title, m.cure, m.section] for m in MISTAKES.values()]
+
+
+def test_the_page_names_real_mistakes() -> None:
+    named = {name for name in re.findall(r"`([a-z]+(?:-[a-z]+)+)`", PAGE.read_text("utf-8")) if name != "ue-rl"}
+    assert named <= MISTAKES.keys()
 
 
 def test_the_keys_of_the_json_are_those_of_the_page() -> None:

@@ -3,7 +3,7 @@
 `ue_rl.system.compiled.load("kernels")` chooses between the two. Both have the functions below, with the same results
 and the same failure codes (docs/protocol.md is the grammar); the tests run both over the same traffic and compare every
 bit. Regular expressions do the scanning, Python's correctly rounded float() the reading, NumPy's shortest float32 text
-the writing. About 8 to 15 times slower than the compiled loops (docs/performance.md). No I/O, no state.
+the writing. About 55 times slower than the compiled loops (benchmarks/README.md). No I/O, no state.
 
 The decoders return the number of rows, negated where a row carries INFO, OPTIONS or SET; the encoders return the text.
 A failure of the first bad row is the tuple (code, env, field, position in data, got): rows before it have been written,

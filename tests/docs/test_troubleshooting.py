@@ -1,0 +1,30 @@
+"""docs/troubleshooting.md, by error: on the site each entry begins with the docstring of ue_rl/errors.py."""
+
+from __future__ import annotations
+
+import re
+import runpy
+from pathlib import Path
+
+from ue_rl import errors
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGE = ROOT / "docs" / "troubleshooting.md"
+
+
+def test_each_entry_begins_with_the_docstring() -> None:
+    text = runpy.run_path(str(ROOT / "docs" / "catalogue.py"))["filled"](PAGE.read_text("utf-8"))
+    begun = dict(re.findall(r"^### (\w+)\n\n(.+)$", text.partition("## By error")[2], re.M))
+    kinds = {k: v for k, v in vars(errors).items() if isinstance(v, type) and issubclass(v, errors.UeRlError)}
+    assert begun.keys() == kinds.keys()
+    for name, kind in kinds.items():
+        assert begun[name].startswith((kind.__doc__ or "").partition("\n")[0]), name
+    assert begun["EngineTimeout"].endswith(" Also a `TimeoutError`.")
+    assert begun["EngineBusy"].endswith(" Also an `EngineUnreachable`.")
+
+
+def test_the_entries_do_not_repeat_it() -> None:
+    text = PAGE.read_text("utf-8")
+    for kind in vars(errors).values():
+        if isinstance(kind, type) and issubclass(kind, errors.UeRlError):
+            assert (kind.__doc__ or "").partition("\n")[0] not in text, kind
