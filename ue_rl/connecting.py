@@ -283,7 +283,7 @@ def launch(
 
     Args:
         command: what starts an engine, without a shell: "./Game.sh --port {port} --envs {num_envs} --seed {seed}", its
-            words, or a preset such as "godot:PATH" (docs/launching.md). {engine} is the engine's number, from 0.
+            words, or a preset such as "godot:PATH" (docs/engines.md). {engine} is the engine's number, from 0.
             A program that listens on 7777 and knows no {port} can be started once.
         num_engines: how many. num_envs: envs of each; None: what the game has.
         seed: {seed} of the first engine; the others, and one that is started again, get others that follow from it.

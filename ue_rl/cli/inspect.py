@@ -13,7 +13,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ue_rl.buffers import StepBuffers
-from ue_rl.cli.common import console, engine_url, nul_terminated_option, seconds, two_columns
+from ue_rl.cli.common import (
+    channel_option,
+    console,
+    engine_url,
+    nul_terminated_option,
+    seconds,
+    transport_option,
+    two_columns,
+)
 from ue_rl.cli.inspect_notes import Seen, notes
 from ue_rl.compliance.sampling import Sampler
 from ue_rl.errors import printable
@@ -27,11 +35,19 @@ if TYPE_CHECKING:
 
 
 @click.command(short_help="Show an engine's handshake and speed.")
-@click.option("--host", default="127.0.0.1", show_default=True, help="A name, ADDRESS[:PORT], or shm://NAME.")
-@click.option("--port", type=click.IntRange(1, 65535), default=7777, show_default=True)
-@click.option("--transport", type=click.Choice(["auto", "tcp", "shm"]), default="auto", show_default=True)
-@click.option("--channel", type=click.Choice(["auto", "shared", "per_env"]), default="auto", show_default=True)
-@click.option("--steps", type=click.IntRange(0), default=200, show_default=True, help="Steps with random actions.")
+@click.option(
+    "--host", default="127.0.0.1", show_default=True, help="Address of the engine: NAME, NAME:PORT, or shm://NAME."
+)
+@click.option("--port", type=click.IntRange(1, 65535), default=7777, show_default=True, help="Port of the engine.")
+@transport_option
+@channel_option
+@click.option(
+    "--steps",
+    type=click.IntRange(0),
+    default=200,
+    show_default=True,
+    help="How many steps with random actions to take.",
+)
 @click.option(
     "--timeout", type=float, callback=seconds, default=10.0, show_default=True, help="Seconds to wait for each answer."
 )
@@ -40,9 +56,9 @@ def inspect(
     host: str, port: int, transport: str, channel: str, steps: int, timeout: float,
     nul_terminated: bool | None,
 ) -> None:  # fmt: skip
-    """Connect to an engine, show its handshake, spaces, wiring and latency, and what limits its speed.
+    """Show an engine's handshake, spaces, parameters, wiring and latency, and what limits its speed.
 
-    `ue-rl check` says whether the engine follows the protocol.
+    It takes steps with random actions. An engine with agents is not stepped.
     """
     from rich.text import Text
 
