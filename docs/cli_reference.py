@@ -33,36 +33,31 @@ Look up every command and option of `ue-rl` here; `ue-rl COMMAND --help` says th
 """
 EXAMPLES = {
     "train": """\
-ue-rl train --env Pendulum-v1 --algo sac --timesteps 20000    # any Gymnasium env
-ue-rl train --port 7777 --wait 60                             # a running game; waits until you press Play
+ue-rl train --env Pendulum-v1 --algo sac --timesteps 20000
+ue-rl train --port 7777 --wait 60
 ue-rl train --engine './Game.sh --port {port} --envs {num_envs}' --num-engines 4
-ue-rl train --host a:7001 --host b:7001 --reconnect 60        # two running games as one
+ue-rl train --host a:7001 --host b:7001 --reconnect 60
 ue-rl train --resume --run-id ppo-CartPole-v1-3 --timesteps 300000
 """,
     "serve": """\
 ue-rl serve --env CartPole-v1 --num-envs 8 --port 7777
-ue-rl serve --pettingzoo pettingzoo.classic.rps_v2
-ue-rl serve --mujoco arm.xml --task my_arm:Reach
 ue-rl serve --bridge my_game:MyBridge --num-envs 4
 """,
     "check": """\
 ue-rl check 127.0.0.1:7777
 ue-rl check --engine './Game.sh --port {port}'
 """,
-    "inspect": "ue-rl inspect --port 7777\n",
     "export": """\
 ue-rl export runs/first
-ue-rl export model.zip --output agent.onnx
 """,
     "play": "ue-rl play runs/first --env CartPole-v1 --episodes 5 --gif agent.gif\n",
-    "rllink": "ue-rl rllink --port 5555 --engine './Game.sh --port {port} --envs {num_envs}' --num-envs 16\n",
 }
 MORE = {
     "train": "What you can set: [training](training.md). What a run's folder holds: [saving](saving.md).",
-    "check": "More: [checking an engine](checking.md).",
-    "export": "More: [deploying a model](deploy.md).",
-    "policy-server": "More: [the policy server](policy-server.md).",
-    "rllink": "More: [RLlink](rllink.md).",
+    "check": "See [checking](checking.md).",
+    "export": "See [deploy](deploy.md).",
+    "policy-server": "See [policy server](policy-server.md).",
+    "rllink": "See [RLlink](rllink.md).",
 }
 WIDTH = 112
 

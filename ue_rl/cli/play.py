@@ -48,7 +48,7 @@ from ue_rl.cli.common import (
 @click.option(
     "--gif",
     type=click.Path(path_type=Path),
-    help="Film env 0 into this file; needs --env and Pillow; at most 500 steps or 128 MiB of pixels.",
+    help="Film env 0 of --env: 500 steps, or 128 MiB of pixels, at most. Needs Pillow.",
 )
 def play(
     model: Path, vecnormalize: Path | None, env: str | None, episodes: int, seed: int | None, json_file: Path | None,
