@@ -22,7 +22,7 @@ _DYING = 0.5  # seconds that an engine whose session has ended may take to end i
 @click.argument("url", default="127.0.0.1:7777", metavar="[URL]")
 @click.option(
     "--engine", metavar="COMMAND", help="Start the engine by this and end it afterwards: './Game.sh --port {port}', "
-    "or a preset such as godot:PATH. Leave URL out then.",
+    "or godot:PATH. Leave URL out then.",
 )  # fmt: skip
 @click.option(
     "--num-envs", type=click.IntRange(1), default=4, show_default=True, help="What {num_envs} in COMMAND becomes."
@@ -33,7 +33,7 @@ _DYING = 0.5  # seconds that an engine whose session has ended may take to end i
     callback=seconds,
     default=120.0,
     show_default=True,
-    help="Seconds that COMMAND may take to listen.",
+    help="Seconds that an engine may take to start.",
 )
 @click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Seed of actions and episodes.")
 @click.option("--strict", is_flag=True, help="What version 1 only tolerates fails, too.")

@@ -27,14 +27,22 @@ _RECENT = 100  # episodes of the mean return
 )
 @click.option(
     "--port", type=click.IntRange(1, 65535), default=5555, show_default=True,
-    help="env_config's port plus the env runner's number: 5555 with num_env_runners=0, else from 5556.",
+    help="env_config's port, plus the env runner's number.",
 )  # fmt: skip
 @click.option("--env", help="Play in this Gymnasium env.")
 @click.option("--env-kwargs", default="{}", metavar="JSON", help="Arguments for --env, as a JSON object.")
 @click.option("--engine", metavar="COMMAND", help="Start engines by this, as `ue-rl train` does.")
 @click.option("--connect", metavar="URL", multiple=True, help="A running engine, tcp://HOST:PORT; once for each.")
-@click.option("--num-envs", type=click.IntRange(1), default=8, show_default=True, help="How many envs each engine has.")
-@click.option("--num-engines", type=click.IntRange(1), default=1, show_default=True, help="How many engines to start.")
+@click.option(
+    "--num-envs", type=click.IntRange(1), default=8, show_default=True, help="How many envs each started engine has."
+)
+@click.option(
+    "--num-engines",
+    type=click.IntRange(1),
+    default=1,
+    show_default=True,
+    help="How many engines to start; each is a process.",
+)
 @click.option("--seed", type=click.IntRange(0), help="Seed of the actions and of each env's first episode.")
 @click.option("--steps", type=click.IntRange(1), help="Stop after this many env-steps.  [default: never]")
 @click.option("--dialect", type=click.Choice(["auto", "msgpack", "json"]), default="auto", show_default=True,
@@ -47,7 +55,7 @@ _RECENT = 100  # episodes of the mean return
 @click.option(
     "--default-network",
     is_flag=True,
-    help="Play with RLlib's default module and connectors, whatever its config names.",
+    help="Play with RLlib's default module, whatever its config names.",
 )
 @click.option(
     "--timeout",
