@@ -206,16 +206,26 @@ def lines_of(text: str) -> list[tuple[str, bool]]:
 
 
 def reference(package: str) -> str:
-    """Directives of mkdocstrings for all public names: a package imports them as `X as X`, or lists them."""
-    init = ROOT.joinpath(*package.split("."), "__init__.py")
-    tree = ast.parse(init.read_text("utf-8"))
+    """Directives of mkdocstrings for all public names, functions first; those of a module in the order of its file.
+
+    A package imports them as `X as X`; a module lists them as `__all__`, or they are its classes and functions.
+    """
+    place = ROOT.joinpath(*package.split("."))
+    is_package = place.is_dir()
+    tree = ast.parse((place / "__init__.py" if is_package else place.with_suffix(".py")).read_text("utf-8"))
     imports = [alias for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) for alias in node.names]
-    names = [alias.name for alias in imports if alias.asname == alias.name] or [
+    listed = [
         name
         for node in tree.body
         if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "__all__"
         for name in ast.literal_eval(node.value)
+        if not name.isupper()
     ]
+    names = [alias.name for alias in imports if alias.asname == alias.name] or listed
+    if not names and not is_package:
+        names = [node.name for node in tree.body if isinstance(node, ast.ClassDef) and node.name[0] != "_"]
+    elif is_package or not names:
+        names.sort(key=lambda name: (name[0].isupper(), name.lower()))
     if not names:
         log.warning("%s offers no name that docs/hooks.py finds", package)
-    return "\n\n".join(f"::: {package}.{name}" for name in sorted(names, key=str.lower))
+    return "\n\n".join(f"::: {package}.{name}" for name in names)

@@ -16,7 +16,7 @@ from ray.rllib.algorithms.ppo import PPOConfig
 import ue_rl.rllib
 
 add = (parser := argparse.ArgumentParser(description="PPO on the engines of a Ray cluster")).add_argument
-add("--engine", required=True, help="a command or preset, see docs/launching.md; its path is that of the nodes")
+add("--engine", required=True, help="a command or preset, see docs/engines.md; its path is that of the nodes")
 add("--address", default="auto", help="of the cluster; auto: the one that this machine is in")
 add("--num-env-runners", type=int, default=2, help="over all nodes; each takes one of the resource 'engine'")
 add("--num-envs", type=int, default=16, help="of each env runner")

@@ -175,20 +175,24 @@ def connect(
     render_mode: str | None = None,
     **options: Any,
 ) -> UnrealVecEnv:
-    """Connects to a running engine, or to several as one: their envs stand one after the other.
+    """Connects to a running engine and returns its envs as one VecEnv of Stable-Baselines3.
+
+        env = ue_rl.connect("tcp://127.0.0.1:7777")
+        model = PPO("MlpPolicy", env).learn(100_000)
 
     Args:
-        url: "tcp://HOST:PORT", or "shm://NAME" for shared memory by name; of several engines a list. They may have
-            different numbers of envs, and be reached in different ways; their spaces must agree.
-        transport: "auto": shared memory where the engine offers it and this machine is the engine's, else TCP;
-            "tcp": never; "shm": nothing else.
+        url: "tcp://HOST:PORT", or "shm://NAME" for shared memory by name. A list connects to several engines as one:
+            their envs stand one after the other. They may have different numbers of envs; their spaces must agree.
+        transport: "auto" takes shared memory where the engine offers it on this machine, else TCP. "tcp" and "shm"
+            take nothing else.
         max_episode_steps, monitor, copy, compute_reward, render_mode: see UnrealVecEnv.
-        options: of the connection: channel="auto"|"shared"|"per_env" (TCP), timeout=30.0 (seconds a step may take),
-            connect_timeout=None, wait=0.0 (seconds to keep trying while nobody listens), compiled=None,
-            nul_terminated=None (to SINGLE and RLBASE games with the deployed Unreal plugin, see docs/unreal.md).
-            Of engines that are lost (docs/engines.md): reconnect=0.0 (seconds to dial an engine again; 0: its loss ends
-            the connection), max_restarts=10 within restart_window=60.0 seconds for each engine, on_change=None (called
-            with each ue_rl.engines.lifecycle.Change).
+        options: of the connection. timeout=30.0: seconds that a step may take. wait=0.0: seconds to wait until the
+            engine listens. connect_timeout=None: seconds that the handshake may take. channel="auto": one socket for
+            all envs ("shared") or one for each ("per_env"). nul_terminated=None: send a NUL byte after each line; None:
+            only to the Unreal plugin's SINGLE and RLBASE. compiled=None: use the compiled codec where it is there.
+            Of engines that are lost (docs/engines.md): reconnect=0.0: seconds to dial a lost engine again; 0: its loss
+            is raised. max_restarts=10: how often within restart_window=60.0 seconds, for each engine. on_change=None:
+            called with each ue_rl.engines.lifecycle.Change.
 
     Raises:
         ConfigurationError: a wrong argument.
@@ -315,18 +319,21 @@ def launch(
     render_mode: str | None = None,
     **options: Any,
 ) -> UnrealVecEnv:
-    """Starts engines and connects to all of them; they end with `close()`, and whenever this process ends.
+    """Starts engines, connects to all of them, and returns their envs as one VecEnv of Stable-Baselines3.
+
+        env = ue_rl.launch("./Game.sh --port {port} --envs {num_envs}", num_engines=4, num_envs=16)  # 64 envs
+
+    They end with `close()`, and whenever this process ends.
 
     Args:
-        command: what starts an engine, without a shell: "./Game.sh --port {port} --envs {num_envs} --seed {seed}", its
-            words, or a preset such as "godot:PATH" (docs/launching.md). {engine} is the engine's number, from 0.
-            A program that listens on 7777 and knows no {port} can be started once.
-        num_engines: how many. num_envs: envs of each; None: what the game has.
-        seed: {seed} of the first engine; the others, and one that is started again, get others that follow from it.
-        output_dir: folder for what each engine prints, engine-0.log ..; None: not kept, shown in errors only.
-        start_timeout: seconds until an engine listens, and again until it has shaken hands.
-        max_restarts: an engine that is lost is started again, this often within `restart_window` seconds of play; 0:
-            never.
+        command: starts an engine, without a shell. {port}, {num_envs}, {seed} and {engine} (its number, from 0) are
+            filled in. It may be a list of words, or a preset such as "godot:PATH" (docs/engines.md). A program that
+            listens on 7777 and takes no {port} can be started once.
+        num_engines: how many engines to start. num_envs: envs of each; None: what the game has.
+        seed: {seed} of the first engine. Other engines and later starts get other numbers that follow from it.
+        output_dir: folder for what the engines print: engine-0.log and so on. None: it is shown in errors only.
+        start_timeout: seconds that an engine may take to listen, and again to shake hands.
+        max_restarts: how often a lost engine is started again within `restart_window` seconds of play; 0: never.
         on_change: called with each ue_rl.engines.lifecycle.Change.
         transport, max_episode_steps, monitor, copy, compute_reward, render_mode, options: as for `connect`.
 

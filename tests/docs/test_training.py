@@ -29,6 +29,8 @@ def options(kind: str, tmp_path: Path) -> Any:
 
 
 def test_the_yaml_of_the_page_is_understood(tmp_path: Path) -> None:
+    read = options("file", tmp_path)
+    assert (read.num_envs, read.hyperparameters["n_steps"]) == (16, 256)
     read = options("params", tmp_path)
     assert (read.params, read.time_scale) == ({"gravity": 3.7, "wind": [0, 2]}, 4)
     assert options("her", tmp_path).her == {"n_sampled_goal": 4, "goal_selection_strategy": "future"}

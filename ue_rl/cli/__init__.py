@@ -26,14 +26,14 @@ from ue_rl.errors import UeRlError, printable
 from ue_rl.system.lazy import install
 
 COMMANDS = {
-    "train": "Train a policy with Stable-Baselines3, in a running engine or an embedded one.",
-    "serve": "Host a Gymnasium or PettingZoo env, or a bridge class, as an engine.",
-    "check": "Say what an engine's side of the protocol does wrong, and what to do.",
-    "inspect": "Connect to an engine and show its handshake, spaces and speed.",
+    "train": "Train a policy in engines that run, or that it starts.",
+    "serve": "Host an env, a MuJoCo model or a bridge class as an engine.",
+    "check": "Say what an engine does wrong, and what to do.",
+    "inspect": "Show an engine's handshake, spaces and speed.",
     "init": "Write a config and a script to train in an engine.",
     "bench": "Measure the bridge on this machine.",
     "export": "Turn a trained model into a verified ONNX file.",
-    "play": "Let a trained policy act in an engine and report its returns.",
+    "play": "Let a policy play, and report its returns.",
     "policy-server": "Serve an ONNX policy to engines that cannot run it themselves.",
     "rllink": "Play for an RLlib learner, over RLlink.",
 }

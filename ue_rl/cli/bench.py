@@ -15,11 +15,16 @@ import click
 
 
 @click.command(short_help="Measure the bridge here.")
-@click.option("--num-envs", type=click.IntRange(1), default=16, show_default=True)
-@click.option("--repeats", type=click.IntRange(1), default=5, show_default=True)
-@click.option("--subproc/--no-subproc", default=True, help="Compare with SubprocVecEnv (one process per env).")
+@click.option("--num-envs", type=click.IntRange(1), default=16, show_default=True, help="How many envs.")
+@click.option("--repeats", type=click.IntRange(1), default=5, show_default=True, help="How often each is measured.")
+@click.option(
+    "--subproc/--no-subproc", default=True, help="Compare with SubprocVecEnv, one process per env.  [default: yes]"
+)
 def bench(num_envs: int, repeats: int, subproc: bool) -> None:
-    """Do-nothing envs behind each carrier, side by side: only the carrier is measured. Quote the ratios."""
+    """Measure the codec and the VecEnv on this machine, beside SubprocVecEnv.
+
+    The envs do nothing, so only the transport is measured. Quote the ratios, not the times.
+    """
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     import numpy as np
     from rich.console import Console

@@ -20,33 +20,37 @@ _DYING = 0.5  # seconds that an engine whose session has ended may take to end i
 @click.command(short_help="Say what an engine's side does wrong.")
 @click.argument("url", default="127.0.0.1:7777", metavar="[URL]")
 @click.option(
-    "--engine", metavar="COMMAND", help="Start the engine by this, and end it afterwards: './Game.sh --port {port}', "
-    "or a preset such as godot:PATH. URL is left out then.",
+    "--engine", metavar="COMMAND", help="Start the engine by this and end it afterwards: './Game.sh --port {port}', "
+    "or godot:PATH. Leave URL out then.",
 )  # fmt: skip
-@click.option("--num-envs", type=click.IntRange(1), default=4, show_default=True, help="For {num_envs} in COMMAND.")
-@click.option("--start-timeout", type=float, callback=seconds, default=120.0, show_default=True, help="For COMMAND.")
-@click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Of actions and episodes.")
-@click.option("--strict", is_flag=True, help="For an engine of protocol version 1: what is only tolerated fails, too.")
-@click.option("--base", is_flag=True, help="For the deployed Unreal plugin: its known limits are warnings.")
+@click.option(
+    "--num-envs", type=click.IntRange(1), default=4, show_default=True, help="What {num_envs} in COMMAND becomes."
+)
+@click.option(
+    "--start-timeout",
+    type=float,
+    callback=seconds,
+    default=120.0,
+    show_default=True,
+    help="Seconds that an engine may take to start.",
+)
+@click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Seed of actions and episodes.")
+@click.option("--strict", is_flag=True, help="What version 1 only tolerates fails, too.")
+@click.option("--base", is_flag=True, help="Known limits of the deployed Unreal plugin are warnings.")
 @nul_terminated_option
 @click.option(
     "--timeout", type=float, callback=seconds, default=2.0, show_default=True, help="Seconds to wait for each answer."
 )
-@click.option("--json", "as_json", is_flag=True, help="Write one JSON object, and nothing else.")
+@click.option("--json", "as_json", is_flag=True, help="Write one JSON object and nothing else.")
 @click.pass_context
 def check(
     context: click.Context, url: str, engine: str | None, num_envs: int, start_timeout: float, seed: int, strict: bool,
     base: bool, nul_terminated: bool | None, timeout: float, as_json: bool,
 ) -> int:  # fmt: skip
-    """Connect to an engine again and again, and say what its side of the protocol does wrong, how that was seen, what
-    the protocol says about it, and what to do.
+    """Say what an engine's side of the protocol does wrong, how that was seen, and what to do.
 
-    \b
-    URL is tcp://HOST:PORT, HOST:PORT, or shm://NAME for an engine that serves shared memory alone.
-    Exit code: 0 nothing FAILs, 1 something does, 2 the command line is wrong.
-    The last line counts the findings, and names the mistakes.
-
-    The engine must serve one trainer after the other; the deployed plugin serves one per Play.
+    URL is tcp://HOST:PORT, HOST:PORT, or shm://NAME. The exit code is 0 where nothing FAILs, else 1. The engine is
+    connected to many times; the deployed Unreal plugin serves one connection per Play.
     """
     if strict and base:
         raise click.UsageError("--strict is for engines of version 1, --base for the deployed plugin: give one of them")

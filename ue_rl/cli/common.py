@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from typing import IO, TYPE_CHECKING, Any, cast
 
@@ -35,10 +35,39 @@ def command_line() -> Iterator[None]:
         raise WrongCommandLine(error.message, **facts) from error
 
 
+class GroupedOption(click.Option):
+    """An option that stands under a heading of its command's help."""
+
+    def __init__(self, *args: Any, group: str, **more: Any) -> None:
+        super().__init__(*args, **more)
+        self.group = group
+
+
+class GroupedCommand(click.Command):
+    """A command whose help shows its options under headings, in the order of `groups`; --help under the last one."""
+
+    def __init__(self, *args: Any, groups: Sequence[str], **more: Any) -> None:
+        super().__init__(*args, **more)
+        self.groups = groups
+
+    def grouped(self, context: click.Context) -> dict[str, list[click.Parameter]]:
+        """The options by heading."""
+        found: dict[str, list[click.Parameter]] = {title: [] for title in self.groups}
+        for each in self.get_params(context):
+            found[getattr(each, "group", self.groups[-1])].append(each)
+        return found
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """See click.Command."""
+        for title, options in self.grouped(ctx).items():
+            with formatter.section(title):
+                formatter.write_dl([record for each in options if (record := each.get_help_record(ctx))])
+
+
 nul_terminated_option = click.option(
     "--nul-terminated/--no-nul-terminated",
     default=None,
-    help="A NUL byte behind each line.  [default: to the Unreal plugin's SINGLE and RLBASE]",
+    help="Send a NUL byte after each line.  [default: only to the Unreal plugin's SINGLE and RLBASE]",
 )
 
 
@@ -56,10 +85,29 @@ def flags(*options: Callable[[Any], Any]) -> Callable[[Any], Any]:
 def connection_flags(timeout: float, what: str) -> Callable[[Any], Any]:
     """The flags of a command that connects to a running engine; `timeout` seconds are the default for `what`."""
     return flags(
-        click.option("--host", default="127.0.0.1", show_default=True, help="A name, ADDRESS[:PORT], or shm://NAME."),
-        click.option("--port", type=click.IntRange(1, 65535), default=7777, show_default=True),
-        click.option("--transport", type=click.Choice(["auto", "tcp", "shm"]), default="auto", show_default=True),
-        click.option("--channel", type=click.Choice(["auto", "shared", "per_env"]), default="auto", show_default=True),
+        click.option(
+            "--host",
+            default="127.0.0.1",
+            show_default=True,
+            help="Address of the engine: NAME, NAME:PORT, or shm://NAME.",
+        ),
+        click.option(
+            "--port", type=click.IntRange(1, 65535), default=7777, show_default=True, help="Port of the engine."
+        ),
+        click.option(
+            "--transport",
+            type=click.Choice(["auto", "tcp", "shm"]),
+            default="auto",
+            show_default=True,
+            help="auto takes shared memory where both share a machine.",
+        ),
+        click.option(
+            "--channel",
+            type=click.Choice(["auto", "shared", "per_env"]),
+            default="auto",
+            show_default=True,
+            help="One socket for all envs, or one for each.",
+        ),
         click.option("--timeout", type=float, callback=seconds, default=timeout, show_default=True, help=what),
         nul_terminated_option,
     )

@@ -15,32 +15,31 @@ from ue_rl.training.found import Found, find, handshake_near, is_of_rllib, stati
 
 @click.command(short_help="Write a verified ONNX file.")
 @click.argument("model", metavar="MODEL|RUN", type=click.Path(path_type=Path))
-@click.option("--vecnormalize", type=click.Path(path_type=Path), help="The statistics that VecNormalize saved.")
+@click.option("--vecnormalize", type=click.Path(path_type=Path), help="VecNormalize's statistics for a model.zip.")
 @click.option(
     "--output",
     "-o",
     type=click.Path(path_type=Path),
     help="The file to write.  [default: beside MODEL, RUN/model.onnx]",
 )
+@click.option("--connect", metavar="URL", help="Ask this engine for names and order of the observation's numbers.")
+@click.option("--algo", help="The algorithm of the zip file.  [default: read from the file]")
+@click.option("--policy", help="Which policy to export, where an RLlib checkpoint has several.")
+@click.option("--stochastic", is_flag=True, help="The file samples its actions; a second input takes the noise.")
+@click.option("--flat", is_flag=True, help="One flat input for Dict observations. The Unreal plugin needs it.")
 @click.option(
-    "--connect", metavar="URL", help="Ask this engine for the names of its numbers and the order of its parts."
-)
-@click.option("--algo", help="The algorithm of the zip file.  [default: found out from the file]")
-@click.option("--policy", help="Which one, in a checkpoint of RLlib's with several.")
-@click.option("--stochastic", is_flag=True, help="Sample actions: a further input takes the noise.")
-@click.option("--flat", is_flag=True, help="One flat input for Dict observations, as the Unreal plugin needs it.")
-@click.option(
-    "--tolerance", type=float, help="Up to this difference, relative to the action range, an action equals predict()'s."
+    "--tolerance",
+    type=float,
+    help="Largest difference from predict() that is accepted, as a share of the action range.",
 )
 def export(
     model: Path, vecnormalize: Path | None, output: Path | None, algo: str | None, stochastic: bool, flat: bool,
     tolerance: float | None, connect: str | None, policy: str | None,
 ) -> None:  # fmt: skip
-    """Turn a model.zip into an ONNX file that acts as predict(deterministic=True) does, or refuse.
+    """Write a trained policy as an ONNX file that acts as the policy does, or refuse.
 
-    RUN is a folder: a run of `ue-rl train`, or one of its checkpoints; of RLlib's (--backend rllib), or what
-    Algorithm.save_to_path wrote, the file acts as forward_inference() does. The statistics and the handshake that a run
-    keeps are found by themselves. A model.zip and a checkpoint can run code: only give those that you trust.
+    MODEL is a model.zip. RUN is the folder of a run, of a checkpoint, or of RLlib's Algorithm.save_to_path. A model.zip
+    and a checkpoint can run code: only give those that you trust.
     """
     options: dict[str, Any] = {} if tolerance is None else {"tolerance": tolerance}
     options |= {"flat_input": flat}

@@ -62,8 +62,10 @@ env.close()
 @click.command(short_help="Write a config and a script for an engine.")
 @click.argument("url", default="127.0.0.1:7777", metavar="[URL]")
 @click.option("--output", default=".", metavar="FOLDER", type=click.Path(path_type=Path), help="[default: this one]")
-@click.option("--force", is_flag=True, help="Replace files that are there.")
-@click.option("--timeout", type=float, callback=seconds, default=10.0, show_default=True, help="Seconds to wait.")
+@click.option("--force", is_flag=True, help="Replace train.yaml and train.py if they are there.")
+@click.option(
+    "--timeout", type=float, callback=seconds, default=10.0, show_default=True, help="Seconds to wait for the engine."
+)
 def init(url: str, output: Path, force: bool, timeout: float) -> None:
     """Connect to an engine and write train.yaml and train.py for it.
 

@@ -28,11 +28,17 @@ if TYPE_CHECKING:
 
 @click.command(short_help="Show an engine's handshake and speed.")
 @connection_flags(10.0, "Seconds to wait for each answer.")
-@click.option("--steps", type=click.IntRange(0), default=200, show_default=True, help="Steps with random actions.")
+@click.option(
+    "--steps",
+    type=click.IntRange(0),
+    default=200,
+    show_default=True,
+    help="How many random steps to take.",
+)
 def inspect(host: str, port: int, steps: int, **options: Any) -> None:
-    """Connect to an engine, show its handshake, spaces, wiring and latency, and what limits its speed.
+    """Show an engine's handshake, spaces, parameters, wiring and latency, and what limits its speed.
 
-    `ue-rl check` says whether the engine follows the protocol.
+    It takes steps with random actions. An engine with agents is not stepped.
     """
     from rich.text import Text
 

@@ -20,28 +20,30 @@ from ue_rl.training.found import is_of_rllib, statistics_of
 
 @click.command(short_help="Let a policy act.")
 @click.argument("model", metavar="MODEL|RUN", type=click.Path(path_type=Path))
-@click.option("--vecnormalize", type=click.Path(path_type=Path), help="For a model.zip: VecNormalize's statistics.")
+@click.option("--vecnormalize", type=click.Path(path_type=Path), help="VecNormalize's statistics for a model.zip.")
 @connection_flags(30.0, "Seconds that a step may take.")
-@click.option("--env", help="Host this Gymnasium env instead of connecting to an engine.")
-@click.option("--num-envs", type=click.IntRange(1), default=1, show_default=True, help="Envs to host.")
-@click.option("--episodes", type=click.IntRange(1), default=10, show_default=True)
+@click.option("--env", help="Play in this Gymnasium env instead of an engine.")
+@click.option("--num-envs", type=click.IntRange(1), default=1, show_default=True, help="How many envs --env has.")
+@click.option("--episodes", type=click.IntRange(1), default=10, show_default=True, help="How many episodes to play.")
 @click.option("--max-episode-steps", type=click.IntRange(1), help="Cut episodes after this many steps.")
-@click.option("--seed", type=click.IntRange(0), help="Seed of the engine's episodes, if it takes any, and of noise.")
-@click.option("--json", "json_file", type=click.Path(path_type=Path), help="Write the episodes here.")
-@click.option("--csv", "csv_file", type=click.Path(path_type=Path), help="Write the episodes here.")
+@click.option(
+    "--seed", type=click.IntRange(0), help="Seed of the episodes (if the engine takes seeds) and of the noise."
+)
+@click.option("--json", "json_file", type=click.Path(path_type=Path), help="Write the episodes into this JSON file.")
+@click.option("--csv", "csv_file", type=click.Path(path_type=Path), help="Write the episodes into this CSV file.")
 @click.option(
     "--gif",
     type=click.Path(path_type=Path),
-    help="Film env 0 (with --env, if it draws): 500 steps, or 128 MiB of pixels, at most.",
+    help="Film env 0 of --env: 500 steps, or 128 MiB of pixels, at most. Needs Pillow.",
 )
 def play(
     model: Path, vecnormalize: Path | None, env: str | None, episodes: int, seed: int | None, json_file: Path | None,
     csv_file: Path | None, gif: Path | None, **connection: Any,
 ) -> None:  # fmt: skip
-    """Let MODEL (.onnx or .zip), or that of a RUN of `ue-rl train`, act in an engine and report its returns.
+    """Let MODEL (.onnx or .zip) or the model of a RUN play in an engine, and report returns and lengths.
 
-    The episodes are those of SB3's evaluate_policy with the same seed. Actions are deterministic, except those of a
-    file that was exported with --stochastic: there the same seed draws the same noise.
+    Actions are deterministic, except those of a file that was exported with --stochastic. It sets no parameters, and
+    takes no engine with agents.
     """
     from stable_baselines3.common.evaluation import evaluate_policy
 

@@ -23,17 +23,27 @@ _SECONDS = click.FloatRange(0.001)
 @click.command("policy-server", short_help="Serve a policy to engines.")
 @click.argument("model", type=click.Path(path_type=Path))
 @click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
-@click.option("--port", type=click.IntRange(0, 65535), default=7778, show_default=True, help="0 takes a free one.")
-@click.option("--max-engines", type=_SOME, default=1024, show_default=True, help="Connections at once.")
 @click.option(
-    "--max-batch", type=_SOME, default=4096, show_default=True, help="Observations per call; envs per engine."
+    "--port",
+    type=click.IntRange(0, 65535),
+    default=7778,
+    show_default=True,
+    help="Port to listen on; 0 takes a free one.",
+)
+@click.option("--max-engines", type=_SOME, default=1024, show_default=True, help="How many engines may be connected.")
+@click.option(
+    "--max-batch",
+    type=_SOME,
+    default=4096,
+    show_default=True,
+    help="Most observations in a call of the model, and envs of an engine.",
 )
 @click.option(
     "--max-wait", type=click.FloatRange(0), default=0.0, show_default=True,
     help="Seconds that an observation may wait for those of other engines.",
 )  # fmt: skip
 @click.option(
-    "--hello-timeout", type=_SECONDS, default=10.0, show_default=True, help="Seconds until an engine must say hello."
+    "--hello-timeout", type=_SECONDS, default=10.0, show_default=True, help="Seconds that an engine has to say hello."
 )
 @click.option(
     "--write-timeout", type=_SECONDS, default=10.0, show_default=True,
@@ -44,13 +54,12 @@ _SECONDS = click.FloatRange(0.001)
 )
 @click.option(
     "--every", type=_SECONDS, default=5.0, show_default=True,
-    help="Seconds between two lines of figures. A terminal shows a table instead.",
+    help="Seconds between two lines of figures; a terminal shows a table.",
 )  # fmt: skip
 def policy_server(model: Path, host: str, port: int, every: float, **limits: Any) -> None:
     """Serve MODEL.onnx: engines connect, send OBS lines and get ACT lines (docs/policy-server.md).
 
-    All engines' observations that arrive together are answered by one call of the model. A newer file is picked up
-    while it runs. Ctrl-C and SIGTERM stop it.
+    A newer file is picked up while it runs. Ctrl-C and SIGTERM stop it with exit code 0.
     """
     from rich.console import Console
 

@@ -19,27 +19,51 @@ _RECENT = 100  # episodes of the mean return
 
 
 @click.command(short_help="Play for an RLlib learner, over RLlink.")
-@click.option("--host", default="127.0.0.1", show_default=True, help="RLlib's: it listens on its own machine only.")
 @click.option(
-    "--port", type=click.IntRange(1, 65535), default=5555, show_default=True,
-    help="env_config's port + the env runner's number: 5555 with num_env_runners=0, else 5556 and up.",
-)  # fmt: skip
-@click.option("--env", help="Play a Gymnasium env.")
-@click.option("--env-kwargs", default="{}", metavar="JSON", help="Arguments for --env.")
-@click.option("--engine", metavar="COMMAND", help="Start engines by this, as `ue-rl train` does.")
-@click.option("--connect", metavar="URL", multiple=True, help="A running engine: tcp://HOST:PORT; several times.")
-@click.option("--num-envs", type=click.IntRange(1), default=8, show_default=True, help="Envs of each engine.")
-@click.option("--num-engines", type=click.IntRange(1), default=1, show_default=True)
-@click.option("--seed", type=click.IntRange(0), help="Of the actions' draws and of each env's first episode.")
-@click.option("--steps", type=click.IntRange(1), help="Stop after so many env-steps.  [default: never]")
-@click.option("--dialect", type=click.Choice(["auto", "msgpack", "json"]), default="auto", show_default=True)
-@click.option("--steps-per-sample", type=click.IntRange(1), help="Instead of what RLlib says that it wants.")
-@click.option("--activation", help="Of the policy's hidden layers, instead of what RLlib says: tanh, relu, silu ..")
-@click.option(
-    "--default-network", is_flag=True, help="RLlib's default module and connectors do, whatever its config names."
+    "--host",
+    default="127.0.0.1",
+    show_default=True,
+    help="Address of RLlib's server; it listens on its own machine only.",
 )
 @click.option(
-    "--timeout", type=float, callback=seconds, default=300.0, show_default=True, help="Seconds that RLlib may learn."
+    "--port", type=click.IntRange(1, 65535), default=5555, show_default=True,
+    help="env_config's port, plus the env runner's number.",
+)  # fmt: skip
+@click.option("--env", help="Play in this Gymnasium env.")
+@click.option("--env-kwargs", default="{}", metavar="JSON", help="Arguments for --env, as a JSON object.")
+@click.option("--engine", metavar="COMMAND", help="Start engines by this, as `ue-rl train` does.")
+@click.option("--connect", metavar="URL", multiple=True, help="A running engine, tcp://HOST:PORT; once for each.")
+@click.option(
+    "--num-envs", type=click.IntRange(1), default=8, show_default=True, help="How many envs each started engine has."
+)
+@click.option(
+    "--num-engines",
+    type=click.IntRange(1),
+    default=1,
+    show_default=True,
+    help="How many engines to start; each is a process.",
+)
+@click.option("--seed", type=click.IntRange(0), help="Seed of the actions and of each env's first episode.")
+@click.option("--steps", type=click.IntRange(1), help="Stop after this many env-steps.  [default: never]")
+@click.option("--dialect", type=click.Choice(["auto", "msgpack", "json"]), default="auto", show_default=True,
+    help="json for Ray 2.41 to 2.48, msgpack from 2.49 on.",
+)  # fmt: skip
+@click.option(
+    "--steps-per-sample", type=click.IntRange(1), help="env-steps in a message, instead of what RLlib asks for."
+)
+@click.option("--activation", help="Activation of the policy, instead of what RLlib says: tanh, relu, silu ..")
+@click.option(
+    "--default-network",
+    is_flag=True,
+    help="Play with RLlib's default module, whatever its config names.",
+)
+@click.option(
+    "--timeout",
+    type=float,
+    callback=seconds,
+    default=300.0,
+    show_default=True,
+    help="Seconds that RLlib may take to learn.",
 )
 @click.option(
     "--wait", type=float, callback=seconds_or_none, default=60.0, show_default=True,
@@ -47,14 +71,17 @@ _RECENT = 100  # episodes of the mean return
 )  # fmt: skip
 @click.option(
     "--reconnect", type=float, callback=seconds_or_none, default=60.0, show_default=True,
-    help="Seconds to wait for RLlib when it went away.",
+    help="Seconds to dial RLlib again when it went away.",
 )  # fmt: skip
-@click.option("--max-restarts", type=click.IntRange(0), default=10, show_default=True, help="Of each engine.")
+@click.option(
+    "--max-restarts",
+    type=click.IntRange(0),
+    default=10,
+    show_default=True,
+    help="How often each engine is started again.",
+)
 def rllink(steps: int | None, host: str, port: int, seed: int | None, **flags: Any) -> None:
-    """Take the policy of an RLlib learner, play by it, and send back the episodes, again and again.
-
-    RLlib is the server (EnvRunnerServerForExternalInference), see docs/rllink.md. Ctrl-C stops.
-    """
+    """Play with the policy of an RLlib learner, and send it the episodes (docs/rllink.md). Ctrl-C stops."""
     from ue_rl.rllink.client import RLlinkClient
     from ue_rl.rllink.messages import ServerConfig
 

@@ -19,17 +19,23 @@ from ue_rl.spec import ActionSpec
 @click.option("--env", help="A Gymnasium id, such as CartPole-v1.")
 @click.option("--pettingzoo", metavar="MODULE", help="A PettingZoo env, such as pettingzoo.classic.rps_v2.")
 @click.option("--mujoco", metavar="MODEL", help="A MuJoCo model: arm.xml, or a task by name, such as HalfCheetah.")
-@click.option("--task", metavar="MODULE:CLASS", help="With --mujoco: the MujocoTask.  [default: that of the name]")
-@click.option("--bridge", help="A bridge class instead, as module:Class; called with num_envs.")
-@click.option("--num-envs", type=click.IntRange(1), default=8, show_default=True)
+@click.option("--task", metavar="MODULE:CLASS", help="The MujocoTask for --mujoco.  [default: that of the name]")
+@click.option("--bridge", metavar="MODULE:CLASS", help="A bridge class of yours; called with num_envs.")
+@click.option("--num-envs", type=click.IntRange(1), default=8, show_default=True, help="How many envs.")
 @click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
-@click.option("--port", type=click.IntRange(0, 65535), default=7777, show_default=True, help="0 takes a free one.")
+@click.option(
+    "--port",
+    type=click.IntRange(0, 65535),
+    default=7777,
+    show_default=True,
+    help="Port to listen on; 0 takes a free one.",
+)
 @click.option("--tick-rate", type=float, help="Ticks per second, in real time.  [default: as fast as requests come]")
 @click.option("--shm", is_flag=True, help="Offer shared memory to trainers on this machine.")
-@click.option("--shm-name", metavar="NAME", help="Serve shm://NAME (or the path of a file) alone, without TCP.")
-@click.option("--images", is_flag=True, help="With --env: send images as images; needs --shm or --shm-name.")
-@click.option("--send-info", is_flag=True, help="Send info dicts along.")
-@click.option("--kwargs", default="{}", help="JSON object for whoever makes the env, or the bridge class.")
+@click.option("--shm-name", metavar="NAME", help="Serve only shm://NAME (or the path of a file), without TCP.")
+@click.option("--images", is_flag=True, help="Send the images of --env as images; needs --shm or --shm-name.")
+@click.option("--send-info", is_flag=True, help="Send the info dicts too.")
+@click.option("--kwargs", default="{}", help="Arguments for the env or the bridge class, as a JSON object.")
 def serve(
     env: str | None, pettingzoo: str | None, mujoco: str | None, task: str | None, bridge: str | None, num_envs: int,
     host: str, port: int, tick_rate: float | None, shm: bool, shm_name: str | None, images: bool, send_info: bool,
@@ -37,8 +43,7 @@ def serve(
 ) -> None:  # fmt: skip
     """Host an env, a MuJoCo model or a bridge class as an engine, until Ctrl-C, SIGTERM or SIGHUP.
 
-    Trainers connect one after the other: ue-rl train --port 7777, or ue_rl.connect("tcp://127.0.0.1:7777"). With --shm
-    they go over to shared memory by themselves; with --shm-name they attach: ue_rl.connect("shm://NAME").
+    It serves one trainer after the other.
     """
     if shm and shm_name is not None:
         raise click.UsageError("--shm offers shared memory over TCP, --shm-name serves without TCP: give one of them")

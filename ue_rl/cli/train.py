@@ -8,42 +8,69 @@ from typing import Any
 
 import click
 
-from ue_rl.cli.common import command_line, engine_url, flags, json_object, lasting_console
+from ue_rl.cli.common import (
+    GroupedCommand,
+    GroupedOption,
+    command_line,
+    engine_url,
+    flags,
+    json_object,
+    lasting_console,
+)
 from ue_rl.cli.logs import use_json, use_text
 from ue_rl.cli.train_report import lines, summary
 from ue_rl.errors import ConfigurationError
 from ue_rl.training.config import parse_param, parse_setting, resolve
 from ue_rl.training.directory import RunDirectory
-from ue_rl.training.options import DEFAULTS, ROWS
+from ue_rl.training.options import DEFAULTS, EVERYDAY, FOLDER, GROUPS, LEARNING, ROWS, SHOWN
 from ue_rl.training.report import Report
 from ue_rl.training.run import train as run_training
 
 Flag = Callable[[Any], Any]
 
+
+def _option(*names: str, group: str, **more: Any) -> Flag:
+    return click.option(*names, cls=GroupedOption, group=group, **more)
+
+
 # Flags that are no options of a run, or a part of one, by the option that they stand behind.
 _MORE: dict[str, list[Flag]] = {
-    "": [
-        click.option("--config", type=click.Path(path_type=Path), help="A YAML file: ours, or the Unreal plugin's own.")
-    ],
     "hyperparameters": [
-        click.option("--net-arch", help="Hidden layers, such as 64,64."),
-        click.option("--learning-rate", help="A number, or lin_0.001 for one that falls to 0."),
-        click.option("--n-steps", type=int, help="Steps per env and rollout (on-policy)."),
-        click.option("--batch-size", type=int),
-        click.option(
-            "--set", "settings", multiple=True, metavar="KEY=VALUE", help="Any further argument of the algorithm."
+        _option("--net-arch", group=LEARNING, help="Sizes of the hidden layers, such as 64,64."),
+        _option("--learning-rate", group=LEARNING, help="A number, or lin_0.001 for one that falls to 0."),
+        _option("--n-steps", group=LEARNING, type=int, help="Steps of each env in a rollout (PPO, A2C)."),
+        _option("--batch-size", group=LEARNING, type=int, help="Samples per update."),
+        _option(
+            "--set",
+            "settings",
+            group=LEARNING,
+            multiple=True,
+            metavar="KEY=VALUE",
+            help="Any further argument of the algorithm.",
+        ),
+    ],
+    "log_dir": [
+        _option(
+            "--config",
+            group=FOLDER,
+            type=click.Path(path_type=Path),
+            help="A YAML file with options: ours, or the Unreal plugin's own.",
         ),
     ],
     "run_id": [
-        click.option("--resume", is_flag=True, help="Continue a run: --run-id, or the newest of the task."),
-        click.option("--force", is_flag=True, help="Overwrite a run."),
+        _option(
+            "--resume",
+            group=EVERYDAY,
+            is_flag=True,
+            help="Go on with the run --run-id, or with the newest one of this task.",
+        ),
+        _option("--force", group=FOLDER, is_flag=True, help="Replace the run of this name."),
     ],
 }
 
 
 def _flags_of_the_table() -> Iterator[Flag]:
     """One for each option of a run, in the order of the table, and those that stand behind it."""
-    yield from _MORE[""]
     for name, row in ROWS.items():
         if row.help:
             yield _flag(name)
@@ -58,27 +85,28 @@ def _flag(name: str) -> Flag:
         text = {True: "yes", False: "no"}[default] if isinstance(default, bool) else default
         shown += f"  [default: {text:g}]" if isinstance(text, float) else f"  [default: {text}]"
     if row.kind.flag is bool:
-        return click.option(f"{word}/--no-{word[2:]}", name, default=None, help=shown)
+        return _option(f"{word}/--no-{word[2:]}", name, group=row.group, default=None, help=shown)
     kind = click.Choice(row.kind.flag) if isinstance(row.kind.flag, tuple) else row.kind.flag
-    return click.option(word, name, type=kind, help=shown, metavar=row.metavar, multiple=row.multiple)
+    return _option(word, name, group=row.group, type=kind, help=shown, metavar=row.metavar, multiple=row.multiple)
 
 
-@click.command(short_help="Train a policy.")
+@click.command(cls=GroupedCommand, groups=GROUPS, short_help="Train a policy.")
 @flags(*_flags_of_the_table())
-@click.option("--ui", is_flag=True, help="A live view of engines, returns and log, on a terminal.")
-@click.option(
+@_option("--ui", group=SHOWN, is_flag=True, help="A live view of engines, returns and log.")
+@_option(
     "--log-format",
+    group=SHOWN,
     type=click.Choice(["text", "json"]),
     default="text",
     show_default=True,
-    help="json: one object a line on stderr, also for each change of an engine's life.",
+    help="json writes the log to stderr, one object a line.",
 )
 def train(
     config: Path | None, resume: bool, force: bool, settings: tuple[str, ...], ui: bool, log_format: str, **given: Any
 ) -> None:
-    """Train a policy, in running engines, in engines that are started by a command, or in embedded ones.
+    """Train a policy in a running engine (--port), in engines that it starts (--engine), or in a Gymnasium env (--env).
 
-    Without arguments: PPO on CartPole-v1, hosted by an embedded engine and reached over shared memory.
+    Without options it trains PPO on CartPole-v1.
     """
     with command_line():
         if resume and force:

@@ -5,7 +5,7 @@
     unreal:PATH          a packaged Unreal game
     unreal-editor:PATH   a .uproject, run by the editor's executable as a game
 
-docs/launching.md explains each option and says which of them were run. What follows the path, after a blank, comes
+docs/engines.md, section 3, has the commands and says which were run. What follows the path, after a blank, comes
 right behind the path in the command: "unreal:Game.sh /Game/Maps/Train".
 """
 

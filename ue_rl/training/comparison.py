@@ -1,6 +1,6 @@
 """What a resumed run may do otherwise than before: each option is applied and said, or refused by name; never silent.
 
-See docs/saving.md, "Options that may change".
+See docs/saving.md, "What may change on `--resume`".
 """
 
 from __future__ import annotations

@@ -87,6 +87,18 @@ BOTH, ONLY = "", "Stable-Baselines3 does not have it"
 _SB3 = "train with --backend sb3"
 _LEAVE = f"leave it out, or {_SB3}"
 
+# The headings of `ue-rl train --help`, in their order.
+GROUPS = (
+    EVERYDAY := "Every day",
+    STARTED := "Engines that are started",
+    CONNECTION := "Running engines, and the connection",
+    GAME := "The game",
+    LEARNING := "Learning",
+    FOLDER := "The run's folder",
+    RAY := "Ray RLlib",
+    SHOWN := "What you see",
+)
+
 
 class Row(NamedTuple):
     """What the table says of an option beside its name, type and default.
@@ -97,6 +109,7 @@ class Row(NamedTuple):
         resume: APPLIED, UNSAID, or the cure with which another value is refused.
         rllib: BOTH backends have it, RLlib ONLY, or what to do instead with RLlib.
         flag: its name, where that is another one. metavar: of its value. multiple: it may be given several times.
+        group: under which heading of `ue-rl train --help` it stands; "": it has no flag.
     """
 
     kind: Kind
@@ -106,6 +119,7 @@ class Row(NamedTuple):
     flag: str = ""
     metavar: str | None = None
     multiple: bool = False
+    group: str = ""
 
 
 def option(default: Any, kind: Kind, help: str = "", **more: Any) -> Any:
@@ -123,117 +137,198 @@ class TrainOptions:
     backend: str = option(
         "sb3",
         TEXT,
-        "Who learns: sb3 (Stable-Baselines3), or rllib (Ray; see docs/rllib.md).",
+        "The library that learns: sb3 (Stable-Baselines3) or rllib (Ray RLlib).",
         resume="leave it out: the run goes on with {before}; with another backend begin a new run",
+        group=RAY,
     )
     algo: str = option(
         "ppo",
         TEXT,
-        "ppo, a2c, sac, td3, ddpg, dqn; sb3-contrib: trpo, tqc, qrdqn, recurrentppo, maskable_ppo; "
-        "rllib: ppo, appo, impala, sac, dqn.",
+        "ppo, a2c, sac, td3, ddpg, dqn; with sb3-contrib trpo, tqc, qrdqn, recurrentppo, maskable_ppo; "
+        "with RLlib ppo, appo, impala, sac, dqn.",
         resume="leave it out: the saved networks are those of {before}; for another algorithm begin a new run",
+        group=EVERYDAY,
     )
     env: str | None = option(
-        None, TEXT, f"Gymnasium id for the embedded engine.  [default: {DEFAULT_ENV}]", resume=NEW_RUN
+        None,
+        TEXT,
+        f"Train on this Gymnasium env instead of a game.  [default: {DEFAULT_ENV}]",
+        resume=NEW_RUN,
+        group=EVERYDAY,
     )
-    env_kwargs: dict[str, Any] = option({}, MAPPING, "JSON object for gymnasium.make.")
+    env_kwargs: dict[str, Any] = option({}, MAPPING, "Arguments for --env, as a JSON object.", group=STARTED)
     engine: str | None = option(
         None,
         TEXT,
-        "Start engines by this: './Game.sh --port {port} --envs {num_envs}', or a preset such as "
-        "godot:PATH, unity:PATH, unreal:PATH, unreal-editor:PATH.",
+        "Start the game by this: './Game.sh --port {port} --envs {num_envs}', or godot:PATH, unity:PATH, unreal:PATH, "
+        "unreal-editor:PATH.",
         metavar="COMMAND",
+        group=EVERYDAY,
     )
-    num_engines: int = option(1, POSITIVE, "How many are started, each a process of its own.")
-    num_envs: int = option(8, POSITIVE, "Envs of each engine that is started.")
+    num_engines: int = option(1, POSITIVE, "How many engines to start; each is a process.", group=STARTED)
+    num_envs: int = option(8, POSITIVE, "How many envs each started engine has.", group=EVERYDAY)
     num_env_runners: int | None = option(
-        None, COUNT, "rllib: processes that play; --num-envs is of each.  [default: 2]", rllib=ONLY
+        None,
+        COUNT,
+        "Processes that play; each has --num-envs envs.  [default: 2]",
+        rllib=ONLY,
+        group=RAY,
     )
     ray_address: str | None = option(
-        None, TEXT, "rllib: a cluster that runs already: auto, or HOST:PORT.  [default: start one here]", rllib=ONLY
+        None,
+        TEXT,
+        "A running Ray cluster: auto, or HOST:PORT.  [default: start one here]",
+        rllib=ONLY,
+        group=RAY,
     )
     num_learners: int | None = option(
-        None, COUNT, "rllib: processes that learn; 0: this one.  [default: 0]", rllib=ONLY
+        None,
+        COUNT,
+        "Processes that learn; 0: this one.  [default: 0]",
+        rllib=ONLY,
+        group=RAY,
     )
-    num_gpus_per_learner: float | None = option(None, NUMBER, "rllib: GPUs of each of them.  [default: 0]", rllib=ONLY)
-    start_timeout: float = option(120.0, DEADLINE, "Seconds that an engine may take to start.")
-    max_restarts: int = option(10, COUNT, "A lost engine is started again, so often ..")
-    restart_window: float = option(60.0, DEADLINE, ".. within this many seconds.")
+    num_gpus_per_learner: float | None = option(
+        None,
+        NUMBER,
+        "GPUs of each learner.  [default: 0]",
+        rllib=ONLY,
+        group=RAY,
+    )
+    start_timeout: float = option(120.0, DEADLINE, "Seconds that an engine may take to start.", group=STARTED)
+    max_restarts: int = option(
+        10, COUNT, "How often a lost engine is started again within --restart-window.", group=STARTED
+    )
+    restart_window: float = option(60.0, DEADLINE, "The seconds within which --max-restarts counts.", group=STARTED)
     host: str | list[str] | None = option(
         None,
         TEXTS,
-        "Connect to a running engine instead: a name, an address, NAME:PORT, or shm://NAME; once for each engine.",
+        "Address of a running engine: NAME, NAME:PORT or shm://NAME; once for each.",
         metavar="HOST",
         multiple=True,
+        group=CONNECTION,
     )
-    port: int | None = option(None, PORT, "Its port.  [default: 7777]")
-    reconnect: float = option(0.0, SECONDS, "Dial a running engine again, for so many seconds.")
-    wait: float = option(0.0, SECONDS, "Keep trying to connect this many seconds.")
-    transport: str = option("auto", TRANSPORT, "auto: shared memory where the engine offers it and both can.")
-    channel: str = option("auto", CHANNEL, "The wiring.", rllib="leave it out: the wiring is found out")
+    port: int | None = option(
+        None, PORT, "Connect to the running engine on this port; with --host alone 7777.", group=EVERYDAY
+    )
+    reconnect: float = option(
+        0.0, SECONDS, "Seconds to dial a lost running engine again; 0: its loss ends the run.", group=CONNECTION
+    )
+    wait: float = option(0.0, SECONDS, "Seconds to wait until the engine listens.", group=CONNECTION)
+    transport: str = option(
+        "auto",
+        TRANSPORT,
+        "auto takes shared memory where both share a machine.",
+        group=CONNECTION,
+    )
+    channel: str = option(
+        "auto",
+        CHANNEL,
+        "One socket for all envs, or one for each.",
+        rllib="leave it out: the wiring is found out",
+        group=CONNECTION,
+    )
     nul_terminated: bool | None = option(
-        None, SWITCH, "A NUL byte behind each line.  [default: to the Unreal plugin's SINGLE and RLBASE]", rllib=_LEAVE
+        None,
+        SWITCH,
+        "Send a NUL byte after each line.  [default: only to the Unreal plugin's SINGLE and RLBASE]",
+        rllib=_LEAVE,
+        group=CONNECTION,
     )
-    timeout: float = option(30.0, DEADLINE, "Seconds a step may take.")
-    timesteps: int = option(100_000, POSITIVE, "env-steps in all.")
-    seed: int | None = option(None, SEED, "Same seed, same run (where the engine takes seeds).", resume=NEW_RUN)
+    timeout: float = option(30.0, DEADLINE, "Seconds that a step may take.", group=CONNECTION)
+    timesteps: int = option(100_000, POSITIVE, "env-steps of the whole run, over all envs.", group=EVERYDAY)
+    seed: int | None = option(
+        None, SEED, "Same seed, same run, where the engine takes seeds.", resume=NEW_RUN, group=LEARNING
+    )
     policy: str = option(
         "auto",
         TEXT,
-        "SB3's policy class.  [default: by the observation space]",
+        "Stable-Baselines3's policy class.  [default: by the observation space]",
         resume="leave it out: the saved networks have their shape; for another one begin a new run",
         rllib="leave it out; --net-arch and --set model_config={..} say what the networks are",
+        group=LEARNING,
     )
-    hyperparameters: dict[str, Any] = option({}, MAPPING, resume=UNSAID)
-    normalize: bool = option(False, SWITCH, "VecNormalize, saved with the model.", resume=NEW_RUN, rllib=_LEAVE)
+    hyperparameters: dict[str, Any] = option({}, MAPPING, resume=UNSAID, group=LEARNING)
+    normalize: bool = option(
+        False,
+        SWITCH,
+        "Normalise observations and rewards (VecNormalize); saved with the model.",
+        resume=NEW_RUN,
+        rllib=_LEAVE,
+        group=LEARNING,
+    )
     max_episode_steps: int | None = option(
         None,
         POSITIVE,
         "Cut episodes after this many steps.",
-        rllib=f"let the engine cut its episodes (TRUNC), or {_SB3}",
+        rllib="let the engine cut its episodes (TRUNC), or train with --backend sb3",
+        group=GAME,
     )
     params: dict[str, Any] = option(
         {},
         MAPPING,
-        "A parameter of the game, or NAME=LOW..HIGH: drawn anew for each episode.",
+        "Set a parameter of the game; NAME=LOW..HIGH draws it anew for each episode.",
         flag="param",
         metavar="NAME=VALUE",
         multiple=True,
+        group=GAME,
     )
-    time_scale: float | None = option(None, SCALE, "How fast the game runs, 1 is real time.")
+    time_scale: float | None = option(None, SCALE, "How fast the game runs; 1 is real time.", group=GAME)
     curriculum: Any = option(None, LESSONS, rllib=_LEAVE)
     her: dict[str, Any] | None = option(None, MAPPING, resume=NEW_RUN, rllib=_LEAVE)
     group: str | None = option(
-        None, TEXT, "Of an engine with several groups of agents, the one that learns.", resume=NEW_RUN, rllib=_LEAVE
+        None,
+        TEXT,
+        "The group of agents that learns, where the engine has several.",
+        resume=NEW_RUN,
+        rllib=_LEAVE,
+        group=GAME,
     )
     others: dict[str, Any] = option({}, MAPPING, rllib=_LEAVE)
     self_play: dict[str, Any] | None = option(None, MAPPING, resume=NEW_RUN, rllib=_LEAVE)
     device: str = option(
         "auto",
         TEXT,
-        "cpu, cuda or auto.",
+        "Where torch computes: cpu, cuda or auto.",
         rllib="leave it out: --num-gpus-per-learner puts the learner on a GPU, env runners compute on CPUs",
+        group=LEARNING,
     )
-    threads: int | None = option(None, POSITIVE, "torch's threads.  [default: half the cores]")
-    log_dir: str = option("runs", TEXT, "Where runs are kept.", resume=UNSAID)
-    run_id: str | None = option(None, TEXT, "The run's folder.  [default: ALGO-ENV-N]", resume=UNSAID)
+    threads: int | None = option(
+        None, POSITIVE, "How many threads torch uses.  [default: half the cores]", group=LEARNING
+    )
+    log_dir: str = option("runs", TEXT, "The folder that holds all runs.", resume=UNSAID, group=FOLDER)
+    run_id: str | None = option(
+        None,
+        TEXT,
+        "The name of the run and of its folder.  [default: such as ppo-CartPole-v1-1]",
+        resume=UNSAID,
+        group=EVERYDAY,
+    )
     init_from: str | None = option(
         None,
         TEXT,
-        "Start with the weights of this model.zip.",
+        "Start with the weights of this run, checkpoint or model.zip.",
         resume="leave it out: the run goes on with its own weights",
         rllib=_LEAVE,
+        group=LEARNING,
     )
-    save_freq: int = option(50_000, POSITIVE, "env-steps between checkpoints.")
-    save_minutes: float = option(5.0, MINUTES, "Minutes between checkpoints; 0: --save-freq alone.")
-    keep: int = option(3, POSITIVE, "How many checkpoints are kept.")
-    save_replay_buffer: bool = option(True, SWITCH, "The newest checkpoint holds it, as far as it is filled.")
+    save_freq: int = option(50_000, POSITIVE, "env-steps between checkpoints.", group=FOLDER)
+    save_minutes: float = option(5.0, MINUTES, "Minutes between checkpoints; 0: only --save-freq counts.", group=FOLDER)
+    keep: int = option(3, POSITIVE, "How many checkpoints are kept.", group=FOLDER)
+    save_replay_buffer: bool = option(True, SWITCH, "Keep the replay buffer in the newest checkpoint.", group=FOLDER)
     eval_episodes: int | None = option(
-        None, COUNT, "Evaluate on this many episodes at the end.  [default: 20 embedded, else 0]"
+        None,
+        COUNT,
+        "Episodes of the evaluation at the end.  [default: 20 with --env, else 0]",
+        group=FOLDER,
     )
-    export: bool = option(True, SWITCH, "Write model.onnx, at the end and with each checkpoint.")
+    export: bool = option(True, SWITCH, "Write model.onnx at the end and with each checkpoint.", group=FOLDER)
     verbose: int = option(
-        0, COUNT, "SB3's verbosity.", rllib="leave it out: run.log and the tables in the run's folder have everything"
+        0,
+        COUNT,
+        "Stable-Baselines3's verbosity: 0, 1 or 2.",
+        rllib="leave it out: run.log and the tables in the run's folder have everything",
+        group=SHOWN,
     )
 
     @property

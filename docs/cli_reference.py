@@ -1,0 +1,132 @@
+"""Writes docs/cli.md from the commands and options of `ue-rl`: python docs/cli_reference.py
+
+What a flag means is said once, in its help; what is said here beside it are the beginning of the page and examples.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import inspect
+import re
+import textwrap
+from pathlib import Path
+
+import click
+
+from ue_rl.cli import COMMANDS, cli
+from ue_rl.cli.common import GroupedCommand
+
+PAGE = Path(__file__).resolve().parent / "cli.md"
+BEGINNING = """\
+<!-- Written by `python docs/cli_reference.py` from the commands themselves: change their help, not this page. -->
+
+# The command line
+
+Look up every command and option of `ue-rl` here; `ue-rl COMMAND --help` says the same. To begin, see the
+[quickstart](quickstart.md).
+
+- `--num-envs=8` is an option with its default. Of several words, such as `auto|tcp|shm`, the first is the default.
+- An error is one sentence with a cure ([troubleshooting](troubleshooting.md)). `ue-rl --debug COMMAND` shows the
+  traceback and the log.
+- Exit codes: 0 done, 1 the run failed, 2 the command line is wrong. Ctrl-C: 130, SIGTERM: 143, SIGHUP (the terminal was
+  closed): 129.
+"""
+EXAMPLES = {
+    "train": """\
+ue-rl train --env Pendulum-v1 --algo sac --timesteps 20000
+ue-rl train --port 7777 --wait 60
+ue-rl train --engine './Game.sh --port {port} --envs {num_envs}' --num-engines 4
+ue-rl train --host a:7001 --host b:7001 --reconnect 60
+ue-rl train --resume --run-id ppo-CartPole-v1-3 --timesteps 300000
+""",
+    "serve": """\
+ue-rl serve --env CartPole-v1 --num-envs 8 --port 7777
+ue-rl serve --bridge my_game:MyBridge --num-envs 4
+""",
+    "check": """\
+ue-rl check 127.0.0.1:7777
+ue-rl check --engine './Game.sh --port {port}'
+""",
+    "export": """\
+ue-rl export runs/first
+""",
+    "play": "ue-rl play runs/first --env CartPole-v1 --episodes 5 --gif agent.gif\n",
+}
+MORE = {
+    "train": "What you can set: [training](training.md). What a run's folder holds: [saving](saving.md).",
+    "check": "See [checking](checking.md).",
+    "export": "See [deploy](deploy.md).",
+    "policy-server": "See [policy server](policy-server.md).",
+    "rllink": "See [RLlink](rllink.md).",
+}
+WIDTH = 112
+
+
+def page() -> str:
+    """The whole page."""
+    context = click.Context(cli, info_name="ue-rl")
+    out, seen = [BEGINNING], {}
+    for name in COMMANDS:
+        command = cli.get_command(context, name)
+        assert command is not None
+        out.append(section(name, command, seen))
+    return "".join(out)
+
+
+def section(name: str, command: click.Command, seen: dict[tuple[str, str], str]) -> str:
+    """One command: what it does, examples, its options as its help groups them.
+
+    Args:
+        seen: the options of the commands before, and whose they are; gets those of this one.
+    """
+    arguments = [each for each in command.params if isinstance(each, click.Argument)]
+    words = "".join(f" {each.metavar or str(each.name).upper()}" for each in arguments)
+    text = inspect.cleandoc(command.help or "").replace("\b\n", "")
+    out = [f"\n## {name}{words}\n\n{text}\n"]
+    if name in EXAMPLES:
+        out.append(f"\n```bash\n{EXAMPLES[name]}```\n")
+    if name in MORE:
+        out.append(f"\n{MORE[name]}\n")
+    groups = command.grouped(click.Context(command)) if isinstance(command, GroupedCommand) else {"": command.params}
+    formatter, same = click.HelpFormatter(width=WIDTH), {}
+    for title, parameters in groups.items():
+        rows = []
+        for row in map(described, parameters):
+            if row and (whose := seen.setdefault(row, name)) != name:
+                same.setdefault(whose, []).append(row[0])
+            elif row:
+                rows.append(row)
+        with formatter.section(title) if title else contextlib.nullcontext():
+            formatter.write_dl(rows)
+    lines = formatter.getvalue().strip("\n").splitlines()
+    for whose, names in same.items():
+        lines += textwrap.wrap(f"As of {whose}: {', '.join(names)}", WIDTH, break_on_hyphens=False)
+    return "".join([*out, "\n```text\n", *(f"{line.rstrip()}\n" for line in lines), "```\n"])
+
+
+def described(parameter: click.Parameter) -> tuple[str, str] | None:
+    """What is typed and what it means; None: no option, or --help, which all have."""
+    if not isinstance(parameter, click.Option) or "--help" in parameter.opts:
+        return None
+    said = re.fullmatch(r"(.*?)(?:\s+\[default: (.*)\])?", parameter.help or "", re.S)
+    assert said is not None
+    meaning, default = " ".join(said[1].split()), said[2]
+    if parameter.show_default:
+        default = f"{parameter.default:g}" if isinstance(parameter.default, float) else str(parameter.default)
+    names = ", ".join(sorted(parameter.opts, key=len))
+    if parameter.is_flag:
+        meaning += f" Default: {default}." if default and parameter.secondary_opts else ""
+        return "/".join([names, *parameter.secondary_opts]), meaning
+    value = parameter.metavar or parameter.type.name.upper().removesuffix(" RANGE")
+    if isinstance(parameter.type, click.Choice):
+        value = "|".join(parameter.type.choices)
+        meaning += "" if default == parameter.type.choices[0] else f" Default: {default}."
+    elif default and " " not in default and (default[0].isdigit() or not parameter.type.name.startswith(("i", "f"))):
+        value = default
+    elif default:
+        meaning += f" Default: {default}."
+    return f"{names}{' ' if '=' in value else '='}{value}", meaning
+
+
+if __name__ == "__main__":
+    PAGE.write_text(page(), "utf-8")

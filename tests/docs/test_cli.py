@@ -1,0 +1,46 @@
+"""docs/cli.md is what docs/cli_reference.py writes from the commands; the help of `ue-rl train` is in groups."""
+
+from __future__ import annotations
+
+import runpy
+from pathlib import Path
+
+import click
+
+from ue_rl.cli import cli
+from ue_rl.cli.common import GroupedCommand
+from ue_rl.training.options import EVERYDAY, GROUPS, ROWS
+
+DOCS = Path(__file__).resolve().parents[2] / "docs"
+
+
+def test_the_page_is_that_of_the_commands() -> None:
+    script = runpy.run_path(str(DOCS / "cli_reference.py"))
+    assert script["PAGE"].read_text("utf-8") == script["page"](), "python docs/cli_reference.py"
+
+
+def test_the_page_has_every_option_of_every_command() -> None:
+    context = click.Context(cli)
+    for part in (DOCS / "cli.md").read_text("utf-8").split("\n## ")[1:]:
+        command = cli.get_command(context, part.split()[0])
+        assert command is not None
+        named = {word for each in command.params for word in (*each.opts, *each.secondary_opts) if word[:2] == "--"}
+        assert [word for word in sorted(named) if word not in part] == []
+
+
+def test_the_help_of_train_begins_with_eight_options() -> None:
+    context = click.Context(cli)
+    train = cli.get_command(context, "train")
+    assert isinstance(train, GroupedCommand)
+    groups = train.grouped(click.Context(train))
+    assert list(groups) == list(GROUPS)
+    assert len(groups[EVERYDAY]) == 8
+    assert all(groups.values())
+    assert sum(map(len, groups.values())) == len(train.params) + 1  # --help
+    shown = train.get_help(click.Context(train, info_name="ue-rl train"))
+    at = [shown.index(f"\n{title}:\n") for title in GROUPS]
+    assert at == sorted(at)
+
+
+def test_an_option_with_a_flag_has_a_group() -> None:
+    assert [name for name, row in ROWS.items() if bool(row.help) and row.group not in GROUPS] == []
