@@ -33,7 +33,6 @@ from ue_rl.engines.transport import EnginesTransport
 from ue_rl.engines.url_engine import UrlEngine
 from ue_rl.envs.vec_env import UnrealVecEnv
 from ue_rl.spec import Channel, EnvSpec
-from ue_rl.transport import Transport
 from ue_rl.wire import Codec, encode_handshake
 
 Opened: TypeAlias = "tuple[UnrealVecEnv, Callable[[], None]]"
@@ -73,7 +72,7 @@ class Counter:
         self.host.__exit__(None, None, None)
 
 
-def joined(urls: Sequence[str], transport: str) -> Transport:
+def joined(urls: Sequence[str], transport: str) -> Any:
     """One connection as it is, several as one."""
     if len(urls) == 1:
         return open_transport(urls[0], transport)

@@ -36,7 +36,7 @@ ROWS = (
     Place("ue_rl/training/", "a training run",
           "compliance/ saving/ agents/ connecting.py launching/ engines/ inference/ envs/ calls/ wire/"),
     Place("ue_rl/compliance/", "`ue-rl check`: what an engine does wrong",
-          "compliance/checks/ connecting.py connections/tcp/ shm/ wire/"),
+          "compliance/checks/ connecting.py shm/ wire/"),
     Place("ue_rl/compliance/checks/", "one check after another", "compliance/ wire/"),
     Place("ue_rl/testing/", "tests of engines and trainers", "testing/engines/ bridges/ carriers/ wire/"),
     Place("ue_rl/testing/engines/", "engines for tests, also broken ones",

@@ -21,7 +21,7 @@ from ue_rl.carriers.checks import check_actions
 from ue_rl.connections.tcp.greeting import accept_seconds, open_env_links, shake_hands
 from ue_rl.connections.tcp.link import Link, engine_gone, engine_late
 from ue_rl.connections.tcp.numbers import Numbers, ask_anything
-from ue_rl.connections.tcp.wirings import PerEnvWiring, SharedWiring, Wiring, needs_nuls, nul_terminated
+from ue_rl.connections.tcp.wirings import PerEnvWiring, SharedWiring, Wiring
 from ue_rl.errors import (
     ConfigurationError,
     EngineDisconnected,
@@ -36,6 +36,7 @@ from ue_rl.wire import Codec
 from ue_rl.wire.calls import PICTURE_LIMIT
 from ue_rl.wire.kernels_writing import end_line
 from ue_rl.wire.limits import require_lines
+from ue_rl.wire.nuls import needs_nuls, nul_terminated
 
 _log = logging.getLogger("ue_rl.connections")
 

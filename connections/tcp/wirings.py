@@ -17,16 +17,15 @@ from ue_rl.buffers import Resets, StepBuffers
 from ue_rl.connections.tcp.link import HINT_AFTER, Link, late_line, readable, unfinished_hint
 from ue_rl.connections.tcp.numbers import Numbers
 from ue_rl.errors import ConfigurationError, EngineDisconnected, LineTooLong, TransportError, UeRlError
-from ue_rl.spec import EnvSpec, EnvType
 from ue_rl.system.compiled import load
 from ue_rl.system.spin import TCP_SLICE_MS, TRAINER_SPIN_US
 from ue_rl.wire import Codec
 from ue_rl.wire.limits import MAX_LINE
+from ue_rl.wire.nuls import nul_terminated
 from ue_rl.wire.row_keys import UnknownFields
 
 _log = logging.getLogger("ue_rl.connections")
 
-_PLUGIN_READ = 1024  # bytes that the deployed plugin reads at a time
 _MOST = 2**31 - 1  # bytes of all lines that are being received: places in them are int32
 
 
@@ -306,25 +305,6 @@ class PerEnvWiring:
         for i, count in enumerate(self._fill.tolist()):
             data[i * wider : i * wider + count] = self._data[i * self._stride : i * self._stride + count]
         self._data, self._stride = data, wider
-
-
-def needs_nuls(spec: EnvSpec, asked: bool | None) -> bool:
-    """Whether requests go out `nul_terminated`.
-
-    Args:
-        asked: True: to an engine of version 0 that is SINGLE or RLBASE. None: to such an engine, where it names no
-            CHANNEL and so may be the deployed plugin.
-    """
-    wanted = spec.channel is None if asked is None else asked
-    return wanted and spec.version == 0 and spec.env_type is not EnvType.MULTI
-
-
-def nul_terminated(line: bytes) -> bytes:
-    """A line with a NUL byte behind it, and behind each 1023 bytes of it.
-
-    The deployed plugin reads 1024 bytes at most and takes what lies behind them in memory for text too, up to a NUL.
-    """
-    return b"".join(line[at : at + _PLUGIN_READ - 1] + b"\0" for at in range(0, len(line), _PLUGIN_READ - 1))
 
 
 def say_unknown(fields: UnknownFields, data: bytearray, start: int, end: int, ended: bool) -> None:

@@ -17,7 +17,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ue_rl.bridges import VectorBridge
-from ue_rl.spaces.tree import Leaf, LeafKind
 from ue_rl.spec import ActionSpec, EnvSpec
 
 HEIGHT = (1.0, 40.0)
@@ -27,7 +26,7 @@ class Climb(VectorBridge):
     """`num_envs` walls. Parameter `height`: holds between the climber and the top, rounded."""
 
     def __init__(self, num_envs: int) -> None:
-        action = ActionSpec.of(Leaf(LeafKind.DISCRETE, counts=(4,)))
+        action = ActionSpec.discrete(4)
         names = {"obs_names": ("to_the_top", "first_lamp", "second_lamp"), "act_names": ("move",)}
         features = frozenset({"INFO", "SEED", "TRUNC"})
         super().__init__(EnvSpec(3, 1, num_envs=num_envs, action=action, features=features, **names))

@@ -23,8 +23,6 @@ from ue_rl.spec import EnvSpec
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from ue_rl.carriers.base import BaseTransport
-
 
 @click.command(short_help="Show an engine's handshake and speed.")
 @connection_flags(10.0, "Seconds to wait for each answer.")
@@ -74,7 +72,7 @@ def inspect(host: str, port: int, steps: int, **options: Any) -> None:
             screen.print(Text.assemble(("note", "yellow"), f" {note}"))
 
 
-def _measure(carrier: BaseTransport, steps: int, connected: float, table: Table) -> list[str]:
+def _measure(carrier: Any, steps: int, connected: float, table: Table) -> list[str]:
     """Takes random steps, adds what they show to the table, and returns advice. `connected`: seconds that it took."""
     spec, buffers = carrier.spec, carrier.buffers
     if find_spec("stable_baselines3") is not None:

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ue_rl.errors import UnsupportedNetwork
-from ue_rl.spaces.actions import ActionKind, ActionSpec
+from ue_rl.spec import ActionKind, ActionSpec
 
 Array = NDArray[np.float32]
 _LOG_STD = (-5.0, 2.0)  # of a squashed Gaussian: MIN_LOG_NN_OUTPUT, MAX_LOG_NN_OUTPUT
