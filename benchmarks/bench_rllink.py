@@ -95,9 +95,9 @@ def play(port: int, num_envs: int, transport: str) -> None:
     from ue_rl.engines.transport import EnginesTransport
     from ue_rl.errors import LearnerDisconnected
     from ue_rl.rllink.client import RLlinkClient
-    from ue_rl.training.engine import serve_command
 
-    command = serve_command("CartPole-v1", {})
+    serve = "-m ue_rl serve --env CartPole-v1 --shm --num-envs {num_envs} --port {port}"
+    command = [sys.executable, *serve.split()]
     engines = EnginesTransport(launched(command, num_envs=num_envs, transport=transport))
     try:
         with RLlinkClient(engines, port=port, timeout=600, dialect="msgpack") as client:

@@ -9,7 +9,7 @@ import argparse
 
 import numpy as np
 
-from ue_rl.system.compiled import load
+from ue_rl.wire import _kernels as module
 from ue_rl.wire.kernel_forms import FORM_SINGLE
 
 
@@ -18,7 +18,6 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--every", type=int, default=1)
     every = parser.parse_args().every
-    module = load("kernels", compiled=True)
     chunk, ids = 1 << 20, np.zeros(1, np.int32)
     tested = wrong = 0
     for start in range(0, 1 << 32, chunk * every):
