@@ -59,6 +59,7 @@ def test_every_episode_is_right_by_rllibs_own_module(
     assert server.steps >= (6 * 300 if kind is PPOConfig else 200)
     assert seen == (list(range(6)) if kind is PPOConfig else server.seen[:6])
     assert sorted(returns) == pytest.approx(sorted(total for total, _ in server.judge.finished), rel=1e-4)
-    assert results["num_env_steps_sampled_lifetime"] == server.steps
+    late = server.steps - results["num_env_steps_sampled_lifetime"]  # SAC's last message may come behind its last count
+    assert 0 <= late <= (0 if kind is PPOConfig else 20)
     if env == "CartPole-v1":
         assert results["episode_return_mean"] > 9

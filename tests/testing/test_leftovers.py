@@ -80,7 +80,7 @@ def test_a_segment_of_a_dead_process_of_another_test(tmp_path: Path, monkeypatch
     with Leftovers(within=0) as leftovers:
         segment = tmp_path / f"ue_rl_{other.pid}_0123abcd"
         segment.touch()
-        eventually(lambda: segment.name in leftovers._of_us)
+        eventually(lambda: segment in leftovers._of_us)
         other.kill()
         other.wait()
         assert leftovers.found() == []
@@ -94,6 +94,34 @@ def test_a_segment_whose_maker_nobody_has_seen(tmp_path: Path, monkeypatch: pyte
     with Leftovers(within=0) as leftovers:
         (tmp_path / f"ue_rl_{dead.pid}_0123abcd").touch()
         assert leftovers.found() == []
+
+
+def test_a_port_lock_is_left_by_whoever_took_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "ports").mkdir()
+    monkeypatch.setattr("ue_rl.testing.leftovers._locks", lambda: list(tmp_path.glob("ports/*.lock")))
+    code = (
+        "import os, pathlib, sys; from ue_rl.launching import ports; ports.folder = lambda: pathlib.Path(sys.argv[1]); "
+        "taken = ports.take(int(sys.argv[2])); print('taken', flush=True); sys.stdin.read(); os._exit(1)"
+    )
+
+    def take(number: int) -> subprocess.Popen[bytes]:
+        words = [sys.executable, "-c", code, str(tmp_path / "ports"), str(number)]
+        taker = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        assert taker.stdout is not None
+        taker.stdout.readline()
+        return taker
+
+    neighbour = subprocess.Popen(SLEEP)  # started before: without our mark
+    with Leftovers(within=0) as leftovers:
+        (tmp_path / "ports" / "21001.lock").write_text(str(neighbour.pid))
+        ours = take(21002)
+        eventually(lambda: len(leftovers._of_us) == 2)
+        neighbour.kill()
+        neighbour.wait()
+        ours.communicate()
+        assert leftovers.found() == [f"port lock {tmp_path / 'ports' / '21002.lock'}"]
+        leftovers.end()
+    assert [path.name for path in (tmp_path / "ports").iterdir()] == ["21001.lock"]
 
 
 def test_a_temporary_file_fails_the_block(tmp_path: Path) -> None:

@@ -153,6 +153,9 @@ def _lock(number: int) -> Port | None:
             file.close()
             return None
         if _still_named(file, path):
+            file.truncate(0)
+            file.write(f"{os.getpid()}".encode())  # for people, and ue_rl.testing.Leftovers
+            file.flush()
             return Port(number, path, file)
         file.close()  # its holder deleted it between our opening and our locking
 

@@ -56,9 +56,9 @@ class Leftovers:
             self._set["TMPDIR"] = str(folder)
         self._before: dict[str, str | None] = {}
         self._ports = _listening(psutil.Process())
-        self._segments, self._locks = set(_segments()), set(_locks())
+        self._files = set(_files())
         self._zombies = set(_zombies())
-        self._of_us: dict[str, bool] = {}  # new segments whose maker was seen alive: had it our mark?
+        self._of_us: dict[Path, bool] = {}  # new segments and locks whose maker was seen alive: had it our mark?
         self._over = threading.Event()
         self._watcher = threading.Thread(target=self._watch, name="ue_rl_leftovers", daemon=True)
 
@@ -77,9 +77,9 @@ class Leftovers:
         lines = [_described(process) for process in ours]
         lines += [f"zombie {pid}" for pid in sorted(set(_zombies()) - self._zombies)]
         lines += [f"this process listens on port {port}" for port in sorted(_listening(psutil.Process()) - self._ports)]
-        self._look_at_segments()
-        lines += [f"segment {_SEGMENTS / name}" for name in sorted(self._left_segments())]
-        lines += [f"port lock {path}" for path in sorted(set(_locks()) - self._locks) if not _is_held(path)]
+        self._look_at_files()
+        lines += [f"segment {path}" for path in sorted(self._left(_segments()))]
+        lines += [f"port lock {path}" for path in sorted(self._left(_locks())) if not _is_held(path)]
         if self.folder is not None:
             lines += [f"temporary file {path}" for path in sorted(self.folder.rglob("*")) if not _foreign(path)]
         return lines
@@ -103,12 +103,9 @@ class Leftovers:
             with contextlib.suppress(psutil.Error):
                 process.kill()
         psutil.wait_procs(ours, timeout=5)
-        for lock in set(_locks()) - self._locks:
-            if not _is_held(lock):
-                lock.unlink(missing_ok=True)
-        for name in self._left_segments():
-            if not processes.alive(_maker(name)):
-                (_SEGMENTS / name).unlink(missing_ok=True)
+        for path in self._left(_files()):
+            if not processes.alive(_maker(path)):
+                path.unlink(missing_ok=True)
 
     def __enter__(self) -> Self:
         self._before = {name: os.environ.get(name) for name in self._set}
@@ -134,18 +131,21 @@ class Leftovers:
 
     def _watch(self) -> None:
         while not self._over.wait(0.02):
-            self._look_at_segments()
+            self._look_at_files()
 
-    def _look_at_segments(self) -> None:
-        for name in set(_segments()) - self._segments - self._of_us.keys():
-            pid = _maker(name)
+    def _look_at_files(self) -> None:
+        there = set(_files())
+        for gone in self._of_us.keys() - there:  # a port's lock may come again, and be another's
+            del self._of_us[gone]
+        for path in there - self._files - self._of_us.keys():
+            pid = _maker(path)
             if pid == os.getpid():
-                self._of_us[name] = True
+                self._of_us[path] = True
             elif (mark := _mark(pid)) is not None:
-                self._of_us[name] = mark == self.mark
+                self._of_us[path] = mark == self.mark
 
-    def _left_segments(self) -> set[str]:
-        return {name for name in _segments() if self._of_us.get(name)}
+    def _left(self, files: list[Path]) -> set[Path]:
+        return {path for path in files if self._of_us.get(path)}
 
     def _ours(self, process: psutil.Process) -> bool:
         try:
@@ -191,10 +191,12 @@ def _zombies() -> Iterator[int]:
                 yield process.pid
 
 
-def _segments() -> list[str]:
-    if sys.platform == "win32" or not _SEGMENTS.is_dir():
-        return []
-    return [path.name for path in _SEGMENTS.glob("ue_rl_*")]
+def _files() -> list[Path]:
+    return [*_segments(), *_locks()]
+
+
+def _segments() -> list[Path]:
+    return [] if sys.platform == "win32" or not _SEGMENTS.is_dir() else list(_SEGMENTS.glob("ue_rl_*"))
 
 
 def _locks() -> list[Path]:
@@ -213,7 +215,13 @@ def _is_held(lock: Path) -> bool:
     return False
 
 
-def _maker(name: str) -> int:
-    """The process id in a segment's name, 0 where there is none; see ue_rl/shm/segment.py."""
-    word = name.split("_")[2] if name.count("_") >= 2 else ""
+def _maker(path: Path) -> int:
+    """The process id in a segment's name (ue_rl/shm/segment.py) or a lock (ue_rl/launching/ports.py); 0: none is."""
+    if path.suffix == ".lock":
+        try:
+            word = path.read_text("ascii", "replace")
+        except OSError:
+            word = ""
+    else:
+        word = path.name.split("_")[2] if path.name.count("_") >= 2 else ""
     return int(word) if word.isascii() and word.isdigit() else 0
