@@ -10,7 +10,7 @@ import socket
 import time
 from collections.abc import Callable
 
-from ue_rl.system.keepalive import keep_alive
+from ue_rl.system.keepalive import notice_dead_peer
 
 _log = logging.getLogger("ue_rl.bridges.tcp.server")
 MAX_EARLY = 1 << 20
@@ -67,7 +67,7 @@ class Connection(asyncio.Protocol):
         if sock is not None:
             self.fd = sock.fileno()
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            keep_alive(sock)
+            notice_dead_peer(sock)
         self._made(self)
 
     def data_received(self, data: bytes) -> None:

@@ -20,7 +20,7 @@ from collections.abc import Callable, Sequence
 
 from ue_rl.errors import EngineDisconnected, EngineTimeout, EngineUnreachable, LineTooLong, printable, shorten
 from ue_rl.system.compiled import load
-from ue_rl.system.keepalive import keep_alive
+from ue_rl.system.keepalive import notice_dead_peer
 from ue_rl.system.spin import TCP_SLICE_MS, TRAINER_SPIN_US
 from ue_rl.wire.lines import LineBuffer
 from ue_rl.wire.notices import ended_by
@@ -53,7 +53,7 @@ class Link:
         self._broken: OSError | None = None
         self._pid = os.getpid()
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        keep_alive(sock)
+        notice_dead_peer(sock)
         sock.setblocking(True)
         for option in (socket.SO_RCVTIMEO, socket.SO_SNDTIMEO):
             sock.setsockopt(socket.SOL_SOCKET, option, _timeval(TCP_SLICE_MS / 1000))

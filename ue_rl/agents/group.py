@@ -134,7 +134,7 @@ class GroupTransport(Transport):
         return self.transport.draw_parameters
 
     @draw_parameters.setter
-    def draw_parameters(self, draw: Draw | None) -> None:
+    def draw_parameters(self, draw: Draw | None) -> None:  # pyright: ignore[reportIncompatibleVariableOverride]
         self.transport.draw_parameters = draw
 
     def connect(self) -> EnvSpec:

@@ -115,7 +115,7 @@ class Symptoms:
             return
         self._outside = True
         parts = [
-            out_of_bounds(self._spec, i, least[i] if least[i] < self._low[i] else greatest[i])
+            out_of_bounds(self._spec, i, float(least[i] if least[i] < self._low[i] else greatest[i]))
             for i in wrong[:_SHOWN].tolist()
         ]
         said.append(

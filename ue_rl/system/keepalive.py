@@ -1,4 +1,4 @@
-"""How TCP connections end: keep_alive finds a peer that has gone without a word, reset_at_close leaves so."""
+"""How TCP connections end: notice_dead_peer finds one that has gone without a word, reset_at_close leaves so."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ _OPTIONS = (
 )
 
 
-def keep_alive(sock: socket.socket) -> None:
-    """Has the system end a TCP connection whose peer has gone after a minute: the next use fails. Never raises.
+def notice_dead_peer(sock: socket.socket) -> None:
+    """Has the system end a TCP connection a minute after its peer has vanished: the next use fails. Never raises.
 
     A peer that is alive and says nothing is not affected: its system answers for it. One that does not read either is
     not affected for UNHEARD seconds. What the system does not have is left out.

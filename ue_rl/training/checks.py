@@ -79,7 +79,7 @@ def _check_engine(o: TrainOptions) -> None:
         raise ConfigurationError(what, field="num_engines", got=o.num_engines, cure=cure)
     hosts = o.hosts
     if len(hosts) > 1:
-        bare = [host for host in hosts if not host.startswith("shm://") and not has_port(host)]
+        bare = [host for host in hosts if "://" not in host and not has_port(host)]
         if o.port is not None or bare:
             raise ConfigurationError(
                 "each of several engines needs its own port", field="host", got=bare[0] if bare else f"port {o.port}",

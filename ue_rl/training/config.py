@@ -27,7 +27,8 @@ def resolve(
     """Puts `flags` (None: not given) over the YAML file over `base` over the defaults.
 
     Args:
-        resumed: the options are to find a run that is resumed, whose config, the `base`, says with which backend.
+        resumed: True only to find the run that is resumed: its config, which is the `base` then, is not known yet, so
+            what depends on the backend is not checked.
 
     Raises:
         ConfigurationError: an unknown key, a value of the wrong type, an algorithm that does not exist, an option of

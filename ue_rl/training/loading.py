@@ -107,7 +107,9 @@ def init_arguments(options: TrainOptions) -> dict[str, Any]:
 
 
 def load_model(kind: Any, path: Path, env: VecEnv, options: TrainOptions, **arguments: Any) -> BaseAlgorithm:
-    """`kind.load(path)` for `env`, to go on learning.
+    """`kind.load(path)` for `env`, whose weights a new run begins with (`--init-from`).
+
+    A resumed run loads its model in ue_rl/saving/resuming.py.
 
     Args:
         kind: SB3's class. arguments: further ones of its load().
