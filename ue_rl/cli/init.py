@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from contextlib import closing
 from pathlib import Path
-from typing import Any
 
 import click
 import numpy as np
@@ -110,13 +109,19 @@ def _config(url: str, output: Path, spec: EnvSpec) -> str:
         why="the engine says which choices are legal: PPO that heeds it" if masked else f"or {others}",
         seedless="" if "SEED" in spec.features else "; this engine takes none: its episodes differ all the same",
         normalize=_normalize(one),
-        limit="# The engine says itself when an episode is cut off.\n"
-        if "TRUNC" in spec.features
-        else "# The engine cannot say that an episode is cut off and not over: this counts its steps instead.\n"
-        "# max_episode_steps: 1000\n",
+        limit=_limit(spec),
         params=_params(spec),
     )
     return re.sub(r"\n{3,}", "\n\n", text)
+
+
+def _limit(spec: EnvSpec) -> str:
+    if "TRUNC" in spec.features:
+        return "# The engine says itself when an episode is cut off.\n"
+    return (
+        "# The engine cannot say that an episode is cut off and not over: this counts its steps instead.\n"
+        "# max_episode_steps: 1000\n"
+    )
 
 
 def _normalize(spec: EnvSpec) -> str:
@@ -137,7 +142,7 @@ def _params(spec: EnvSpec) -> str:
 
 def _script(url: str, output: Path, spec: EnvSpec) -> str:
     masked = spec.mask_size > 0
-    policy: Any = "MlpPolicy"
+    policy = "MlpPolicy"
     if spec.obs_space is not None and spec.obs_space.parts:
         policy = "MultiInputPolicy"
     elif spec.image is not None:
